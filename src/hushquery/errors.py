@@ -1,0 +1,87 @@
+"""Every error hushquery raises on purpose.
+
+::
+
+    HushqueryError                      exit 1
+    |-- UsageError (ValueError)         exit 2   a parameter can't mean anything: NaN, negative, unknown name
+    |   `-- CalibrationError            exit 2   no mechanism has the parameters asked for
+    |-- BudgetError                     exit 3   the privacy budget says no
+    |   |-- BudgetRefused               exit 3   not enough left: requested, remaining, account
+    |   |-- AccountMissing              exit 3   nobody opened this account, and creating it was not allowed
+    |   `-- LedgerCorrupt               exit 3   the ledger can't be trusted: broken chain, unknown kind, newer version
+    |-- DataError                       exit 4   the data can't be used as asked; nothing was spent
+    |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
+    `-- NotReady                        exit 75  try again later: a batch too small, a phase not open
+
+Each error says what happened, why, and what to do about it. None of them ever shows a value from a log.
+"""
+
+from __future__ import annotations
+
+
+class HushqueryError(Exception):
+    """The root of all errors of hushquery.
+
+    Args:
+        what: What happened, in one clause.
+        why: The reason, where it is not obvious.
+        fix: What the reader can do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.fix = fix
+        super().__init__(". ".join(part.rstrip(".") for part in (what, why, fix) if part) + ".")
+
+    def as_dict(self) -> dict[str, str]:
+        """Give the error as the plain mapping that ``--json`` prints."""
+        return {"error": type(self).__name__, "what": self.what, "why": self.why, "fix": self.fix}
+
+
+class UsageError(HushqueryError, ValueError):
+    """A parameter can't mean anything."""
+
+    exit_code = 2
+
+
+class CalibrationError(UsageError):
+    """No mechanism exists with the parameters asked for."""
+
+
+class BudgetError(HushqueryError):
+    """The privacy budget says no."""
+
+    exit_code = 3
+
+
+class BudgetRefused(BudgetError):
+    """A spend would take an account over its budget; nothing was recorded and no data was read."""
+
+
+class AccountMissing(BudgetError):
+    """The account to spend from does not exist."""
+
+
+class LedgerCorrupt(BudgetError):
+    """The ledger can't be trusted, so nothing may be spent from it."""
+
+
+class DataError(HushqueryError):
+    """The data can't be used as asked. Nothing was spent."""
+
+    exit_code = 4
+
+
+class Unavailable(HushqueryError):
+    """An engine, a store or an optional package is not there."""
+
+    exit_code = 69
+
+
+class NotReady(HushqueryError):
+    """What was asked for does not exist yet; asking later may succeed."""
+
+    exit_code = 75
