@@ -1,0 +1,137 @@
+"""Budget: an (epsilon, delta) that may be spent, in exact arithmetic."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hushquery.errors import UsageError
+from hushquery.privacy.rounding import Number, exact, round_up
+
+__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon"]
+
+#: Above this, epsilon promises so little that a person should be told.
+UNUSUAL_EPSILON = 5
+
+#: Above this, epsilon promises nothing and formulas leave the range of any use.
+LARGEST_EPSILON = 1000
+
+
+class PrivacyWarning(UserWarning):
+    """A legal but unusual choice that weakens somebody's privacy."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An (epsilon, delta) that may be spent on one population under one relation.
+
+    Both numbers are exact rationals: a float means the decimal it prints as. There is no default budget anywhere
+    in hushquery; somebody has to decide what people's privacy is worth.
+
+    Args:
+        epsilon: At least 0, at most 1000.
+        delta: At least 0, below 1.
+
+    >>> budget = Budget(0.3, 1e-6)
+    >>> budget.epsilon, budget.delta
+    (Fraction(3, 10), Fraction(1, 1000000))
+    >>> sum(part.epsilon for part in budget.split([1, 1, 1])) == budget.epsilon
+    True
+    >>> print(budget)
+    epsilon 0.3, delta 1e-06
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __init__(self, epsilon: Number, delta: Number = 0) -> None:
+        exact_epsilon, exact_delta = exact(epsilon, "epsilon"), exact(delta, "delta")
+        if exact_epsilon < 0:
+            raise UsageError("epsilon is negative", why="a privacy loss can't be", fix="Give epsilon > 0, often 0.1 to 4")
+        if exact_epsilon > LARGEST_EPSILON:
+            raise UsageError(
+                f"epsilon is above {LARGEST_EPSILON}",
+                why="such a number promises nothing",
+                fix="Give epsilon > 0, often 0.1 to 4",
+            )
+        if exact_delta < 0:
+            raise UsageError("delta is negative", why="it is a probability", fix="Give 0 <= delta < 1, often 1e-6 or less")
+        if exact_delta >= 1:
+            raise UsageError(
+                "delta is 1 or more",
+                why="then everything may be revealed",
+                fix="Give 0 <= delta < 1, often 1e-6 or less",
+            )
+        object.__setattr__(self, "epsilon", exact_epsilon)
+        object.__setattr__(self, "delta", exact_delta)
+
+    def __str__(self) -> str:
+        return f"epsilon {format_epsilon(self.epsilon)}, delta {format_delta(self.delta)}"
+
+    def __repr__(self) -> str:
+        return f"Budget({float(self.epsilon)!r}, {float(self.delta)!r})"
+
+    def split(self, shares: Sequence[Number] | Mapping[str, Number]) -> list[Budget]:
+        """Cut the budget into parts in proportion to ``shares``; the parts add up to it exactly.
+
+        >>> Budget(1, 0).split({"selection": 3, "counts": 1})
+        [Budget(0.75, 0.0), Budget(0.25, 0.0)]
+        """
+        values = list(shares.values()) if isinstance(shares, Mapping) else list(shares)
+        weights = [exact(share, "a share") for share in values]
+        total = sum(weights, Fraction(0))
+        if total <= 0 or min(weights) < 0:
+            raise UsageError("shares must be non-negative and not all zero", fix="Give for example [3, 1]")
+        return [Budget(self.epsilon * w / total, self.delta * w / total) for w in weights]
+
+    def concerns(self, users: int | None = None) -> list[str]:
+        """Say what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
+        found = []
+        if self.epsilon > UNUSUAL_EPSILON:
+            found.append(
+                f"epsilon {format_epsilon(self.epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a "
+                f"person may grow {'more than a million' if self.epsilon > 14 else f'{2.718281828459045 ** float(self.epsilon):,.0f}'} times"
+            )
+        if users is not None and self.delta * users > 1:
+            found.append(
+                f"delta {format_delta(self.delta)} is above one over the {users:,} users: publishing "
+                f"{float(self.delta * users):,.1f} people in full would be within it; give at most {0.1 / users:.0e}"
+            )
+        return found
+
+    def warn(self, users: int | None = None) -> None:
+        """Warn (:class:`PrivacyWarning`) of everything :meth:`concerns` finds."""
+        for concern in self.concerns(users):
+            warnings.warn(concern, PrivacyWarning, stacklevel=3)
+
+
+def format_epsilon(epsilon: Fraction | float) -> str:
+    """Print epsilon with three significant digits, rounded up."""
+    return _significant_up(Fraction(epsilon), 3)
+
+
+def format_delta(delta: Fraction | float) -> str:
+    """Print delta in scientific notation, rounded up; never a 0.000 that is not zero.
+
+    >>> format_delta(1e-6), format_delta(0)
+    ('1e-06', '0')
+    """
+    return "0" if delta == 0 else _significant_up(Fraction(delta), 2, scientific=True)
+
+
+def _significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
+    """Format with some significant digits, stepping up by one in the last place where the text fell below."""
+    if value == 0:
+        return "0"
+    number = round_up(value)
+    exponent = int(f"{number:e}".split("e")[1])
+    unit = Fraction(10) ** (exponent - digits + 1)
+    # A double that merely stands for a decimal (1e-06) must not print as the next one (1.1e-06).
+    steps = -((-(value - value / 10**14)) // unit)
+    text = f"{float(steps * unit):.{digits - 1}e}" if scientific else f"{float(steps * unit):.{digits}g}"
+    if scientific:
+        mantissa, power = text.split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{power}"
+    return text

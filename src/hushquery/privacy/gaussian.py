@@ -1,0 +1,97 @@
+"""The Gaussian mechanism's exact privacy curve, and its calibration.
+
+``agd(epsilon, mu)`` is the hockey-stick divergence between N(0, 1) and N(mu, 1): the smallest delta for which a
+Gaussian mechanism with L2 sensitivity over sigma equal to mu is (epsilon, delta)-DP. It rises with mu and falls with
+epsilon, and mu composes exactly: the squares add.
+
+Reference: Balle and Wang 2018 (Theorem 8); Dong, Roth and Su 2019 (Corollary 1) for the composition.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+
+from hushquery.errors import CalibrationError
+from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, round_down, round_up, working
+
+__all__ = ["agd", "agd_mpf", "mu_for", "normal_sf", "sigma_for"]
+
+
+def normal_sf(x: Any) -> mpmath.mpf:
+    """Give P[N(0,1) > x] to full relative precision in both tails."""
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
+    """Evaluate the analytic Gaussian delta at the precision in force, for any real epsilon and mu >= 0."""
+    if mu <= 0:
+        return max(mpmath.mpf(0), -mpmath.expm1(epsilon))
+    ratio = epsilon / mu
+    second = normal_sf(mu / 2 + ratio)
+    first = normal_sf(ratio - mu / 2)
+    return max(mpmath.mpf(0), first - mpmath.exp(epsilon) * second)
+
+
+def agd(epsilon: Number, mu: Number) -> float:
+    """Give the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up.
+
+    **Guarantee:** any mechanism that is mu-GDP is (epsilon, agd(epsilon, mu))-DP, and the Gaussian mechanism is no better.
+    **Reference:** Balle and Wang 2018, Theorem 8.
+
+    >>> f"{agd('2.302585092994045684', '0.5688118676'):.3e}"
+    '1.000e-05'
+    """
+    with working():
+        return round_up(agd_mpf(rational_mpf(exact(epsilon, "epsilon")), rational_mpf(exact(mu, "mu"))))
+
+
+@lru_cache(maxsize=1024)
+def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
+    with working():
+        e, target = rational_mpf(epsilon), rational_mpf(delta)
+        low, high = mpmath.mpf(0), mpmath.mpf(1)
+        while agd_mpf(e, high) <= target:
+            low, high = high, high * 2
+        while high - low > high * mpmath.mpf(2) ** -100:
+            middle = (low + high) / 2
+            low, high = (middle, high) if agd_mpf(e, middle) <= target else (low, middle)
+        return Fraction(round_down(low))
+
+
+def mu_for(epsilon: Number, delta: Number) -> Fraction:
+    """Give the largest mu with ``agd(epsilon, mu) <= delta``, rounded down to a double.
+
+    >>> f"{float(mu_for('ln 10', 1e-5)):.10f}"
+    '0.5688118676'
+    """
+    e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if e < 0 or not 0 < d < 1:
+        raise CalibrationError(
+            "a Gaussian mechanism needs epsilon >= 0 and 0 < delta < 1",
+            why="its tails are never bounded by a ratio alone",
+            fix="Give a delta, or use Laplace noise",
+        )
+    return _mu_for(e, d)
+
+
+def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
+    """Give the noise scale for an L2 sensitivity and a share of mu^2, rounded up to a short rational.
+
+    The result satisfies ``sensitivity^2 / sigma^2 <= mu^2`` in exact arithmetic.
+
+    >>> sigma = sigma_for(20, mu_for("ln 10", 1e-5) ** 2)
+    >>> f"{float(sigma):.4f}", 20 / sigma**2 <= mu_for("ln 10", 1e-5) ** 2
+    ('7.8623', True)
+    """
+    s2, m2 = exact(sensitivity_squared, "the sensitivity"), exact(mu_squared, "mu^2")
+    if s2 <= 0 or m2 <= 0:
+        raise CalibrationError("the sensitivity and mu must be positive", fix="Check the bounds and the shares of the budget")
+    with working():
+        sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))
+    while s2 > m2 * sigma**2:  # pragma: no cover - grid_up already rounds up
+        sigma += Fraction(1, 2**40)
+    return sigma

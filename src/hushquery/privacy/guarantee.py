@@ -1,0 +1,219 @@
+"""Guarantee: what a result promises, for one population under one relation, in numbers, words and a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+from hushquery.errors import UsageError
+from hushquery.privacy.budget import format_delta, format_epsilon
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.rounding import Number, exact, round_up
+from hushquery.privacy.unit import Relation, Unit
+
+__all__ = ["Guarantee", "Model", "Step", "best_posterior", "two_worlds"]
+
+Model = Literal["curator", "local"]
+
+_TRUST = {
+    "curator": "The operator who holds the data is trusted with it; everybody who sees the result is not.",
+    "local": "Nobody is trusted: the answer was randomised before it left the device.",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One randomised step and what it costs.
+
+    Args:
+        name: The mechanism, by its registered name.
+        detail: What it did, in a clause with its parameters.
+        loss: Its cost.
+    """
+
+    name: str
+    detail: str
+    loss: Loss
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a result promises.
+
+    Args:
+        population: The people it speaks of, as the steward named them.
+        model: ``curator`` (an operator holds the data) or ``local`` (nobody is trusted).
+        unit: Whose presence is hidden, and the neighbouring relation.
+        epsilon: The bound on the log-ratio of probabilities between the two worlds; never below the exact one.
+        delta: The probability with which epsilon may fail; never below the exact one.
+        steps: The randomised steps it comes from.
+        test_noise: True when the noise came from a test's seed instead of the operating system: then nothing is promised.
+
+    >>> step = Step("discrete-laplace", "a count with noise of scale 2", Loss(pure=("1/2",)))
+    >>> g = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step])
+    >>> print(g.summary())
+    epsilon 0.5, delta 0 for one user, present or absent (add-remove), of "readers of example.org"
+    >>> round(g.posterior(0.01), 4)
+    0.0164
+    """
+
+    population: str
+    model: Model
+    unit: Unit
+    epsilon: float
+    delta: float
+    steps: tuple[Step, ...] = field(default=())
+    test_noise: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        population: str,
+        model: Model,
+        unit: Unit,
+        steps: Sequence[Step],
+        *,
+        delta: Number = 0,
+        test_noise: bool = False,
+    ) -> Guarantee:
+        """State the guarantee of some steps: the smallest epsilon at ``delta``, from their exact losses."""
+        total = Loss()
+        for step in steps:
+            total += step.loss
+        target = exact(delta, "delta")
+        epsilon = total.epsilon(target)
+        if math.isinf(epsilon):
+            raise UsageError(
+                f"no epsilon holds at delta {format_delta(target)}",
+                why="the steps fail with a larger probability than that",
+                fix="State the guarantee at a larger delta",
+            )
+        quoted = 0.0 if total.is_pure and epsilon == total.epsilon(0) else round_up(target)
+        return cls(population, model, unit, epsilon, quoted, tuple(steps), test_noise)
+
+    @property
+    def loss(self) -> Loss:
+        """The exact cost of all steps together."""
+        total = Loss()
+        for step in self.steps:
+            total += step.loss
+        return total
+
+    def summary(self) -> str:
+        """Give the promise in one line."""
+        line = (
+            f"epsilon {format_epsilon(self.epsilon)}, delta {format_delta(self.delta)} for {self.unit}, "
+            f'of "{self.population}"'
+        )
+        return f"NOT PRIVATE (test noise): {line}" if self.test_noise else line
+
+    __str__ = summary
+
+    def posterior(self, prior: float) -> float:
+        """Give the largest belief an attacker can reach from a prior belief, except with probability delta."""
+        return best_posterior(prior, self.epsilon)
+
+    def in_words(self, priors: Sequence[float] = (0.01, 0.1, 0.5)) -> str:
+        """Say what is promised and what is not, for a reader who is no mathematician."""
+        who = self.unit.name
+        change = (
+            f"any one {who} had taken part or not"
+            if self.unit.relation is Relation.ADD_REMOVE
+            else f"the data of any one {who} had been exchanged for any other data"
+        )
+        lines = []
+        if self.test_noise:
+            lines.append("THIS RESULT IS NOT PRIVATE: its noise came from a seed that a test supplied.\n")
+        lines.append(
+            f'This result was computed from the data of "{self.population}". {_TRUST[self.model]}\n\n'
+            f"The promise: whatever could be published, the chance that exactly this was published changes by a factor "
+            f"of at most {_factor(self.epsilon)} depending on whether {change} "
+            f"(epsilon = {format_epsilon(self.epsilon)}, {self.unit.relation.value})."
+        )
+        if self.delta:
+            lines.append(
+                f"With a probability of at most {format_delta(self.delta)} (delta, 1 in {1 / self.delta:,.0f}) this promise "
+                f"may fail for that {who}."
+            )
+        lines.append("\nWhat an attacker who knows everything else can conclude about a secret of that " + who + ":")
+        for prior in priors:
+            lines.append(f"  believed it with {_percent(prior)} before  ->  at most {_percent(self.posterior(prior))} after")
+        users = "two" if self.unit.relation is Relation.ADD_REMOVE else "any two"
+        lines.append(
+            f"\nNot promised: that nothing is learned about people in general (that is the purpose), and the same "
+            f"strength for groups: for {users} {who}s together epsilon doubles."
+        )
+        if self.steps:
+            lines.append("\nIt comes from:")
+            lines.extend(f"  {i}. {step.name}: {step.detail}" for i, step in enumerate(self.steps, 1))
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the guarantee as plain data for manifests and ``--json``."""
+        return {
+            "population": self.population,
+            "model": self.model,
+            "unit": self.unit.name,
+            "relation": self.unit.relation.value,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "test_noise": self.test_noise,
+            "steps": [{"name": s.name, "detail": s.detail, "loss": s.loss.to_json()} for s in self.steps],
+        }
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p><b>{escape(self.summary())}</b></p><pre>{escape(self.in_words())}</pre>"
+
+
+def best_posterior(prior: float, epsilon: float) -> float:
+    """Give the largest posterior an attacker reaches from ``prior`` when odds change by e^epsilon at most.
+
+    With delta > 0 this holds except with probability delta: every (epsilon, delta)-DP mechanism can be simulated by one
+    that reveals everything with probability delta and is epsilon-DP otherwise (Kairouz, Oh and Viswanath 2015).
+
+    >>> round(best_posterior(0.5, 1.0), 4)
+    0.7311
+    """
+    if not 0 <= prior <= 1:
+        raise UsageError("a prior is a probability", fix="Give a number from 0 to 1")
+    if prior in (0.0, 1.0):
+        return prior
+    odds = math.log(prior) - math.log1p(-prior) + epsilon
+    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+
+
+def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> list[dict[str, float | str]]:
+    """Tabulate the deck's picture: the chance of each noisy result in the world with you and in the world without.
+
+    Both worlds answer a count with discrete Laplace noise of scale ``sensitivity/epsilon``; the rows are what
+    :func:`hushquery.plot.two_worlds` draws.
+
+    >>> rows = two_worlds(1, spread=1)
+    >>> [(r["result"], r["world"], round(r["probability"], 3)) for r in rows][:2]
+    [(-1, 'without you', 0.17), (-1, 'with you', 0.063)]
+    """
+    e = exact(epsilon, "epsilon")
+    if e <= 0 or sensitivity < 1:
+        raise UsageError("the picture needs epsilon > 0 and a sensitivity of at least 1")
+    scale = float(Fraction(sensitivity) / e)
+    a = math.exp(-1 / scale)
+    reach = max(1, math.ceil(spread * scale))
+    step = max(1, reach // 200)
+    return [
+        {"result": result, "world": world, "probability": (1 - a) / (1 + a) * a ** abs(result - centre)}
+        for result in range(-reach, sensitivity + reach + 1, step)
+        for world, centre in (("without you", 0), ("with you", sensitivity))
+    ]
+
+
+def _factor(epsilon: float) -> str:
+    return "more than a million" if epsilon > 13.8 else f"{math.ceil(math.exp(epsilon) * 1000) / 1000:.4g}"
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:.3%}" if probability < 0.01 or probability > 0.99 else f"{probability:.1%}"

@@ -1,0 +1,225 @@
+"""Loss: what steps cost, kept in the form in which costs add without waste.
+
+A Gaussian step adds to mu^2, a pure step to a list of epsilons, a stability threshold to a sum of deltas, and a
+Gaussian sparse histogram keeps its own exact curve. Only at the end is the whole converted to one (epsilon, delta):
+never add the epsilons of steps whose mu^2 could have been added.
+
+The conversion (docs/proofs/composition.md):
+
+* mu-GDP steps: ``agd(epsilon, mu)`` with mu^2 the sum of theirs; exact.
+* thresholds that fail with probability at most f in all: ``f + (1 - f) agd(epsilon, mu)``, under either relation.
+* one Gaussian sparse histogram beside them: its worst split; a second one counts as mu^2 and its threshold's delta.
+* pure steps r_i: the loss of randomised responses, so ``delta(epsilon) = E[curve(epsilon - L)]`` with
+  ``L = sum of +-r_i``, plus sign with probability e^r/(1+e^r); exact for the worst case (Kairouz, Oh, Viswanath 2015).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from hushquery.errors import LedgerCorrupt, UsageError
+from hushquery.privacy.gaussian import agd_mpf
+from hushquery.privacy.rounding import Number, exact, rational_mpf, round_up, working
+from hushquery.privacy.sparse_gaussian import SparseGaussian
+from hushquery.privacy.unit import Relation
+
+__all__ = ["Loss", "pure_loss_atoms"]
+
+# More pure losses than this many distinct sums are first rounded up to a common grid.
+_MOST_ATOMS = 4096
+_ATOM_GRID = 2048
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The cost of some steps on one population under one relation.
+
+    Args:
+        mu_squared: The sum of the squared GDP parameters.
+        pure: The epsilons of the pure steps.
+        threshold_delta: The sum of the probabilities that a stability threshold (or any other rare event) fails.
+        sparse: Gaussian sparse histograms, each with its own exact curve.
+
+    >>> both = Loss(mu_squared="1/4") + Loss(pure=("1/2",))
+    >>> f"{both.epsilon(1e-6):.3f}"
+    '2.703'
+    >>> Loss(pure=("1/2", "1/4")).epsilon(0)
+    0.75
+    """
+
+    mu_squared: Fraction
+    pure: tuple[Fraction, ...]
+    threshold_delta: Fraction
+    sparse: tuple[SparseGaussian, ...]
+
+    def __init__(
+        self,
+        mu_squared: Number = 0,
+        pure: tuple[Number, ...] = (),
+        threshold_delta: Number = 0,
+        sparse: tuple[SparseGaussian, ...] = (),
+    ) -> None:
+        fields = {
+            "mu_squared": exact(mu_squared, "mu^2"),
+            "pure": tuple(sorted(exact(r, "a pure epsilon") for r in pure)),
+            "threshold_delta": exact(threshold_delta, "a threshold's delta"),
+        }
+        if min(fields["mu_squared"], fields["threshold_delta"], *fields["pure"]) < 0:  # type: ignore[misc, type-var]
+            raise UsageError("a privacy loss is negative", fix="This is a defect of the mechanism that stated it")
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "sparse", tuple(sparse))
+
+    def __add__(self, other: Loss) -> Loss:
+        return Loss(
+            self.mu_squared + other.mu_squared,
+            self.pure + other.pure,
+            self.threshold_delta + other.threshold_delta,
+            self.sparse + other.sparse,
+        )
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether a finite epsilon exists at delta = 0."""
+        return not (self.mu_squared or self.threshold_delta or self.sparse)
+
+    def delta(self, epsilon: Number) -> float:
+        """Give the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
+        with working():
+            return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))
+
+    def fits(self, epsilon: Number, delta: Number) -> bool:
+        """Whether all this is within (epsilon, delta).
+
+        A sum of pure epsilons equal to the budget fits exactly: no rounding is involved when nothing else was spent.
+        """
+        if self.is_pure and sum(self.pure, Fraction(0)) <= exact(epsilon, "epsilon"):
+            return True
+        with working():
+            return bool(self._delta(rational_mpf(exact(epsilon, "epsilon"))) <= rational_mpf(exact(delta, "delta")))
+
+    def epsilon(self, delta: Number) -> float:
+        """Give the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
+        total = sum(self.pure, Fraction(0))
+        target = exact(delta, "delta")
+        if self.is_pure and target == 0:
+            return round_up(total)
+        with working():
+            goal = rational_mpf(target)
+            low, high = mpmath.mpf(0), mpmath.mpf(1)
+            if self._delta(low) <= goal:
+                return 0.0
+            while self._delta(high) > goal:
+                low, high = high, high * 2
+                if high > 2**20:
+                    return float("inf")
+            while high - low > high * mpmath.mpf(10) ** -17:
+                middle = (low + high) / 2
+                low, high = (low, middle) if self._delta(middle) <= goal else (middle, high)
+            return min(round_up(high), round_up(total)) if self.is_pure else round_up(high)
+
+    def _delta(self, epsilon: Any) -> mpmath.mpf:
+        curve = self._curve()
+        if not self.pure:
+            return curve(epsilon)
+        return mpmath.fsum(p * curve(epsilon - loss) for loss, p in pure_loss_atoms(self.pure))
+
+    def _curve(self) -> Callable[[Any], mpmath.mpf]:
+        """Give the delta curve of everything but the pure steps."""
+        fail = rational_mpf(self.threshold_delta)
+        mu2 = rational_mpf(self.mu_squared)
+        if fail >= 1:
+            return lambda _: mpmath.mpf(1)
+        if not self.sparse:
+            return lambda e: _gdp_with_failures(e, mu2, fail)
+        # Any one histogram may keep its exact curve while the others count as mu^2 and threshold delta; take the best.
+        sums = [(rational_mpf(s.mu_squared), mpmath.mpf(s.threshold_delta())) for s in self.sparse]
+        all_mu2, all_fail = mu2 + sum(m for m, _ in sums), fail + sum(f for _, f in sums)
+
+        def curve(e: Any) -> mpmath.mpf:
+            bounds = [_gdp_with_failures(e, all_mu2, all_fail)]
+            for one, (m, f) in zip(self.sparse, sums, strict=True):
+                if all_fail - f < 1:
+                    bounds.append(one.delta_mpf(e, all_mu2 - m, mpmath.log1p(-(all_fail - f))))
+            return min(bounds)
+
+        return curve
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the loss as plain data with exact fractions, as the ledger and manifests keep it."""
+        return {
+            "mu_squared": str(self.mu_squared),
+            "pure": [str(r) for r in self.pure],
+            "threshold_delta": str(self.threshold_delta),
+            "sparse": [
+                {
+                    "keys_per_user": s.keys_per_user,
+                    "sigma": str(s.sigma),
+                    "threshold": s.threshold,
+                    "relation": s.relation.value,
+                }
+                for s in self.sparse
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Loss:
+        """Read what :meth:`to_json` wrote; anything unknown is refused, because an unknown cost can't be zero."""
+        known = {"mu_squared", "pure", "threshold_delta", "sparse"}
+        sparse_known = {"keys_per_user", "sigma", "threshold", "relation"}
+        strange = set(data) - known or {key for s in data.get("sparse", ()) for key in set(s) - sparse_known}
+        if strange or set(data) != known:
+            raise LedgerCorrupt(
+                "a recorded loss has parts this version does not know or lacks parts it needs",
+                why=", ".join(sorted(strange)) or "something is missing",
+                fix="Upgrade hushquery to the version that wrote it",
+            )
+        return cls(
+            data["mu_squared"],
+            tuple(data["pure"]),
+            data["threshold_delta"],
+            tuple(
+                SparseGaussian(int(s["keys_per_user"]), exact(s["sigma"]), int(s["threshold"]), Relation.of(s["relation"]))
+                for s in data["sparse"]
+            ),
+        )
+
+
+def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:
+    if fail >= 1:
+        return mpmath.mpf(1)
+    return fail + (1 - fail) * agd_mpf(epsilon, mpmath.sqrt(mu2))
+
+
+def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """Give the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
+
+    Each step of loss r is dominated by a randomised response that loses +r with probability e^r/(1+e^r) and -r
+    otherwise. Equal steps are binomial. When the sums are too many to list, each r is rounded *up* to a grid: a larger
+    pure epsilon dominates a smaller one.
+    """
+    groups = Counter(r for r in pure if r > 0)
+    atoms = 1
+    for count in groups.values():
+        atoms *= count + 1
+    if atoms > _MOST_ATOMS:
+        step = sum(pure, Fraction(0)) / _ATOM_GRID
+        groups = Counter(-(-r // step) * step for r in pure if r > 0)
+    law: dict[Fraction, mpmath.mpf] = {Fraction(0): mpmath.mpf(1)}
+    for r, count in groups.items():
+        plus = 1 / (1 + mpmath.exp(-rational_mpf(r)))
+        single = [
+            (r * (2 * i - count), mpmath.binomial(count, i) * plus**i * (1 - plus) ** (count - i)) for i in range(count + 1)
+        ]
+        folded: dict[Fraction, mpmath.mpf] = {}
+        for loss, p in law.items():
+            for extra, q in single:
+                folded[loss + extra] = folded.get(loss + extra, mpmath.mpf(0)) + p * q
+        law = folded
+    return [(rational_mpf(loss), p) for loss, p in law.items()]

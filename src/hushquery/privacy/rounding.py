@@ -1,0 +1,112 @@
+"""Exact numbers in, safely rounded numbers out.
+
+A privacy parameter is a rational number from the moment a person writes it until a table prints it. Where a
+formula is irrational it is evaluated with mpmath at :data:`DIGITS` digits and then rounded in the direction that
+can only overstate the loss: epsilon, delta and noise scales up, mu down.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from hushquery.errors import UsageError
+
+__all__ = ["DIGITS", "GRID", "Number", "exact", "grid_up", "rational_mpf", "round_down", "round_up", "working"]
+
+#: What a person may hand over as a privacy parameter.
+Number = int | float | str | Decimal | Fraction
+
+#: Decimal digits at which irrational formulas are evaluated.
+DIGITS = 60
+
+#: Noise scales are multiples of 1/GRID, so that they are short exact rationals.
+GRID = 2**32
+
+# mpmath evaluates to DIGITS digits; this relative slack covers its rounding many times over.
+_SLACK = mpmath.mpf(10) ** -45
+
+
+def working() -> Any:
+    """Return the mpmath context manager in which all formulas of this package are evaluated."""
+    return mpmath.workdps(DIGITS)
+
+
+def exact(value: Number, name: str = "the number") -> Fraction:
+    """Turn what a person wrote into an exact rational.
+
+    A float means the shortest decimal that prints it, so ``0.1`` is one tenth. Text may be a decimal, a fraction
+    or ``ln(x)``, which is rounded down because an epsilon that is given must never grow.
+
+    >>> exact(0.1)
+    Fraction(1, 10)
+    >>> exact("1/3")
+    Fraction(1, 3)
+    >>> float(exact("ln 10"))
+    2.3025850929940455
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError  # noqa: TRY301 -- one place words the refusal
+        if isinstance(value, str):
+            text = value.strip().lower()
+            if text.startswith("ln"):
+                with working():
+                    inner = exact(text[2:].strip().strip("()"), name)
+                    return Fraction(round_down(mpmath.log(rational_mpf(inner))))
+            return Fraction(text)
+        if isinstance(value, int | Fraction | Decimal):
+            return Fraction(value)
+        return Fraction(repr(float(value)))
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        raise UsageError(
+            f"{name} is not a finite number",
+            why=f"it is {value!r}" if isinstance(value, int | float | str) else f"it is a {type(value).__name__}",
+            fix="Write a number such as 1, 0.5, 1e-6, 1/3 or ln(10)",
+        ) from None
+
+
+def rational_mpf(value: Fraction) -> mpmath.mpf:
+    """Give a rational as an mpmath number at the precision in force."""
+    return mpmath.mpf(value.numerator) / value.denominator
+
+
+def round_up(value: mpmath.mpf | Fraction | float) -> float:
+    """Give the smallest double that is certainly not below ``value``."""
+    return _directed(value, math.inf)
+
+
+def round_down(value: mpmath.mpf | Fraction | float) -> float:
+    """Give a double that is certainly not above ``value``, and no further below it than needed."""
+    return _directed(value, -math.inf)
+
+
+def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
+    if isinstance(value, Fraction):
+        near = value.numerator / value.denominator
+        wrong = Fraction(near) < value if towards > 0 else Fraction(near) > value
+        return math.nextafter(near, towards) if wrong else near
+    if isinstance(value, float | int):
+        return float(value)
+    with working():
+        slack = abs(value) * _SLACK
+        bound = value + slack if towards > 0 else value - slack
+        near = float(bound)
+        wrong = mpmath.mpf(near) < bound if towards > 0 else mpmath.mpf(near) > bound
+        return math.nextafter(near, towards) if wrong else near
+
+
+def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:
+    """Round a noise scale up to a multiple of ``1/GRID`` (finer below one, to keep the relative loss tiny)."""
+    fine = GRID
+    while value * fine < GRID:
+        fine *= 2**8
+    if isinstance(value, Fraction):
+        return Fraction(math.ceil(value * fine), fine)
+    with working():
+        scaled = mpmath.mpf(value) * fine
+        return Fraction(int(mpmath.ceil(scaled + abs(scaled) * _SLACK)), fine)

@@ -1,0 +1,154 @@
+"""The Gaussian sparse histogram: release a key with its noisy count iff ``count + noise >= R``.
+
+One user adds 1 to at most d keys. Keys that only this user holds reveal it if they come out; keys shared with others
+hide it in Gaussian noise. The exact privacy curve is the worst split of the d keys between the two, evaluated here at
+the threshold that integer noise really has: ``R - 1/2`` on the continuous scale (:class:`SparseGaussian`).
+
+References: Wilkins, Kifer, Zhang and Karrer 2024 for the add-remove curve; the replace-one curve, the integer
+threshold and the composition with other steps are proved in docs/proofs/gaussian-threshold.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from hushquery.errors import CalibrationError
+from hushquery.privacy.gaussian import agd_mpf, mu_for, normal_sf, sigma_for
+from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, round_up, working
+from hushquery.privacy.unit import Relation
+
+__all__ = ["SparseGaussian", "calibrate_sparse_gaussian", "sparse_gaussian_tau"]
+
+# sigma above its least possible value, so that a finite threshold exists (ALGORITHMS H1, row 4 recipe).
+_SIGMA_SLACK = Fraction(10005, 10000)
+
+
+@dataclass(frozen=True)
+class SparseGaussian:
+    """The integers and rationals a Gaussian sparse histogram runs with, and what they cost.
+
+    Args:
+        keys_per_user: d, the most keys one user adds 1 to.
+        sigma: The exact scale of the rounded Gaussian noise.
+        threshold: R; a key is released iff its noisy count is at least R.
+        relation: The neighbouring relation the cost is stated for.
+
+    **Guarantee:** (epsilon, :meth:`delta`) for one user under ``relation``, with the noisy counts released too.
+    """
+
+    keys_per_user: int
+    sigma: Fraction
+    threshold: int
+    relation: Relation
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """The squared GDP parameter of the counts alone: d/sigma^2, twice that under replace-one."""
+        changed = self.keys_per_user * (1 if self.relation is Relation.ADD_REMOVE else 2)
+        return changed / self.sigma**2
+
+    def log_all_hidden(self) -> mpmath.mpf:
+        """Give ln L: the log-probability that one key of a single user stays hidden."""
+        return mpmath.log1p(-normal_sf((self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)))
+
+    def threshold_delta(self) -> float:
+        """Give the probability that any of one user's own d keys is released: 1 - L^d, rounded up."""
+        with working():
+            return round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden()))
+
+    def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
+        """Give the exact delta at ``epsilon`` beside other steps (mu^2 of theirs, ln of the chance none of their thresholds fails)."""
+        return max(
+            1 - mpmath.exp(a) + mpmath.exp(a) * agd_mpf(epsilon - a + b, mpmath.sqrt(m2))
+            for a, b, m2 in self._splits(mu_squared, log_keep)
+        )
+
+    def _splits(self, mu_squared: Any, log_keep: Any) -> list[tuple[Any, Any, Any]]:
+        """List (ln chance nothing novel of D shows, the same for D', mu^2 of what both share) over all splits of the d keys."""
+        hidden, d = self.log_all_hidden(), self.keys_per_user
+        per_key = 1 / rational_mpf(self.sigma) ** 2
+        if self.relation is Relation.ADD_REMOVE:
+            shared = [(j, (d - j) * hidden + log_keep, j * per_key + mu_squared) for j in range(d + 1)]
+            return [(g, 0, m2) for _, g, m2 in shared] + [(0, g, m2) for _, g, m2 in shared]
+        return [
+            (x * hidden + log_keep, y * hidden + log_keep, (2 * d - x - y) * per_key + mu_squared)
+            for x in range(d + 1)
+            for y in range(d + 1)
+        ]
+
+    def delta(self, epsilon: Number) -> float:
+        """Give the exact delta of this mechanism alone at ``epsilon``, rounded up."""
+        with working():
+            return round_up(self.delta_mpf(rational_mpf(exact(epsilon, "epsilon"))))
+
+
+def sparse_gaussian_tau(keys_per_user: int, sigma: Fraction, epsilon: Number, delta: Number) -> float:
+    """Give the smallest real tau (add-remove) for which releasing iff count + N(0, sigma^2) > 1 + tau is (epsilon, delta)-DP."""
+    with working():
+        e, target = rational_mpf(exact(epsilon)), rational_mpf(exact(delta))
+        low, high = mpmath.mpf(0), rational_mpf(sigma) * 60
+        while high - low > mpmath.mpf(10) ** -15:
+            middle = (low + high) / 2
+            # A threshold of tau + 3/2 is what SparseGaussian reads as tau.
+            trial = _RealThreshold(keys_per_user, sigma, middle)
+            low, high = (low, middle) if trial.delta_mpf(e) <= target else (middle, high)
+        return round_up(high)
+
+
+class _RealThreshold(SparseGaussian):
+    """The same curve at a real tau; only the search for the smallest one needs it."""
+
+    def __init__(self, keys_per_user: int, sigma: Fraction, tau: mpmath.mpf) -> None:
+        super().__init__(keys_per_user, sigma, 0, Relation.ADD_REMOVE)
+        object.__setattr__(self, "tau", tau)
+
+    tau: mpmath.mpf
+
+    def log_all_hidden(self) -> mpmath.mpf:
+        return mpmath.log1p(-normal_sf(self.tau / rational_mpf(self.sigma)))
+
+
+def calibrate_sparse_gaussian(
+    keys_per_user: int, epsilon: Number, delta: Number, relation: Relation = Relation.ADD_REMOVE, *, sigma: Fraction | None = None
+) -> SparseGaussian:
+    """Find the smallest noise and the smallest integer threshold for (epsilon, delta).
+
+    Args:
+        keys_per_user: d, the most keys one user adds 1 to.
+        epsilon: The loss allowed.
+        delta: The failure probability allowed.
+        relation: The neighbouring relation.
+        sigma: A noise scale already chosen (at least the smallest one); by default 1.0005 times the smallest.
+
+    >>> m = calibrate_sparse_gaussian(20, "ln 10", 1e-5)
+    >>> f"{float(m.sigma):.4f}", m.threshold, f"{m.delta('ln 10'):.3e}"
+    ('7.8662', 40, '9.905e-06')
+    """
+    if keys_per_user < 1:
+        raise CalibrationError("a user must be allowed at least one key", fix="Give d >= 1")
+    changed = keys_per_user * (1 if relation is Relation.ADD_REMOVE else 2)
+    if sigma is None:
+        sigma = grid_up(sigma_for(changed, mu_for(epsilon, delta) ** 2) * _SIGMA_SLACK)
+    with working():
+        e, target = rational_mpf(exact(epsilon)), rational_mpf(exact(delta))
+
+        def fits(threshold: int) -> bool:
+            return bool(SparseGaussian(keys_per_user, sigma, threshold, relation).delta_mpf(e) <= target)
+
+        low, high = 1, 2
+        while not fits(high):
+            low, high = high, high * 2
+            if high > 2**62:
+                raise CalibrationError(
+                    "no threshold makes this noise private enough",
+                    why="the noise alone already exceeds delta",
+                    fix="Leave sigma out, or raise it",
+                )
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+    return SparseGaussian(keys_per_user, sigma, high, relation)
