@@ -1,0 +1,33 @@
+"""The root of the command line: which noun lives in which file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hushquery._version import __version__
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="hushquery",
+    help="Learn what a crowd searches for and clicks on without learning what any one person searched for.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"hushquery {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    """Learn what a crowd searches for and clicks on without learning what any one person searched for."""
+    del version

@@ -1,0 +1,55 @@
+"""What every command shares: output as text or JSON, errors, warnings, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from hushquery.errors import HushqueryError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["JsonFlag", "emit", "progress", "report_error", "show_warning"]
+
+#: The option that every command that prints a result has.
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
+
+
+def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print a result on standard output: JSON where asked for, else text."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def report_error(error: HushqueryError, *, as_json: bool) -> None:
+    """Print an error: what, why and what to do on standard error, or one JSON object on standard output."""
+    if as_json:
+        typer.echo(json.dumps(error.as_dict(), ensure_ascii=False))
+        return
+    typer.secho(f"error: {error.what}", err=True, fg=typer.colors.RED)
+    for part in (error.why, error.fix):
+        if part:
+            typer.echo(f"  {part}", err=True)
+
+
+def show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+) -> None:
+    """Print a warning as one line on standard error, without the line of code it came from."""
+    del category, filename, lineno, file, line
+    typer.secho(f"warning: {message}", err=True, fg=typer.colors.YELLOW)
+
+
+@contextmanager
+def progress(description: str, total: float | None = None) -> Iterator[tuple[Progress, Any]]:
+    """Show a progress bar on standard error while a long step runs; silent when standard error is not a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        yield bar, bar.add_task(description, total=total)
