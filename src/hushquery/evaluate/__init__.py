@@ -1,0 +1,1 @@
+"""What looks from outside: audits, and measurements against secret truth that must never be published."""

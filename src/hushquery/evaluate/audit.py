@@ -1,0 +1,298 @@
+"""Audit: lower bounds on epsilon from runs of a mechanism.
+
+An audit can show that a claim is false; it can't show that one is true. It runs the mechanism on two neighbouring inputs,
+looks for an event that tells them apart, and turns the two frequencies into a bound that the true epsilon exceeds with the
+stated confidence. A bound above the claim flags the mechanism.
+
+* ``events``: the event (and the pair of inputs) is chosen on one half of the runs and tested once on the other half;
+  choosing and testing on the same runs would not be a confidence bound. Clopper-Pearson intervals; with a delta,
+  ``ln((P_low - delta) / Q_high)``.
+* ``one-run``: many canaries, each with a key of its own, are put in or left out of a single release by coin flips; an
+  attacker who guesses the coins better than e^epsilon/(1 + e^epsilon) breaks the claim. Steinke, Nasr and Jagielski 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special, stats
+
+from hushquery.errors import UsageError
+from hushquery.noise.bits import Bits, SeededBits, SystemBits, below
+from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair, find
+from hushquery.privacy.rounding import Number, exact
+
+__all__ = ["AuditResult", "Event", "audit", "one_run_p_value"]
+
+IntArray = npt.NDArray[np.int64]
+Method = Literal["events", "one-run"]
+Progress = Callable[[float], None]
+
+_CHUNK = 1_000_000
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit found.
+
+    ``lower_bound`` is below the true epsilon with probability ``confidence``; ``flagged`` says that it is above the claim.
+    """
+
+    mechanism: str
+    claimed_epsilon: float
+    claimed_delta: float
+    lower_bound: float
+    confidence: float
+    runs: int
+    flagged: bool
+    method: Method
+    pair: str
+    event: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the result as plain data; an infinite bound becomes the text "inf"."""
+        data = asdict(self)
+        if math.isinf(self.lower_bound):
+            data["lower_bound"] = "inf"
+        return data
+
+
+@dataclass(frozen=True)
+class Event:
+    """A set of outputs: those whose ``view`` is at least, at most or exactly ``value``."""
+
+    view: str
+    relation: Literal[">=", "<=", "=="]
+    value: int
+    likelier_left: bool
+
+    def __str__(self) -> str:
+        value = "not published" if self.value == SUPPRESSED else f"{self.relation} {self.value}"
+        return f"{self.view} {value}"
+
+    def happened(self, views: dict[str, IntArray]) -> npt.NDArray[np.bool_]:
+        """Say for each output whether it is in the event."""
+        seen = views[self.view]
+        if self.relation == "==":
+            return seen == self.value
+        return seen >= self.value if self.relation == ">=" else seen <= self.value
+
+
+def audit(
+    mechanism: str | Mechanism[Any],
+    epsilon: Number,
+    delta: Number = 1e-5,
+    *,
+    runs: int | None = None,
+    seed: int | None = None,
+    confidence: float = 0.999,
+    method: Method = "events",
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Look for a proof that a mechanism loses more than (epsilon, delta).
+
+    Args:
+        mechanism: A registered name, ``FILE.py:Class``, or a mechanism object (then epsilon and delta are only the claim).
+        epsilon: The claim.
+        delta: The claim. An audit spends nothing, so this has a default.
+        runs: Runs per world; by default what the mechanism needs to reach 0.9 of epsilon 1.
+        seed: A seed for repeatable runs; by default the operating system's randomness.
+        confidence: That the bound is below the true epsilon.
+        method: ``events`` or ``one-run``.
+        progress: Called with the fraction done.
+
+    >>> audit("discrete-laplace", 1, runs=20_000, seed=1).flagged
+    False
+    """
+    claimed_epsilon, claimed_delta = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if not 0.5 <= confidence < 1:
+        raise UsageError("confidence must be at least 0.5 and below 1", fix="Give for example 0.999")
+    target = find(mechanism).calibrate(claimed_epsilon, claimed_delta) if isinstance(mechanism, str) else mechanism
+    count = target.audit_runs if runs is None else runs
+    if not 100 <= count <= 10**10:
+        raise UsageError("an audit needs 100 to 10,000,000,000 runs", fix="Leave --runs out for a sensible number")
+    bits: Bits = SystemBits() if seed is None else SeededBits(f"audit {seed}")
+    search = _EventSearch(target, float(claimed_delta), confidence, bits, progress or (lambda _: None))
+    bound, pair, event = (search.events if method == "events" else search.one_run)(count)
+    name = mechanism if isinstance(mechanism, str) else mechanism.name
+    return AuditResult(
+        mechanism=name,
+        claimed_epsilon=float(claimed_epsilon),
+        claimed_delta=float(claimed_delta),
+        lower_bound=bound,
+        confidence=confidence,
+        runs=count,
+        flagged=bound > float(claimed_epsilon),
+        method=method,
+        pair=pair.name,
+        event=str(event),
+    )
+
+
+class _EventSearch:
+    """One audit: where it draws from, what it allows, and how far it is."""
+
+    def __init__(self, mechanism: Mechanism[Any], delta: float, confidence: float, bits: Bits, progress: Progress) -> None:
+        self._mechanism, self._delta, self._bits, self._progress = mechanism, delta, bits, progress
+        self._alpha = 1 - confidence
+
+    def events(self, runs: int) -> tuple[float, Pair[Any], Event]:
+        """Choose pair and event on one half of the runs, bound epsilon on the other."""
+        # A tenth goes to comparing the pairs, the rest of the first half to choosing the event on the best of them.
+        pairs = list(self._mechanism.pairs())
+        pilot = max(50, runs // 10 // len(pairs))
+        best = max(pairs, key=lambda pair: self._choose(pair, pilot)[0]) if len(pairs) > 1 else pairs[0]
+        _, event = self._choose(best, max(50, runs // 2 - (pilot * len(pairs) if len(pairs) > 1 else 0)), start=0.1)
+        trials = runs - runs // 2
+        left = self._frequency(best.left, event, trials, 0.5)
+        right = self._frequency(best.right, event, trials, 0.75)
+        hits, misses = (left, right) if event.likelier_left else (right, left)
+        self._progress(1.0)
+        return float(self._bound(np.array([hits]), np.array([misses]), trials)[0]), best, event
+
+    def one_run(self, canaries: int) -> tuple[float, Pair[Any], Event]:
+        """Fix the attacker's two events beforehand, then guess the coins of all canaries in one release."""
+        pair = self._mechanism.pairs()[0]
+        candidates = [(self._choose(p, max(1000, canaries // 2)), p) for p in self._mechanism.pairs()]
+        pair = max(candidates, key=lambda c: c[0][0])[1]
+        guess_left = self._choose(pair, canaries, towards_left=True)[1]
+        guess_right = self._choose(pair, canaries, towards_left=False)[1]
+        inside = int((below(self._bits, 2, canaries)).sum())
+        correct = guesses = 0
+        for world, runs, is_left in ((pair.left, canaries - inside, True), (pair.right, inside, False)):
+            for outputs in self._outputs(world, runs):
+                views = _views(outputs)
+                says_left, says_right = guess_left.happened(views), guess_right.happened(views)
+                undecided = says_left & says_right
+                says_left &= ~undecided
+                says_right &= ~undecided
+                guesses += int(says_left.sum() + says_right.sum())
+                correct += int((says_left if is_left else says_right).sum())
+        low, high = 0.0, 60.0
+        if one_run_p_value(canaries, guesses, correct, 0.0, self._delta) > self._alpha:
+            return 0.0, pair, guess_left
+        while high - low > 1e-4:
+            middle = (low + high) / 2
+            broken = one_run_p_value(canaries, guesses, correct, middle, self._delta) <= self._alpha
+            low, high = (middle, high) if broken else (low, middle)
+        self._progress(1.0)
+        return low, pair, guess_left
+
+    def _choose(
+        self, pair: Pair[Any], runs: int, *, start: float = 0.0, towards_left: bool | None = None
+    ) -> tuple[float, Event]:
+        """Find the event with the largest bound on these runs (which is then not a confidence bound)."""
+        left, right = self._histograms(pair.left, runs), self._histograms(pair.right, runs)
+        self._progress(start + 0.3)
+        best: tuple[float, Event] = (-math.inf, Event(next(iter(left)), ">=", SUPPRESSED, True))
+        for view, seen in left.items():
+            values = np.union1d(seen[0], right[view][0])
+            p, q = _aligned(values, *seen), _aligned(values, *right[view])
+            for relation, a, b in (
+                ("==", p, q),
+                ("<=", np.cumsum(p), np.cumsum(q)),
+                (">=", np.cumsum(p[::-1])[::-1], np.cumsum(q[::-1])[::-1]),
+            ):
+                for likelier_left in (True, False) if towards_left is None else (towards_left,):
+                    bounds = self._bound(*((a, b) if likelier_left else (b, a)), runs)
+                    top = int(np.argmax(bounds))
+                    if bounds[top] > best[0]:
+                        best = (float(bounds[top]), Event(view, relation, int(values[top]), likelier_left))  # type: ignore[arg-type]
+        return best
+
+    def _bound(self, hits: npt.NDArray[Any], misses: npt.NDArray[Any], runs: int) -> npt.NDArray[np.float64]:
+        """Give ln((P_low - delta)/Q_high) with Clopper-Pearson limits, each failing with half of alpha; at least 0."""
+        low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, self._alpha / 2), 0.0)
+        high = np.where(
+            misses < runs, special.betaincinv(misses + 1, np.maximum(runs - misses, 1), 1 - self._alpha / 2), 1.0
+        )
+        with np.errstate(divide="ignore"):
+            bound: npt.NDArray[np.float64] = np.log(np.maximum(low - self._delta, 0.0) / high)
+        return np.maximum(bound, 0.0)
+
+    def _outputs(self, world: Any, runs: int) -> Iterable[IntArray]:
+        done = 0
+        while done < runs:
+            size = min(_CHUNK, runs - done)
+            yield self._mechanism.run(world, size, self._bits)
+            done += size
+
+    def _frequency(self, world: Any, event: Event, runs: int, start: float) -> int:
+        total = done = 0
+        for outputs in self._outputs(world, runs):
+            total += int(event.happened(_views(outputs)).sum())
+            done += len(outputs)
+            self._progress(start + 0.25 * done / runs)
+        return total
+
+    def _histograms(self, world: Any, runs: int) -> dict[str, tuple[IntArray, IntArray]]:
+        """Count how often each value of each view occurs: (values, counts), values ascending."""
+        totals: dict[str, dict[int, int]] = {}
+        for outputs in self._outputs(world, runs):
+            for view, seen in _views(outputs).items():
+                into = totals.setdefault(view, {})
+                for value, count in zip(*_count_values(seen), strict=True):
+                    into[value] = into.get(value, 0) + count
+        return {
+            view: (np.array(sorted(seen), dtype=np.int64), np.array([seen[v] for v in sorted(seen)], dtype=np.int64))
+            for view, seen in totals.items()
+        }
+
+
+def _views(outputs: IntArray) -> dict[str, IntArray]:
+    """Look at output rows as single numbers: each column, and for several columns their minimum, maximum and sum."""
+    width = outputs.shape[1]
+    views = {f"output {i + 1}" if width > 1 else "output": outputs[:, i] for i in range(width)}
+    if width > 1:
+        views["smallest output"] = outputs.min(axis=1)
+        views["largest output"] = outputs.max(axis=1)
+        hidden = (outputs == SUPPRESSED).any(axis=1)
+        views["sum of outputs"] = np.where(hidden, SUPPRESSED, np.where(outputs == SUPPRESSED, 0, outputs).sum(axis=1))
+    return views
+
+
+def _count_values(seen: IntArray) -> tuple[list[int], list[int]]:
+    """Count distinct values; by offsets where the range is small, which is much faster than sorting."""
+    hidden = seen == SUPPRESSED
+    published = seen[~hidden] if hidden.any() else seen
+    values: list[int] = []
+    counts: list[int] = []
+    if len(published):
+        low, high = int(published.min()), int(published.max())
+        if high - low < 4 * _CHUNK:
+            tallies = np.bincount(published - low)
+            present = np.flatnonzero(tallies)
+            values, counts = (present + low).tolist(), tallies[present].tolist()
+        else:
+            distinct, tallies = np.unique(published, return_counts=True)
+            values, counts = distinct.tolist(), tallies.tolist()
+    suppressed = int(hidden.sum())
+    return ([SUPPRESSED, *values], [suppressed, *counts]) if suppressed else (values, counts)
+
+
+def _aligned(values: IntArray, seen: IntArray, counts: IntArray) -> IntArray:
+    out = np.zeros(len(values), dtype=np.int64)
+    out[np.searchsorted(values, seen)] = counts
+    return out
+
+
+def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Bound the chance that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` coin guesses be right.
+
+    Reference: Steinke, Nasr and Jagielski 2023, Theorem 5.2 (the procedure of their appendix D).
+
+    >>> round(one_run_p_value(100, 100, 75, 1.0, 0.0), 3)
+    0.37
+    """
+    chance = special.expit(epsilon)
+    beta = float(stats.binom.sf(correct - 1, guesses, chance))
+    if delta == 0:
+        return min(1.0, beta)
+    steps = np.arange(1, correct + 1)
+    alpha = float((np.cumsum(stats.binom.pmf(correct - steps, guesses, chance)) / steps).max()) if correct else 0.0
+    return min(1.0, beta + alpha * 2 * canaries * delta)

@@ -1,0 +1,334 @@
+"""Laws: distributions on the integers, known through their CDF to any precision asked for.
+
+A law draws nothing. :mod:`hushquery.noise.sampler` turns one into exact draws by comparing random bits with the binary
+digits of its CDF, as many digits as it takes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import mpmath
+
+from hushquery.errors import UsageError
+
+__all__ = ["Binomial", "DiscreteLaplace", "Geometric", "Law", "RationalCoin", "RoundedGaussian", "TailCoin", "Truncated"]
+
+# Guard digits at which certifying a floor is given up: no irrational CDF comes this close to a binary fraction.
+_MOST_GUARD = 2**20
+
+# Wider noise than this would leave 64-bit integers with a probability worth naming.
+LARGEST_SCALE = 2**40
+
+
+class Law(ABC):
+    """A distribution on the integers.
+
+    Methods that return mpmath numbers evaluate at the precision in force and are good to a few units in the last place:
+    :meth:`sf` relatively (also far in the tail), :meth:`cdf` absolutely.
+    """
+
+    #: The smallest and largest value with any probability; None where there is no end.
+    lowest: int | None = None
+    highest: int | None = None
+    #: Whether P[Z = z] = P[Z = -z], which halves the work of building a table.
+    symmetric: bool = False
+
+    @abstractmethod
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[Z > z]."""
+
+    def cdf(self, z: int) -> mpmath.mpf:
+        """Give P[Z <= z]."""
+        return 1 - self.sf(z)
+
+    def tail(self, k: int) -> mpmath.mpf:
+        """Give P[Z >= k]."""
+        return self.sf(k - 1)
+
+    def pmf(self, z: int) -> float:
+        """Give P[Z = z] as a float."""
+        with mpmath.workprec(200):
+            return float(self.sf(z - 1) - self.sf(z))
+
+    def cdf_floor(self, z: int, bits: int) -> tuple[int, bool]:
+        """Give floor(P[Z <= z] 2^bits), certified, and whether the floor is the exact value."""
+        if self.lowest is not None and z < self.lowest:
+            return 0, True
+        if self.highest is not None and z >= self.highest:
+            return 1 << bits, True
+        guard = 64
+        while True:
+            # Certified when two precisions agree and neither comes near an integer, measured by the digits kept in guard.
+            margin = mpmath.ldexp(1, -guard // 2)
+            floors = []
+            for precision in (bits + guard, bits + 2 * guard):
+                with mpmath.workprec(precision):
+                    scaled = mpmath.ldexp(self.cdf(z), bits)
+                    whole = mpmath.floor(scaled)
+                    floors.append((int(whole), bool(margin < scaled - whole < 1 - margin)))
+            if floors[0] == floors[1] and floors[0][1]:
+                return floors[0][0], False
+            guard *= 2
+            if guard > _MOST_GUARD:
+                # Every law here has a transcendental CDF, or says that it is rational; this is a defect, not bad luck.
+                message = "a CDF value seems to be a multiple of a power of two; its law must say so"
+                raise ArithmeticError(message)
+
+    def half_width(self, level: float) -> int:
+        """Give the smallest w with P[|Z| <= w] >= level, for a law symmetric about zero."""
+        if not self.symmetric or not 0 < level < 1:
+            raise UsageError("an interval needs a symmetric law and a level between 0 and 1")
+        tail = (1 - level) / 2
+        low, high = -1, 1
+        while self.sf(high) > tail:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.sf(middle) <= tail else (middle, high)
+        return high
+
+
+def _checked_scale(scale: Fraction, name: str) -> Fraction:
+    scale = Fraction(scale)
+    if not 0 < scale <= LARGEST_SCALE:
+        raise UsageError(
+            f"the noise scale {name} must be above 0 and at most 2^40",
+            why="it is measured in grid steps of an integer sampler",
+            fix="Use a coarser grid or a larger epsilon",
+        )
+    return scale
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(Law):
+    """P[Z = z] = (1-a)/(1+a) a^|z| with a = e^(-1/b): the two-sided geometric law.
+
+    **Guarantee:** added to integers with L1 sensitivity s, pure epsilon = s/b, exactly: the tail has no end.
+    **Variance:** 2a/(1-a)^2.
+    **Reference:** Ghosh, Roughgarden and Sundararajan 2009; Canonne, Kamath and Steinke 2020.
+
+    >>> law = DiscreteLaplace(Fraction(2))
+    >>> round(law.pmf(0), 6), round(law.variance, 6)
+    (0.244919, 7.835396)
+    """
+
+    b: Fraction
+    symmetric = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "b", _checked_scale(self.b, "b"))
+
+    def _power(self, k: int) -> mpmath.mpf:
+        return mpmath.exp(mpmath.mpf(-k * self.b.denominator) / self.b.numerator)
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[Z > z] = a^(z+1)/(1+a) for z >= -1, and 1 - a^(-z)/(1+a) below."""
+        normaliser = 1 + self._power(1)
+        return self._power(z + 1) / normaliser if z >= -1 else 1 - self._power(-z) / normaliser
+
+    def cdf(self, z: int) -> mpmath.mpf:
+        """Give P[Z <= z] = P[Z > -z-1], by symmetry."""
+        return self.sf(-z - 1)
+
+    @property
+    def variance(self) -> float:
+        """The variance, 2a/(1-a)^2."""
+        with mpmath.workprec(200):
+            a = self._power(1)
+            return float(2 * a / (1 - a) ** 2)
+
+
+@dataclass(frozen=True)
+class Geometric(Law):
+    """P[Z = z] = (1-a) a^z for z >= 0, a = e^(-1/b): what remains of discrete Laplace noise above any level.
+
+    >>> round(Geometric(Fraction(2)).pmf(0), 6)
+    0.393469
+    """
+
+    b: Fraction
+    lowest = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "b", _checked_scale(self.b, "b"))
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[Z > z] = a^(z+1)."""
+        return mpmath.exp(mpmath.mpf(-(z + 1) * self.b.denominator) / self.b.numerator) if z >= 0 else mpmath.mpf(1)
+
+
+@dataclass(frozen=True)
+class RoundedGaussian(Law):
+    """Z = round(N(0, sigma^2)): P[Z = z] = Phi((z+1/2)/sigma) - Phi((z-1/2)/sigma).
+
+    **Guarantee:** added to integers, the result is exactly a rounding of the continuous Gaussian mechanism, so its
+    curve (:func:`hushquery.privacy.gaussian.agd` with mu = L2 sensitivity / sigma) holds unchanged. No tail is cut.
+    **Variance:** sigma^2 + 1/12 up to 4 e^(-2 pi^2 sigma^2) relative; computed by summation below sigma = 2.
+
+    >>> law = RoundedGaussian(Fraction(3))
+    >>> round(law.pmf(0), 6), round(law.variance, 6)
+    (0.132368, 9.083333)
+    """
+
+    sigma: Fraction
+    symmetric = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", _checked_scale(self.sigma, "sigma"))
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[Z > z] = Q((z + 1/2)/sigma)."""
+        x = mpmath.mpf((2 * z + 1) * self.sigma.denominator) / (2 * self.sigma.numerator)
+        return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+    def cdf(self, z: int) -> mpmath.mpf:
+        """Give P[Z <= z] = P[Z > -z-1], by symmetry."""
+        return self.sf(-z - 1)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the rounded noise."""
+        if self.sigma >= 2:
+            return float(self.sigma**2 + Fraction(1, 12))
+        with mpmath.workprec(120):
+            reach = int(self.sigma * 20) + 2
+            return float(2 * mpmath.fsum((2 * z + 1) * self.sf(z) for z in range(reach)))
+
+
+@dataclass(frozen=True)
+class Truncated(Law):
+    """Z given Z >= k, for a law whose upper tail is known to relative precision.
+
+    >>> Truncated(DiscreteLaplace(Fraction(2)), 5).pmf(5) == Geometric(Fraction(2)).pmf(0)
+    True
+    """
+
+    law: DiscreteLaplace | RoundedGaussian
+    k: int
+
+    @property
+    def lowest(self) -> int:  # type: ignore[override]
+        """The smallest value, k."""
+        return self.k
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[Z > z | Z >= k]."""
+        return self.law.sf(z) / self.law.sf(self.k - 1) if z >= self.k else mpmath.mpf(1)
+
+
+@dataclass(frozen=True)
+class TailCoin(Law):
+    """1 with probability P[Z >= k] of another law, else 0: does this noise carry a count over a threshold?
+
+    >>> round(TailCoin(DiscreteLaplace(Fraction(2)), 0).pmf(1), 6)
+    0.622459
+    """
+
+    law: DiscreteLaplace | RoundedGaussian
+    k: int
+    lowest = 0
+    highest = 1
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[coin > z]."""
+        return self.law.tail(self.k) if z == 0 else mpmath.mpf(z < 0)
+
+
+@dataclass(frozen=True)
+class RationalCoin(Law):
+    """1 with a rational probability p, else 0; its comparison with random bits is exact integer arithmetic.
+
+    >>> RationalCoin(Fraction(1, 4)).cdf_floor(0, 2)
+    (3, True)
+    """
+
+    p: Fraction
+    lowest = 0
+    highest = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise UsageError("a probability lies between 0 and 1")
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[coin > z]."""
+        return mpmath.mpf(self.p.numerator) / self.p.denominator if z == 0 else mpmath.mpf(z < 0)
+
+    def cdf_floor(self, z: int, bits: int) -> tuple[int, bool]:
+        """Give floor(P[coin <= z] 2^bits) and whether nothing was cut off."""
+        if z != 0:
+            return super().cdf_floor(z, bits)
+        numerator = (self.p.denominator - self.p.numerator) << bits
+        return numerator // self.p.denominator, numerator % self.p.denominator == 0
+
+
+@dataclass(frozen=True)
+class Binomial(Law):
+    """The number of ones among n independent coins.
+
+    The CDF is summed outwards from the mode at the precision in force until the terms left out are below it; the terms fall
+    faster than a geometric series there, so the cut is certified by the same two precisions as every other floor.
+
+    >>> coin = TailCoin(DiscreteLaplace(Fraction(2)), 0)
+    >>> round(Binomial(10, coin).pmf(10), 6) == round(coin.pmf(1) ** 10, 6)
+    True
+    """
+
+    n: int
+    coin: TailCoin
+    lowest = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n <= 2**53:
+            raise UsageError("a binomial needs 1 to 2^53 trials")
+
+    @property
+    def highest(self) -> int:  # type: ignore[override]
+        """The largest value, n."""
+        return self.n
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[more than z ones]."""
+        return 1 - self.cdf(z)
+
+    def cdf(self, z: int) -> mpmath.mpf:
+        """Give P[at most z ones]."""
+        first, sums = _binomial_sums(self.n, self.coin, mpmath.mp.prec)
+        if z < first:
+            return mpmath.mpf(0)
+        return sums[min(z - first, len(sums) - 1)]
+
+    def centre(self) -> tuple[int, float]:
+        """Give the mean, rounded, and the standard deviation."""
+        p = float(self.coin.sf(0))
+        return round(self.n * p), (self.n * p * (1 - p)) ** 0.5
+
+
+@lru_cache(maxsize=8)
+def _binomial_sums(n: int, coin: TailCoin, precision: int) -> tuple[int, list[mpmath.mpf]]:
+    """Give the first index and the cumulative probabilities, all to ``precision`` bits."""
+    with mpmath.workprec(precision + n.bit_length() + 40):
+        p = coin.sf(0)
+        odds = p / (1 - p)
+        mode = min(n, int((n + 1) * p))
+        peak = mpmath.binomial(n, mode) * mpmath.exp(mode * mpmath.log(p) + (n - mode) * mpmath.log1p(-p))
+        tiny = mpmath.ldexp(1, -(precision + 24))
+        below, term, k = [], peak, mode
+        while k > 0 and term > tiny:
+            term *= k / ((n - k + 1) * odds)
+            k -= 1
+            below.append(term)
+        above, term, j = [], peak, mode
+        while j < n and term > tiny:
+            term *= (n - j) * odds / (j + 1)
+            j += 1
+            above.append(term)
+        sums, total = [], mpmath.mpf(0)
+        for probability in [*reversed(below), peak, *above]:
+            total += probability
+            sums.append(total)
+        return k, sums

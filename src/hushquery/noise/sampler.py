@@ -1,0 +1,169 @@
+"""Exact draws from a law by inverse CDF over 64-bit thresholds, extended lazily where 64 bits do not decide.
+
+A draw is a uniform real u in [0, 1) of which we look at 64 binary digits first. ``T[z] = floor(F(z) 2^64)`` is a certified
+table. If the 64 digits U differ from every table entry, they decide: z is the first with U < T[z]. If U equals an entry
+(probability: entries / 2^64), more digits of u are drawn and compared with more digits of F, until they differ. So the
+law drawn is the law stated, without any distance to charge to delta, and without an end to its tails.
+
+Both table and words are uint64: NumPy would promote a mix with int64 to float64 and lose the low bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.errors import UsageError
+from hushquery.noise.bits import Bits, one_word
+from hushquery.noise.law import Binomial, Law
+
+__all__ = ["Sampler", "sampler"]
+
+IntArray = npt.NDArray[np.int64]
+
+_WORD = 64
+_LARGEST_WORD = 2**_WORD - 1
+
+# A law wider than _MOST_ENTRIES gets a coarse table of about _COARSE_ENTRIES; its draws then finish by bisection.
+_MOST_ENTRIES = 2**17
+_COARSE_ENTRIES = 2**12
+
+
+class _LazyUniform:
+    """A uniform real in [0, 1), known to as many binary digits as have been asked for."""
+
+    def __init__(self, word: int, bits: Bits) -> None:
+        self._value, self._digits, self._bits = word, _WORD, bits
+
+    def is_below(self, law: Law, z: int) -> bool:
+        """Whether u < F(z), drawing more digits until that is certain."""
+        while True:
+            threshold, exact = law.cdf_floor(z, self._digits)
+            if self._value != threshold:
+                return self._value < threshold
+            if exact:
+                return False
+            self._value = (self._value << _WORD) | one_word(self._bits)
+            self._digits += _WORD
+
+
+class Sampler:
+    """Exact draws from one law. Build it once through :func:`sampler`, which caches.
+
+    >>> from fractions import Fraction
+    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.law import DiscreteLaplace
+    >>> sampler(DiscreteLaplace(Fraction(2))).draw(5, SeededBits(1)).tolist()
+    [1, 4, 3, 0, -1]
+    """
+
+    def __init__(self, law: Law, *, most_entries: int = _MOST_ENTRIES) -> None:
+        self.law = law
+        first, last = _table_range(law)
+        width = last - first + 1
+        self._stride = 1 if width <= most_entries else -(-width // min(most_entries, _COARSE_ENTRIES))
+        points = list(range(first, last + self._stride, self._stride))
+        if law.highest is not None:
+            points = [z for z in points if z < law.highest]
+        self._first = first
+        self._table = np.array(_thresholds(law, points), dtype=np.uint64)
+
+    @property
+    def entries(self) -> int:
+        """How many thresholds the table holds."""
+        return len(self._table)
+
+    def draw(self, n: int, bits: Bits) -> IntArray:
+        """Draw ``n`` independent values."""
+        if n < 0:
+            raise UsageError("can't draw a negative number of values")
+        words = bits.words(n)
+        index = np.searchsorted(self._table, words, side="right")
+        if len(self._table):
+            undecided = (index > 0) & (self._table[np.maximum(index, 1) - 1] == words)
+        else:
+            undecided = np.zeros(n, dtype=np.bool_)
+        values = self._first + index.astype(np.int64) * self._stride
+        for i in np.flatnonzero(undecided if self._stride == 1 else np.ones(n, dtype=np.bool_)):
+            values[i] = self._decide(int(words[i]), int(index[i]), bits)
+        return values
+
+    def draw_one(self, bits: Bits) -> int:
+        """Draw one value."""
+        return int(self.draw(1, bits)[0])
+
+    def _decide(self, word: int, index: int, bits: Bits) -> int:
+        """Find the first z with u < F(z), starting from what 64 digits already say."""
+        u = _LazyUniform(word, bits)
+        high, step = self._first + index * self._stride, 1
+        while not u.is_below(self.law, high):
+            high, step = high + step, step * 2
+        low, step = self._first + (index - 2) * self._stride, 1
+        while u.is_below(self.law, low):
+            low, step = low - step, step * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if u.is_below(self.law, middle) else (middle, high)
+        return high
+
+
+@lru_cache(maxsize=512)
+def sampler(law: Law) -> Sampler:
+    """Give the sampler of a law, built once per process."""
+    return Sampler(law)
+
+
+def _table_range(law: Law) -> tuple[int, int]:
+    """Find the first and last value whose threshold is neither 0 nor 2^64 - 1, and one more on each side that has no end."""
+    centre, spread = law.centre() if isinstance(law, Binomial) else (law.lowest or 0, 1.0)
+    step = max(1, int(spread))
+
+    def leaves_low(z: int) -> bool:
+        return law.cdf_floor(z, _WORD)[0] == 0
+
+    def reaches_high(z: int) -> bool:
+        return law.cdf_floor(z, _WORD)[0] >= _LARGEST_WORD
+
+    first = _boundary(centre, -step, leaves_low)
+    last = _boundary(centre, step, reaches_high)
+    if law.lowest is not None:
+        first = max(first, law.lowest)
+    if law.highest is not None:
+        last = min(last, law.highest)
+    return first, last
+
+
+def _boundary(start: int, step: int, outside: Callable[[int], bool]) -> int:
+    """Walk from ``start`` in the direction of ``step`` to the nearest value that is outside, by doubling and bisection."""
+    inside, direction = start, 1 if step > 0 else -1
+    if outside(start):
+        return start
+    reach = start + step
+    while not outside(reach):
+        inside, step = reach, step * 2
+        reach = inside + step
+    while abs(reach - inside) > 1:
+        middle = inside + direction * (abs(reach - inside) // 2)
+        inside, reach = (inside, middle) if outside(middle) else (middle, reach)
+    return reach
+
+
+def _thresholds(law: Law, points: list[int]) -> list[int]:
+    """Compute floor(F(z) 2^64) at every point; a symmetric law needs only half of them."""
+    known: dict[int, int] = {}
+    out = []
+    for z in points:
+        mirrored = known.get(-z - 1) if law.symmetric else None
+        if mirrored is not None:
+            # F(z) = 1 - F(-z-1), and neither is a multiple of 2^-64, so the floors add up to 2^64 - 1.
+            value = _LARGEST_WORD - mirrored
+        else:
+            value = law.cdf_floor(z, _WORD)[0]
+        known[z] = value
+        out.append(value)
+    return out
+
+

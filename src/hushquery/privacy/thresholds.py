@@ -1,0 +1,201 @@
+"""Thresholds on integers: which noisy counts may be published when the keys themselves are secret.
+
+Noise here is integer, so thresholds are integers R and a key is released iff ``count + noise >= R``. Comparing integer
+noise with a real threshold is a privacy bug: ``floor(K) + 1`` at d = 1, e^epsilon = 5, delta = 1e-5 has a delta of
+1.07e-5, and up to 2/(1+a) times delta in the worst fractional part.
+
+References: Korolova, Kenthapadi, Mishra and Ntoulas 2009 (Theorem 1) for the scheme; Desfontaines, Voss, Gipson and
+Mandayam 2022 for optimal selection; Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020 for weights. Proofs:
+docs/proofs/thresholds.md.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+
+from hushquery.errors import CalibrationError
+from hushquery.privacy.rounding import Number, exact, rational_mpf, round_down, round_up, working
+
+__all__ = [
+    "WEIGHT_GRID",
+    "knapsack_delta",
+    "knapsack_threshold",
+    "laplace_delta",
+    "laplace_scale",
+    "laplace_threshold",
+    "optimal_selection",
+    "truncated_geometric_reach",
+    "weighted_rho",
+]
+
+#: Weights of users are multiples of 1/WEIGHT_GRID, rounded down, so that noise on them stays integer.
+WEIGHT_GRID = 64
+
+
+def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
+    """Give the exact scale b = sensitivity/epsilon of discrete Laplace noise on integers.
+
+    >>> laplace_scale(20, "2.3")
+    Fraction(200, 23)
+    """
+    e = exact(epsilon, "epsilon")
+    if sensitivity < 1 or e <= 0:
+        raise CalibrationError("Laplace noise needs a sensitivity of at least 1 and epsilon > 0", fix="Check the bounds and the budget")
+    return sensitivity / e
+
+
+def _lift(b: Fraction, k: int) -> mpmath.mpf:
+    """Give P[Z >= k] for discrete Laplace noise and k >= 0: a^k/(1+a)."""
+    inverse = 1 / rational_mpf(b)
+    return mpmath.exp(-k * inverse) / (1 + mpmath.exp(-inverse))
+
+
+def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: bool = False) -> float:
+    """Give the exact probability that some key of one user alone passes, rounded up.
+
+    Args:
+        b: The scale of the discrete Laplace noise.
+        keys_per_user: d, the most keys one user adds 1 to; with ``row_counts``, the most rows in all.
+        threshold: R; released iff noisy count >= R.
+        row_counts: Whether a user may put all d rows on one key (Korolova et al. count rows).
+
+    **Guarantee:** with the noisy counts published, (d/b, this) for one user, add-remove; (2d/b, this) replace-one.
+
+    >>> f"{laplace_delta('1/2', 1, 7):.3e}"
+    '5.412e-06'
+    """
+    scale = exact(b, "b")
+    with working():
+        singles = -mpmath.expm1(keys_per_user * mpmath.log1p(-_lift(scale, threshold - 1)))
+        at_once = _lift(scale, threshold - keys_per_user) if row_counts else mpmath.mpf(0)
+        return round_up(max(singles, at_once))
+
+
+def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_counts: bool = False) -> int:
+    """Give the integer threshold R for discrete Laplace noise of scale b at ``delta``.
+
+    The condition a^(R-1)/(1+a) <= 1 - a is enforced too: it makes the other direction (a key that is missing) cost no
+    more than e^(1/b), so that it needs no delta.
+
+    >>> laplace_threshold(laplace_scale(20, "ln 10"), 20, 1e-5)
+    122
+    """
+    scale, target = exact(b, "b"), exact(delta, "delta")
+    if not 0 < target < 1 or keys_per_user < 1:
+        raise CalibrationError(
+            "a threshold on secret keys needs 0 < delta < 1 and at least one key per user",
+            why="a key that only one person has may always come out with some probability",
+            fix="Give a delta such as 1e-6, or name the keys publicly",
+        )
+    with working():
+        wide, allowed = rational_mpf(scale), rational_mpf(target)
+        room = 1 + mpmath.exp(-1 / wide)
+        threshold = 1 + int(mpmath.ceil(wide * mpmath.log(keys_per_user / (allowed * room))))
+        if row_counts:
+            threshold = max(threshold, keys_per_user + int(mpmath.ceil(wide * mpmath.log(1 / (allowed * room)))))
+        threshold = max(threshold, 1, keys_per_user if row_counts else 1)
+        while _lift(scale, threshold - 1) > -mpmath.expm1(-1 / wide):
+            threshold += 1
+    return threshold
+
+
+def optimal_selection(count: int, epsilon: Number, delta: Number) -> float:
+    """Give the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key.
+
+    For d keys per user hand over epsilon/d and delta/d. Rounded down. No count may be published with it.
+    Reference: Desfontaines et al. 2022, Theorem 1 (closed form).
+
+    >>> optimal_selection(0, 1, 1e-5), round(optimal_selection(12, 1, 1e-5), 6)
+    (0.0, 0.760311)
+    """
+    e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if e <= 0 or not 0 < d < 1 or count < 0:
+        raise CalibrationError("optimal selection needs epsilon > 0, 0 < delta < 1 and a count of at least 0")
+    with working():
+        ee, dd = mpmath.exp(rational_mpf(e)), rational_mpf(d)
+        turn = 1 + int(mpmath.floor(mpmath.log((ee + 2 * dd - 1) / ((ee + 1) * dd)) / rational_mpf(e)))
+        if count <= turn:
+            chance = dd * mpmath.expm1(count * rational_mpf(e)) / (ee - 1)
+        else:
+            left = mpmath.exp(-(count - turn) * rational_mpf(e))
+            first = dd * mpmath.expm1(turn * rational_mpf(e)) / (ee - 1)
+            chance = (1 - left) * (1 + dd / (ee - 1)) + left * first
+        return max(0.0, round_down(min(chance, mpmath.mpf(1))))
+
+
+def truncated_geometric_reach(epsilon: Number, delta: Number) -> int:
+    """Give k of the k-truncated symmetric geometric law: noise on -k..k, release iff count + noise > k.
+
+    >>> truncated_geometric_reach("ln 10", 1e-5)
+    5
+    """
+    e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if e <= 0 or not 0 < d < 1:
+        raise CalibrationError("the truncated geometric law needs epsilon > 0 and 0 < delta < 1")
+    with working():
+        ee, dd = mpmath.exp(rational_mpf(e)), rational_mpf(d)
+        return int(mpmath.ceil(mpmath.log((ee + 2 * dd - 1) / ((ee + 1) * dd)) / rational_mpf(e)))
+
+
+def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
+    """Give the real threshold for users who spread weight 1/sqrt(t) equally over t <= d keys, rounded up.
+
+    ``rho = max over t of 1/sqrt(t) + sigma Phi^-1((1-delta)^(1/t))``. Only valid for *equal* weights within a user;
+    for unequal ones use :func:`knapsack_threshold`.
+    """
+    with working():
+        s, d = rational_mpf(exact(sigma, "sigma")), rational_mpf(exact(delta, "delta"))
+        best = mpmath.mpf(0)
+        for t in range(1, most_keys + 1):
+            upper = -mpmath.expm1(mpmath.log1p(-d) / t)
+            best = max(best, 1 / mpmath.sqrt(t) + s * mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * upper))
+        return round_up(best)
+
+
+def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int = WEIGHT_GRID) -> float:
+    """Bound the chance that any key of one user alone reaches a real ``threshold``, over all weights of L2 norm <= 1.
+
+    Weights are j/grid, so the worst user solves a knapsack: at most d items, sum of j^2 <= grid^2, maximise the sum of
+    Q((threshold - j/grid)/sigma). Solved exactly by dynamic programming; inflated by 1e-9 against rounding.
+    """
+    from scipy.special import ndtr
+
+    capacity = grid * grid
+    chance = ndtr((np.arange(grid + 1) / grid - threshold) / sigma)
+    best = np.zeros(capacity + 1)
+    for _ in range(most_keys):
+        following = best + chance[0]
+        for j in range(1, grid + 1):
+            np.maximum(following[j * j :], best[: capacity + 1 - j * j] + chance[j], out=following[j * j :])
+        if np.array_equal(following, best):
+            break
+        best = following
+    return float(best[capacity]) * (1 + 1e-9)
+
+
+def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: int = WEIGHT_GRID) -> int:
+    """Give the smallest integer R, in steps of 1/grid, at which :func:`knapsack_delta` of ``(R - 1/2)/grid`` is at most delta.
+
+    >>> knapsack_threshold("2.193", 20, 1e-6)
+    763
+    """
+    s, target = float(exact(sigma, "sigma")), round_down(exact(delta, "delta"))
+    if s <= 0 or not 0 < target < 1 or most_keys < 1:
+        raise CalibrationError("a threshold on weights needs sigma > 0, 0 < delta < 1 and at least one key per user")
+
+    def fits(threshold: int) -> bool:
+        return knapsack_delta((threshold - 0.5) / grid, s, most_keys, grid=grid) <= target
+
+    low, high = 1, grid * max(2, math.ceil(8 * s))
+    while not fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
