@@ -7,9 +7,14 @@ from typing import Annotated
 import typer
 
 from hushquery._version import __version__
+from hushquery.cli import budget, explain, stat
+from hushquery.cli.audit import audit
+from hushquery.cli.demo import demo
+from hushquery.cli.doctor import doctor
 
 __all__ = ["app"]
 
+#: The root command.
 app = typer.Typer(
     name="hushquery",
     help="Learn what a crowd searches for and clicks on without learning what any one person searched for.",
@@ -31,3 +36,11 @@ def root(
 ) -> None:
     """Learn what a crowd searches for and clicks on without learning what any one person searched for."""
     del version
+
+
+app.command()(demo)
+app.command()(doctor)
+app.command()(audit)
+app.add_typer(stat.app)
+app.add_typer(budget.app)
+app.add_typer(explain.app)

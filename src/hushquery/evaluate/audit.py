@@ -67,13 +67,12 @@ class Event:
     """A set of outputs: those whose ``view`` is at least, at most or exactly ``value``."""
 
     view: str
-    relation: Literal[">=", "<=", "=="]
+    relation: str
     value: int
     likelier_left: bool
 
     def __str__(self) -> str:
-        value = "not published" if self.value == SUPPRESSED else f"{self.relation} {self.value}"
-        return f"{self.view} {value}"
+        return f"{self.view} " + ("not published" if self.value == SUPPRESSED else f"{self.relation} {self.value}")
 
     def happened(self, views: dict[str, IntArray]) -> npt.NDArray[np.bool_]:
         """Say for each output whether it is in the event."""
@@ -100,7 +99,7 @@ def audit(
         mechanism: A registered name, ``FILE.py:Class``, or a mechanism object (then epsilon and delta are only the claim).
         epsilon: The claim.
         delta: The claim. An audit spends nothing, so this has a default.
-        runs: Runs per world; by default what the mechanism needs to reach 0.9 of epsilon 1.
+        runs: Runs per world and pair of worlds; by default what the mechanism needs to come near a claim of epsilon 1.
         seed: A seed for repeatable runs; by default the operating system's randomness.
         confidence: That the bound is below the true epsilon.
         method: ``events`` or ``one-run``.
@@ -140,24 +139,28 @@ class _EventSearch:
     def __init__(self, mechanism: Mechanism[Any], delta: float, confidence: float, bits: Bits, progress: Progress) -> None:
         self._mechanism, self._delta, self._bits, self._progress = mechanism, delta, bits, progress
         self._alpha = 1 - confidence
+        self._from, self._share = 0.0, 1.0
 
     def events(self, runs: int) -> tuple[float, Pair[Any], Event]:
-        """Choose pair and event on one half of the runs, bound epsilon on the other."""
-        # A tenth goes to comparing the pairs, the rest of the first half to choosing the event on the best of them.
+        """On each pair choose an event on one half of the runs and bound epsilon on the other; give the best bound.
+
+        Trying several pairs is paid for: each bound fails with at most its share of alpha.
+        """
         pairs = list(self._mechanism.pairs())
-        pilot = max(50, runs // 10 // len(pairs))
-        best = max(pairs, key=lambda pair: self._choose(pair, pilot)[0]) if len(pairs) > 1 else pairs[0]
-        _, event = self._choose(best, max(50, runs // 2 - (pilot * len(pairs) if len(pairs) > 1 else 0)), start=0.1)
-        trials = runs - runs // 2
-        left = self._frequency(best.left, event, trials, 0.5)
-        right = self._frequency(best.right, event, trials, 0.75)
-        hits, misses = (left, right) if event.likelier_left else (right, left)
-        self._progress(1.0)
-        return float(self._bound(np.array([hits]), np.array([misses]), trials)[0]), best, event
+        found = []
+        for i, pair in enumerate(pairs):
+            self._from, self._share = i / len(pairs), 1 / len(pairs)
+            _, event = self._choose(pair, runs // 2)
+            trials = runs - runs // 2
+            left = self._frequency(pair.left, event, trials, 0.5)
+            right = self._frequency(pair.right, event, trials, 0.75)
+            hits, misses = (left, right) if event.likelier_left else (right, left)
+            bound = self._bound(np.array([hits]), np.array([misses]), trials, self._alpha / len(pairs))
+            found.append((float(bound[0]), pair, event))
+        return max(found, key=lambda result: result[0])
 
     def one_run(self, canaries: int) -> tuple[float, Pair[Any], Event]:
         """Fix the attacker's two events beforehand, then guess the coins of all canaries in one release."""
-        pair = self._mechanism.pairs()[0]
         candidates = [(self._choose(p, max(1000, canaries // 2)), p) for p in self._mechanism.pairs()]
         pair = max(candidates, key=lambda c: c[0][0])[1]
         guess_left = self._choose(pair, canaries, towards_left=True)[1]
@@ -173,6 +176,7 @@ class _EventSearch:
                 says_right &= ~undecided
                 guesses += int(says_left.sum() + says_right.sum())
                 correct += int((says_left if is_left else says_right).sum())
+        self._tell(1.0)
         low, high = 0.0, 60.0
         if one_run_p_value(canaries, guesses, correct, 0.0, self._delta) > self._alpha:
             return 0.0, pair, guess_left
@@ -180,15 +184,13 @@ class _EventSearch:
             middle = (low + high) / 2
             broken = one_run_p_value(canaries, guesses, correct, middle, self._delta) <= self._alpha
             low, high = (middle, high) if broken else (low, middle)
-        self._progress(1.0)
         return low, pair, guess_left
 
     def _choose(
-        self, pair: Pair[Any], runs: int, *, start: float = 0.0, towards_left: bool | None = None
+        self, pair: Pair[Any], runs: int, *, towards_left: bool | None = None
     ) -> tuple[float, Event]:
         """Find the event with the largest bound on these runs (which is then not a confidence bound)."""
-        left, right = self._histograms(pair.left, runs), self._histograms(pair.right, runs)
-        self._progress(start + 0.3)
+        left, right = self._histograms(pair.left, runs, 0.0), self._histograms(pair.right, runs, 0.25)
         best: tuple[float, Event] = (-math.inf, Event(next(iter(left)), ">=", SUPPRESSED, True))
         for view, seen in left.items():
             values = np.union1d(seen[0], right[view][0])
@@ -199,41 +201,41 @@ class _EventSearch:
                 (">=", np.cumsum(p[::-1])[::-1], np.cumsum(q[::-1])[::-1]),
             ):
                 for likelier_left in (True, False) if towards_left is None else (towards_left,):
-                    bounds = self._bound(*((a, b) if likelier_left else (b, a)), runs)
+                    bounds = self._bound(*((a, b) if likelier_left else (b, a)), runs, self._alpha)
                     top = int(np.argmax(bounds))
                     if bounds[top] > best[0]:
-                        best = (float(bounds[top]), Event(view, relation, int(values[top]), likelier_left))  # type: ignore[arg-type]
+                        best = (float(bounds[top]), Event(view, relation, int(values[top]), likelier_left))
         return best
 
-    def _bound(self, hits: npt.NDArray[Any], misses: npt.NDArray[Any], runs: int) -> npt.NDArray[np.float64]:
+    def _bound(self, hits: npt.NDArray[Any], misses: npt.NDArray[Any], runs: int, alpha: float) -> npt.NDArray[np.float64]:
         """Give ln((P_low - delta)/Q_high) with Clopper-Pearson limits, each failing with half of alpha; at least 0."""
-        low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, self._alpha / 2), 0.0)
+        low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha / 2), 0.0)
         high = np.where(
-            misses < runs, special.betaincinv(misses + 1, np.maximum(runs - misses, 1), 1 - self._alpha / 2), 1.0
+            misses < runs, special.betaincinv(misses + 1, np.maximum(runs - misses, 1), 1 - alpha / 2), 1.0
         )
         with np.errstate(divide="ignore"):
             bound: npt.NDArray[np.float64] = np.log(np.maximum(low - self._delta, 0.0) / high)
         return np.maximum(bound, 0.0)
 
-    def _outputs(self, world: Any, runs: int) -> Iterable[IntArray]:
+    def _tell(self, done: float) -> None:
+        self._progress(self._from + self._share * done)
+
+    def _outputs(self, world: Any, runs: int, start: float | None = None) -> Iterable[IntArray]:
         done = 0
         while done < runs:
             size = min(_CHUNK, runs - done)
             yield self._mechanism.run(world, size, self._bits)
             done += size
+            if start is not None:
+                self._tell(start + 0.25 * done / runs)
 
     def _frequency(self, world: Any, event: Event, runs: int, start: float) -> int:
-        total = done = 0
-        for outputs in self._outputs(world, runs):
-            total += int(event.happened(_views(outputs)).sum())
-            done += len(outputs)
-            self._progress(start + 0.25 * done / runs)
-        return total
+        return sum(int(event.happened(_views(outputs)).sum()) for outputs in self._outputs(world, runs, start))
 
-    def _histograms(self, world: Any, runs: int) -> dict[str, tuple[IntArray, IntArray]]:
+    def _histograms(self, world: Any, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
         """Count how often each value of each view occurs: (values, counts), values ascending."""
         totals: dict[str, dict[int, int]] = {}
-        for outputs in self._outputs(world, runs):
+        for outputs in self._outputs(world, runs, start):
             for view, seen in _views(outputs).items():
                 into = totals.setdefault(view, {})
                 for value, count in zip(*_count_values(seen), strict=True):

@@ -25,7 +25,7 @@ from hushquery.privacy.sparse_gaussian import SparseGaussian, calibrate_sparse_g
 from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
 from hushquery.privacy.unit import Relation
 
-__all__ = ["GaussianCounts", "GaussianThreshold", "LaplaceCounts", "LaplaceThreshold"]
+__all__ = ["GaussianCounts", "GaussianThreshold", "LaplaceCounts", "LaplaceThreshold", "add_noise", "noisy_law", "product_law"]
 
 Counts = tuple[int, ...]
 
@@ -73,11 +73,11 @@ class LaplaceCounts(Mechanism[Counts]):
 
     def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
         """Add fresh noise to every count, ``n`` times."""
-        return _add_noise(world, n, self.law_of_noise, bits)
+        return add_noise(world, n, self.law_of_noise, bits)
 
     def law(self, world: Counts) -> Mapping[Counts, float]:
         """Enumerate the noisy counts."""
-        return _product([_noisy_law(c, self.law_of_noise) for c in world])
+        return product_law([noisy_law(c, self.law_of_noise) for c in world])
 
     def truth(self, world: Counts) -> Sequence[float]:
         """The counts themselves."""
@@ -124,11 +124,11 @@ class GaussianCounts(Mechanism[Counts]):
 
     def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
         """Add fresh noise to every count, ``n`` times."""
-        return _add_noise(world, n, self.law_of_noise, bits)
+        return add_noise(world, n, self.law_of_noise, bits)
 
     def law(self, world: Counts) -> Mapping[Counts, float]:
         """Enumerate the noisy counts."""
-        return _product([_noisy_law(c, self.law_of_noise) for c in world])
+        return product_law([noisy_law(c, self.law_of_noise) for c in world])
 
     def truth(self, world: Counts) -> Sequence[float]:
         """The counts themselves."""
@@ -143,7 +143,7 @@ class _Thresholded(Mechanism[Counts]):
     """What both threshold mechanisms share: the release and its law."""
 
     kind: ClassVar[Kind] = "selector"
-    audit_runs: ClassVar[int] = 4_000_000
+    audit_runs: ClassVar[int] = 8_000_000
 
     @property
     def keys_per_user(self) -> int:
@@ -180,11 +180,11 @@ class _Thresholded(Mechanism[Counts]):
         singles = []
         for count in world:
             single: dict[Counts, float] = {(SUPPRESSED,): 1.0} if count == 0 else {}
-            for (value,), probability in _noisy_law(count, self.noise).items() if count else ():
+            for (value,), probability in noisy_law(count, self.noise).items() if count else ():
                 key = (value if value >= self.release_at else SUPPRESSED,)
                 single[key] = single.get(key, 0.0) + probability
             singles.append(single)
-        return _product(singles)
+        return product_law(singles)
 
 
 @dataclass(frozen=True)
@@ -281,12 +281,14 @@ class GaussianThreshold(_Thresholded):
         return Loss(sparse=(self.parameters,))
 
 
-def _add_noise(world: Counts, n: int, law: DiscreteLaplace | RoundedGaussian, bits: Bits) -> IntArray:
+def add_noise(world: Counts, n: int, law: DiscreteLaplace | RoundedGaussian, bits: Bits) -> IntArray:
+    """Add fresh noise to every count, ``n`` times; one row per time."""
     noise = sampler(law).draw(n * len(world), bits).reshape(n, len(world))
     return noise + np.array(world, dtype=np.int64)
 
 
-def _noisy_law(count: int, law: DiscreteLaplace | RoundedGaussian) -> dict[Counts, float]:
+def noisy_law(count: int, law: DiscreteLaplace | RoundedGaussian) -> dict[Counts, float]:
+    """Enumerate a noisy count; what lies beyond a rare reach is lumped at its edge."""
     reach = _reach(law)
     out = {(count + z,): law.pmf(z) for z in range(-reach, reach + 1)}
     edge = float(law.sf(reach))
@@ -295,7 +297,8 @@ def _noisy_law(count: int, law: DiscreteLaplace | RoundedGaussian) -> dict[Count
     return out
 
 
-def _product(singles: Sequence[Mapping[Counts, float]]) -> dict[Counts, float]:
+def product_law(singles: Sequence[Mapping[Counts, float]]) -> dict[Counts, float]:
+    """Enumerate the joint law of independent outputs."""
     out: dict[Counts, float] = {}
     for combination in itertools.product(*(s.items() for s in singles)):
         outcome: Counts = ()

@@ -40,8 +40,8 @@ def passing_keys(
     values = np.asarray(counts, dtype=np.int64)
     if values.ndim != 1:
         raise UsageError("counts must be a one-dimensional array")
-    order = np.argsort(values, kind="stable")
-    distinct, starts, sizes = np.unique(values[order], return_index=True, return_counts=True)
+    order, distinct, sizes = _by_value(np.minimum(values, threshold))  # what is at the threshold is drawn singly anyway
+    starts = np.cumsum(sizes) - sizes
     in_bulk = (distinct < threshold) & (sizes >= _WORTH_A_BINOMIAL)
 
     singly = order[~np.repeat(in_bulk, sizes)]
@@ -55,6 +55,18 @@ def passing_keys(
     where, values_out = np.concatenate(positions), np.concatenate(noisy)
     by_position = np.argsort(where, kind="stable")
     return where[by_position].astype(np.int64), values_out[by_position]
+
+
+def _by_value(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Give an order that sorts the values, the distinct values, and how often each occurs."""
+    lowest = int(values.min()) if len(values) else 0
+    if len(values) and int(values.max()) - lowest < 2**16:
+        compact = (values - lowest).astype(np.uint16)  # sorts by radix, much faster than by comparison
+        tallies = np.bincount(compact)
+        present = np.flatnonzero(tallies)
+        return np.argsort(compact, kind="stable"), present + lowest, tallies[present]
+    distinct, sizes = np.unique(values, return_counts=True)
+    return np.argsort(values, kind="stable"), distinct, sizes
 
 
 def conditional_noise(law: DiscreteLaplace | RoundedGaussian, k: int, n: int, bits: Bits) -> IntArray:

@@ -18,6 +18,9 @@ __all__ = ["Guarantee", "Model", "Step", "best_posterior", "two_worlds"]
 
 Model = Literal["curator", "local"]
 
+# A guarantee without a delta is quoted as such unless a delta would buy a clearly smaller epsilon.
+_PURE_IS_WORTH = 1.02
+
 _TRUST = {
     "curator": "The operator who holds the data is trusted with it; everybody who sees the result is not.",
     "local": "Nobody is trusted: the answer was randomised before it left the device.",
@@ -91,7 +94,9 @@ class Guarantee:
                 why="the steps fail with a larger probability than that",
                 fix="State the guarantee at a larger delta",
             )
-        quoted = 0.0 if total.is_pure and epsilon == total.epsilon(0) else round_up(target)
+        quoted = round_up(target)
+        if total.is_pure and total.epsilon(0) <= epsilon * _PURE_IS_WORTH:
+            epsilon, quoted = total.epsilon(0), 0.0
         return cls(population, model, unit, epsilon, quoted, tuple(steps), test_noise)
 
     @property

@@ -1,0 +1,87 @@
+# Everything a developer types. `make` alone says what there is; each target does its own set-up.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# One recipe at a time: the parallelism is inside pytest, and two pips in one environment break each other.
+.NOTPARALLEL:
+
+BIN := .venv/bin
+STAMP := .venv/.set-up
+CODE := $(wildcard src tests benchmarks tools)
+# pytest processes; a serial run is `make unit JOBS=0`.
+JOBS ?= 2
+
+.PHONY: help
+help: ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- to use and to see -----------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(STAMP) ## the widest job there is, from nothing, into demo-output/
+	$(BIN)/hushquery demo --out demo-output
+
+# ---- set-up ----------------------------------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv with the pinned versions (again only when the pins or pyproject.toml changed)
+
+$(STAMP): pyproject.toml constraints.txt tools/setup.sh tools/find_python.sh
+	@tools/setup.sh
+	@touch $@
+
+.PHONY: system
+system: ## install the PostgreSQL server that tests start, where there is none
+	@tools/system.sh
+
+.PHONY: constraints
+constraints: ## renew the pins in constraints.txt
+	"$$(tools/find_python.sh)" tools/constraints.py
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: setup system lint types contracts unit ## every check that fits CI: lint, types, contracts, tests, doctests, README
+
+.PHONY: lint
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+.PHONY: types
+types: $(STAMP) ## mypy --strict
+	$(BIN)/mypy
+	$(BIN)/mypy tools/*.py
+
+.PHONY: contracts
+contracts: $(STAMP) ## import-linter: which way code may look
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: unit
+unit: $(STAMP) system ## pytest: tests, doctests, README commands (ARGS="-k ledger" for a part)
+	$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+.PHONY: smoke
+smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
+	@tools/smoke.sh
+
+.PHONY: prove
+prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
+	$(BIN)/python tools/prove.py
+
+.PHONY: bench
+bench: $(STAMP) ## every script in benchmarks/
+	@for script in benchmarks/bench_*.py; do \
+	  [ -e "$$script" ] || { echo "no benchmarks/bench_*.py yet"; break; }; \
+	  echo "== $$script"; $(BIN)/python "$$script"; \
+	done
+
+.PHONY: docs-tables
+docs-tables: $(STAMP) ## make the tables of the docs anew
+	$(BIN)/python tools/tables.py
+
+.PHONY: clean
+clean: ## remove what make made: environment, caches, outputs
+	rm -rf .venv demo-output build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

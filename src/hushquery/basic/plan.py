@@ -1,0 +1,201 @@
+"""StatisticPlan: a question, its noise and its cost, before anything has run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from hushquery.basic.queries import Question
+from hushquery.engine import as_table
+from hushquery.errors import DataError, UsageError
+from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
+from hushquery.noise.sampler import sampler
+from hushquery.privacy.budget import Budget
+from hushquery.privacy.estimates import Estimates
+from hushquery.privacy.gaussian import mu_for, sigma_for
+from hushquery.privacy.guarantee import Guarantee, Step
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.thresholds import laplace_scale
+from hushquery.privacy.unit import Unit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hushquery.privacy.ledger import Ledger
+
+__all__ = ["Noise", "StatisticPlan", "noise_for"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Integer noise for one question: its law in grid steps, what a step is worth, and its cost."""
+
+    law: DiscreteLaplace | RoundedGaussian
+    step: Fraction
+    loss: Loss
+    name: str
+
+    @property
+    def stderr(self) -> float:
+        """The standard error in the units of the answer, rounding to the grid included."""
+        rounding = 1 / 12 if self.step != 1 else 0.0
+        return float(self.step) * math.sqrt(self.law.variance + rounding)
+
+    def half_width(self, level: float) -> float:
+        """How far the noise reaches with probability ``level``, in the units of the answer, rounding included."""
+        return float(self.step) * (self.law.half_width(level) + (0.5 if self.step != 1 else 0.0))
+
+
+def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: str = "auto") -> tuple[Noise, ...]:
+    """Choose the noise of some questions that share a budget equally; data-free.
+
+    Laplace noise splits epsilon, Gaussian noise splits mu^2; ``auto`` takes the one with the smaller product of variances.
+    """
+    if kind not in ("auto", "laplace", "gaussian"):
+        raise UsageError(f"no noise is called {kind!r}", fix="Give laplace, gaussian or auto")
+    if budget.epsilon <= 0 or (kind == "gaussian" and budget.delta <= 0):
+        raise UsageError("this budget buys no noise of that kind", fix="Give epsilon > 0, and for Gaussian noise delta > 0")
+    bounds = [question.bounds(unit.relation) for question in questions]
+    choices = []
+    if kind != "gaussian":
+        share = budget.epsilon / len(questions)
+        scales = [laplace_scale(int(bound.l1), share) for bound in bounds]
+        choices.append(
+            tuple(
+                Noise(DiscreteLaplace(b), question.step, Loss(pure=(bound.l1 / b,)), "discrete-laplace")
+                for question, bound, b in zip(questions, bounds, scales, strict=True)
+            )
+        )
+    if kind == "gaussian" or (kind == "auto" and budget.delta > 0):
+        mu_squared = mu_for(budget.epsilon, budget.delta) ** 2 / len(questions)
+        sigmas = [sigma_for(bound.l2_squared, mu_squared) for bound in bounds]
+        choices.append(
+            tuple(
+                Noise(RoundedGaussian(s), question.step, Loss(mu_squared=bound.l2_squared / s**2), "gaussian")
+                for question, bound, s in zip(questions, bounds, sigmas, strict=True)
+            )
+        )
+    return min(choices, key=lambda noises: math.prod(noise.law.variance for noise in noises))
+
+
+@dataclass(frozen=True)
+class StatisticPlan:
+    """Questions to one table, each with its noise; nothing has run and no row has been read.
+
+    ``finish`` turns the noisy answers into the table of estimates that is returned; it sees nothing else.
+    """
+
+    data: Any = field(repr=False)
+    unit: Unit
+    population: str
+    budget: Budget
+    questions: tuple[Question, ...]
+    noises: tuple[Noise, ...]
+    finish: Callable[[list[Estimates]], Estimates] = field(repr=False)
+    level: float = 0.95
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What running the plan promises, from the exact parameters of its noise."""
+        return self._guarantee(test_noise=False)
+
+    def _guarantee(self, *, test_noise: bool) -> Guarantee:
+        steps = [
+            Step(n.name, f"{q.describe()}; {q.bounds(self.unit.relation).because}; noise of standard error {n.stderr:.4g}", n.loss)
+            for q, n in zip(self.questions, self.noises, strict=True)
+        ]
+        return Guarantee.of(self.population, "curator", self.unit, steps, delta=self.budget.delta, test_noise=test_noise)
+
+    @property
+    def loss(self) -> Loss:
+        """What the ledger will be charged."""
+        return self.guarantee.loss
+
+    def explain(self) -> str:
+        """Say every step, its bound and its cost; generated from the objects that run."""
+        lines = [f'Plan for "{self.population}", protecting {self.unit}:']
+        for i, (question, noise) in enumerate(zip(self.questions, self.noises, strict=True), 1):
+            bounds = question.bounds(self.unit.relation)
+            lines += [
+                f"  {i}. {question.describe()}",
+                f"     bound: {bounds.because} (L1 {float(bounds.l1 * question.step):g})",
+                f"     noise: {noise.name}, standard error {noise.stderr:.4g}; costs epsilon "
+                f"{noise.loss.epsilon(self.budget.delta):.4g} at delta {float(self.budget.delta):.1g}",
+            ]
+        lines.append(f"  in all: {self.guarantee.summary()}")
+        return "\n".join(lines)
+
+    def run(self, ledger: Ledger | str | Path, *, create: bool = True, bits: Bits | None = None) -> Estimates:
+        """Record the spend durably, then read the data, add noise and give the estimates.
+
+        Args:
+            ledger: A ledger, or the path or URL of one.
+            create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
+            bits: Test bits; a result made from them is marked as not private.
+        """
+        from hushquery.privacy.ledger import Ledger
+
+        asked = self._ask()
+        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        source = bits or SystemBits()
+        guarantee = self._guarantee(test_noise=not source.secret)
+        book.spend(
+            self.population,
+            self.unit.relation,
+            guarantee.loss,
+            what="; ".join(question.describe() for question in self.questions),
+            create_with=self.budget if create else None,
+        )
+        measured = []
+        for question, noise, expression in zip(self.questions, self.noises, asked, strict=True):
+            truth = question.read(_execute(expression))
+            noisy = [t + int(z) for t, z in zip(truth, sampler(noise.law).draw(len(truth), source), strict=True)]
+            values = [float(v * question.step) for v in noisy]
+            measured.append(
+                Estimates.raw(
+                    list(question.labels), values, [noise.stderr] * len(values), level=self.level, guarantee=guarantee, noise=noise
+                )
+            )
+        return self.finish(measured)
+
+    def sql(self) -> str:
+        """Give the SQL that the engine will run, one statement per question."""
+        import ibis
+
+        return ";\n\n".join(str(ibis.to_sql(expression)) for expression in self._ask())
+
+    def _ask(self) -> list[Any]:
+        """Build every expression; what the schema rules out is refused here, before anything is spent."""
+        table = as_table(self.data)
+        if self.unit.name not in table.columns:
+            raise DataError(
+                f"the table has no column {self.unit.name!r}",
+                why="it is needed to bound what one unit contributes",
+                fix=f"It has: {', '.join(map(str, table.columns))}",
+            )
+        # A row that belongs to nobody can't be bounded.
+        rows = table.filter(table[self.unit.name].notnull())
+        try:
+            return [question.ask(rows, self.unit) for question in self.questions]
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(
+                "the question does not fit the table", why=f"{type(error).__name__}: {error}", fix="Check the columns and their types"
+            ) from error
+
+
+def _execute(expression: Any) -> Any:
+    try:
+        return expression.to_pyarrow()
+    except Exception as error:
+        # An engine's message may quote a value of the data.
+        raise DataError(
+            "the engine could not compute the answer; the budget is spent, and nothing was released",
+            why=type(error).__name__,
+            fix="Check the file for malformed rows and the columns for their types",
+        ) from None

@@ -1,0 +1,111 @@
+"""``hushquery audit``: attack a mechanism and see whether its claim holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.errors import UsageError
+
+__all__ = ["audit"]
+
+# At this delta a few million runs tell every broken threshold from an honest one.
+_CONTROL_DELTA = "1e-3"
+_CONTROL_RUNS = 4_000_000
+
+
+def audit(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A registered mechanism, or your own as FILE.py:Class.")
+    ] = None,
+    epsilon: Annotated[str | None, typer.Option(metavar="E", help="The epsilon it is asked to keep.")] = None,
+    delta: Annotated[str, typer.Option(metavar="D", help="The delta it is asked to keep; an audit spends nothing.")] = "1e-5",
+    runs: Annotated[int | None, typer.Option(metavar="N", help="Runs per world; by default what comes near epsilon 1.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="S", help="Make the runs repeatable.")] = None,
+    confidence: Annotated[float, typer.Option(metavar="P", help="That the bound is below the true epsilon.")] = 0.999,
+    method: Annotated[str, typer.Option(metavar="METHOD", help="events, or one-run (canaries in a single release).")] = "events",
+    list_: Annotated[bool, typer.Option("--list", help="List the registered mechanisms.")] = False,
+    controls: Annotated[bool, typer.Option("--controls", help="Audit mechanisms that are broken on purpose; all must be flagged.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Attack a mechanism: a lower bound on its true epsilon, from many runs on neighbouring inputs.
+
+    An audit can prove a claim false (exit code 1, "flagged"), never true.
+
+        hushquery audit --list
+        hushquery audit discrete-laplace --epsilon 1
+        hushquery audit my_mechanism.py:MyNoise --epsilon 0.5 --delta 1e-6
+        hushquery audit --controls
+    """
+    if list_:
+        _list(as_json)
+    elif controls:
+        _controls(epsilon or "1", seed, as_json)
+    elif name is None or epsilon is None:
+        raise UsageError("an audit needs a mechanism and an epsilon", fix="For example: hushquery audit gaussian --epsilon 1")
+    else:
+        _one(name, epsilon, delta, runs, seed, confidence, method, as_json)
+
+
+def _list(as_json: bool) -> None:
+    from hushquery.privacy.registry import find, names
+
+    found = {name: find(name) for name in names()}
+    text = "\n".join(f"{name:20} {cls.kind:11} {cls.relation.value:12} {cls.summary}" for name, cls in found.items())
+    data = [{"name": n, "kind": c.kind, "relation": c.relation.value, "summary": c.summary} for n, c in found.items()]
+    emit({"mechanisms": data}, text, as_json=as_json)
+
+
+def _one(
+    name: str, epsilon: str, delta: str, runs: int | None, seed: int | None, confidence: float, method: str, as_json: bool
+) -> None:
+    from hushquery.evaluate.audit import audit as run_audit
+
+    if method not in ("events", "one-run"):
+        raise UsageError(f"no audit method is called {method!r}", fix="Give --method events or --method one-run")
+    with progress(f"auditing {name}", 1.0) as (bar, task):
+        result = run_audit(
+            name,
+            epsilon,
+            delta,
+            runs=runs,
+            seed=seed,
+            confidence=confidence,
+            method=method,  # type: ignore[arg-type]
+            progress=lambda done: bar.update(task, completed=done),
+        )
+    verdict = (
+        "FLAGGED: this mechanism loses more than it claims"
+        if result.flagged
+        else "not flagged: the runs do not contradict the claim (which does not prove it)"
+    )
+    text = (
+        f"{result.mechanism} claims epsilon {result.claimed_epsilon:g}, delta {result.claimed_delta:g}\n"
+        f"lower bound on the true epsilon: {result.lower_bound:.4f} "
+        f"(confidence {result.confidence:g}, {result.runs:,} runs per world, method {result.method})\n"
+        f"best event: {result.event}, between two worlds that differ by {result.pair}\n{verdict}"
+    )
+    emit(result.to_json(), text, as_json=as_json)
+    if result.flagged:
+        raise typer.Exit(1)
+
+
+def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
+    from hushquery.evaluate.audit import audit as run_audit
+    from hushquery.evaluate.controls import CONTROLS
+    from hushquery.privacy.rounding import exact
+
+    rows: list[dict[str, Any]] = []
+    with progress("auditing broken mechanisms", len(CONTROLS)) as (bar, task):
+        for name, build in CONTROLS.items():
+            broken = build(exact(epsilon, "epsilon"), exact(_CONTROL_DELTA))
+            result = run_audit(broken, epsilon, broken.loss.delta(epsilon), runs=_CONTROL_RUNS, seed=seed)
+            rows.append({**result.to_json(), "mechanism": name})
+            bar.advance(task)
+    missed = [row["mechanism"] for row in rows if not row["flagged"]]
+    lines = [f"{r['mechanism']:34} lower bound {float(r['lower_bound']):8.3f}  {'flagged' if r['flagged'] else 'MISSED'}" for r in rows]
+    emit({"controls": rows, "all_flagged": not missed}, "\n".join(lines), as_json=as_json)
+    if missed:
+        raise typer.Exit(1)

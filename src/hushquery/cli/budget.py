@@ -1,0 +1,244 @@
+"""``hushquery budget``: open accounts of privacy budget, and see what was spent of them."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from hushquery.privacy.budget import Budget
+    from hushquery.privacy.ledger import Account
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="budget",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Open accounts of privacy budget, and see what was spent of them.
+
+    The ledger holds one account per population (the people) and relation
+    (what is hidden of them). A release is recorded in it before any data is
+    read, and refused when the account has not enough left.
+
+    --ledger takes a path (a SQLite file) or a URL such as
+    postgresql://analyst@db.example/privacy. A URL with a password does not
+    belong on a command line, where every user of the machine can read it:
+    put it in the environment variable HUSHQUERY_LEDGER instead.
+    """,
+)
+
+LedgerOption = Annotated[
+    str,
+    typer.Option(
+        "--ledger",
+        envvar="HUSHQUERY_LEDGER",
+        metavar="PATH_OR_URL",
+        help="The ledger: a file, or postgresql://USER@HOST/DATABASE. "
+        "Give a URL with a password only through the environment variable.",
+    ),
+]
+PopulationFilter = Annotated[
+    str | None, typer.Option("--population", metavar="NAME", help="Only this population.")
+]
+
+
+@app.command("open")
+def open_(
+    population: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Whose budget it is; always the same name for the same people."),
+    ],
+    relation: Annotated[
+        str,
+        typer.Option(
+            metavar="RELATION",
+            help="add-remove (a person is in the data or not) or replace-one (a person's data is exchanged).",
+        ),
+    ],
+    epsilon: Annotated[str, typer.Option(metavar="E", help="What may be spent: 1, 0.5, 1/3 or ln(10).")],
+    delta: Annotated[
+        str, typer.Option(metavar="D", help="The chance that the promise fails: 0, 1e-6 or 1/1000000.")
+    ],
+    period: Annotated[
+        str | None, typer.Option(metavar="P", help="Give this budget anew in each period: 7d, 12h or 30m.")
+    ] = None,
+    lifetime_epsilon: Annotated[
+        str | None, typer.Option(metavar="E", help="With --period: what all periods together may spend.")
+    ] = None,
+    lifetime_delta: Annotated[
+        str | None,
+        typer.Option(metavar="D", help="With --lifetime-epsilon: the delta of all periods together."),
+    ] = None,
+    users: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="How many people there are, if that is public; checks delta against it."
+        ),
+    ] = None,
+    ledger: LedgerOption = "ledger.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Open an account. Its budget can't be changed later, because people were promised it.
+
+    One budget for good:
+
+        hushquery budget open --population readers --relation add-remove \
+            --epsilon 'ln(10)' --delta 1e-6
+
+    A budget for each week, and one for all weeks together:
+
+        hushquery budget open --population readers --relation add-remove \
+            --epsilon 1 --delta 1e-6 --period 7d \
+            --lifetime-epsilon 10 --lifetime-delta 1e-5
+    """
+    from hushquery.privacy.budget import Budget
+    from hushquery.privacy.ledger import Ledger, Terms
+
+    terms = Terms(Budget(epsilon, delta), period, _lifetime(lifetime_epsilon, lifetime_delta))
+    for budget in filter(None, (terms.budget, terms.lifetime)):
+        budget.warn(users)
+    book = Ledger.open(ledger)
+    account = book.open_account(population, relation, terms.budget, terms.period, terms.lifetime)
+    text = f"opened {account.name}: it may spend {terms}"
+    if terms.period is not None and terms.lifetime is None:
+        text += "\nnote: nothing caps all periods together; --lifetime-epsilon would"
+    emit({"ledger": book.name, "head": book.head, "account": account.to_json()}, text, as_json=as_json)
+
+
+@app.command()
+def show(
+    population: PopulationFilter = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw it over time, in a .html, .svg or .png file."),
+    ] = None,
+    ledger: LedgerOption = "ledger.db",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what every account has spent and what remains.
+
+    As bars on the terminal, and as a chart over time:
+
+        hushquery budget show
+        hushquery budget show --population readers --plot budget.html
+
+    The epsilon shown is that of all releases together at the account's
+    delta. With Gaussian noise it grows slower than the sum of their epsilons,
+    so more releases may fit than the remaining number suggests.
+    """
+    from hushquery.privacy.ledger import Ledger
+
+    book = Ledger.open(ledger, create=False)
+    accounts = book.accounts(population)
+    text = "\n".join(_account_lines(account) for account in accounts) or "no account is open"
+    data = {"ledger": book.name, "head": book.head, "accounts": [account.to_json() for account in accounts]}
+    if plot is not None:
+        from hushquery.plot import ledger_over_time, save
+
+        saved = save(ledger_over_time(book.over_time(population)), plot)
+        data["plot"] = str(saved)
+        text += f"\nwrote {saved}"
+    emit(data, text, as_json=as_json)
+
+
+@app.command()
+def history(
+    population: PopulationFilter = None, ledger: LedgerOption = "ledger.db", as_json: JsonFlag = False
+) -> None:
+    """List every entry of the ledger, oldest first: what was released, when, from which plan, at what cost.
+
+    For example:
+
+        hushquery budget history
+        hushquery budget history --population readers --json
+    """
+    from hushquery.privacy.ledger import Ledger
+
+    book = Ledger.open(ledger, create=False)
+    entries = book.history(population)
+    lines = []
+    for entry in entries:
+        lines.append(
+            f"{entry.seq:>5}  {entry.time:%Y-%m-%d %H:%M:%S}  {entry.population} ({entry.relation.value})  "
+            f"{entry.what}: {entry.cost()}"
+        )
+        lines.extend(f"       plan {line}" for line in entry.plan.splitlines())
+    data = {"ledger": book.name, "head": book.head, "entries": [entry.to_json() for entry in entries]}
+    emit(data, "\n".join(lines) or "nothing was recorded", as_json=as_json)
+
+
+@app.command()
+def check(
+    expect_head: Annotated[
+        str | None, typer.Option(metavar="COUNT:HASH", help="A head noted earlier; an old copy lacks it.")
+    ] = None,
+    ledger: LedgerOption = "ledger.db",
+    as_json: JsonFlag = False,
+) -> None:
+    """Verify the ledger from its first entry to its last, and print its head.
+
+    For example:
+
+        hushquery budget check
+
+    Keep the head in another place. A ledger that was replaced by an older
+    copy of itself is whole, and only a head noted since can tell:
+
+        hushquery budget check --expect-head 12:9f86d081884c7d65...
+    """
+    from hushquery.privacy.ledger import Ledger
+
+    book = Ledger.open(ledger, create=False)
+    head = book.check(expect_head)
+    entries = int(head.partition(":")[0])
+    text = f"the ledger {book.name} is whole: {entries} entries\nhead {head}"
+    emit({"ledger": book.name, "ok": True, "entries": entries, "head": head}, text, as_json=as_json)
+
+
+def _lifetime(epsilon: str | None, delta: str | None) -> Budget | None:
+    from hushquery.errors import UsageError
+    from hushquery.privacy.budget import Budget
+
+    if epsilon is None and delta is None:
+        return None
+    if epsilon is None or delta is None:
+        raise UsageError(
+            what="a lifetime budget has an epsilon and a delta",
+            fix="Give both --lifetime-epsilon and --lifetime-delta",
+        )
+    return Budget(epsilon, delta)
+
+
+def _account_lines(account: Account) -> str:
+    """Draw an account: its terms, a bar for the period or lifetime, and one for the cap on all periods."""
+    terms = account.terms
+    now = "" if terms.period is None else f"  period {account.period}"
+    lines = [f"{account.name}: {terms}", _bar(account.spent_epsilon, account.remaining_epsilon, now)]
+    ends = account.period_ends
+    if ends is not None:
+        lines[-1] += f", until {ends:%Y-%m-%d %H:%M} UTC"
+    if terms.lifetime is not None:
+        cap_left = account.lifetime_remaining_epsilon or 0.0
+        lines.append(_bar(account.lifetime_spent_epsilon, cap_left, "  lifetime"))
+    return "\n".join(lines)
+
+
+def _bar(spent: float, remaining: float, after: str) -> str:
+    from hushquery.privacy.ledger_entries import down_text, epsilon_text
+
+    width = max(10, min(40, shutil.get_terminal_size().columns - 60))
+    used_up = not 0 < spent + remaining < math.inf
+    filled = width if used_up else round(width * spent / (spent + remaining))
+    if spent > 0 and remaining > 0:  # neither something nor something left looks like nothing
+        filled = min(max(filled, 1), width - 1)
+    full, empty = ("█", "░") if (sys.stdout.encoding or "").lower().startswith("utf") else ("#", ".")
+    numbers = f"spent {epsilon_text(spent)}  remaining {down_text(remaining)}"
+    return f"  {full * filled}{empty * (width - filled)}  {numbers}{after}"

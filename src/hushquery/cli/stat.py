@@ -1,0 +1,212 @@
+"""``hushquery stat``: private counts, sums, averages and histograms of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+
+if TYPE_CHECKING:
+    from hushquery.basic import StatisticPlan
+
+__all__ = ["app"]
+
+#: The commands of ``hushquery stat``.
+app = typer.Typer(
+    name="stat",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Private statistics of a CSV, Parquet or JSON-lines file.
+
+    Each command spends from the ledger before it reads a row. An account that
+    does not exist yet is opened with this command's budget as its whole
+    lifetime, so the same command again is refused (exit code 3); open a
+    larger one beforehand with `hushquery budget open`.
+    """,
+)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file with a header.")]
+UnitColumn = Annotated[str, typer.Option("--unit", metavar="COLUMN", help="The column that names whom to protect: user, household.")]
+Epsilon = Annotated[str, typer.Option(metavar="E", help="The epsilon to spend: 1, 0.5, 1/3 or ln(10).")]
+Delta = Annotated[str, typer.Option(metavar="D", help="The delta to spend; 0 for a pure guarantee.")]
+Population = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Whose budget it is; by default the file's name without its ending.")
+]
+RelationName = Annotated[str, typer.Option("--relation", metavar="RELATION", help="add-remove or replace-one.")]
+NoiseName = Annotated[str, typer.Option("--noise", metavar="NOISE", help="laplace, gaussian or auto (the smaller variance).")]
+LedgerPath = Annotated[
+    str, typer.Option("--ledger", envvar="HUSHQUERY_LEDGER", metavar="PATH_OR_URL", help="The ledger to spend from.")
+]
+NoCreate = Annotated[bool, typer.Option("--no-create", help="Refuse (exit code 3) when the account does not exist yet.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Only show the plan and its cost; spend and read nothing.")]
+Lower = Annotated[str, typer.Option(metavar="X", help="What you know to be the smallest value a unit can have.")]
+Upper = Annotated[str, typer.Option(metavar="X", help="What you know to be the largest value a unit can have.")]
+
+
+@app.command()
+def count(
+    file: File,
+    unit: UnitColumn,
+    epsilon: Epsilon,
+    delta: Delta = "0",
+    rows_per_unit: Annotated[int | None, typer.Option(metavar="M", help="Count rows, at most M per unit, instead of units.")] = None,
+    population: Population = None,
+    relation: RelationName = "add-remove",
+    noise: NoiseName = "auto",
+    ledger: LedgerPath = "ledger.db",
+    no_create: NoCreate = False,
+    explain: Explain = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Count the units in a file, or its rows.
+
+        hushquery stat count visits.csv --unit user --epsilon 0.5
+    """
+    from hushquery import basic
+
+    plan = basic.count(
+        file, unit=unit, epsilon=epsilon, delta=delta, rows_per_unit=rows_per_unit, population=population, relation=relation, noise=noise
+    )
+    _run(plan, ledger, no_create, explain, as_json)
+
+
+@app.command("sum")
+def sum_(
+    file: File,
+    column: Annotated[str, typer.Argument(help="The column to sum.")],
+    lower: Lower,
+    upper: Upper,
+    unit: UnitColumn,
+    epsilon: Epsilon,
+    delta: Delta = "0",
+    population: Population = None,
+    relation: RelationName = "add-remove",
+    noise: NoiseName = "auto",
+    ledger: LedgerPath = "ledger.db",
+    no_create: NoCreate = False,
+    explain: Explain = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Sum a column, each unit's sum clamped to the bounds.
+
+        hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5
+    """
+    from hushquery import basic
+
+    plan = basic.total(
+        file, column, lower=lower, upper=upper, unit=unit, epsilon=epsilon, delta=delta, population=population, relation=relation, noise=noise
+    )
+    _run(plan, ledger, no_create, explain, as_json)
+
+
+@app.command()
+def mean(
+    file: File,
+    column: Annotated[str, typer.Argument(help="The column to average.")],
+    lower: Lower,
+    upper: Upper,
+    unit: UnitColumn,
+    epsilon: Epsilon,
+    delta: Delta = "0",
+    users: Annotated[int | None, typer.Option(metavar="N", help="With replace-one: the public number of units.")] = None,
+    population: Population = None,
+    relation: RelationName = "add-remove",
+    noise: NoiseName = "auto",
+    ledger: LedgerPath = "ledger.db",
+    no_create: NoCreate = False,
+    explain: Explain = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Average a column over units, each unit's average clamped to the bounds.
+
+        hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5
+    """
+    from hushquery import basic
+
+    plan = basic.mean(
+        file,
+        column,
+        lower=lower,
+        upper=upper,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        population=population,
+        relation=relation,
+        users=users,
+        noise=noise,
+    )
+    _run(plan, ledger, no_create, explain, as_json)
+
+
+@app.command()
+def histogram(
+    file: File,
+    column: Annotated[str, typer.Argument(help="The column to count by.")],
+    keys: Annotated[str, typer.Option(metavar="A,B,C", help="The publicly known values to count, with commas between.")],
+    unit: UnitColumn,
+    epsilon: Epsilon,
+    delta: Delta = "0",
+    keys_per_unit: Annotated[int, typer.Option(metavar="D", min=1, help="In how many values a unit may count.")] = 1,
+    population: Population = None,
+    relation: RelationName = "add-remove",
+    noise: NoiseName = "auto",
+    ledger: LedgerPath = "ledger.db",
+    no_create: NoCreate = False,
+    explain: Explain = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Count units per value of a column. The values must be public: those in the data could name a person.
+
+        hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5
+    """
+    from hushquery import basic
+    from hushquery.engine import as_table
+
+    table = as_table(file)
+    wanted: list[Any] = [key.strip() for key in keys.split(",") if key.strip()]
+    if column in table.columns and table[column].type().is_integer():
+        wanted = [_whole(key) for key in wanted]
+    plan = basic.histogram(
+        file,
+        column,
+        wanted,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        population=population,
+        relation=relation,
+        keys_per_unit=keys_per_unit,
+        noise=noise,
+    )
+    _run(plan, ledger, no_create, explain, as_json)
+
+
+def _whole(key: str) -> int:
+    from hushquery.errors import UsageError
+
+    try:
+        return int(key)
+    except ValueError:
+        raise UsageError(f"{key!r} is not a whole number", why="the column holds whole numbers", fix="Check --keys") from None
+
+
+def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:
+    if explain:
+        emit({"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}, plan.explain(), as_json=as_json)
+        return
+    from hushquery.privacy.ledger import Ledger
+
+    book = Ledger.open(ledger, create=not no_create)
+    known = {(a.population, a.relation) for a in book.accounts()}
+    estimates = plan.run(book, create=not no_create)
+    if (plan.population, plan.unit.relation) not in known:
+        typer.secho(
+            f'note: opened the account of "{plan.population}" ({plan.unit.relation.value}) in {Path(book.name).name} '
+            f"with {plan.budget} as its whole lifetime budget, which is now spent",
+            err=True,
+        )
+    emit(estimates.to_json(), str(estimates), as_json=as_json)

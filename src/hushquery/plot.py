@@ -1,0 +1,135 @@
+"""Chart specifications: what is worth seeing, as Altair charts that can be saved anywhere.
+
+Altair is imported inside the functions: charts are an extra (``hushquery[plot]``), and this module must
+import without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hushquery.errors import Unavailable, UsageError
+
+if TYPE_CHECKING:
+    import os
+
+    import altair
+
+    from hushquery.privacy.estimates import Estimates
+    from hushquery.privacy.rounding import Number
+
+__all__ = ["estimates", "ledger_over_time", "save", "svg", "two_worlds"]
+
+#: The endings a chart may be saved under.
+FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
+
+
+def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
+    """Draw what each account of a ledger has spent over time, under the line of its budget.
+
+    Args:
+        rows: What :meth:`hushquery.privacy.ledger.Ledger.over_time` gives.
+    """
+    _need_altair()
+    import altair as alt
+
+    spent = (
+        alt.Chart()
+        .mark_line(interpolate="step-after", point=True)
+        .encode(
+            x=alt.X("time:T", title="time (UTC)", scale=alt.Scale(type="utc")),
+            y=alt.Y("spent_epsilon:Q", title="epsilon spent"),
+            detail="period:N",  # each period starts anew from nothing
+            tooltip=["time:T", "what:N", "spent_epsilon:Q", "period:Q"],
+        )
+    )
+    budget = alt.Chart().mark_rule(strokeDash=[6, 4], color="firebrick").encode(y="max(budget_epsilon):Q")
+    # Inline data, not a data frame: no pandas, and no limit on the number of rows.
+    layers = alt.layer(budget, spent, data=alt.InlineData(values=[dict(row) for row in rows]))
+    charts: alt.FacetChart = layers.properties(width=600, height=160).facet(
+        row=alt.Row("account:N", title=None)
+    )
+    charts.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
+    return charts
+
+
+def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
+    """Draw the deck's picture: the law of a noisy count in the world with you and in the world without.
+
+    Where the two curves lie close, a result says little about which world it came from; nowhere do they differ by more
+    than the factor e^epsilon.
+    """
+    _need_altair()
+    import altair as alt
+
+    from hushquery.privacy.guarantee import two_worlds as tabulate
+
+    rows = tabulate(epsilon, sensitivity)
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        x=alt.X("result:Q", title="noisy result, relative to the world without you"),
+        y=alt.Y("probability:Q", title="probability", stack=None),
+        color=alt.Color("world:N", title=None, scale=alt.Scale(range=["#d1495b", "#2e6f9e"])),
+    )
+    chart: alt.LayerChart = base.mark_area(opacity=0.25, interpolate="monotone") + base.mark_line(
+        interpolate="monotone", point=alt.OverlayMarkDef(size=18)
+    )
+    return chart.properties(width=600, height=240)
+
+
+def estimates(table: Estimates) -> altair.LayerChart:
+    """Draw estimates as points with their intervals, one line each, in their order."""
+    _need_altair()
+    import altair as alt
+
+    rows = [{"label": r.label, "estimate": r.value, "low": r.low, "high": r.high} for r in table]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("label:N", title=None, sort=None))
+    chart: alt.LayerChart = base.mark_rule(strokeWidth=3, color="#9db4c8").encode(
+        x=alt.X("low:Q", title=f"estimate with {table.level:.0%} interval", scale=alt.Scale(zero=False)), x2="high:Q"
+    ) + base.mark_point(filled=True, size=60, color="#2e6f9e").encode(x="estimate:Q")
+    return chart.properties(width=600, height=max(40, 26 * len(rows)))
+
+
+def svg(chart: altair.TopLevelMixin) -> str:
+    """Give a chart as SVG text, to put into a page that needs no network and no script."""
+    _need_altair()
+    import io
+
+    buffer = io.StringIO()
+    chart.save(buffer, format="svg")
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def save(chart: altair.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
+    """Save a chart as HTML (one file that needs no network), SVG or PNG, as the ending of ``path`` says."""
+    target = Path(path)
+    ending = next((known for known in FORMATS if target.suffix.lower() == f".{known}"), None)
+    if ending is None:
+        raise UsageError(
+            what=f"a chart can't be saved as {target.name!r}",
+            fix="Give a file that ends in .html, .svg or .png",
+        )
+    _need_altair()
+    try:
+        chart.save(str(target), format=ending, inline=ending == "html")
+    except OSError as error:
+        raise UsageError(
+            what=f"the chart can't be written to {target}",
+            why=error.strerror or type(error).__name__,
+            fix="Give a path in a folder that exists and where you may write",
+        ) from None
+    return target
+
+
+def _need_altair() -> None:
+    try:
+        import altair  # noqa: F401
+        import vl_convert  # noqa: F401 -- saving needs it, and half an installation is none
+    except ImportError:
+        raise Unavailable(
+            what="charts need the packages altair and vl-convert-python",
+            why="they are not installed",
+            fix="pip install 'hushquery[plot]'",
+        ) from None

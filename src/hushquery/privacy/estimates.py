@@ -1,0 +1,151 @@
+"""Estimates: noisy numbers with their uncertainty, their guarantee, and the marks of what was done to them since.
+
+Nothing that works on estimates can spend budget or see data: it only sees what could be published already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any, Protocol
+
+from hushquery.errors import UsageError
+from hushquery.privacy.guarantee import Guarantee
+
+__all__ = ["Estimate", "Estimates", "NoiseWidth"]
+
+
+class NoiseWidth(Protocol):
+    """What is known of the noise in an estimate: how far it reaches."""
+
+    def half_width(self, level: float) -> float:
+        """Give w such that the noise stays within -w..w with probability ``level``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One noisy number: its label, value, standard error and interval at the level of its table."""
+
+    label: str
+    value: float
+    stderr: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.value:,.6g} ({self.low:,.6g} to {self.high:,.6g})"
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """A table of noisy numbers under one guarantee.
+
+    Args:
+        rows: The numbers.
+        level: The coverage of each interval.
+        guarantee: What their publication promises; None for numbers that come from somewhere else.
+        marks: What was done to the raw, unbiased numbers, in order; empty for raw ones.
+        noise: The noise of every row where it is the same, so that intervals at other levels can be made.
+    """
+
+    rows: tuple[Estimate, ...]
+    level: float = 0.95
+    guarantee: Guarantee | None = None
+    marks: tuple[str, ...] = ()
+    noise: NoiseWidth | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def raw(
+        cls,
+        labels: Sequence[str],
+        values: Sequence[float],
+        stderrs: Sequence[float],
+        *,
+        level: float = 0.95,
+        guarantee: Guarantee | None = None,
+        noise: NoiseWidth | None = None,
+    ) -> Estimates:
+        """Make a table of raw estimates with intervals value +- half width (of the noise, or normal)."""
+        if not 0 < level < 1:
+            raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+        rows = []
+        for label, value, stderr in zip(labels, values, stderrs, strict=True):
+            w = noise.half_width(level) if noise is not None else NormalDist().inv_cdf((1 + level) / 2) * stderr
+            rows.append(Estimate(label, value, stderr, value - w, value + w))
+        return cls(tuple(rows), level, guarantee, (), noise)
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, label: str) -> Estimate:
+        for row in self.rows:
+            if row.label == label:
+                return row
+        raise UsageError(f"there is no estimate called {label!r}", fix=f"There are: {', '.join(r.label for r in self.rows[:10])}")
+
+    @property
+    def values(self) -> list[float]:
+        """The numbers alone."""
+        return [row.value for row in self.rows]
+
+    def at_level(self, level: float) -> Estimates:
+        """Give the same raw numbers with intervals at another level."""
+        if self.marks:
+            raise UsageError("intervals at another level exist only for raw estimates", fix="Change the level first, then post-process")
+        raw = Estimates.raw(
+            [r.label for r in self.rows], self.values, [r.stderr for r in self.rows], level=level, noise=self.noise
+        )
+        return replace(self, rows=raw.rows, level=level)
+
+    def changed(self, rows: Sequence[Estimate], mark: str) -> Estimates:
+        """Give new rows that came from these by a named step; the guarantee stays, nothing is spent."""
+        return replace(self, rows=tuple(rows), marks=(*self.marks, mark))
+
+    def __str__(self) -> str:
+        width = max((len(row.label) for row in self.rows), default=5)
+        lines = [f"{'':{width}}  {'estimate':>14}  {'low':>14}  {'high':>14}   ({self.level:.0%} intervals)"]
+        lines += [f"{r.label:{width}}  {r.value:>14,.6g}  {r.low:>14,.6g}  {r.high:>14,.6g}" for r in self.rows]
+        if self.marks:
+            lines.append("post-processed: " + ", then ".join(self.marks))
+        if self.guarantee is not None:
+            lines.append(self.guarantee.summary())
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the table as plain data; an interval without an end has null there."""
+        return {
+            "estimates": [
+                {
+                    "label": r.label,
+                    "estimate": r.value,
+                    **{name: _finite(getattr(r, name)) for name in ("stderr", "low", "high")},
+                }
+                for r in self.rows
+            ],
+            "level": self.level,
+            "post_processing": list(self.marks),
+            "guarantee": self.guarantee.to_json() if self.guarantee else None,
+        }
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        cells = "".join(
+            f"<tr><td>{escape(r.label)}</td><td>{r.value:,.6g}</td><td>{r.low:,.6g}</td><td>{r.high:,.6g}</td></tr>" for r in self.rows
+        )
+        note = escape(", then ".join(self.marks))
+        banner = escape(self.guarantee.summary()) if self.guarantee else ""
+        return (
+            f"<p><b>{banner}</b></p><table><tr><th></th><th>estimate</th><th>low</th><th>high</th></tr>{cells}</table>"
+            f"<p>{note}</p>"
+        )
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,124 @@
+"""Post-processing: steps that make noisy numbers nicer, each named in the result, none of which can spend budget.
+
+**Guarantee:** any function of a private result is as private as the result (Dwork and Roth 2014, Proposition 2.1); these
+functions see nothing else. Common sense may go in (a count is not negative), knowledge of the data may not.
+
+Clipping and projecting make numbers plausible and biased; sums and averages of many numbers should start from the raw ones.
+Intervals stay statements about the truth: they are clipped, rounded outwards or kept, never narrowed by wishful thinking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hushquery.errors import UsageError
+from hushquery.privacy.estimates import Estimate, Estimates
+
+__all__ = ["agree", "clip", "isotonic", "project_on_simplex", "rounded", "simplex"]
+
+
+def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
+    """Round values to multiples of ``step``; intervals are rounded outwards.
+
+    >>> raw = Estimates.raw(["a"], [-1.6], [1.0])
+    >>> [row.value for row in rounded(raw)]
+    [-2.0]
+    """
+    if not step > 0 or math.isinf(step):
+        raise UsageError("the step must be a positive number", fix="Give for example 1")
+    return estimates.changed(
+        [
+            replace(r, value=round(r.value / step) * step, low=math.floor(r.low / step) * step, high=math.ceil(r.high / step) * step)
+            for r in estimates
+        ],
+        f"rounded to {step:g}",
+    )
+
+
+def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Estimates:
+    """Clip values and intervals to a range that the truth can't leave; -1.6 people become 0.
+
+    >>> raw = Estimates.raw(["a", "b"], [-1.6, 5.0], [1.0, 1.0])
+    >>> clip(raw).values
+    [0.0, 5.0]
+    """
+    if not low < high:
+        raise UsageError("the range to clip to is empty", fix="Give low < high")
+
+    def into(x: float) -> float:
+        return min(max(x, low), high)
+
+    words = f"clipped at {low:g}" if math.isinf(high) else f"clipped to {low:g}..{high:g}"
+    return estimates.changed([replace(r, value=into(r.value), low=into(r.low), high=into(r.high)) for r in estimates], words)
+
+
+def isotonic(estimates: Estimates, *, increasing: bool = True) -> Estimates:
+    """Make the values monotone in the order of the rows, changing them as little as possible (weighted least squares).
+
+    >>> raw = Estimates.raw(["a", "b", "c"], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0])
+    >>> isotonic(raw).values
+    [1.0, 2.5, 2.5]
+    """
+    from scipy.optimize import isotonic_regression
+
+    weights = [1 / max(r.stderr, 1e-300) ** 2 for r in estimates]
+    fitted = isotonic_regression(estimates.values, weights=weights, increasing=increasing).x if len(estimates) else []
+    return estimates.changed(_moved(estimates, [float(v) for v in fitted]), "made " + ("increasing" if increasing else "decreasing"))
+
+
+def agree(total: Estimate, parts: Estimates) -> tuple[Estimate, Estimates]:
+    """Make a total and its parts add up, by weighted least squares; standard errors and normal intervals follow.
+
+    With variances s^2 of the total and v_i of the parts and the gap g = total - sum of parts, the total moves by
+    -g s^2/(s^2 + sum v) and part i by g v_i/(s^2 + sum v): linear and unbiased, and each variance v becomes
+    v - v^2/(s^2 + sum v). Reference: Hay, Rastogi, Miklau and Suciu 2010.
+
+    >>> whole, halves = agree(Estimate("all", 12.0, 1.0, 10.0, 14.0), Estimates.raw(["a", "b"], [4.0, 5.0], [1.0, 1.0]))
+    >>> whole.value, halves.values
+    (11.0, [5.0, 6.0])
+    """
+    spread = total.stderr**2 + math.fsum(r.stderr**2 for r in parts)
+    if not spread > 0:
+        raise UsageError("numbers without uncertainty can't be adjusted", fix="Give standard errors")
+    gap = total.value - math.fsum(parts.values)
+
+    def moved(row: Estimate, by: float) -> Estimate:
+        variance = row.stderr**2
+        stderr = math.sqrt(max(0.0, variance - variance**2 / spread))
+        shrink = stderr / row.stderr if row.stderr else 1.0
+        value = row.value + by
+        return Estimate(row.label, value, stderr, value - (row.value - row.low) * shrink, value + (row.high - row.value) * shrink)
+
+    whole = moved(total, -gap * total.stderr**2 / spread)
+    return whole, parts.changed([moved(r, gap * r.stderr**2 / spread) for r in parts], f"made to add up to {total.label}")
+
+
+def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[float]:
+    """Give the nearest non-negative numbers with a given sum, in the Euclidean sense.
+
+    Reference: Duchi, Shalev-Shwartz, Singer and Chandra 2008.
+
+    >>> project_on_simplex([0.9, 0.4, -0.2])
+    [0.75, 0.25, 0.0]
+    """
+    if not values:
+        raise UsageError("there is nothing to project", fix="Give at least one number")
+    ordered = sorted(values, reverse=True)
+    running, shift = 0.0, 0.0
+    for i, value in enumerate(ordered, 1):
+        running += value
+        if value - (running - total) / i > 0:
+            shift = (running - total) / i
+    return [max(v - shift, 0.0) for v in values]
+
+
+def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
+    """Make the values non-negative with sum ``total``, changing them as little as possible."""
+    return estimates.changed(_moved(estimates, project_on_simplex(estimates.values, total)), f"projected on sum {total:g}")
+
+
+def _moved(estimates: Estimates, values: Sequence[float]) -> list[Estimate]:
+    """Put new values into the rows; an interval grows where it would leave its own value outside."""
+    return [replace(r, value=v, low=min(r.low, v), high=max(r.high, v)) for r, v in zip(estimates, values, strict=True)]

@@ -1,0 +1,172 @@
+"""The command line starts light, and every way it ends has its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+
+import pytest
+import typer
+
+import hushquery.cli.app
+from hushquery import __version__, cli, errors
+
+HEAVY = [
+    "altair",
+    "dp_accounting",
+    "duckdb",
+    "ibis",
+    "mpmath",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "scipy",
+    "sqlalchemy",
+]
+
+#: Runs the command line as the script does, then tells what it loaded and what it cost.
+PROBE = """
+import json, sys, time
+from hushquery.cli import main
+try:
+    main()
+except SystemExit as stop:
+    code = stop.code
+print(json.dumps({"code": code, "cpu": time.process_time(), "modules": sorted(sys.modules)}), file=sys.stderr)
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hushquery", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor", "--help"]], ids=" ".join)
+def test_help_loads_nothing_heavy(
+    arguments: list[str], record_property: Callable[[str, object], None]
+) -> None:
+    command = [sys.executable, "-c", PROBE, *arguments]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stderr)
+    # Shown, not asserted: a time depends on what else the machine does. `pytest -rP` prints it.
+    sys.stdout.write(f"hushquery {' '.join(arguments)}: {told['cpu']:.2f} s of CPU\n")
+    record_property("cpu", told["cpu"])
+    # Typer itself loads Pydantic to read the options of a command, but not for the root.
+    allowed = set() if len(arguments) == 1 else {"pydantic"}
+    assert told["code"] in (0, None)
+    assert not (set(HEAVY) & set(told["modules"])) - allowed
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"hushquery {__version__}\n", "")
+
+
+def test_help_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    names = [
+        command.name or command.callback.__name__ for command in hushquery.cli.app.app.registered_commands
+    ]
+    names += [group.name for group in hushquery.cli.app.app.registered_groups]
+    assert names
+    for name in names:
+        assert name in done.stdout
+
+
+def test_no_arguments_is_help_and_usage() -> None:
+    done = run()
+    assert done.returncode in (0, 2)  # Typer's choice; what matters is that it helps
+    assert "doctor" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such-command"], ["--no-such-option"], ["doctor", "--no-such-option"]]
+)
+def test_unknown_words_are_usage_errors(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert not done.stdout
+    assert arguments[-1] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+CODES = {
+    errors.HushqueryError: 1,
+    errors.UsageError: 2,
+    errors.CalibrationError: 2,
+    errors.BudgetError: 3,
+    errors.BudgetRefused: 3,
+    errors.AccountMissing: 3,
+    errors.LedgerCorrupt: 3,
+    errors.DataError: 4,
+    errors.Unavailable: 69,
+    errors.NotReady: 75,
+}
+
+
+def test_every_error_has_its_code_here() -> None:
+    def below(kind: type[errors.HushqueryError]) -> set[type[errors.HushqueryError]]:
+        return {kind}.union(*(below(child) for child in kind.__subclasses__()))
+
+    assert {kind for kind in below(errors.HushqueryError) if kind.__module__ == errors.__name__} == set(CODES)
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> int | str | None:
+    """Run main() on a command line whose only command raises the error; give the exit code."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def broken(as_json: cli.common.JsonFlag = False) -> None:
+        raise error
+
+    monkeypatch.setattr(hushquery.cli.app, "app", app)
+    monkeypatch.setattr(sys, "argv", ["hushquery", *arguments])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it; put it back
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code
+
+
+@pytest.mark.parametrize(("kind", "code"), CODES.items(), ids=[kind.__name__ for kind in CODES])
+def test_errors_become_exit_codes(
+    kind: type[errors.HushqueryError],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fail(monkeypatch, kind("it broke", why="it was old", fix="buy a new one")) == code
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert [line.strip() for line in shown.err.splitlines()] == [
+        "error: it broke",
+        "it was old",
+        "buy a new one",
+    ]
+
+
+def test_errors_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        fail(monkeypatch, errors.BudgetRefused("too much", why="0.1 remains", fix="ask for less"), "--json")
+        == 3
+    )
+    shown = capsys.readouterr()
+    expected = {"error": "BudgetRefused", "what": "too much", "why": "0.1 remains", "fix": "ask for less"}
+    assert json.loads(shown.out) == expected
+    assert not shown.err
+
+
+def test_a_defect_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError):  # Python's own traceback and exit code 1
+        fail(monkeypatch, ZeroDivisionError("a defect"))
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    command = f"{sys.executable} -m hushquery --help | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

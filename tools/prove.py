@@ -1,0 +1,115 @@
+"""Run the acceptance sizes of the issues and write docs/proved.md: date, machine, commands and outputs.
+
+``make prove`` runs this. Add a run by adding a line to ``RUNS``; it passes if its command exits with 0.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "proved.md"
+BIN = Path(sys.executable).parent
+LINES_KEPT = 400  # of one output; the middle of a longer one is left out
+
+
+@dataclass(frozen=True)
+class Run:
+    """One thing to prove, and the command whose exit code says whether it holds."""
+
+    title: str
+    command: str
+
+
+RUNS = (
+    Run("Tests at acceptance size", "pytest -m prove -v -rP --durations=20"),
+    Run("What this machine has", "hushquery doctor"),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run."""
+
+    run: Run
+    code: int
+    seconds: float
+    output: str
+
+
+def execute(run: Run) -> Result:
+    """Run one command with this environment's programs first on PATH, showing its output as it comes."""
+    print(f"\n== {run.title}\n$ {run.command}", flush=True)
+    settings = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "110"}
+    start = time.monotonic()
+    lines: list[str] = []
+    with subprocess.Popen(
+        shlex.split(run.command),
+        cwd=ROOT,
+        env=os.environ | settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    return Result(run, process.returncode, time.monotonic() - start, tidy(lines))
+
+
+def tidy(lines: list[str]) -> str:
+    """Make an output fit to keep: no colours, no paths of this machine, no endless middle."""
+    if len(lines) > LINES_KEPT:
+        half = LINES_KEPT // 2
+        lines = [*lines[:half], f"... {len(lines) - 2 * half} lines left out ...", *lines[-half:]]
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", "\n".join(lines))
+    for path, name in ((ROOT, "."), (Path(sys.base_prefix), "(python)"), (Path.home(), "~")):
+        text = text.replace(str(path), name)
+    return text.replace("```", "'''")
+
+
+def document(results: list[Result]) -> str:
+    """Write the page."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    parts = [
+        "# What was proved, and how",
+        "",
+        "Written by `make prove`; do not edit. Each section is a command and what it printed.",
+        "",
+        f"- date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        f"- machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()}",
+        f"- Python: {platform.python_version()}",
+        "",
+        "| what | result | time |",
+        "|---|---|---|",
+    ]
+    for result in results:
+        verdict = "passed" if result.code == 0 else f"**failed** (exit {result.code})"
+        parts.append(f"| {result.run.title} | {verdict} | {result.seconds:.0f} s |")
+    for result in results:
+        parts += ["", f"## {result.run.title}", "", "```console", f"$ {result.run.command}"]
+        parts += [result.output.strip("\n"), "```"]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> int:
+    """Run everything, even after a failure; 1 if any failed."""
+    results = [execute(run) for run in RUNS]
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(document(results), encoding="utf-8")
+    failed = sum(result.code != 0 for result in results)
+    print(f"\nwrote {TARGET.relative_to(ROOT)}: {len(results) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
