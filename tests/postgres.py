@@ -33,9 +33,7 @@ def find(program: str) -> str:
 def server() -> Iterator[str]:
     """Start a server on a free port of 127.0.0.1; give its URL, password included; stop it at the end."""
     initdb, pg_ctl = find("initdb"), find("pg_ctl")
-    folder = Path(
-        tempfile.mkdtemp(prefix="hq-pg-", dir="/tmp")
-    )  # short: a socket's path has at most 107 bytes
+    folder = Path(tempfile.mkdtemp(prefix="hq-pg-", dir="/tmp"))  # short: a socket's path has at most 107 bytes
     try:
         (folder / "password").write_text(PASSWORD)
         if os.getuid() == 0:  # PostgreSQL refuses to run as root
@@ -67,9 +65,7 @@ def _postgres_user() -> pwd.struct_passwd:
     try:
         return pwd.getpwnam("postgres")
     except KeyError:
-        message = (
-            "root can't run PostgreSQL, and there is no user `postgres`: apt-get install postgresql makes it"
-        )
+        message = "root can't run PostgreSQL, and there is no user `postgres`: apt-get install postgresql makes it"
         raise RuntimeError(message) from None
 
 

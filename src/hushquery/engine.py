@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def connect(url: str = "duckdb") -> Any:
 
 
 def as_table(data: Any, engine: Any = None) -> Any:
-    """Give any table as an Ibis table: a file name, a pandas, Polars or Arrow table, a mapping of columns, or Ibis itself.
+    """Give any table as an Ibis table: a file name, a pandas, Polars, Arrow or Ibis table, or a mapping of columns.
 
     Reads no rows of an Ibis table or a file beyond what finding the column types takes.
 
@@ -61,6 +62,10 @@ def as_table(data: Any, engine: Any = None) -> Any:
     if isinstance(data, str | Path):
         return _read_file(Path(data), engine or connect())
     try:
+        if isinstance(data, Mapping):
+            import pyarrow as pa
+
+            return ibis.memtable(pa.table(dict(data)))  # Ibis alone would ask pandas, which may not be there
         return ibis.memtable(data)
     except Exception as error:
         raise DataError(
@@ -74,7 +79,8 @@ def _read_file(path: Path, engine: Any) -> Any:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UsageError(
-            f"files ending in {path.suffix or 'nothing'!r} are not known", fix=f"Use one of {', '.join(sorted(_READERS))}"
+            f"files ending in {path.suffix or 'nothing'!r} are not known",
+            fix=f"Use one of {', '.join(sorted(_READERS))}",
         )
     if not path.is_file():
         raise DataError(f"there is no file {path}", fix="Check the name")

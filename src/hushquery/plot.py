@@ -48,9 +48,7 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
     budget = alt.Chart().mark_rule(strokeDash=[6, 4], color="firebrick").encode(y="max(budget_epsilon):Q")
     # Inline data, not a data frame: no pandas, and no limit on the number of rows.
     layers = alt.layer(budget, spent, data=alt.InlineData(values=[dict(row) for row in rows]))
-    charts: alt.FacetChart = layers.properties(width=600, height=160).facet(
-        row=alt.Row("account:N", title=None)
-    )
+    charts: alt.FacetChart = layers.properties(width=600, height=160).facet(row=alt.Row("account:N", title=None))
     charts.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
     return charts
 

@@ -40,14 +40,8 @@ def run_json(*arguments, **environment):
 
 def main(*arguments, **environment):
     """Run the command line in a process of its own, as a person does."""
-    script = (
-        "from hushquery.cli import app as root, budget, main\n"
-        "if not any(group.typer_instance is budget.app for group in root.app.registered_groups):\n"
-        "    root.app.add_typer(budget.app, name='budget')\n"
-        "main()\n"
-    )
     return subprocess.run(
-        [sys.executable, "-c", script, "budget", *arguments],
+        [sys.executable, "-m", "hushquery", "budget", *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -90,9 +84,7 @@ def test_json_of_every_command():
 
 
 def test_periods_and_a_lifetime():
-    account = run_json(*OPEN, "--period", "7d", "--lifetime-epsilon", "ln(10)", "--lifetime-delta", "1e-6")[
-        "account"
-    ]
+    account = run_json(*OPEN, "--period", "7d", "--lifetime-epsilon", "ln(10)", "--lifetime-delta", "1e-6")["account"]
     assert account["terms"]["period"] == "7d"
     assert account["terms"]["lifetime"]["delta"] == "1/1000000"
     assert account["period_ends"] > account["opened"]

@@ -28,9 +28,7 @@ def rows(tmp_path, clock):
     return ledger.over_time()
 
 
-@pytest.mark.parametrize(
-    ("ending", "start"), [("html", b"<!DOCTYPE html>"), ("svg", b"<svg"), ("PNG", b"\x89PNG")]
-)
+@pytest.mark.parametrize(("ending", "start"), [("html", b"<!DOCTYPE html>"), ("svg", b"<svg"), ("PNG", b"\x89PNG")])
 def test_saved_in_each_format(rows, tmp_path, ending, start):
     path = save(ledger_over_time(rows), tmp_path / f"chart.{ending}")
     assert path.read_bytes().lstrip().startswith(start)
@@ -52,9 +50,7 @@ def test_both_accounts_and_their_budgets_are_drawn(rows, tmp_path):
 
 
 def test_many_entries_and_an_epsilon_that_is_not_there(rows, tmp_path):
-    many = [{**rows[0], "spent_epsilon": None}] + [
-        {**rows[1], "spent_epsilon": n / 6000} for n in range(6000)
-    ]
+    many = [{**rows[0], "spent_epsilon": None}] + [{**rows[1], "spent_epsilon": n / 6000} for n in range(6000)]
     assert save(ledger_over_time(many), tmp_path / "chart.svg").stat().st_size > 6000
     assert save(ledger_over_time([]), tmp_path / "empty.svg").exists()
 

@@ -21,9 +21,7 @@ RACERS = 50
 
 def run_race(url: str, loss: Loss, create_with: Budget | None = None) -> list[tuple[str, int, bool]]:
     start, answers = PROCESSES.Barrier(RACERS), PROCESSES.Queue()
-    racers = [
-        PROCESSES.Process(target=race, args=(url, start, answers, loss, create_with)) for _ in range(RACERS)
-    ]
+    racers = [PROCESSES.Process(target=race, args=(url, start, answers, loss, create_with)) for _ in range(RACERS)]
     for racer in racers:
         racer.start()
     found = [answers.get(timeout=180) for _ in racers]

@@ -344,9 +344,7 @@ def test_the_end_of_time(store_url, clock):
         ledger.spend(*READERS, Loss(pure=(1,)), what="too late")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "7", "d", "0d", "-1d", "1.5h", "30s", "7 d", "7D", "1w", "999999999d", "٣d"]
-)
+@pytest.mark.parametrize("text", ["", "7", "d", "0d", "-1d", "1.5h", "30s", "7 d", "7D", "1w", "999999999d", "٣d"])
 def test_strange_periods_are_refused(text):
     with pytest.raises(UsageError):
         period_length(text)

@@ -196,9 +196,7 @@ def test_unknown_things_of_a_newer_version_are_refused(new_store):
         (
             {
                 "data": {
-                    "sparse": [
-                        {"keys_per_user": 1, "sigma": "1", "threshold": 9, "relation": "add-remove", "x": 1}
-                    ]
+                    "sparse": [{"keys_per_user": 1, "sigma": "1", "threshold": 9, "relation": "add-remove", "x": 1}]
                 }
             },
             "parts",
@@ -210,11 +208,7 @@ def test_unknown_things_of_a_newer_version_are_refused(new_store):
         ({"data": {"pure": ["nan"]}}, "does not say"),
         ({"data": {"pure": 1}}, "does not say"),
         (
-            {
-                "data": {
-                    "sparse": [{"keys_per_user": 1, "sigma": "1", "threshold": 9, "relation": "replace-one"}]
-                }
-            },
+            {"data": {"sparse": [{"keys_per_user": 1, "sigma": "1", "threshold": 9, "relation": "replace-one"}]}},
             "does not",
         ),
         ({"population": "nobody"}, "no account"),
@@ -352,9 +346,7 @@ def test_any_flipped_byte_is_refused_or_changes_nothing(whole):
     assert noticed > 75
 
 
-@pytest.mark.parametrize(
-    "text", ["population,epsilon\nreaders,1\n", "x" * 5000, "SQLite format 3\0" + "x" * 5000]
-)
+@pytest.mark.parametrize("text", ["population,epsilon\nreaders,1\n", "x" * 5000, "SQLite format 3\0" + "x" * 5000])
 def test_a_file_that_is_no_database_is_refused(tmp_path, text):
     path = tmp_path / "notes.txt"
     path.write_text(text)
@@ -374,9 +366,7 @@ def test_a_database_of_somebody_else_is_refused(tmp_path):
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("photos",)]
 
 
-@pytest.mark.parametrize(
-    "value", ["x'00ff'", "CAST(x'ff20' AS TEXT)", "1e999", "12", "NULL", "zeroblob(10)"], ids=str
-)
+@pytest.mark.parametrize("value", ["x'00ff'", "CAST(x'ff20' AS TEXT)", "1e999", "12", "NULL", "zeroblob(10)"], ids=str)
 @pytest.mark.parametrize("column", ["what", "data", "hash", "time"])
 def test_values_of_a_wrong_type_are_refused(tmp_path, column, value):
     path = tmp_path / "ledger.db"

@@ -20,14 +20,8 @@ from hushquery.privacy.loss import Loss
 # Processes are forked from a server that has imported all that is slow to import, so that they start at once.
 # (It does not know where tests are, so this file can't be in the list; pytest is what they were started by.)
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    [
-        "hushquery.privacy.ledger",
-        "sqlalchemy.dialects.sqlite",
-        "sqlalchemy.dialects.postgresql.psycopg",
-        "pytest",
-    ]
-)
+SLOW = "hushquery.privacy.ledger sqlalchemy.dialects.sqlite sqlalchemy.dialects.postgresql.psycopg psycopg pytest"
+PROCESSES.set_forkserver_preload(SLOW.split())
 
 READERS = ("readers", "add-remove")
 

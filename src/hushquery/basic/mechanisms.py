@@ -1,6 +1,7 @@
 """The private statistics as the registry knows them: from rows of several people to a noisy answer, bounding included.
 
-A world is a tuple of rows (user, value). The audit runs the same questions through the same engine as a release does, so
+A world is a tuple of rows (user, value). The audit runs the same questions through the same engine as a release does,
+so
 that a cap that does not cap is found.
 """
 

@@ -53,12 +53,15 @@ class Noise:
 def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: str = "auto") -> tuple[Noise, ...]:
     """Choose the noise of some questions that share a budget equally; data-free.
 
-    Laplace noise splits epsilon, Gaussian noise splits mu^2; ``auto`` takes the one with the smaller product of variances.
+    Laplace noise splits epsilon, Gaussian noise splits mu^2; ``auto`` takes the one with the smaller product of
+    variances.
     """
     if kind not in ("auto", "laplace", "gaussian"):
         raise UsageError(f"no noise is called {kind!r}", fix="Give laplace, gaussian or auto")
     if budget.epsilon <= 0 or (kind == "gaussian" and budget.delta <= 0):
-        raise UsageError("this budget buys no noise of that kind", fix="Give epsilon > 0, and for Gaussian noise delta > 0")
+        raise UsageError(
+            "this budget buys no noise of that kind", fix="Give epsilon > 0, and for Gaussian noise delta > 0"
+        )
     bounds = [question.bounds(unit.relation) for question in questions]
     choices = []
     if kind != "gaussian":
@@ -105,10 +108,16 @@ class StatisticPlan:
 
     def _guarantee(self, *, test_noise: bool) -> Guarantee:
         steps = [
-            Step(n.name, f"{q.describe()}; {q.bounds(self.unit.relation).because}; noise of standard error {n.stderr:.4g}", n.loss)
+            Step(
+                n.name,
+                f"{q.describe()}; {q.bounds(self.unit.relation).because}; noise of standard error {n.stderr:.4g}",
+                n.loss,
+            )
             for q, n in zip(self.questions, self.noises, strict=True)
         ]
-        return Guarantee.of(self.population, "curator", self.unit, steps, delta=self.budget.delta, test_noise=test_noise)
+        return Guarantee.of(
+            self.population, "curator", self.unit, steps, delta=self.budget.delta, test_noise=test_noise
+        )
 
     @property
     def loss(self) -> Loss:
@@ -157,7 +166,12 @@ class StatisticPlan:
             values = [float(v * question.step) for v in noisy]
             measured.append(
                 Estimates.raw(
-                    list(question.labels), values, [noise.stderr] * len(values), level=self.level, guarantee=guarantee, noise=noise
+                    list(question.labels),
+                    values,
+                    [noise.stderr] * len(values),
+                    level=self.level,
+                    guarantee=guarantee,
+                    noise=noise,
                 )
             )
         return self.finish(measured)
@@ -185,7 +199,9 @@ class StatisticPlan:
             raise
         except Exception as error:
             raise DataError(
-                "the question does not fit the table", why=f"{type(error).__name__}: {error}", fix="Check the columns and their types"
+                "the question does not fit the table",
+                why=f"{type(error).__name__}: {error}",
+                fix="Check the columns and their types",
             ) from error
 
 

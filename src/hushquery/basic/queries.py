@@ -1,6 +1,7 @@
 """What can be asked of a table: each question bounds what one unit contributes, and says what that bound is.
 
-A question turns a table into a few integers, on a grid that is fixed before any row is read. All arithmetic that the bound
+A question turns a table into a few integers, on a grid that is fixed before any row is read. All arithmetic that the
+bound
 rests on is on integers inside the engine: sums of floats depend on their order and can exceed their bound.
 """
 
@@ -122,7 +123,8 @@ class CountRows:
 class ClampedTotal:
     """The sum over units of a value clamped to ``lower..upper``.
 
-    A unit's value is the sum of its rows (``per_unit="sum"``) or their average. Missing values are left out; a unit that has
+    A unit's value is the sum of its rows (``per_unit="sum"``) or their average. Missing values are left out; a unit
+    that has
     no other counts as 0, clamped like every value (as ``centre`` in an average), so that no unit leaves the bounds.
     ``centre`` is subtracted from each unit's clamped value first: an average needs less noise that way.
     """
@@ -162,7 +164,9 @@ class ClampedTotal:
         column = _column(table, self.column)
         if not column.type().is_numeric():
             raise DataError(
-                f"the column {self.column!r} does not hold numbers", why=f"its type is {column.type()}", fix="Name a numeric column"
+                f"the column {self.column!r} does not hold numbers",
+                why=f"its type is {column.type()}",
+                fix="Name a numeric column",
             )
         value = column.cast("float64")
         # Finite, so that no unit's sum can overflow into something that a clamp does not hold.
@@ -182,12 +186,13 @@ class ClampedTotal:
 
     def describe(self) -> str:
         """Say what is summed."""
-        return f"the sum of {self.column!r}, each unit's {self.per_unit} clamped to {float(self.lower):g}..{float(self.upper):g}"
+        clamp = f"{float(self.lower):g}..{float(self.upper):g}"
+        return f"the sum of {self.column!r}, each unit's {self.per_unit} clamped to {clamp}"
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many units hold each of some publicly known values, each unit counted in at most ``keys_per_unit`` of them?"""
+    """How many units hold each of some publicly known values, each unit in at most ``keys_per_unit`` of them?"""
 
     column: str
     keys: tuple[Any, ...]
@@ -259,7 +264,9 @@ class Overlapping:
     def ask(self, table: Any, unit: Unit) -> Any:
         """Reduce each unit to yes or no per condition, cap the yeses, and count them."""
         names = [f"c{i}" for i in range(len(self.conditions))]
-        truths = {n: c(table).fill_null(False).cast("int64") for n, c in zip(names, self.conditions.values(), strict=True)}
+        truths = {
+            n: c(table).fill_null(False).cast("int64") for n, c in zip(names, self.conditions.values(), strict=True)
+        }
         rows = table.select(unit=table[unit.name], **truths)
         per_unit = rows.group_by("unit").agg(**{n: rows[n].max() for n in names})
         if self.at_most is not None:
@@ -289,7 +296,7 @@ def _md5(text: Any) -> Any:
     """Give the MD5 digest of a text in the engine; the same hexadecimal digits on every engine."""
     import ibis
 
-    @ibis.udf.scalar.builtin(name="md5")
+    @ibis.udf.scalar.builtin(name="md5")  # type: ignore[untyped-decorator]
     def md5(s: str) -> str: ...  # type: ignore[empty-body]
 
     return md5(text)

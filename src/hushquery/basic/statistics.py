@@ -70,13 +70,20 @@ def total(
     **Guarantee:** as :func:`count`, with the larger bound (add-remove) or the width (replace-one) as sensitivity.
     **Estimator:** the noisy sum; unbiased for the clamped sum.
 
-    >>> plan = total({"user": [1], "albums": [7]}, "albums", lower=0, upper=3, unit="user", epsilon=1, population="fans")
+    >>> owned = {"user": [1], "albums": [7]}
+    >>> plan = total(owned, "albums", lower=0, upper=3, unit="user", epsilon=1, population="fans")
     >>> plan.questions[0].bounds(plan.unit.relation).l1
     Fraction(3, 1)
     """
     clamp = ClampedSum(lower, upper)
     return _plan(
-        data, unit, relation, population, Budget(epsilon, delta), [ClampedTotal(column, clamp.lower, clamp.upper)], noise
+        data,
+        unit,
+        relation,
+        population,
+        Budget(epsilon, delta),
+        [ClampedTotal(column, clamp.lower, clamp.upper)],
+        noise,
     )
 
 
@@ -96,9 +103,11 @@ def mean(
 ) -> StatisticPlan:
     """Average a column over units, each unit's average clamped to ``lower..upper``.
 
-    Under add-remove the number of units is a secret too: half of the budget measures the sum of distances from the middle
+    Under add-remove the number of units is a secret too: half of the budget measures the sum of distances from the
+    middle
     of the range, half the number of units, and the average is their ratio, with an interval that knows it. Under
-    replace-one the number of units is public and must be given as ``users``; all of the budget goes into the sum, and every unit must have a value.
+    replace-one the number of units is public and must be given as ``users``; all of the budget goes into the sum, and
+    every unit must have a value.
 
     **Guarantee:** both measurements together within (epsilon, delta); the ratio is post-processing.
     **Estimator:** middle + noisy sum / noisy count; a ratio, so only approximately unbiased. See the interval.
@@ -114,13 +123,16 @@ def mean(
     if Relation.of(relation) is Relation.REPLACE_ONE:
         if users is None or users < 1:
             raise UsageError(
-                "an average under replace-one needs the public number of units", fix="Give users, or use relation add-remove"
+                "an average under replace-one needs the public number of units",
+                fix="Give users, or use relation add-remove",
             )
 
         def per_unit(measured: list[Estimates]) -> Estimates:
             row = measured[0].rows[0]
             value, low, high = (float(middle) + x / users for x in (row.value, row.low, row.high))
-            return replace(measured[0], rows=(Estimate(f"mean of {column}", value, row.stderr / users, low, high),), noise=None)
+            return replace(
+                measured[0], rows=(Estimate(f"mean of {column}", value, row.stderr / users, low, high),), noise=None
+            )
 
         return _plan(data, unit, relation, population, budget, [distance], noise, per_unit)
     counted = CountUnits(label="units", where=lambda t: t[column].notnull() & ~t[column].cast("float64").isnan())
@@ -137,7 +149,12 @@ def mean(
             max(float(clamp.lower), float(middle) + shift.low),
             min(float(clamp.upper), float(middle) + shift.high),
         )
-        return replace(distances, rows=(shifted,), noise=None, marks=("ratio of two noisy numbers", "interval clipped to the bounds"))
+        return replace(
+            distances,
+            rows=(shifted,),
+            noise=None,
+            marks=("ratio of two noisy numbers", "interval clipped to the bounds"),
+        )
 
     return _plan(data, unit, relation, population, budget, [distance, counted], noise, ratio_of)
 
@@ -186,13 +203,16 @@ def queries(
     **Estimator:** noisy counts; unbiased for the counts of capped units.
 
     >>> people = {"user": [1, 2], "age": [14, 50]}
-    >>> plan = queries(people, {"young": lambda t: t.age < 17, "all": lambda t: t.age > 0}, unit="user", epsilon=1, population="a lab")
+    >>> asked = {"young": lambda t: t.age < 17, "all": lambda t: t.age > 0}
+    >>> plan = queries(people, asked, unit="user", epsilon=1, population="a lab")
     >>> plan.questions[0].bounds(plan.unit.relation).l1
     Fraction(2, 1)
     """
     if not conditions:
         raise UsageError("there are no conditions to count", fix="Give a mapping of names to conditions")
-    return _plan(data, unit, relation, population, Budget(epsilon, delta), [Overlapping(dict(conditions), at_most)], noise)
+    return _plan(
+        data, unit, relation, population, Budget(epsilon, delta), [Overlapping(dict(conditions), at_most)], noise
+    )
 
 
 def _plan(

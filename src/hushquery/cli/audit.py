@@ -21,13 +21,21 @@ def audit(
         str | None, typer.Argument(metavar="[NAME]", help="A registered mechanism, or your own as FILE.py:Class.")
     ] = None,
     epsilon: Annotated[str | None, typer.Option(metavar="E", help="The epsilon it is asked to keep.")] = None,
-    delta: Annotated[str, typer.Option(metavar="D", help="The delta it is asked to keep; an audit spends nothing.")] = "1e-5",
-    runs: Annotated[int | None, typer.Option(metavar="N", help="Runs per world; by default what comes near epsilon 1.")] = None,
+    delta: Annotated[
+        str, typer.Option(metavar="D", help="The delta it is asked to keep; an audit spends nothing.")
+    ] = "1e-5",
+    runs: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs per world; by default what comes near epsilon 1.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(metavar="S", help="Make the runs repeatable.")] = None,
     confidence: Annotated[float, typer.Option(metavar="P", help="That the bound is below the true epsilon.")] = 0.999,
-    method: Annotated[str, typer.Option(metavar="METHOD", help="events, or one-run (canaries in a single release).")] = "events",
+    method: Annotated[
+        str, typer.Option(metavar="METHOD", help="events, or one-run (canaries in a single release).")
+    ] = "events",
     list_: Annotated[bool, typer.Option("--list", help="List the registered mechanisms.")] = False,
-    controls: Annotated[bool, typer.Option("--controls", help="Audit mechanisms that are broken on purpose; all must be flagged.")] = False,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Audit mechanisms that are broken on purpose; all must be flagged.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Attack a mechanism: a lower bound on its true epsilon, from many runs on neighbouring inputs.
@@ -44,7 +52,9 @@ def audit(
     elif controls:
         _controls(epsilon or "1", seed, as_json)
     elif name is None or epsilon is None:
-        raise UsageError("an audit needs a mechanism and an epsilon", fix="For example: hushquery audit gaussian --epsilon 1")
+        raise UsageError(
+            "an audit needs a mechanism and an epsilon", fix="For example: hushquery audit gaussian --epsilon 1"
+        )
     else:
         _one(name, epsilon, delta, runs, seed, confidence, method, as_json)
 
@@ -59,7 +69,14 @@ def _list(as_json: bool) -> None:
 
 
 def _one(
-    name: str, epsilon: str, delta: str, runs: int | None, seed: int | None, confidence: float, method: str, as_json: bool
+    name: str,
+    epsilon: str,
+    delta: str,
+    runs: int | None,
+    seed: int | None,
+    confidence: float,
+    method: str,
+    as_json: bool,
 ) -> None:
     from hushquery.evaluate.audit import audit as run_audit
 
@@ -105,7 +122,10 @@ def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
             rows.append({**result.to_json(), "mechanism": name})
             bar.advance(task)
     missed = [row["mechanism"] for row in rows if not row["flagged"]]
-    lines = [f"{r['mechanism']:34} lower bound {float(r['lower_bound']):8.3f}  {'flagged' if r['flagged'] else 'MISSED'}" for r in rows]
+    lines = [
+        f"{r['mechanism']:34} lower bound {float(r['lower_bound']):8.3f}  {'flagged' if r['flagged'] else 'MISSED'}"
+        for r in rows
+    ]
     emit({"controls": rows, "all_flagged": not missed}, "\n".join(lines), as_json=as_json)
     if missed:
         raise typer.Exit(1)

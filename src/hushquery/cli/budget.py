@@ -45,9 +45,7 @@ LedgerOption = Annotated[
         "Give a URL with a password only through the environment variable.",
     ),
 ]
-PopulationFilter = Annotated[
-    str | None, typer.Option("--population", metavar="NAME", help="Only this population.")
-]
+PopulationFilter = Annotated[str | None, typer.Option("--population", metavar="NAME", help="Only this population.")]
 
 
 @app.command("open")
@@ -64,9 +62,7 @@ def open_(
         ),
     ],
     epsilon: Annotated[str, typer.Option(metavar="E", help="What may be spent: 1, 0.5, 1/3 or ln(10).")],
-    delta: Annotated[
-        str, typer.Option(metavar="D", help="The chance that the promise fails: 0, 1e-6 or 1/1000000.")
-    ],
+    delta: Annotated[str, typer.Option(metavar="D", help="The chance that the promise fails: 0, 1e-6 or 1/1000000.")],
     period: Annotated[
         str | None, typer.Option(metavar="P", help="Give this budget anew in each period: 7d, 12h or 30m.")
     ] = None,
@@ -79,9 +75,7 @@ def open_(
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="How many people there are, if that is public; checks delta against it."
-        ),
+        typer.Option(min=1, metavar="N", help="How many people there are, if that is public; checks delta against it."),
     ] = None,
     ledger: LedgerOption = "ledger.db",
     as_json: JsonFlag = False,
@@ -150,9 +144,7 @@ def show(
 
 
 @app.command()
-def history(
-    population: PopulationFilter = None, ledger: LedgerOption = "ledger.db", as_json: JsonFlag = False
-) -> None:
+def history(population: PopulationFilter = None, ledger: LedgerOption = "ledger.db", as_json: JsonFlag = False) -> None:
     """List every entry of the ledger, oldest first: what was released, when, from which plan, at what cost.
 
     For example:

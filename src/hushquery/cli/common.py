@@ -38,7 +38,12 @@ def report_error(error: HushqueryError, *, as_json: bool) -> None:
 
 
 def show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
 ) -> None:
     """Print a warning as one line on standard error, without the line of code it came from."""
     del category, filename, lineno, file, line

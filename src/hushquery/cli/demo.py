@@ -28,16 +28,23 @@ figure { margin: 1rem 0; overflow-x: auto } figcaption { color: #57606a; font-si
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the data, the ledger and the page.")] = Path("demo-output"),
-    users: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary readers.")] = 20_000,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of the imaginary data; the noise is always the operating system's.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the data, the ledger and the page.")] = Path(
+        "demo-output"
+    ),
+    users: Annotated[
+        int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary readers.")
+    ] = 20_000,
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="Of the imaginary data; the noise is always the operating system's.")
+    ] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Make a table of imaginary library visits, publish private statistics of it, and end in a page to look at.
 
         hushquery demo --out demo-output
 
-    Everything is real but the data: a ledger that refuses the fourth release, noise from the operating system, an audit.
+    Everything is real but the data: a ledger that refuses the fourth release, noise from the operating system, an
+    audit.
     """
     from hushquery import basic
     from hushquery.evaluate.audit import audit
@@ -58,7 +65,9 @@ def demo(
         common: dict[str, Any] = {"unit": "user", "population": _POPULATION}
         plans = {
             "How many readers are there?": basic.count(data, epsilon="0.2", **common),
-            "How many visited each branch?": basic.histogram(data, "branch", BRANCHES, keys_per_unit=3, epsilon="0.4", **common),
+            "How many visited each branch?": basic.histogram(
+                data, "branch", BRANCHES, keys_per_unit=3, epsilon="0.4", **common
+            ),
             "How old are they on average?": basic.mean(data, "age", lower=0, upper=120, epsilon="0.4", **common),
         }
         results = {question: plan.run(ledger) for question, plan in plans.items()}
@@ -96,22 +105,29 @@ def _write_page(out: Path, results: dict[str, Estimates], refusal: str, checked:
     from hushquery.privacy.guarantee import Guarantee
 
     promises = [result.guarantee for result in results.values() if result.guarantee]
-    together = Guarantee.of(_POPULATION, "curator", promises[0].unit, [step for promise in promises for step in promise.steps])
+    together = Guarantee.of(
+        _POPULATION, "curator", promises[0].unit, [step for promise in promises for step in promise.steps]
+    )
     words = together.in_words()
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>hushquery demo</title><style>{_STYLE}</style><h1>What a crowd does, not what anyone did</h1>",
-        f"<p>Private statistics of {escape(_POPULATION)}, made by <code>hushquery demo</code>. The readers are imaginary, ",
-        "everything else is real: the noise, the ledger, the refusal.</p>",
+        f"<p>Private statistics of {escape(_POPULATION)}, made by <code>hushquery demo</code>. ",
+        "The readers are imaginary, everything else is real: the noise, the ledger, the refusal.</p>",
     ]
     for question, result in results.items():
-        parts.append(f"<h2>{escape(question)}</h2>{_figure(plot.estimates, result, '95% intervals of the noise')}<pre>{escape(str(result))}</pre>")
+        parts.append(
+            f"<h2>{escape(question)}</h2>{_figure(plot.estimates, result, '95% intervals of the noise')}"
+            f"<pre>{escape(str(result))}</pre>"
+        )
     parts.append(
         f"<h2>What that promises</h2><pre>{escape(words)}</pre>"
         f"{_figure(plot.two_worlds, 1, 'The two worlds: which of them did a noisy result come from?')}"
-        f"<h2>What it cost</h2>{_figure(plot.ledger_over_time, ledger.over_time(), 'Spent epsilon, under the line of the budget')}"
+        "<h2>What it cost</h2>"
+        f"{_figure(plot.ledger_over_time, ledger.over_time(), 'Spent epsilon, under the line of the budget')}"
         f"<p class=refused><b>A fourth release was refused.</b> {escape(refusal)}</p>"
-        f"<h2>Does the noise keep its promise?</h2><p>An audit ran the Laplace mechanism {checked.runs:,} times in each of two worlds "
+        "<h2>Does the noise keep its promise?</h2>"
+        f"<p>An audit ran the Laplace mechanism {checked.runs:,} times in each of two worlds "
         f"and looked for an event that tells them apart. The best one proves epsilon &ge; {checked.lower_bound:.3f} "
         f"(confidence {checked.confidence:g}); the claim is 1. A bound above 1 would have flagged it.</p>"
     )

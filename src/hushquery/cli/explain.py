@@ -30,13 +30,17 @@ def guarantee(
     unit: Annotated[str, typer.Option(metavar="NAME", help="Whom it protects.")] = "user",
     relation: Annotated[str, typer.Option(metavar="RELATION", help="add-remove or replace-one.")] = "add-remove",
     population: Annotated[str, typer.Option(metavar="NAME", help="Of which people.")] = "everybody in the data",
-    prior: Annotated[list[float] | None, typer.Option(metavar="P", help="What an attacker believed before; may be repeated.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the two worlds in a .html, .svg or .png file.")] = None,
+    prior: Annotated[
+        list[float] | None, typer.Option(metavar="P", help="What an attacker believed before; may be repeated.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the two worlds in a .html, .svg or .png file.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Say what an (epsilon, delta) promises, in words a lawyer can read, and draw the two worlds.
 
-        hushquery explain guarantee --epsilon 1 --delta 1e-6 --prior 0.01 --plot worlds.svg
+    hushquery explain guarantee --epsilon 1 --delta 1e-6 --prior 0.01 --plot worlds.svg
     """
     from hushquery.privacy.budget import Budget
     from hushquery.privacy.guarantee import Guarantee
@@ -48,7 +52,11 @@ def guarantee(
     stated = Guarantee(population, "curator", Unit(unit, relation), round_up(budget.epsilon), round_up(budget.delta))
     priors = prior or [0.01, 0.1, 0.5]
     text = stated.in_words(priors)
-    data = {**stated.to_json(), "words": text, "posteriors": [{"prior": p, "posterior": stated.posterior(p)} for p in priors]}
+    data = {
+        **stated.to_json(),
+        "words": text,
+        "posteriors": [{"prior": p, "posterior": stated.posterior(p)} for p in priors],
+    }
     if plot is not None:
         from hushquery.plot import save, two_worlds
 
@@ -62,12 +70,14 @@ def compose(
     delta: Annotated[str, typer.Option(metavar="D", help="The delta of all releases together.")],
     times: Annotated[int, typer.Option(metavar="K", min=1, max=100_000, help="How many releases.")],
     epsilon: Annotated[str | None, typer.Option(metavar="E", help="The pure epsilon of each (Laplace noise).")] = None,
-    mu: Annotated[str | None, typer.Option(metavar="MU", help="Or the mu of each (Gaussian noise: sensitivity over sigma).")] = None,
+    mu: Annotated[
+        str | None, typer.Option(metavar="MU", help="Or the mu of each (Gaussian noise: sensitivity over sigma).")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Add up many releases by every rule, side by side.
 
-        hushquery explain compose --epsilon 0.1 --times 100 --delta 1e-6
+    hushquery explain compose --epsilon 0.1 --times 100 --delta 1e-6
     """
     from hushquery.errors import UsageError
     from hushquery.privacy.compose import compose as run_compose
@@ -90,7 +100,7 @@ def group(
 ) -> None:
     r"""Say what a guarantee for one person is worth for several people together.
 
-        hushquery explain group --epsilon 1 --delta 1e-9 --people 4
+    hushquery explain group --epsilon 1 --delta 1e-9 --people 4
     """
     from hushquery.privacy.budget import format_delta, format_epsilon
     from hushquery.privacy.group import group as run_group
@@ -105,12 +115,14 @@ def shuffle(
     epsilon: Annotated[str, typer.Option(metavar="E", help="The local epsilon of one report.")],
     reports: Annotated[int, typer.Option(metavar="N", min=2, help="How many honest reports are shuffled together.")],
     delta: Annotated[str, typer.Option(metavar="D", help="The central delta.")],
-    k: Annotated[int | None, typer.Option(metavar="K", min=2, help="The number of values, for k-ary randomised response.")] = None,
+    k: Annotated[
+        int | None, typer.Option(metavar="K", min=2, help="The number of values, for k-ary randomised response.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Say what a local guarantee is worth once a shuffler has hidden who sent what.
 
-        hushquery explain shuffle --epsilon 1 --reports 10000 --delta 1e-6 --k 50
+    hushquery explain shuffle --epsilon 1 --reports 10000 --delta 1e-6 --k 50
     """
     from hushquery.privacy.budget import format_epsilon
     from hushquery.privacy.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
@@ -118,7 +130,19 @@ def shuffle(
     amplified = shuffle_any(epsilon, reports, delta) if k is None else shuffle_krr(epsilon, k, reports, delta)
     closed = shuffle_closed_form(epsilon, reports, delta)
     text = (
-        f"central epsilon {format_epsilon(amplified)} at delta {delta} (replace-one, {reports:,} honest reports, and only if a shuffler "
-        f"really hides who sent what)\nclosed form: {'does not apply' if closed is None else format_epsilon(closed)}"
+        f"central epsilon {format_epsilon(amplified)} at delta {delta} "
+        f"(replace-one, {reports:,} honest reports, and only if a shuffler really hides who sent what)\n"
+        f"closed form: {'does not apply' if closed is None else format_epsilon(closed)}"
     )
-    emit({"local_epsilon": epsilon, "reports": reports, "k": k, "delta": delta, "epsilon": amplified, "closed_form": closed}, text, as_json=as_json)
+    emit(
+        {
+            "local_epsilon": epsilon,
+            "reports": reports,
+            "k": k,
+            "delta": delta,
+            "epsilon": amplified,
+            "closed_form": closed,
+        },
+        text,
+        as_json=as_json,
+    )

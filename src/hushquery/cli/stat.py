@@ -29,18 +29,24 @@ app = typer.Typer(
 )
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file with a header.")]
-UnitColumn = Annotated[str, typer.Option("--unit", metavar="COLUMN", help="The column that names whom to protect: user, household.")]
+UnitColumn = Annotated[
+    str, typer.Option("--unit", metavar="COLUMN", help="The column that names whom to protect: user, household.")
+]
 Epsilon = Annotated[str, typer.Option(metavar="E", help="The epsilon to spend: 1, 0.5, 1/3 or ln(10).")]
 Delta = Annotated[str, typer.Option(metavar="D", help="The delta to spend; 0 for a pure guarantee.")]
 Population = Annotated[
     str | None, typer.Option(metavar="NAME", help="Whose budget it is; by default the file's name without its ending.")
 ]
 RelationName = Annotated[str, typer.Option("--relation", metavar="RELATION", help="add-remove or replace-one.")]
-NoiseName = Annotated[str, typer.Option("--noise", metavar="NOISE", help="laplace, gaussian or auto (the smaller variance).")]
+NoiseName = Annotated[
+    str, typer.Option("--noise", metavar="NOISE", help="laplace, gaussian or auto (the smaller variance).")
+]
 LedgerPath = Annotated[
     str, typer.Option("--ledger", envvar="HUSHQUERY_LEDGER", metavar="PATH_OR_URL", help="The ledger to spend from.")
 ]
-NoCreate = Annotated[bool, typer.Option("--no-create", help="Refuse (exit code 3) when the account does not exist yet.")]
+NoCreate = Annotated[
+    bool, typer.Option("--no-create", help="Refuse (exit code 3) when the account does not exist yet.")
+]
 Explain = Annotated[bool, typer.Option("--explain", help="Only show the plan and its cost; spend and read nothing.")]
 Lower = Annotated[str, typer.Option(metavar="X", help="What you know to be the smallest value a unit can have.")]
 Upper = Annotated[str, typer.Option(metavar="X", help="What you know to be the largest value a unit can have.")]
@@ -52,7 +58,9 @@ def count(
     unit: UnitColumn,
     epsilon: Epsilon,
     delta: Delta = "0",
-    rows_per_unit: Annotated[int | None, typer.Option(metavar="M", help="Count rows, at most M per unit, instead of units.")] = None,
+    rows_per_unit: Annotated[
+        int | None, typer.Option(metavar="M", help="Count rows, at most M per unit, instead of units.")
+    ] = None,
     population: Population = None,
     relation: RelationName = "add-remove",
     noise: NoiseName = "auto",
@@ -63,12 +71,19 @@ def count(
 ) -> None:
     r"""Count the units in a file, or its rows.
 
-        hushquery stat count visits.csv --unit user --epsilon 0.5
+    hushquery stat count visits.csv --unit user --epsilon 0.5
     """
     from hushquery import basic
 
     plan = basic.count(
-        file, unit=unit, epsilon=epsilon, delta=delta, rows_per_unit=rows_per_unit, population=population, relation=relation, noise=noise
+        file,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        rows_per_unit=rows_per_unit,
+        population=population,
+        relation=relation,
+        noise=noise,
     )
     _run(plan, ledger, no_create, explain, as_json)
 
@@ -92,12 +107,21 @@ def sum_(
 ) -> None:
     r"""Sum a column, each unit's sum clamped to the bounds.
 
-        hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5
+    hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5
     """
     from hushquery import basic
 
     plan = basic.total(
-        file, column, lower=lower, upper=upper, unit=unit, epsilon=epsilon, delta=delta, population=population, relation=relation, noise=noise
+        file,
+        column,
+        lower=lower,
+        upper=upper,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        population=population,
+        relation=relation,
+        noise=noise,
     )
     _run(plan, ledger, no_create, explain, as_json)
 
@@ -111,7 +135,9 @@ def mean(
     unit: UnitColumn,
     epsilon: Epsilon,
     delta: Delta = "0",
-    users: Annotated[int | None, typer.Option(metavar="N", help="With replace-one: the public number of units.")] = None,
+    users: Annotated[
+        int | None, typer.Option(metavar="N", help="With replace-one: the public number of units.")
+    ] = None,
     population: Population = None,
     relation: RelationName = "add-remove",
     noise: NoiseName = "auto",
@@ -122,7 +148,7 @@ def mean(
 ) -> None:
     r"""Average a column over units, each unit's average clamped to the bounds.
 
-        hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5
+    hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5
     """
     from hushquery import basic
 
@@ -146,7 +172,9 @@ def mean(
 def histogram(
     file: File,
     column: Annotated[str, typer.Argument(help="The column to count by.")],
-    keys: Annotated[str, typer.Option(metavar="A,B,C", help="The publicly known values to count, with commas between.")],
+    keys: Annotated[
+        str, typer.Option(metavar="A,B,C", help="The publicly known values to count, with commas between.")
+    ],
     unit: UnitColumn,
     epsilon: Epsilon,
     delta: Delta = "0",
@@ -161,7 +189,7 @@ def histogram(
 ) -> None:
     r"""Count units per value of a column. The values must be public: those in the data could name a person.
 
-        hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5
+    hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5
     """
     from hushquery import basic
     from hushquery.engine import as_table
@@ -191,12 +219,18 @@ def _whole(key: str) -> int:
     try:
         return int(key)
     except ValueError:
-        raise UsageError(f"{key!r} is not a whole number", why="the column holds whole numbers", fix="Check --keys") from None
+        raise UsageError(
+            f"{key!r} is not a whole number", why="the column holds whole numbers", fix="Check --keys"
+        ) from None
 
 
 def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:
     if explain:
-        emit({"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}, plan.explain(), as_json=as_json)
+        emit(
+            {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()},
+            plan.explain(),
+            as_json=as_json,
+        )
         return
     from hushquery.privacy.ledger import Ledger
 

@@ -1,6 +1,7 @@
 """Negative controls: mechanisms that are broken on purpose, in the ways real libraries were.
 
-Each claims more privacy than it gives. An audit that does not flag every one of them is worth nothing, so they are part of
+Each claims more privacy than it gives. An audit that does not flag every one of them is worth nothing, so they are
+part of
 the tests, and ``hushquery audit --controls`` runs them for whoever wants to see the audit work.
 """
 
@@ -119,7 +120,7 @@ def _off_by_one(epsilon: Fraction, delta: Fraction) -> Broken:
 
 
 def _real_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
-    """Compare integer noise with the real K = 1 + b ln(1/(2 delta)) of continuous noise, at its worst fractional part."""
+    """Compare integer noise with the real K = 1 + b ln(1/(2 delta)) of continuous noise, at its worst fraction."""
     b = laplace_scale(1, epsilon)
     steps = math.ceil(float(b) * math.log(1 / (2 * float(delta))))
     claimed = Fraction(0.5 * math.exp(-steps / float(b)) * (1 + 1e-9))

@@ -15,7 +15,16 @@ import mpmath
 
 from hushquery.errors import UsageError
 
-__all__ = ["Binomial", "DiscreteLaplace", "Geometric", "Law", "RationalCoin", "RoundedGaussian", "TailCoin", "Truncated"]
+__all__ = [
+    "Binomial",
+    "DiscreteLaplace",
+    "Geometric",
+    "Law",
+    "RationalCoin",
+    "RoundedGaussian",
+    "TailCoin",
+    "Truncated",
+]
 
 # Guard digits at which certifying a floor is given up: no irrational CDF comes this close to a binary fraction.
 _MOST_GUARD = 2**20
@@ -62,7 +71,8 @@ class Law(ABC):
             return 1 << bits, True
         guard = 64
         while True:
-            # Certified when two precisions agree and neither comes near an integer, measured by the digits kept in guard.
+            # Certified when two precisions agree and neither comes near an integer, measured by the digits kept in
+            # guard.
             margin = mpmath.ldexp(1, -guard // 2)
             floors = []
             for precision in (bits + guard, bits + 2 * guard):
@@ -270,7 +280,8 @@ class RationalCoin(Law):
 class Binomial(Law):
     """The number of ones among n independent coins.
 
-    The CDF is summed outwards from the mode at the precision in force until the terms left out are below it; the terms fall
+    The CDF is summed outwards from the mode at the precision in force until the terms left out are below it; the
+    terms fall
     faster than a geometric series there, so the cut is certified by the same two precisions as every other floor.
 
     >>> coin = TailCoin(DiscreteLaplace(Fraction(2)), 0)

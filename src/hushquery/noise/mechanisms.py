@@ -1,6 +1,7 @@
-"""The curator's mechanisms as the registry knows them: noise on public counts, and noise with a threshold on secret keys.
+"""The curator's mechanisms as the registry knows them: noise on public counts, and thresholds on secret keys.
 
-A world is a tuple of counts, one per key. A count of zero means that nobody holds the key: with a threshold such a key is
+A world is a tuple of counts, one per key. A count of zero means that nobody holds the key: with a threshold such a
+key is
 not in the support and is never drawn for.
 """
 
@@ -25,7 +26,15 @@ from hushquery.privacy.sparse_gaussian import SparseGaussian, calibrate_sparse_g
 from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
 from hushquery.privacy.unit import Relation
 
-__all__ = ["GaussianCounts", "GaussianThreshold", "LaplaceCounts", "LaplaceThreshold", "add_noise", "noisy_law", "product_law"]
+__all__ = [
+    "GaussianCounts",
+    "GaussianThreshold",
+    "LaplaceCounts",
+    "LaplaceThreshold",
+    "add_noise",
+    "noisy_law",
+    "product_law",
+]
 
 Counts = tuple[int, ...]
 
@@ -41,7 +50,8 @@ def _reach(law: DiscreteLaplace | RoundedGaussian) -> int:
 class LaplaceCounts(Mechanism[Counts]):
     """Discrete Laplace noise on counts of which one user changes the sum of absolute values by at most ``sensitivity``.
 
-    **Guarantee:** pure epsilon = sensitivity/b for one user; add-remove or replace-one, whichever the sensitivity is for.
+    **Guarantee:** pure epsilon = sensitivity/b for one user; add-remove or replace-one, whichever the sensitivity is
+    for.
     **Estimator:** the noisy count, unbiased; variance 2a/(1-a)^2, a = e^(-1/b).
     **Reference:** Dwork, McSherry, Nissim and Smith 2006; Ghosh, Roughgarden and Sundararajan 2009.
 
@@ -161,9 +171,14 @@ class _Thresholded(Mechanism[Counts]):
         """Keys only the extra user holds, keys shared with others around the threshold, and one of each."""
         d, around = self.keys_per_user, self.release_at
         shared = [
-            Pair(f"{d} keys shared with {c} others", (c,) * d, (c + 1,) * d) for c in (1, around - 1, around, around + 3)
+            Pair(f"{d} keys shared with {c} others", (c,) * d, (c + 1,) * d)
+            for c in (1, around - 1, around, around + 3)
         ]
-        mixed = [Pair("one key shared, the rest new", (around,) + (0,) * (d - 1), (around + 1,) + (1,) * (d - 1))] if d > 1 else []
+        mixed = (
+            [Pair("one key shared, the rest new", (around,) + (0,) * (d - 1), (around + 1,) + (1,) * (d - 1))]
+            if d > 1
+            else []
+        )
         return [Pair(f"{d} keys nobody else holds", (0,) * d, (1,) * d), *shared, *mixed]
 
     def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
@@ -192,7 +207,8 @@ class LaplaceThreshold(_Thresholded):
     """Release a secret key with its noisy count iff ``count + discrete Laplace noise >= R``; one noise for both.
 
     **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user who adds 1 to at most d keys, add-remove.
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough (docs/proofs/thresholds.md).
+    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
+    (docs/proofs/thresholds.md).
     **Reference:** Korolova et al. 2009, with the noise reused (docs/proofs/thresholds.md) and an integer threshold.
 
     >>> LaplaceThreshold.calibrate(Fraction(23, 10), Fraction(1, 10**5), 20).threshold
@@ -245,7 +261,7 @@ class GaussianThreshold(_Thresholded):
     **Reference:** Wilkins, Kifer, Zhang and Karrer 2024, with an integer threshold (docs/proofs/gaussian-threshold.md).
 
     >>> GaussianThreshold.calibrate(Fraction(23, 10), Fraction(1, 10**5), 20).parameters.threshold
-    40
+    41
     """
 
     parameters: SparseGaussian
@@ -290,7 +306,7 @@ def add_noise(world: Counts, n: int, law: DiscreteLaplace | RoundedGaussian, bit
 def noisy_law(count: int, law: DiscreteLaplace | RoundedGaussian) -> dict[Counts, float]:
     """Enumerate a noisy count; what lies beyond a rare reach is lumped at its edge."""
     reach = _reach(law)
-    out = {(count + z,): law.pmf(z) for z in range(-reach, reach + 1)}
+    out: dict[Counts, float] = {(count + z,): law.pmf(z) for z in range(-reach, reach + 1)}
     edge = float(law.sf(reach))
     out[(count - reach,)] += edge
     out[(count + reach,)] += edge

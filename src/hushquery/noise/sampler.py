@@ -1,6 +1,7 @@
 """Exact draws from a law by inverse CDF over 64-bit thresholds, extended lazily where 64 bits do not decide.
 
-A draw is a uniform real u in [0, 1) of which we look at 64 binary digits first. ``T[z] = floor(F(z) 2^64)`` is a certified
+A draw is a uniform real u in [0, 1) of which we look at 64 binary digits first. ``T[z] = floor(F(z) 2^64)`` is a
+certified
 table. If the 64 digits U differ from every table entry, they decide: z is the first with U < T[z]. If U equals an entry
 (probability: entries / 2^64), more digits of u are drawn and compared with more digits of F, until they differ. So the
 law drawn is the law stated, without any distance to charge to delta, and without an end to its tails.
@@ -25,7 +26,7 @@ __all__ = ["Sampler", "sampler"]
 IntArray = npt.NDArray[np.int64]
 
 _WORD = 64
-_LARGEST_WORD = 2**_WORD - 1
+_LARGEST_WORD = (1 << _WORD) - 1
 
 # A law wider than _MOST_ENTRIES gets a coarse table of about _COARSE_ENTRIES; its draws then finish by bisection.
 _MOST_ENTRIES = 2**17
@@ -117,7 +118,7 @@ def sampler(law: Law) -> Sampler:
 
 
 def _table_range(law: Law) -> tuple[int, int]:
-    """Find the first and last value whose threshold is neither 0 nor 2^64 - 1, and one more on each side that has no end."""
+    """Find the first and last value whose threshold is neither 0 nor 2^64 - 1, and one more where there is no end."""
     centre, spread = law.centre() if isinstance(law, Binomial) else (law.lowest or 0, 1.0)
     step = max(1, int(spread))
 
@@ -137,7 +138,7 @@ def _table_range(law: Law) -> tuple[int, int]:
 
 
 def _boundary(start: int, step: int, outside: Callable[[int], bool]) -> int:
-    """Walk from ``start`` in the direction of ``step`` to the nearest value that is outside, by doubling and bisection."""
+    """Walk from ``start`` in the direction of ``step`` to the nearest value outside, by doubling and bisection."""
     inside, direction = start, 1 if step > 0 else -1
     if outside(start):
         return start
@@ -157,13 +158,8 @@ def _thresholds(law: Law, points: list[int]) -> list[int]:
     out = []
     for z in points:
         mirrored = known.get(-z - 1) if law.symmetric else None
-        if mirrored is not None:
-            # F(z) = 1 - F(-z-1), and neither is a multiple of 2^-64, so the floors add up to 2^64 - 1.
-            value = _LARGEST_WORD - mirrored
-        else:
-            value = law.cdf_floor(z, _WORD)[0]
+        # F(z) = 1 - F(-z-1), and neither is a multiple of 2^-64, so the floors add up to 2^64 - 1.
+        value = _LARGEST_WORD - mirrored if mirrored is not None else law.cdf_floor(z, _WORD)[0]
         known[z] = value
         out.append(value)
     return out
-
-

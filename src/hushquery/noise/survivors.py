@@ -72,7 +72,8 @@ def _by_value(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 def conditional_noise(law: DiscreteLaplace | RoundedGaussian, k: int, n: int, bits: Bits) -> IntArray:
     """Draw ``n`` values of the noise given that each is at least ``k``.
 
-    Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF from its
+    Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF from
+    its
     truncated law. Where at least half of the law lies above k, unconditional draws below k are thrown away.
     """
     if k > 0 or (k == 0 and isinstance(law, DiscreteLaplace)):

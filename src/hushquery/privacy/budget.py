@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ class Budget:
     def __init__(self, epsilon: Number, delta: Number = 0) -> None:
         exact_epsilon, exact_delta = exact(epsilon, "epsilon"), exact(delta, "delta")
         if exact_epsilon < 0:
-            raise UsageError("epsilon is negative", why="a privacy loss can't be", fix="Give epsilon > 0, often 0.1 to 4")
+            raise UsageError(
+                "epsilon is negative", why="a privacy loss can't be", fix="Give epsilon > 0, often 0.1 to 4"
+            )
         if exact_epsilon > LARGEST_EPSILON:
             raise UsageError(
                 f"epsilon is above {LARGEST_EPSILON}",
@@ -57,7 +60,9 @@ class Budget:
                 fix="Give epsilon > 0, often 0.1 to 4",
             )
         if exact_delta < 0:
-            raise UsageError("delta is negative", why="it is a probability", fix="Give 0 <= delta < 1, often 1e-6 or less")
+            raise UsageError(
+                "delta is negative", why="it is a probability", fix="Give 0 <= delta < 1, often 1e-6 or less"
+            )
         if exact_delta >= 1:
             raise UsageError(
                 "delta is 1 or more",
@@ -90,9 +95,10 @@ class Budget:
         """Say what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
         found = []
         if self.epsilon > UNUSUAL_EPSILON:
+            grow = "more than a million" if self.epsilon > 14 else f"{math.exp(self.epsilon):,.0f}"
             found.append(
-                f"epsilon {format_epsilon(self.epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a "
-                f"person may grow {'more than a million' if self.epsilon > 14 else f'{2.718281828459045 ** float(self.epsilon):,.0f}'} times"
+                f"epsilon {format_epsilon(self.epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a person "
+                f"may grow {grow} times"
             )
         if users is not None and self.delta * users > 1:
             found.append(

@@ -197,9 +197,7 @@ class _Case:
         for loss in self.losses:
             if loss not in known:
                 noisy = loss.mu_squared or loss.sparse
-                known[loss] = (
-                    loss.epsilon(_fail(loss) + part) if noisy else round_up(sum(loss.pure, Fraction(0)))
-                )
+                known[loss] = loss.epsilon(_fail(loss) + part) if noisy else round_up(sum(loss.pure, Fraction(0)))
         return [known[loss] for loss in self.losses]
 
 
@@ -256,9 +254,7 @@ def _kov(case: _Case) -> _Result:
     if not case.pure:
         return 0.0, "no step costs anything"
     count = len(case.pure)
-    return kov(
-        case.pure[0], count, case.spare
-    ), f"optimal for {count} equal epsilons" if count > 1 else "one epsilon"
+    return kov(case.pure[0], count, case.spare), f"optimal for {count} equal epsilons" if count > 1 else "one epsilon"
 
 
 def _zcdp(case: _Case) -> _Result:
@@ -275,11 +271,7 @@ def _gdp(case: _Case) -> _Result:
         return reason, ""
     known = {r: Fraction(gdp_of_pure(r)) ** 2 for r in set(case.pure)}
     total = case.mu_squared + sum((known[r] for r in case.pure), Fraction(0))
-    note = (
-        "exact for Gaussian noise"
-        if not known
-        else "each pure step counted as the Gaussian that is worse than it"
-    )
+    note = "exact for Gaussian noise" if not known else "each pure step counted as the Gaussian that is worse than it"
     return Loss(mu_squared=total).epsilon(case.spare), note
 
 
@@ -287,7 +279,11 @@ def _mixed(case: _Case) -> _Result:
     reason = case.why_not(needs_delta=False)
     if reason:
         return reason, ""
-    return sum(case.losses, Loss()).epsilon(case.delta), "losses kept in their own form and converted once"
+    total = sum(case.losses, Loss())
+    if total.sparse and any(isinstance(step, ApproximateStep) for step in case.steps):
+        # A histogram's own curve is for thresholds that fail in one world; a general delta fails in both.
+        total = Loss(case.mu_squared, tuple(case.pure), case.fail)
+    return total.epsilon(case.delta), "losses kept in their own form and converted once"
 
 
 def _pld(case: _Case) -> _Result:
@@ -309,11 +305,7 @@ def _pld(case: _Case) -> _Result:
             steps.append(GaussianStep(Fraction(round_up(mpmath.sqrt(rational_mpf(case.mu_squared))))))
     note = "the whole law of the loss on a grid"
     if known < len(case.pure):
-        note += (
-            ", pure steps as randomised responses"
-            if not known
-            else ", other pure steps as randomised responses"
-        )
+        note += ", pure steps as randomised responses" if not known else ", other pure steps as randomised responses"
     try:
         return pld_epsilon(steps, case.spare), note
     except CalibrationError as error:

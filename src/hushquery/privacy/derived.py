@@ -1,6 +1,7 @@
-"""Derived values: ratios, differences, ranks and any function of noisy numbers, with intervals, and a warning where it is steep.
+"""Derived values: ratios, differences, ranks and functions of noisy numbers, with intervals, and a warning if steep.
 
-The deck's last caution: counts have low sensitivity, but that does not help if a noisy count goes into a function that is
+The deck's last caution: counts have low sensitivity, but that does not help if a noisy count goes into a function
+that is
 very sensitive to its parameters. Deriving spends nothing; the uncertainty has to be carried along all the same.
 
 Every interval here holds at the level of the numbers it came from: inputs are widened first so that all of them hold at
@@ -20,7 +21,8 @@ from hushquery.privacy.estimates import Estimate, Estimates
 
 __all__ = ["Rank", "SteepWarning", "difference", "function_of", "quotient", "rank", "ratio"]
 
-# Relative uncertainty of a denominator, or relative departure from a straight line, above which a result is called steep.
+# Relative uncertainty of a denominator, or relative departure from a straight line, above which a result is called
+# steep.
 _STEEP = 0.25
 
 
@@ -102,7 +104,9 @@ def function_of(function: Callable[..., float], estimates: Estimates, *labels: s
     centre = function(*values)
     gradient, bent = [], 0.0
     for i, row in enumerate(rows):
-        up, down = (function(*[*values[:i], v, *values[i + 1 :]]) for v in (row.value + row.stderr, row.value - row.stderr))
+        up, down = (
+            function(*[*values[:i], v, *values[i + 1 :]]) for v in (row.value + row.stderr, row.value - row.stderr)
+        )
         slope = (up - down) / 2
         gradient.append(slope)
         bent = max(bent, abs(up + down - 2 * centre) / 2 / abs(slope) if slope else 0.0)

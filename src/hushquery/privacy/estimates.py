@@ -87,7 +87,9 @@ class Estimates:
         for row in self.rows:
             if row.label == label:
                 return row
-        raise UsageError(f"there is no estimate called {label!r}", fix=f"There are: {', '.join(r.label for r in self.rows[:10])}")
+        raise UsageError(
+            f"there is no estimate called {label!r}", fix=f"There are: {', '.join(r.label for r in self.rows[:10])}"
+        )
 
     @property
     def values(self) -> list[float]:
@@ -97,7 +99,10 @@ class Estimates:
     def at_level(self, level: float) -> Estimates:
         """Give the same raw numbers with intervals at another level."""
         if self.marks:
-            raise UsageError("intervals at another level exist only for raw estimates", fix="Change the level first, then post-process")
+            raise UsageError(
+                "intervals at another level exist only for raw estimates",
+                fix="Change the level first, then post-process",
+            )
         raw = Estimates.raw(
             [r.label for r in self.rows], self.values, [r.stderr for r in self.rows], level=level, noise=self.noise
         )
@@ -137,7 +142,8 @@ class Estimates:
         from html import escape
 
         cells = "".join(
-            f"<tr><td>{escape(r.label)}</td><td>{r.value:,.6g}</td><td>{r.low:,.6g}</td><td>{r.high:,.6g}</td></tr>" for r in self.rows
+            f"<tr><td>{escape(r.label)}</td><td>{r.value:,.6g}</td><td>{r.low:,.6g}</td><td>{r.high:,.6g}</td></tr>"
+            for r in self.rows
         )
         note = escape(", then ".join(self.marks))
         banner = escape(self.guarantee.summary()) if self.guarantee else ""

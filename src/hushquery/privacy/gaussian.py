@@ -39,7 +39,8 @@ def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
 def agd(epsilon: Number, mu: Number) -> float:
     """Give the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up.
 
-    **Guarantee:** any mechanism that is mu-GDP is (epsilon, agd(epsilon, mu))-DP, and the Gaussian mechanism is no better.
+    **Guarantee:** any mechanism that is mu-GDP is (epsilon, agd(epsilon, mu))-DP, and the Gaussian mechanism is no
+    better.
     **Reference:** Balle and Wang 2018, Theorem 8.
 
     >>> f"{agd('2.302585092994045684', '0.5688118676'):.3e}"
@@ -85,11 +86,13 @@ def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
 
     >>> sigma = sigma_for(20, mu_for("ln 10", 1e-5) ** 2)
     >>> f"{float(sigma):.4f}", 20 / sigma**2 <= mu_for("ln 10", 1e-5) ** 2
-    ('7.8623', True)
+    ('7.8622', True)
     """
     s2, m2 = exact(sensitivity_squared, "the sensitivity"), exact(mu_squared, "mu^2")
     if s2 <= 0 or m2 <= 0:
-        raise CalibrationError("the sensitivity and mu must be positive", fix="Check the bounds and the shares of the budget")
+        raise CalibrationError(
+            "the sensitivity and mu must be positive", fix="Check the bounds and the shares of the budget"
+        )
     with working():
         sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))
     while s2 > m2 * sigma**2:  # pragma: no cover - grid_up already rounds up

@@ -53,7 +53,8 @@ class Guarantee:
         epsilon: The bound on the log-ratio of probabilities between the two worlds; never below the exact one.
         delta: The probability with which epsilon may fail; never below the exact one.
         steps: The randomised steps it comes from.
-        test_noise: True when the noise came from a test's seed instead of the operating system: then nothing is promised.
+        test_noise: True when the noise came from a test's seed instead of the operating system: then nothing is
+            promised.
 
     >>> step = Step("discrete-laplace", "a count with noise of scale 2", Loss(pure=("1/2",)))
     >>> g = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step])
@@ -140,12 +141,14 @@ class Guarantee:
         )
         if self.delta:
             lines.append(
-                f"With a probability of at most {format_delta(self.delta)} (delta, 1 in {1 / self.delta:,.0f}) this promise "
-                f"may fail for that {who}."
+                f"With a probability of at most {format_delta(self.delta)} (delta, 1 in {1 / self.delta:,.0f}) "
+                f"this promise may fail for that {who}."
             )
         lines.append("\nWhat an attacker who knows everything else can conclude about a secret of that " + who + ":")
         for prior in priors:
-            lines.append(f"  believed it with {_percent(prior)} before  ->  at most {_percent(self.posterior(prior))} after")
+            lines.append(
+                f"  believed it with {_percent(prior)} before  ->  at most {_percent(self.posterior(prior))} after"
+            )
         users = "two" if self.unit.relation is Relation.ADD_REMOVE else "any two"
         lines.append(
             f"\nNot promised: that nothing is learned about people in general (that is the purpose), and the same "

@@ -127,9 +127,7 @@ class _Book:
             self.accounts[key] = _Tally(entry.terms, entry.time)
         else:
             if tally is None or entry.period < tally.last_period:
-                raise corrupt(
-                    self.ledger, f"entry {entry.seq} spends from no account or from a period gone by"
-                )
+                raise corrupt(self.ledger, f"entry {entry.seq} spends from no account or from a period gone by")
             tally.add(entry)
         self.entries.append(entry)
 
@@ -296,9 +294,7 @@ class Ledger:
         with self._lock:
             self._refresh()
             now = self._now()
-            return [
-                self._account(key, now) for key in sorted(self._book.accounts) if wanted in (None, key[0])
-            ]
+            return [self._account(key, now) for key in sorted(self._book.accounts) if wanted in (None, key[0])]
 
     def history(self, population: str | None = None) -> list[Entry]:
         """Give all entries (of one population), oldest first."""
@@ -353,9 +349,7 @@ class Ledger:
                     why = f"it has {len(book.entries)} entries and once had {number}: this is an old copy"
                     raise corrupt(self.name, why)
                 if mark != (book.entries[number - 1].hash if number else GENESIS):
-                    raise corrupt(
-                        self.name, f"entry {number} is not the one that was noted: it was written anew"
-                    )
+                    raise corrupt(self.name, f"entry {number} is not the one that was noted: it was written anew")
             for key, tally in book.accounts.items():
                 if tally.overspent():
                     raise corrupt(self.name, f"the account {account_name(*key)} spent more than its budget")

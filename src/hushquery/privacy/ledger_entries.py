@@ -147,14 +147,10 @@ class Entry:
             loss = Loss.from_json(data) if kind == "spend" else None
             relation = Relation.of(row["relation"])
             time = datetime.fromisoformat(row["time"])
-            if time.tzinfo is None or (
-                loss is not None and any(s.relation is not relation for s in loss.sparse)
-            ):
+            if time.tzinfo is None or (loss is not None and any(s.relation is not relation for s in loss.sparse)):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-            raise corrupt(
-                ledger, f"entry {row['seq']} does not say what this version needs to know"
-            ) from None
+            raise corrupt(ledger, f"entry {row['seq']} does not say what this version needs to know") from None
         same = {name: row[name] for name in ("seq", "kind", "population", "what", "plan", "period")}
         links = {"prev_hash": row["prev_hash"], "hash": row["hash"]}
         return cls(relation=relation, time=time, terms=terms, loss=loss, **same, **links)
@@ -186,9 +182,7 @@ class Entry:
             parts.append(f"epsilon {format_epsilon(sum(loss.pure, Fraction(0)))}")
         if loss.threshold_delta:
             parts.append(f"delta {format_delta(loss.threshold_delta)}")
-        parts.extend(
-            f"sparse histogram of {s.keys_per_user} keys, sigma {float(s.sigma):.3g}" for s in loss.sparse
-        )
+        parts.extend(f"sparse histogram of {s.keys_per_user} keys, sigma {float(s.sigma):.3g}" for s in loss.sparse)
         return " + ".join(parts) or "nothing"
 
 

@@ -115,9 +115,7 @@ class Transaction:
         name = self._store.name
         entries, end = self._head()
         if entries < count:
-            raise corrupt(
-                name, f"it had {count} entries before and now has {entries}: an old copy took its place"
-            )
+            raise corrupt(name, f"it had {count} entries before and now has {entries}: an old copy took its place")
         if self._connection.scalar(sa.select(sa.func.count()).select_from(ENTRY)) != entries:
             raise corrupt(name, f"its head says {entries} entries, and that is not how many there are")
         query = sa.select(ENTRY).where(ENTRY.c.seq >= count).order_by(ENTRY.c.seq)
@@ -130,9 +128,7 @@ class Transaction:
             if row["seq"] != seq:
                 raise corrupt(name, f"entry {seq} is missing")
             if row["prev_hash"] != head:
-                raise corrupt(
-                    name, f"entry {seq} does not follow the one before it: some were dropped or moved"
-                )
+                raise corrupt(name, f"entry {seq} does not follow the one before it: some were dropped or moved")
             if not _intact(row):
                 raise corrupt(name, f"entry {seq} was changed after it was written")
             head = row["hash"]
@@ -204,9 +200,7 @@ class Store:
         secrets: What must not appear in any message.
     """
 
-    def __init__(
-        self, engine: sa.Engine, name: str, path: Path | None = None, secrets: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, engine: sa.Engine, name: str, path: Path | None = None, secrets: tuple[str, ...] = ()) -> None:
         self._engine = engine
         self._secrets = secrets
         self.name = name
@@ -253,9 +247,7 @@ class Store:
                 raise _no_ledger(text)
             store._make_file(path)
         elif path.is_file() and path.stat().st_size == 0:
-            raise corrupt(
-                text, "the file is empty, and a ledger never is", f"{_RESTORE}, or delete an empty file"
-            )
+            raise corrupt(text, "the file is empty, and a ledger never is", f"{_RESTORE}, or delete an empty file")
         with store._transaction("BEGIN") as connection:
             store._has_tables(connection)
         return store

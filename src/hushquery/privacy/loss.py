@@ -65,15 +65,13 @@ class Loss:
         threshold_delta: Number = 0,
         sparse: tuple[SparseGaussian, ...] = (),
     ) -> None:
-        fields = {
-            "mu_squared": exact(mu_squared, "mu^2"),
-            "pure": tuple(sorted(exact(r, "a pure epsilon") for r in pure)),
-            "threshold_delta": exact(threshold_delta, "a threshold's delta"),
-        }
-        if min(fields["mu_squared"], fields["threshold_delta"], *fields["pure"]) < 0:  # type: ignore[misc, type-var]
+        squared, failures = exact(mu_squared, "mu^2"), exact(threshold_delta, "a threshold's delta")
+        epsilons = tuple(sorted(exact(r, "a pure epsilon") for r in pure))
+        if min(squared, failures, *epsilons) < 0:
             raise UsageError("a privacy loss is negative", fix="This is a defect of the mechanism that stated it")
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "mu_squared", squared)
+        object.__setattr__(self, "pure", epsilons)
+        object.__setattr__(self, "threshold_delta", failures)
         object.__setattr__(self, "sparse", tuple(sparse))
 
     def __add__(self, other: Loss) -> Loss:
@@ -185,7 +183,9 @@ class Loss:
             tuple(data["pure"]),
             data["threshold_delta"],
             tuple(
-                SparseGaussian(int(s["keys_per_user"]), exact(s["sigma"]), int(s["threshold"]), Relation.of(s["relation"]))
+                SparseGaussian(
+                    int(s["keys_per_user"]), exact(s["sigma"]), int(s["threshold"]), Relation.of(s["relation"])
+                )
                 for s in data["sparse"]
             ),
         )
@@ -215,7 +215,8 @@ def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath
     for r, count in groups.items():
         plus = 1 / (1 + mpmath.exp(-rational_mpf(r)))
         single = [
-            (r * (2 * i - count), mpmath.binomial(count, i) * plus**i * (1 - plus) ** (count - i)) for i in range(count + 1)
+            (r * (2 * i - count), mpmath.binomial(count, i) * plus**i * (1 - plus) ** (count - i))
+            for i in range(count + 1)
         ]
         folded: dict[Fraction, mpmath.mpf] = {}
         for loss, p in law.items():

@@ -1,10 +1,13 @@
 """Post-processing: steps that make noisy numbers nicer, each named in the result, none of which can spend budget.
 
-**Guarantee:** any function of a private result is as private as the result (Dwork and Roth 2014, Proposition 2.1); these
+**Guarantee:** any function of a private result is as private as the result (Dwork and Roth 2014, Proposition 2.1);
+these
 functions see nothing else. Common sense may go in (a count is not negative), knowledge of the data may not.
 
-Clipping and projecting make numbers plausible and biased; sums and averages of many numbers should start from the raw ones.
-Intervals stay statements about the truth: they are clipped, rounded outwards or kept, never narrowed by wishful thinking.
+Clipping and projecting make numbers plausible and biased; sums and averages of many numbers should start from the raw
+ones.
+Intervals stay statements about the truth: they are clipped, rounded outwards or kept, never narrowed by wishful
+thinking.
 """
 
 from __future__ import annotations
@@ -30,7 +33,12 @@ def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
         raise UsageError("the step must be a positive number", fix="Give for example 1")
     return estimates.changed(
         [
-            replace(r, value=round(r.value / step) * step, low=math.floor(r.low / step) * step, high=math.ceil(r.high / step) * step)
+            replace(
+                r,
+                value=round(r.value / step) * step,
+                low=math.floor(r.low / step) * step,
+                high=math.ceil(r.high / step) * step,
+            )
             for r in estimates
         ],
         f"rounded to {step:g}",
@@ -51,7 +59,9 @@ def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Esti
         return min(max(x, low), high)
 
     words = f"clipped at {low:g}" if math.isinf(high) else f"clipped to {low:g}..{high:g}"
-    return estimates.changed([replace(r, value=into(r.value), low=into(r.low), high=into(r.high)) for r in estimates], words)
+    return estimates.changed(
+        [replace(r, value=into(r.value), low=into(r.low), high=into(r.high)) for r in estimates], words
+    )
 
 
 def isotonic(estimates: Estimates, *, increasing: bool = True) -> Estimates:
@@ -64,8 +74,10 @@ def isotonic(estimates: Estimates, *, increasing: bool = True) -> Estimates:
     from scipy.optimize import isotonic_regression
 
     weights = [1 / max(r.stderr, 1e-300) ** 2 for r in estimates]
-    fitted = isotonic_regression(estimates.values, weights=weights, increasing=increasing).x if len(estimates) else []
-    return estimates.changed(_moved(estimates, [float(v) for v in fitted]), "made " + ("increasing" if increasing else "decreasing"))
+    fitted: list[float] = []
+    if len(estimates):
+        fitted = isotonic_regression(estimates.values, weights=weights, increasing=increasing).x.tolist()
+    return estimates.changed(_moved(estimates, fitted), "made " + ("increasing" if increasing else "decreasing"))
 
 
 def agree(total: Estimate, parts: Estimates) -> tuple[Estimate, Estimates]:
@@ -89,10 +101,14 @@ def agree(total: Estimate, parts: Estimates) -> tuple[Estimate, Estimates]:
         stderr = math.sqrt(max(0.0, variance - variance**2 / spread))
         shrink = stderr / row.stderr if row.stderr else 1.0
         value = row.value + by
-        return Estimate(row.label, value, stderr, value - (row.value - row.low) * shrink, value + (row.high - row.value) * shrink)
+        return Estimate(
+            row.label, value, stderr, value - (row.value - row.low) * shrink, value + (row.high - row.value) * shrink
+        )
 
     whole = moved(total, -gap * total.stderr**2 / spread)
-    return whole, parts.changed([moved(r, gap * r.stderr**2 / spread) for r in parts], f"made to add up to {total.label}")
+    return whole, parts.changed(
+        [moved(r, gap * r.stderr**2 / spread) for r in parts], f"made to add up to {total.label}"
+    )
 
 
 def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[float]:
@@ -116,7 +132,9 @@ def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[floa
 
 def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
     """Make the values non-negative with sum ``total``, changing them as little as possible."""
-    return estimates.changed(_moved(estimates, project_on_simplex(estimates.values, total)), f"projected on sum {total:g}")
+    return estimates.changed(
+        _moved(estimates, project_on_simplex(estimates.values, total)), f"projected on sum {total:g}"
+    )
 
 
 def _moved(estimates: Estimates, values: Sequence[float]) -> list[Estimate]:

@@ -162,6 +162,7 @@ def _from_file(name: str) -> type[Mechanism[Any]]:
 def _checked(found: object, name: str) -> type[Mechanism[Any]]:
     if not (isinstance(found, type) and issubclass(found, Mechanism)):
         raise UsageError(
-            f"{name!r} is no mechanism", fix="Derive the class from hushquery.privacy.registry.Mechanism; see CONTRIBUTING.md"
+            f"{name!r} is no mechanism",
+            fix="Derive the class from hushquery.privacy.registry.Mechanism; see CONTRIBUTING.md",
         )
     return found

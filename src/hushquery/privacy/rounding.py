@@ -51,7 +51,7 @@ def exact(value: Number, name: str = "the number") -> Fraction:
     """
     try:
         if isinstance(value, bool):
-            raise TypeError  # noqa: TRY301 -- one place words the refusal
+            raise TypeError
         if isinstance(value, str):
             text = value.strip().lower()
             if text.startswith("ln"):

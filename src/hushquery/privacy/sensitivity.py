@@ -1,6 +1,7 @@
 """Global sensitivity as objects: how much one protected unit can change an answer, and why.
 
-The L1 sensitivity calibrates Laplace noise, the L2 sensitivity Gaussian noise; both depend on the relation. The examples
+The L1 sensitivity calibrates Laplace noise, the L2 sensitivity Gaussian noise; both depend on the relation. The
+examples
 are those of the teaching deck (Wang 2015, after Task): two sexes, albums owned, five overlapping counts, an average.
 """
 

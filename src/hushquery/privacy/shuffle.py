@@ -9,7 +9,8 @@ shuffler only epsilon0 holds.
 The k-ary randomised response sends the truth with probability p = e^epsilon0 q0 and each other value with
 q0 = 1/(e^epsilon0 + k - 1). So with probability gamma = k q0 a report is a uniform value, a *blanket*,
 whatever the truth. Let the attacker know everybody else's report that is not a blanket, and let
-G ~ Bin(n-1, gamma) count the blankets. What remains is a histogram of G+1 values: G uniform ones and the target's. Its law under
+G ~ Bin(n-1, gamma) count the blankets. What remains is a histogram of G+1 values: G uniform ones and the target's.
+Its law under
 truth a, divided by its law if the target were uniform too, is ``gamma + (1-gamma) k N_a/(G+1)``, so with N_a,
 N_b and the rest multinomial::
 

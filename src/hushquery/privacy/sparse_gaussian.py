@@ -61,14 +61,14 @@ class SparseGaussian:
             return round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden()))
 
     def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
-        """Give the exact delta at ``epsilon`` beside other steps (mu^2 of theirs, ln of the chance none of their thresholds fails)."""
+        """Give the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails."""
         return max(
             1 - mpmath.exp(a) + mpmath.exp(a) * agd_mpf(epsilon - a + b, mpmath.sqrt(m2))
             for a, b, m2 in self._splits(mu_squared, log_keep)
         )
 
     def _splits(self, mu_squared: Any, log_keep: Any) -> list[tuple[Any, Any, Any]]:
-        """List (ln chance nothing novel of D shows, the same for D', mu^2 of what both share) over all splits of the d keys."""
+        """List (ln chance nothing novel of D shows, the same for D', mu^2 of the rest) over all splits of d keys."""
         hidden, d = self.log_all_hidden(), self.keys_per_user
         per_key = 1 / rational_mpf(self.sigma) ** 2
         if self.relation is Relation.ADD_REMOVE:
@@ -87,7 +87,7 @@ class SparseGaussian:
 
 
 def sparse_gaussian_tau(keys_per_user: int, sigma: Fraction, epsilon: Number, delta: Number) -> float:
-    """Give the smallest real tau (add-remove) for which releasing iff count + N(0, sigma^2) > 1 + tau is (epsilon, delta)-DP."""
+    """Give the smallest real tau for which releasing iff count + N(0, sigma^2) > 1 + tau is private (add-remove)."""
     with working():
         e, target = rational_mpf(exact(epsilon)), rational_mpf(exact(delta))
         low, high = mpmath.mpf(0), rational_mpf(sigma) * 60
@@ -113,7 +113,12 @@ class _RealThreshold(SparseGaussian):
 
 
 def calibrate_sparse_gaussian(
-    keys_per_user: int, epsilon: Number, delta: Number, relation: Relation = Relation.ADD_REMOVE, *, sigma: Fraction | None = None
+    keys_per_user: int,
+    epsilon: Number,
+    delta: Number,
+    relation: Relation = Relation.ADD_REMOVE,
+    *,
+    sigma: Fraction | None = None,
 ) -> SparseGaussian:
     """Find the smallest noise and the smallest integer threshold for (epsilon, delta).
 

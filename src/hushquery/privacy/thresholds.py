@@ -44,7 +44,9 @@ def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
     """
     e = exact(epsilon, "epsilon")
     if sensitivity < 1 or e <= 0:
-        raise CalibrationError("Laplace noise needs a sensitivity of at least 1 and epsilon > 0", fix="Check the bounds and the budget")
+        raise CalibrationError(
+            "Laplace noise needs a sensitivity of at least 1 and epsilon > 0", fix="Check the bounds and the budget"
+        )
     return sensitivity / e
 
 
@@ -178,7 +180,7 @@ def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int 
 
 
 def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: int = WEIGHT_GRID) -> int:
-    """Give the smallest integer R, in steps of 1/grid, at which :func:`knapsack_delta` of ``(R - 1/2)/grid`` is at most delta.
+    """Give the smallest integer R, in steps of 1/grid, with :func:`knapsack_delta` of ``(R - 1/2)/grid`` at most delta.
 
     >>> knapsack_threshold("2.193", 20, 1e-6)
     763
@@ -197,5 +199,3 @@ def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: in
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
-
-

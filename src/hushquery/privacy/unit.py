@@ -51,7 +51,9 @@ class Unit:
 
     def __init__(self, name: str, relation: Relation | str) -> None:
         if not name or not name.strip():
-            raise UsageError("the unit of protection has no name", fix="Name the column that identifies a person, such as user")
+            raise UsageError(
+                "the unit of protection has no name", fix="Name the column that identifies a person, such as user"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "relation", Relation.of(str(relation)))
 
