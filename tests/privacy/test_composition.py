@@ -127,7 +127,6 @@ def test_kov_h5_formula_at_k_10():
         delta = sum(
             math.comb(k, j) * (math.exp((k - j) * e) - math.exp((k - 2 * i + j) * e)) for j in range(i)
         ) / (1 + math.exp(e)) ** k
-        assert hockey(*folded(*worst_pair(e), 5), e) >= 0
         assert kov(e, k, delta * (1 + 1e-9)) == pytest.approx((k - 2 * i) * e)
         assert kov(e, k, delta * (1 - 1e-9)) == pytest.approx((k - 2 * i + 2) * e)
 
@@ -164,7 +163,7 @@ def sigma_for(rule):
 def test_noise_for_ln_10_and_1e_5_by_three_rules_is_as_algorithms_e_prints_it():
     simple = sigma_for(lambda s: zcdp_to_epsilon_simple(zcdp_of_gaussian(1 / s**2), 1e-5))
     tight = sigma_for(lambda s: zcdp_to_epsilon(zcdp_of_gaussian(1 / s**2), 1e-5))
-    assert [f"{x:.3f}" for x in (simple, tight, 1 / mu_for("ln 10", 1e-5))] == ["2.183", "1.893", "1.758"]
+    assert [f"{x:.3f}" for x in (simple, tight, float(1 / mu_for("ln 10", 1e-5)))] == ["2.183", "1.893", "1.758"]
 
 
 @pytest.mark.parametrize("rho", [0.005, 0.1, 2.0])
