@@ -214,8 +214,8 @@ def test_the_closed_form_is_never_below_the_numeric_bound(epsilon0, n, delta):
 # ---- shape and size ------------------------------------------------------------------------------------------------
 
 
-@QUICK
-@given(st.floats(0.1, 4), st.integers(2, 20), st.integers(2, 3000), st.floats(1e-9, 0.01))
+@settings(max_examples=12, deadline=None)
+@given(st.floats(0.1, 4), st.integers(2, 20), st.integers(2, 1000), st.floats(1e-9, 0.01))
 def test_more_reports_and_more_delta_help_and_more_epsilon0_hurts(epsilon0, k, n, delta):
     found = shuffle_krr(epsilon0, k, n, delta)
     slack = 1 + 5e-3  # the staircase of cuts is not the same for both

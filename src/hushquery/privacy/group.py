@@ -54,8 +54,8 @@ def group_gaussian(mu: Number, people: int) -> Fraction:
 
     It holds for the noise alone. **With a threshold k mu is not enough:** a key that only one person holds is
     published if the noise lifts 1 over R, and the threshold's delta is computed for that. A key that k people
-    share and nobody else holds starts from k, and passes with probability P(z >= R - k), which is not k P(z
-    >= R - 1) but can be thousands of times as much. So for releases with thresholds convert to (epsilon,
+    share and nobody else holds starts from k, and passes with probability P(z >= R - k): not k times
+    P(z >= R - 1) but easily a thousand times as much. So for releases with thresholds convert to (epsilon,
     delta) first, and use :func:`group`.
 
     >>> group_gaussian("1/2", 3)

@@ -316,13 +316,14 @@ def _smallest_epsilon(blanket: _Blanket, epsilon0: float, delta: float) -> float
         if high < epsilon0 / 20:
             return epsilon0  # what holds without a shuffler is all we can promise
         below = excess(high)
-    while high > 1e-12:
-        low = high / 1.5
+    for shrink in (1.5, 1.5, 1.5, 4.0):
+        low = high / shrink
         above = excess(low)
         if above > 0:
             return _illinois(excess, (low, above), (high, below))
         high, below = low, above
-    return high
+    above = excess(0.0)
+    return _illinois(excess, (0.0, above), (high, below)) if above > 0 else 0.0
 
 
 def _illinois(
