@@ -32,6 +32,10 @@ class Run:
 
 RUNS = (
     Run("Tests at acceptance size", "pytest -m prove -v -rP --durations=20"),
+    Run("Audit: discrete Laplace at epsilon 1", "hushquery audit discrete-laplace --epsilon 1"),
+    Run("Audit: Gaussian at epsilon 1", "hushquery audit gaussian --epsilon 1"),
+    Run("Audit: every negative control is flagged", "hushquery audit --controls"),
+    Run("Samplers against OpenDP and numpy", "python benchmarks/bench_samplers.py"),
     Run("What this machine has", "hushquery doctor"),
 )
 

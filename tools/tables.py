@@ -39,9 +39,7 @@ def row(*cells: str) -> str:
 def rules(steps: Sequence[PldStep]) -> list[str]:
     """Give the table of all rules for 1, 10 and 100 releases, the smallest epsilon of each column in bold."""
     found = [compose(list(steps) * times, DELTA) for times in TIMES]
-    lines = [
-        row("rule", *(f"{times} release{'s' if times > 1 else ''}" for times in TIMES), "how (100 releases)")
-    ]
+    lines = [row("rule", *(f"{times} release{'s' if times > 1 else ''}" for times in TIMES), "how (100 releases)")]
     lines.append(row(*["---"] * (len(TIMES) + 2)))
     for rule in found[0].alternatives:
         cells = []

@@ -128,6 +128,23 @@ def test_an_edit_is_noticed(store_url, edit):
     refused(store_url, ledger, "version" if "layout" in edit else "entr|head")
 
 
+@pytest.mark.parametrize("seq", [1, 4, 6])
+def test_an_edit_with_its_hash_made_right_is_noticed(store_url, seq):
+    """The edited entry is consistent in itself; the next one, or the head, still names the old hash."""
+    ledger = fill(store_url)
+    (values,) = sql(store_url, f"SELECT {', '.join(COLUMNS)} FROM {ENTRY} WHERE seq = {seq}")
+    row = dict(zip(COLUMNS, values, strict=True)) | {"what": "nothing much"}
+    sql(store_url, f"UPDATE {ENTRY} SET what = ?, hash = ? WHERE seq = {seq}", [row["what"], digest(row)])
+    refused(store_url, ledger, "head" if seq == 6 else f"entry {seq + 1} does not follow")
+
+
+def test_a_gap_in_the_numbers_is_noticed(store_url):
+    ledger = fill(store_url)
+    forge(store_url, seq=8)
+    sql(store_url, f"UPDATE {META} SET entries = 7")
+    refused(store_url, ledger, "entry 7 is missing")
+
+
 def test_two_entries_swapped_are_noticed(store_url):
     ledger = fill(store_url)
     before = content(store_url)
@@ -327,6 +344,12 @@ def test_a_file_with_a_page_wiped_is_refused(whole, page):
 
     with pytest.raises(LedgerCorrupt):
         Ledger.open(damaged(whole, wipe))
+
+
+def test_damage_that_reading_would_not_meet_is_noticed(whole):
+    """A list of free pages that are not there: SQLite would give the next entry a page that is in use."""
+    with pytest.raises(LedgerCorrupt, match="damaged"):
+        Ledger.open(damaged(whole, lambda old: old[:36] + (5).to_bytes(4, "big") + old[40:]))
 
 
 def test_any_flipped_byte_is_refused_or_changes_nothing(whole):

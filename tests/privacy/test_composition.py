@@ -53,7 +53,9 @@ def worst_pair(epsilon, delta=0.0):
 # ---- adding up -----------------------------------------------------------------------------------------------------
 
 budgets = st.lists(
-    st.builds(Budget, st.fractions(0, 5, max_denominator=1000), st.fractions(0, Fraction(1, 100), max_denominator=10**6)),
+    st.builds(
+        Budget, st.fractions(0, 5, max_denominator=1000), st.fractions(0, Fraction(1, 100), max_denominator=10**6)
+    ),
     max_size=6,
 )
 
@@ -124,9 +126,10 @@ def test_kov_h5_formula_at_k_10():
     """ALGORITHMS H5, evaluated here a second time with plain floats."""
     e, k = 0.3, 10
     for i in range(1, k // 2 + 1):
-        delta = sum(
-            math.comb(k, j) * (math.exp((k - j) * e) - math.exp((k - 2 * i + j) * e)) for j in range(i)
-        ) / (1 + math.exp(e)) ** k
+        delta = (
+            sum(math.comb(k, j) * (math.exp((k - j) * e) - math.exp((k - 2 * i + j) * e)) for j in range(i))
+            / (1 + math.exp(e)) ** k
+        )
         assert kov(e, k, delta * (1 + 1e-9)) == pytest.approx((k - 2 * i) * e)
         assert kov(e, k, delta * (1 - 1e-9)) == pytest.approx((k - 2 * i + 2) * e)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -29,7 +30,7 @@ def test_any_chain_of_worlds_is_within_the_bound(seed, people, epsilon):
     for _ in range(people):
         step = worlds[-1] * np.exp(rng.uniform(-1, 1, 6))
         worlds.append(step / step.sum())
-    pairs = list(zip(worlds, worlds[1:], strict=False))
+    pairs = list(itertools.pairwise(worlds))
     one = max(max(hockey(p, q, epsilon), hockey(q, p, epsilon)) for p, q in pairs)
     together, lost = group(epsilon, min(one, 0.99), people)
     assert hockey(worlds[0], worlds[-1], together) <= lost + 1e-12
@@ -60,7 +61,9 @@ def test_the_numbers_of_algorithms_e():
 
 
 @settings(deadline=None)
-@given(st.fractions(0, 3, max_denominator=100), st.fractions(0, Fraction(1, 100), max_denominator=10**5), st.integers(1, 9))
+@given(
+    st.fractions(0, 3, max_denominator=100), st.fractions(0, Fraction(1, 100), max_denominator=10**5), st.integers(1, 9)
+)
 def test_exact_at_the_edges_and_monotone(epsilon, delta, people):
     together, lost = group(epsilon, delta, people)
     assert Fraction(together) >= people * epsilon
@@ -87,7 +90,7 @@ def test_gaussian_noise_is_exact_and_within_the_general_bound(epsilon, people):
 
 
 def test_with_a_threshold_mu_alone_forgets_the_key_that_all_of_them_share():
-    """The histogram of ALGORITHMS H1 at d = 1: a key of four people passes a thousand times as often as a key of one."""
+    """The histogram of ALGORITHMS H1 at d = 1: a key of four passes a thousand times as often as a key of one."""
     sigma, bar, people = 1.7589, 10, 4
     alone, shared = norm.sf((bar - 0.5 - 1) / sigma), norm.sf((bar - 0.5 - people) / sigma)
     assert shared > 1000 * alone  # so not even k times the threshold's delta would do

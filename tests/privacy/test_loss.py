@@ -189,8 +189,8 @@ def test_epsilon_and_delta_are_inverse_and_monotone(mu, pure, delta, more):
 
 @pytest.mark.xfail(
     strict=True,
-    reason="round_up gives a double not below the value, but a double is read back as its shortest decimal, which may be: "
-    "an epsilon the library states may be refused when a person types it as a budget",
+    reason="round_up gives a double not below the value, but a double is read back as its shortest decimal, which "
+    "may be: an epsilon the library states may be refused when a person types it as a budget",
 )
 def test_a_stated_epsilon_fits_when_it_is_typed_back():
     loss, delta = Loss(mu_squared="1.2949093643363379", pure=("0.03417443923788327",)), "1.192092896e-07"

@@ -326,9 +326,7 @@ def _smallest_epsilon(blanket: _Blanket, epsilon0: float, delta: float) -> float
     return _illinois(excess, (0.0, above), (high, below)) if above > 0 else 0.0
 
 
-def _illinois(
-    excess: Callable[[float], float], first: tuple[float, float], last: tuple[float, float]
-) -> float:
+def _illinois(excess: Callable[[float], float], first: tuple[float, float], last: tuple[float, float]) -> float:
     """Narrow a bracket with excess(low) > 0 >= excess(high) by the Illinois rule; give its upper end."""
     (low, above), (high, below) = first, last
     side = 0
@@ -382,9 +380,7 @@ def _target(delta: Number) -> float:
     value = Budget(0, delta).delta
     if value == 0:
         what = "shuffling gains nothing at delta 0"
-        raise CalibrationError(
-            what, why="all others may have sent other values", fix="Give a delta, often 1e-6"
-        )
+        raise CalibrationError(what, why="all others may have sent other values", fix="Give a delta, often 1e-6")
     return round_down(value)
 
 
