@@ -125,10 +125,6 @@ def test_pure_steps_with_thresholds_have_an_epsilon_from_their_thresholds_delta_
     assert math.isinf(loss.epsilon(edge * (1 - Fraction(1, 10**9))))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Loss.epsilon sums p_i f over the atoms, which at 60 digits may come out a hair above f: then it finds none",
-)
 def test_pure_steps_with_thresholds_have_an_epsilon_at_exactly_their_thresholds_delta():
     fail = "0.42845818326207497"
     assert Loss(pure=("0.4375",), threshold_delta=fail).epsilon(fail) == pytest.approx(0.4375)
@@ -187,11 +183,6 @@ def test_epsilon_and_delta_are_inverse_and_monotone(mu, pure, delta, more):
     assert loss.fits(Fraction(epsilon), delta)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="round_up gives a double not below the value, but a double is read back as its shortest decimal, which "
-    "may be: an epsilon the library states may be refused when a person types it as a budget",
-)
 def test_a_stated_epsilon_fits_when_it_is_typed_back():
     loss, delta = Loss(mu_squared="1.2949093643363379", pure=("0.03417443923788327",)), "1.192092896e-07"
     assert loss.fits(loss.epsilon(delta), delta)
@@ -313,11 +304,6 @@ def test_two_sparse_histograms_are_never_understated(epsilon):
     assert worst([product(a, b) for a, b in keys], epsilon) <= ours + NEARLY
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="SparseGaussian._splits puts ln(1 - delta_R) on one side only under add-remove: right for thresholds, which "
-    "fail in the larger world only, too small for the delta of an (epsilon, delta)-DP step, which fails in both",
-)
 def test_a_delta_that_fails_in_both_worlds_beside_a_sparse_histogram():
     step = SparseGaussian(1, Fraction(2), 8, Relation.ADD_REMOVE)
     fail, epsilon = 0.1, 0.5

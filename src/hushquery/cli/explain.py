@@ -124,11 +124,15 @@ def shuffle(
 
     hushquery explain shuffle --epsilon 1 --reports 10000 --delta 1e-6 --k 50
     """
+    from hushquery.errors import CalibrationError
     from hushquery.privacy.budget import format_epsilon
     from hushquery.privacy.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
 
     amplified = shuffle_any(epsilon, reports, delta) if k is None else shuffle_krr(epsilon, k, reports, delta)
-    closed = shuffle_closed_form(epsilon, reports, delta)
+    try:
+        closed = shuffle_closed_form(epsilon, reports, delta)
+    except CalibrationError:
+        closed = None  # outside its range of validity
     text = (
         f"central epsilon {format_epsilon(amplified)} at delta {delta} "
         f"(replace-one, {reports:,} honest reports, and only if a shuffler really hides who sent what)\n"

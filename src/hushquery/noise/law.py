@@ -14,6 +14,7 @@ from functools import lru_cache
 import mpmath
 
 from hushquery.errors import UsageError
+from hushquery.privacy.rounding import precision
 
 __all__ = [
     "Binomial",
@@ -60,7 +61,7 @@ class Law(ABC):
 
     def pmf(self, z: int) -> float:
         """Give P[Z = z] as a float."""
-        with mpmath.workprec(200):
+        with precision(200):
             return float(self.sf(z - 1) - self.sf(z))
 
     def cdf_floor(self, z: int, bits: int) -> tuple[int, bool]:
@@ -75,8 +76,8 @@ class Law(ABC):
             # guard.
             margin = mpmath.ldexp(1, -guard // 2)
             floors = []
-            for precision in (bits + guard, bits + 2 * guard):
-                with mpmath.workprec(precision):
+            for digits in (bits + guard, bits + 2 * guard):
+                with precision(digits):
                     scaled = mpmath.ldexp(self.cdf(z), bits)
                     whole = mpmath.floor(scaled)
                     floors.append((int(whole), bool(margin < scaled - whole < 1 - margin)))
@@ -147,7 +148,7 @@ class DiscreteLaplace(Law):
     @property
     def variance(self) -> float:
         """The variance, 2a/(1-a)^2."""
-        with mpmath.workprec(200):
+        with precision(200):
             a = self._power(1)
             return float(2 * a / (1 - a) ** 2)
 
@@ -204,7 +205,7 @@ class RoundedGaussian(Law):
         """The variance of the rounded noise."""
         if self.sigma >= 2:
             return float(self.sigma**2 + Fraction(1, 12))
-        with mpmath.workprec(120):
+        with precision(120):
             reach = int(self.sigma * 20) + 2
             return float(2 * mpmath.fsum((2 * z + 1) * self.sf(z) for z in range(reach)))
 
@@ -320,14 +321,14 @@ class Binomial(Law):
 
 
 @lru_cache(maxsize=8)
-def _binomial_sums(n: int, coin: TailCoin, precision: int) -> tuple[int, list[mpmath.mpf]]:
-    """Give the first index and the cumulative probabilities, all to ``precision`` bits."""
-    with mpmath.workprec(precision + n.bit_length() + 40):
+def _binomial_sums(n: int, coin: TailCoin, digits: int) -> tuple[int, list[mpmath.mpf]]:
+    """Give the first index and the cumulative probabilities, all to ``digits`` bits."""
+    with precision(digits + n.bit_length() + 40):
         p = coin.sf(0)
         odds = p / (1 - p)
         mode = min(n, int((n + 1) * p))
         peak = mpmath.binomial(n, mode) * mpmath.exp(mode * mpmath.log(p) + (n - mode) * mpmath.log1p(-p))
-        tiny = mpmath.ldexp(1, -(precision + 24))
+        tiny = mpmath.ldexp(1, -(digits + 24))
         below, term, k = [], peak, mode
         while k > 0 and term > tiny:
             term *= k / ((n - k + 1) * odds)

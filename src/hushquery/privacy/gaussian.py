@@ -20,9 +20,15 @@ from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, rou
 
 __all__ = ["agd", "agd_mpf", "mu_for", "normal_sf", "sigma_for"]
 
+# Beyond this the tail is below 10^-13000 and mpmath's erfc may overflow; the bound given instead is larger than it.
+_FAR = 250
+_FAR_TAIL = mpmath.mpf(10) ** -10000
+
 
 def normal_sf(x: Any) -> mpmath.mpf:
     """Give P[N(0,1) > x] to full relative precision in both tails."""
+    if x > _FAR:
+        return _FAR_TAIL
     return mpmath.erfc(x / mpmath.sqrt(2)) / 2
 
 
@@ -31,9 +37,10 @@ def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
     if mu <= 0:
         return max(mpmath.mpf(0), -mpmath.expm1(epsilon))
     ratio = epsilon / mu
-    second = normal_sf(mu / 2 + ratio)
     first = normal_sf(ratio - mu / 2)
-    return max(mpmath.mpf(0), first - mpmath.exp(epsilon) * second)
+    if ratio - mu / 2 > _FAR:
+        return first
+    return max(mpmath.mpf(0), first - mpmath.exp(epsilon) * normal_sf(mu / 2 + ratio))
 
 
 def agd(epsilon: Number, mu: Number) -> float:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -33,7 +34,8 @@ __all__ = ["Loss", "pure_loss_atoms"]
 
 # More pure losses than this many distinct sums are first rounded up to a common grid.
 _MOST_ATOMS = 4096
-_ATOM_GRID = 2048
+_ATOM_GRID = 4096
+_NEGLIGIBLE = mpmath.mpf(10) ** -40
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,10 @@ class Loss:
     Args:
         mu_squared: The sum of the squared GDP parameters.
         pure: The epsilons of the pure steps.
-        threshold_delta: The sum of the probabilities that a stability threshold (or any other rare event) fails.
+        threshold_delta: The sum of the probabilities that a stability threshold lets a key of one user alone through,
+            and
+            of the deltas of (epsilon, delta) steps whose epsilon is in ``pure``. Not for events that depend on noise
+            which is released too (a clamp, say): those cost (1 + e^epsilon) times their probability.
         sparse: Gaussian sparse histograms, each with its own exact curve.
 
     >>> both = Loss(mu_squared="1/4") + Loss(pure=("1/2",))
@@ -75,6 +80,8 @@ class Loss:
         object.__setattr__(self, "sparse", tuple(sparse))
 
     def __add__(self, other: Loss) -> Loss:
+        if len({step.relation for step in self.sparse + other.sparse}) > 1:
+            raise UsageError("losses under different relations can't be added", fix="Keep an account for each relation")
         return Loss(
             self.mu_squared + other.mu_squared,
             self.pure + other.pure,
@@ -85,7 +92,7 @@ class Loss:
     @property
     def is_pure(self) -> bool:
         """Whether a finite epsilon exists at delta = 0."""
-        return not (self.mu_squared or self.threshold_delta or self.sparse)
+        return not (self._has_gaussian or self.threshold_delta)
 
     def delta(self, epsilon: Number) -> float:
         """Give the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
@@ -95,19 +102,21 @@ class Loss:
     def fits(self, epsilon: Number, delta: Number) -> bool:
         """Whether all this is within (epsilon, delta).
 
-        A sum of pure epsilons equal to the budget fits exactly: no rounding is involved when nothing else was spent.
+        Without Gaussian noise no rounding is involved: epsilons that sum to the budget fit, and so do deltas.
         """
-        if self.is_pure and sum(self.pure, Fraction(0)) <= exact(epsilon, "epsilon"):
+        e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+        if not self._has_gaussian and sum(self.pure, Fraction(0)) <= e and self.threshold_delta <= d:
             return True
         with working():
-            return bool(self._delta(rational_mpf(exact(epsilon, "epsilon"))) <= rational_mpf(exact(delta, "delta")))
+            return bool(self._delta(rational_mpf(e)) <= rational_mpf(d))
 
     def epsilon(self, delta: Number) -> float:
         """Give the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
-        total = sum(self.pure, Fraction(0))
         target = exact(delta, "delta")
-        if self.is_pure and target == 0:
-            return round_up(total)
+        total = round_up(sum(self.pure, Fraction(0)))
+        largest = total if not self._has_gaussian and self.threshold_delta <= target else float("inf")
+        if target <= self.threshold_delta and largest == total:
+            return total
         with working():
             goal = rational_mpf(target)
             low, high = mpmath.mpf(0), mpmath.mpf(1)
@@ -116,11 +125,15 @@ class Loss:
             while self._delta(high) > goal:
                 low, high = high, high * 2
                 if high > 2**20:
-                    return float("inf")
-            while high - low > high * mpmath.mpf(10) ** -17:
+                    return largest
+            while high - low > high * mpmath.mpf(10) ** -15:
                 middle = (low + high) / 2
                 low, high = (low, middle) if self._delta(middle) <= goal else (middle, high)
-            return min(round_up(high), round_up(total)) if self.is_pure else round_up(high)
+            return min(round_up(high), largest)
+
+    @property
+    def _has_gaussian(self) -> bool:
+        return bool(self.mu_squared or self.sparse)
 
     def _delta(self, epsilon: Any) -> mpmath.mpf:
         curve = self._curve()
@@ -197,6 +210,7 @@ def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:
     return fail + (1 - fail) * agd_mpf(epsilon, mpmath.sqrt(mu2))
 
 
+@lru_cache(maxsize=64)
 def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
     """Give the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
 
@@ -223,4 +237,10 @@ def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath
             for extra, q in single:
                 folded[loss + extra] = folded.get(loss + extra, mpmath.mpf(0)) + p * q
         law = folded
-    return [(rational_mpf(loss), p) for loss, p in law.items()]
+    # What is too unlikely to matter moves to the largest loss, which can only overstate.
+    kept = {loss: p for loss, p in law.items() if p > _NEGLIGIBLE}
+    rest = mpmath.fsum(p for p in law.values() if p <= _NEGLIGIBLE)
+    if rest:
+        top = max(law)
+        kept[top] = kept.get(top, mpmath.mpf(0)) + rest
+    return [(rational_mpf(loss), p) for loss, p in kept.items()]

@@ -8,15 +8,28 @@ can only overstate the loss: epsilon, delta and noise scales up, mu down.
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 
 from hushquery.errors import UsageError
 
-__all__ = ["DIGITS", "GRID", "Number", "exact", "grid_up", "rational_mpf", "round_down", "round_up", "working"]
+__all__ = [
+    "DIGITS",
+    "GRID",
+    "Number",
+    "exact",
+    "grid_up",
+    "precision",
+    "rational_mpf",
+    "round_down",
+    "round_up",
+    "working",
+]
 
 #: What a person may hand over as a privacy parameter.
 Number = int | float | str | Decimal | Fraction
@@ -31,9 +44,22 @@ GRID = 2**32
 _SLACK = mpmath.mpf(10) ** -45
 
 
-def working() -> Any:
-    """Return the mpmath context manager in which all formulas of this package are evaluated."""
-    return mpmath.workdps(DIGITS)
+# mpmath's precision is one global setting: two threads that change it at once would compute with each other's digits.
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Evaluate mpmath formulas at ``bits`` binary digits, one thread at a time."""
+    with _ONE_AT_A_TIME, mpmath.workprec(bits):
+        yield
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Evaluate mpmath formulas at :data:`DIGITS` decimal digits, one thread at a time."""
+    with _ONE_AT_A_TIME, mpmath.workdps(DIGITS):
+        yield
 
 
 def exact(value: Number, name: str = "the number") -> Fraction:
@@ -86,18 +112,28 @@ def round_down(value: mpmath.mpf | Fraction | float) -> float:
 
 
 def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
-    if isinstance(value, Fraction):
-        near = value.numerator / value.denominator
-        wrong = Fraction(near) < value if towards > 0 else Fraction(near) > value
-        return math.nextafter(near, towards) if wrong else near
+    """Round away from the truth in one direction, so that neither the double nor the decimal it prints as falls short."""
     if isinstance(value, float | int):
         return float(value)
     with working():
-        slack = abs(value) * _SLACK
-        bound = value + slack if towards > 0 else value - slack
-        near = float(bound)
-        wrong = mpmath.mpf(near) < bound if towards > 0 else mpmath.mpf(near) > bound
-        return math.nextafter(near, towards) if wrong else near
+        if isinstance(value, Fraction):
+            bound = value
+        else:
+            slack = abs(value) * _SLACK
+            bound = _fraction(value + slack if towards > 0 else value - slack)
+        near = bound.numerator / bound.denominator
+        while _falls_short(near, bound, towards) or _falls_short(Fraction(repr(near)), bound, towards):
+            near = math.nextafter(near, towards)
+        return near
+
+
+def _falls_short(number: float | Fraction, bound: Fraction, towards: float) -> bool:
+    return number < bound if towards > 0 else number > bound
+
+
+def _fraction(value: mpmath.mpf) -> Fraction:
+    sign, mantissa, exponent, _ = value._mpf_
+    return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
 
 
 def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:

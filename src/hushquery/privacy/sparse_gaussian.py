@@ -72,8 +72,10 @@ class SparseGaussian:
         hidden, d = self.log_all_hidden(), self.keys_per_user
         per_key = 1 / rational_mpf(self.sigma) ** 2
         if self.relation is Relation.ADD_REMOVE:
-            shared = [(j, (d - j) * hidden + log_keep, j * per_key + mu_squared) for j in range(d + 1)]
-            return [(g, 0, m2) for _, g, m2 in shared] + [(0, g, m2) for _, g, m2 in shared]
+            shared = [((d - j) * hidden + log_keep, j * per_key + mu_squared) for j in range(d + 1)]
+            # Failures of other steps count on both sides: a threshold fails in the larger world only, but the delta
+            # of an (epsilon, delta) step may be spent in either.
+            return [(g, log_keep, m2) for g, m2 in shared] + [(log_keep, g, m2) for g, m2 in shared]
         return [
             (x * hidden + log_keep, y * hidden + log_keep, (2 * d - x - y) * per_key + mu_squared)
             for x in range(d + 1)
