@@ -60,9 +60,9 @@ class Law(ABC):
         return self.sf(k - 1)
 
     def pmf(self, z: int) -> float:
-        """Give P[Z = z] as a float."""
+        """Give P[Z = z] as a float, from the tail on its own side, where nothing cancels."""
         with precision(200):
-            return float(self.sf(z - 1) - self.sf(z))
+            return float(self.sf(z - 1) - self.sf(z) if z > 0 else self.cdf(z) - self.cdf(z - 1))
 
     def cdf_floor(self, z: int, bits: int) -> tuple[int, bool]:
         """Give floor(P[Z <= z] 2^bits), certified, and whether the floor is the exact value."""
@@ -73,14 +73,19 @@ class Law(ABC):
         guard = 64
         while True:
             # Certified when two precisions agree and neither comes near an integer, measured by the digits kept in
-            # guard.
+            # guard. Near 0 and near 2^bits nothing is doubtful: here F is above 0 or at least 0, and below 1.
             margin = mpmath.ldexp(1, -guard // 2)
             floors = []
             for digits in (bits + guard, bits + 2 * guard):
                 with precision(digits):
                     scaled = mpmath.ldexp(self.cdf(z), bits)
-                    whole = mpmath.floor(scaled)
-                    floors.append((int(whole), bool(margin < scaled - whole < 1 - margin)))
+                    if scaled < 0.5:
+                        floors.append((0, True))
+                    elif (1 << bits) - scaled < 0.5:
+                        floors.append(((1 << bits) - 1, True))
+                    else:
+                        whole = mpmath.floor(scaled)
+                        floors.append((int(whole), bool(margin < scaled - whole < 1 - margin)))
             if floors[0] == floors[1] and floors[0][1]:
                 return floors[0][0], False
             guard *= 2
@@ -194,7 +199,8 @@ class RoundedGaussian(Law):
     def sf(self, z: int) -> mpmath.mpf:
         """Give P[Z > z] = Q((z + 1/2)/sigma)."""
         x = mpmath.mpf((2 * z + 1) * self.sigma.denominator) / (2 * self.sigma.numerator)
-        return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+        beyond = mpmath.erfc(abs(x) / mpmath.sqrt(2)) / 2
+        return beyond if x >= 0 else 1 - beyond
 
     def cdf(self, z: int) -> mpmath.mpf:
         """Give P[Z <= z] = P[Z > -z-1], by symmetry."""
@@ -247,6 +253,10 @@ class TailCoin(Law):
     def sf(self, z: int) -> mpmath.mpf:
         """Give P[coin > z]."""
         return self.law.tail(self.k) if z == 0 else mpmath.mpf(z < 0)
+
+    def cdf(self, z: int) -> mpmath.mpf:
+        """Give P[coin <= z], to relative precision."""
+        return self.law.cdf(self.k - 1) if z == 0 else mpmath.mpf(z > 0)
 
 
 @dataclass(frozen=True)
@@ -324,10 +334,10 @@ class Binomial(Law):
 def _binomial_sums(n: int, coin: TailCoin, digits: int) -> tuple[int, list[mpmath.mpf]]:
     """Give the first index and the cumulative probabilities, all to ``digits`` bits."""
     with precision(digits + n.bit_length() + 40):
-        p = coin.sf(0)
-        odds = p / (1 - p)
+        p, q = coin.sf(0), coin.cdf(0)
+        odds = p / q
         mode = min(n, int((n + 1) * p))
-        peak = mpmath.binomial(n, mode) * mpmath.exp(mode * mpmath.log(p) + (n - mode) * mpmath.log1p(-p))
+        peak = mpmath.binomial(n, mode) * mpmath.exp(mode * mpmath.log(p) + (n - mode) * mpmath.log(q))
         tiny = mpmath.ldexp(1, -(digits + 24))
         below, term, k = [], peak, mode
         while k > 0 and term > tiny:

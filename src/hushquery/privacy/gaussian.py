@@ -27,9 +27,10 @@ _FAR_TAIL = mpmath.mpf(10) ** -10000
 
 def normal_sf(x: Any) -> mpmath.mpf:
     """Give P[N(0,1) > x] to full relative precision in both tails."""
-    if x > _FAR:
-        return _FAR_TAIL
-    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+    if x < 0:
+        # mpmath's erfc of large negative numbers takes a slow series; its other side does not.
+        return 1 - normal_sf(-x)
+    return _FAR_TAIL if x > _FAR else mpmath.erfc(x / mpmath.sqrt(2)) / 2
 
 
 def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:

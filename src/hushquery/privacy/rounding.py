@@ -112,7 +112,7 @@ def round_down(value: mpmath.mpf | Fraction | float) -> float:
 
 
 def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
-    """Round away from the truth in one direction, so that neither the double nor the decimal it prints as falls short."""
+    """Round in one direction, so that neither the double nor the decimal it prints as falls short."""
     if isinstance(value, float | int):
         return float(value)
     with working():
