@@ -1,18 +1,24 @@
 """The one place where tests judge random draws, and where their randomness comes from.
 
-**False alarms.** Each check below fails for a correct program with probability at most ``ALPHA`` = 1e-9, and a run makes
-at most ``MOST_CHECKS`` = 900 of them (counted, and asserted by every check), so a correct program fails a whole run with
+**False alarms.** Each check below fails for a correct program with probability at most ``ALPHA`` = 1e-9, and a run
+makes
+at most ``MOST_CHECKS`` = 900 of them (counted, and asserted by every check), so a correct program fails a whole run
+with
 probability below 1e-6. The bounds hold for samples of the size at hand, not only in the limit:
 
 * rates: exact binomial tails; many positions share ``ALPHA`` equally (Bonferroni);
 * goodness of fit: n times the relative entropy between the observed and the stated law of k cells (half the
-  likelihood-ratio chi-square) has an mgf below that of a Gamma(k-1) variable (Agrawal 2020, "Finite-sample concentration
+  likelihood-ratio chi-square) has an mgf below that of a Gamma(k-1) variable (Agrawal 2020, "Finite-sample
+  concentration
   of the multinomial in relative entropy"). The textbook chi-square quantile is off by orders of magnitude at 1e-9;
-* means and variances: z-tests at a nominal 1e-10 on at least 100,000 draws; the factor of ten pays for the normal limit.
+* means and variances: z-tests at a nominal 1e-10 on at least 100,000 draws; the factor of ten pays for the normal
+  limit.
 
-**Seeds.** Fixed, so that a run either always passes or always fails; ``HUSHQUERY_TEST_SEED`` changes all of them at once.
+**Seeds.** Fixed, so that a run either always passes or always fails; ``HUSHQUERY_TEST_SEED`` changes all of them at
+once.
 
-(Not called ``statistics``: this folder is on ``sys.path``, and sqlglot, under Ibis, imports Python's own module of that name.)
+(Not called ``statistics``: this folder is on ``sys.path``, and sqlglot, under Ibis, imports Python's own module of
+that name.)
 """
 
 from __future__ import annotations

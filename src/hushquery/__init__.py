@@ -1,5 +1,71 @@
-"""hushquery: what a crowd searches for and clicks on, without what any one person searched for."""
+"""hushquery: what a crowd searches for and clicks on, without what any one person searched for.
+
+    >>> import hushquery as hq
+    >>> hq.Budget(1, 1e-6)
+    Budget(1.0, 1e-06)
+
+The names below are the public surface. Each is imported from its own module when first used, so that
+``import hushquery`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from hushquery._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from hushquery import basic
+    from hushquery.errors import HushqueryError
+    from hushquery.evaluate.audit import audit
+    from hushquery.privacy.budget import Budget, PrivacyWarning
+    from hushquery.privacy.compose import compose
+    from hushquery.privacy.estimates import Estimates
+    from hushquery.privacy.guarantee import Guarantee
+    from hushquery.privacy.ledger import Ledger
+    from hushquery.privacy.loss import Loss
+    from hushquery.privacy.unit import Relation, Unit
+
+__all__ = [
+    "Budget",
+    "Estimates",
+    "Guarantee",
+    "HushqueryError",
+    "Ledger",
+    "Loss",
+    "PrivacyWarning",
+    "Relation",
+    "Unit",
+    "__version__",
+    "audit",
+    "basic",
+    "compose",
+]
+
+_HOMES = {
+    "Budget": "privacy.budget",
+    "Estimates": "privacy.estimates",
+    "Guarantee": "privacy.guarantee",
+    "HushqueryError": "errors",
+    "Ledger": "privacy.ledger",
+    "Loss": "privacy.loss",
+    "PrivacyWarning": "privacy.budget",
+    "Relation": "privacy.unit",
+    "Unit": "privacy.unit",
+    "audit": "evaluate.audit",
+    "compose": "privacy.compose",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"hushquery.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"hushquery.{name}")
+    message = f"module 'hushquery' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,7 +19,7 @@ from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
 from ledger.workers import READERS, sql
-from postgres import PASSWORD, URL_PASSWORD
+from postgres import PASSWORD, URL_PASSWORD, find
 
 TENTH = Loss(pure=("1/10",))
 
@@ -281,6 +281,13 @@ def test_a_wrong_password_is_not_shown_either(postgres_url):
     assert "an0ther" not in told(refused.value)
 
 
+def test_a_password_is_hidden_where_the_server_repeats_it(postgres_url):
+    """The server names the user it refuses; somebody's password is that very name."""
+    with pytest.raises(Unavailable, match=r'failed for user "\*\*\*"') as refused:
+        Ledger.open(postgres_url.replace(URL_PASSWORD, "hush"))
+    assert "hush" not in str(refused.value)
+
+
 def test_a_ledger_shows_no_password(postgres_url):
     ledger = Ledger.open(postgres_url)
     for text in (repr(ledger), ledger._repr_html_(), ledger.name):
@@ -299,6 +306,11 @@ def test_a_ledger_that_goes_away(store_url):
         ledger.spend(*READERS, TENTH, what="x", create_with=Budget(1, 0))
     with pytest.raises(AccountMissing):  # and the spend did not make a new, empty one
         Ledger.open(store_url, create=False)
+
+
+def test_without_a_server_these_tests_fail_and_say_what_to_type():
+    with pytest.raises(RuntimeError, match="apt-get install postgresql"):
+        find("no-such-program-of-postgresql")
 
 
 def test_without_psycopg_a_message_says_what_to_type(monkeypatch):
