@@ -1,33 +1,33 @@
 """The one place where tests judge random draws, and where their randomness comes from.
 
 **False alarms.** Each check below fails for a correct program with probability at most ``ALPHA`` = 1e-9, and a run
-makes
-at most ``MOST_CHECKS`` = 900 of them (counted, and asserted by every check), so a correct program fails a whole run
-with
-probability below 1e-6. The bounds hold for samples of the size at hand, not only in the limit:
+makes at most ``MOST_CHECKS`` = 900 of them (counted; one more is an error), so a correct program fails a whole
+run with probability below 1e-6. The bounds hold for samples of the size at hand, not only in the limit:
 
 * rates: exact binomial tails; many positions share ``ALPHA`` equally (Bonferroni);
 * goodness of fit: n times the relative entropy between the observed and the stated law of k cells (half the
-  likelihood-ratio chi-square) has an mgf below that of a Gamma(k-1) variable (Agrawal 2020, "Finite-sample
-  concentration
-  of the multinomial in relative entropy"). The textbook chi-square quantile is off by orders of magnitude at 1e-9;
+  likelihood-ratio chi-square) has a moment generating function below that of a Gamma(k-1) variable (Agrawal 2020,
+  "Finite-sample concentration of the multinomial in relative entropy"). The quantile of the textbook chi-square is off
+  by orders of magnitude at 1e-9;
 * means and variances: z-tests at a nominal 1e-10 on at least 100,000 draws; the factor of ten pays for the normal
   limit.
 
 **Seeds.** Fixed, so that a run either always passes or always fails; ``HUSHQUERY_TEST_SEED`` changes all of them at
 once.
 
-(Not called ``statistics``: this folder is on ``sys.path``, and sqlglot, under Ibis, imports Python's own module of
-that name.)
+(Not called ``statistics``: this folder is on ``sys.path``, and sqlglot, under Ibis, imports Python's module of that
+name.)
 """
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from scipy import optimize, stats
@@ -50,8 +50,10 @@ _checks_made = 0
 def bits(*name: object) -> SeededBits:
     """Give the test bits of a name.
 
-    >>> bool((bits("a", 1).words(3) == bits("a", 1).words(3)).all()), bool((bits("a").words(3) == bits("b").words(3)).any())
-    (True, False)
+    >>> bits("a", 1).words(3).tolist() == bits("a", 1).words(3).tolist()
+    True
+    >>> bits("a", 1).words(3).tolist() == bits("a", 2).words(3).tolist()
+    False
     """
     return SeededBits(" ".join([f"tests {SEED}", *map(str, name)]))
 
@@ -59,6 +61,28 @@ def bits(*name: object) -> SeededBits:
 def number(*name: object) -> int:
     """Give a seed for whatever wants an integer (Hypothesis, an audit)."""
     return zlib.crc32(" ".join([SEED, *map(str, name)]).encode())
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Stop what takes longer: a search that is never finished is a defect, not a slow test.
+
+    >>> with within(1):
+    ...     while True: pass
+    Traceback (most recent call last):
+    TimeoutError: still running after 1 s
+    """
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # ---- checks --------------------------------------------------------------------------------------------------------
@@ -199,10 +223,11 @@ def moments(law: Mapping[int, float]) -> tuple[float, float, float]:
 
 
 def _count_check() -> None:
-    global _checks_made  # noqa: PLW0603 -- one counter for the whole session is the point
+    global _checks_made
     _checks_made += 1
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    assert _checks_made <= MOST_CHECKS / processes, "too many checks for the false-alarm rate promised above"
+    if _checks_made > MOST_CHECKS / processes:
+        raise RuntimeError("too many checks for the false-alarm rate promised above")
 
 
 def _tails(counts: np.ndarray, n: int, chances: np.ndarray, names: Sequence[object]) -> None:
@@ -222,13 +247,19 @@ def _relative_entropy(seen: np.ndarray, law: np.ndarray) -> float:
 
 def entropy_quantile(degrees: int) -> float:
     """Give the statistic that is exceeded with probability at most ``ALPHA``: e^-x (e x/k)^k = ALPHA, x > k."""
-    return float(optimize.brentq(lambda x: -x + degrees * (1 + math.log(x / degrees)) - math.log(ALPHA), degrees, 20 * degrees + 200))
+    return float(
+        optimize.brentq(
+            lambda x: -x + degrees * (1 + math.log(x / degrees)) - math.log(ALPHA), degrees, 20 * degrees + 200
+        )
+    )
 
 
 def _entropy(statistic: float, degrees: int, what: str) -> None:
     assert degrees >= 1, "a fit needs at least two cells that expect enough; raise n"
     most = entropy_quantile(degrees)
-    assert statistic <= most, f"{what}: n times the relative entropy is {statistic:.1f}, above {most:.1f} ({degrees} degrees)"
+    assert statistic <= most, (
+        f"{what}: n times the relative entropy is {statistic:.1f}, above {most:.1f} ({degrees} degrees)"
+    )
 
 
 def _z(seen: float, truth: float, spread: float, n: int, what: object) -> None:

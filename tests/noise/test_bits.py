@@ -86,7 +86,9 @@ def test_noise_imports_no_other_generator():
                 assert node.module not in banned, path
                 assert not banned & {f"{node.module}.{alias.name}" for alias in node.names}, path
             if isinstance(node, ast.Attribute):
-                assert not (node.attr == "random" and isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy"))
+                assert not (
+                    node.attr == "random" and isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+                )
 
 
 def test_only_the_systems_bits_are_secret():
@@ -119,7 +121,7 @@ def test_seeded_words_are_uniform():
     words = bits("uniform").words(400_000)
     for shift in (0, 17, 32, 60):
         nibbles = ((words >> np.uint64(shift)) & np.uint64(15)).astype(np.int64)
-        fit(tally(nibbles), {i: 1 / 16 for i in range(16)})
+        fit(tally(nibbles), dict.fromkeys(range(16), 1 / 16))
     mean(words.astype(np.float64) / WORD, 0.5, 1 / 12)
     for bit in range(0, 64, 9):
         rate(int(((words >> np.uint64(bit)) & np.uint64(1)).sum()), len(words), 0.5, f"bit {bit}")
@@ -144,7 +146,7 @@ def test_below_accepts_a_whole_number_of_rounds_and_no_more(limit):
 @pytest.mark.parametrize("limit", [2, 3, 6, 10])
 def test_below_is_uniform(limit):
     seen = tally(below(bits("below", limit), limit, 300_000))
-    law = {i: 1 / limit for i in range(limit)}
+    law = dict.fromkeys(range(limit), 1 / limit)
     every_position(seen, law)
     fit(seen, law)
 

@@ -67,10 +67,9 @@ class Sampler:
         width = last - first + 1
         self._stride = 1 if width <= most_entries else -(-width // min(most_entries, _COARSE_ENTRIES))
         points = list(range(first, last + self._stride, self._stride))
-        if law.highest is not None:
-            points = [z for z in points if z < law.highest]
         self._first = first
-        self._table = np.array(_thresholds(law, points), dtype=np.uint64)
+        # A threshold of 2^64 (F = 1) can't be reached by any word, so it is left out together with all after it.
+        self._table = np.array([t for t in _thresholds(law, points) if t <= _LARGEST_WORD], dtype=np.uint64)
 
     @property
     def entries(self) -> int:

@@ -37,9 +37,10 @@ def passing_keys(
     >>> positions.tolist(), bool((noisy >= 40).all())
     ([1, 4], True)
     """
-    values = np.asarray(counts, dtype=np.int64)
-    if values.ndim != 1:
-        raise UsageError("counts must be a one-dimensional array")
+    given = np.asarray(counts)
+    if given.ndim != 1 or not (np.can_cast(given.dtype, np.int64) and np.issubdtype(given.dtype, np.integer)):
+        raise UsageError("counts must be a one-dimensional array of integers of at most 64 signed bits")
+    values = given.astype(np.int64)
     order, distinct, sizes = _by_value(np.minimum(values, threshold))  # what is at the threshold is drawn singly anyway
     starts = np.cumsum(sizes) - sizes
     in_bulk = (distinct < threshold) & (sizes >= _WORTH_A_BINOMIAL)

@@ -6,10 +6,11 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from hushquery.errors import UsageError
-from hushquery.privacy.rounding import Number, exact, round_up
+from hushquery.privacy.rounding import Number, exact
 
 __all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon"]
 
@@ -95,7 +96,7 @@ class Budget:
         """Say what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
         found = []
         if self.epsilon > UNUSUAL_EPSILON:
-            grow = "more than a million" if self.epsilon > 14 else f"{math.exp(self.epsilon):,.0f}"
+            grow = "more than a million" if self.epsilon > 14 else f"{math.ceil(math.exp(self.epsilon)):,}"
             found.append(
                 f"epsilon {format_epsilon(self.epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a person "
                 f"may grow {grow} times"
@@ -131,13 +132,13 @@ def _significant_up(value: Fraction, digits: int, *, scientific: bool = False) -
     """Format with some significant digits, stepping up by one in the last place where the text fell below."""
     if value == 0:
         return "0"
-    number = round_up(value)
-    exponent = int(f"{number:e}".split("e")[1])
-    unit = Fraction(10) ** (exponent - digits + 1)
+    exponent = len(str(value.numerator)) - len(str(value.denominator))
+    exponent -= value < Fraction(10) ** exponent
+    place = exponent - digits + 1
     # A double that merely stands for a decimal (1e-06) must not print as the next one (1.1e-06).
-    steps = -((-(value - value / 10**14)) // unit)
-    text = f"{float(steps * unit):.{digits - 1}e}" if scientific else f"{float(steps * unit):.{digits}g}"
-    if scientific:
-        mantissa, power = text.split("e")
-        return f"{mantissa.rstrip('0').rstrip('.')}e{power}"
-    return text
+    steps = math.ceil((value - value / 10**14) / Fraction(10) ** place)
+    shown = Decimal(steps).scaleb(place).normalize()
+    if scientific or not -5 < exponent < 6:
+        mantissa, power = f"{shown:e}".split("e")
+        return f"{mantissa}e{int(power):+03d}"
+    return f"{shown:f}"

@@ -15,18 +15,21 @@ from typing import Any
 
 import mpmath
 
-from hushquery.errors import CalibrationError
+from hushquery.errors import CalibrationError, UsageError
 from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, round_down, round_up, working
 
 __all__ = ["agd", "agd_mpf", "mu_for", "normal_sf", "sigma_for"]
 
-# Beyond this the tail is below 10^-13000 and mpmath's erfc may overflow; the bound given instead is larger than it.
-_FAR = 250
-_FAR_TAIL = mpmath.mpf(10) ** -10000
+# Beyond this mpmath's erfc may overflow; the tail is far below the bound given in its place.
+_FAR = 10**8
+# Digits that must be left after the subtraction, and where looking for more is given up for an upper bound.
+_KEPT = 25
+_MOST_DIGITS = 1000
+_FAR_TAIL = mpmath.ldexp(1, -(10**15))
 
 
 def normal_sf(x: Any) -> mpmath.mpf:
-    """Give P[N(0,1) > x] to full relative precision in both tails."""
+    """Give P[N(0,1) > x] to full relative precision in both tails; an upper bound beyond x = 10^8."""
     if x < 0:
         # mpmath's erfc of large negative numbers takes a slow series; its other side does not.
         return 1 - normal_sf(-x)
@@ -37,11 +40,19 @@ def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
     """Evaluate the analytic Gaussian delta at the precision in force, for any real epsilon and mu >= 0."""
     if mu <= 0:
         return max(mpmath.mpf(0), -mpmath.expm1(epsilon))
-    ratio = epsilon / mu
-    first = normal_sf(ratio - mu / 2)
-    if ratio - mu / 2 > _FAR:
-        return first
-    return max(mpmath.mpf(0), first - mpmath.exp(epsilon) * normal_sf(mu / 2 + ratio))
+    digits = mpmath.mp.dps
+    while True:
+        # The two terms may agree in nearly all digits (overwhelming noise); then look at more digits.
+        with mpmath.workdps(digits):
+            ratio = epsilon / mu
+            first, beyond = normal_sf(ratio - mu / 2), ratio + mu / 2
+            # What is subtracted must not be overstated, so beyond the range of normal_sf nothing is.
+            delta = first if beyond > _FAR else first - mpmath.exp(epsilon) * normal_sf(beyond)
+            if delta > first * mpmath.mpf(10) ** (_KEPT - digits):
+                return delta
+            if digits > _MOST_DIGITS:
+                return first * mpmath.mpf(10) ** (_KEPT - digits)
+        digits *= 2
 
 
 def agd(epsilon: Number, mu: Number) -> float:
@@ -54,8 +65,11 @@ def agd(epsilon: Number, mu: Number) -> float:
     >>> f"{agd('2.302585092994045684', '0.5688118676'):.3e}"
     '1.000e-05'
     """
+    distance = exact(mu, "mu")
+    if distance < 0:
+        raise UsageError("mu is negative", why="it is a distance in standard deviations", fix="Give mu >= 0")
     with working():
-        return round_up(agd_mpf(rational_mpf(exact(epsilon, "epsilon")), rational_mpf(exact(mu, "mu"))))
+        return min(1.0, round_up(agd_mpf(rational_mpf(exact(epsilon, "epsilon")), rational_mpf(distance))))
 
 
 @lru_cache(maxsize=1024)
@@ -63,7 +77,7 @@ def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
     with working():
         e, target = rational_mpf(epsilon), rational_mpf(delta)
         low, high = mpmath.mpf(0), mpmath.mpf(1)
-        while agd_mpf(e, high) <= target:
+        while high < _FAR and agd_mpf(e, high) <= target:
             low, high = high, high * 2
         while high - low > high * mpmath.mpf(2) ** -100:
             middle = (low + high) / 2

@@ -8,6 +8,8 @@ can only overstate the loss: epsilon, delta and noise scales up, mu down.
 from __future__ import annotations
 
 import math
+import numbers
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +45,13 @@ GRID = 2**32
 # mpmath evaluates to DIGITS digits; this relative slack covers its rounding many times over.
 _SLACK = mpmath.mpf(10) ** -45
 
+# The smallest double above zero and the largest one.
+_TINY = math.nextafter(0.0, 1.0)
+_HUGE = sys.float_info.max
+
+# Decimal exponents beyond this make no privacy parameter, only very long numbers.
+_MOST_EXPONENT = 400
+
 
 # mpmath's precision is one global setting: two threads that change it at once would compute with each other's digits.
 _ONE_AT_A_TIME = threading.RLock()
@@ -75,25 +84,36 @@ def exact(value: Number, name: str = "the number") -> Fraction:
     >>> float(exact("ln 10"))
     2.3025850929940455
     """
+    given: object = value  # callers without types hand over anything
     try:
-        if isinstance(value, bool):
-            raise TypeError
         if isinstance(value, str):
-            text = value.strip().lower()
-            if text.startswith("ln"):
-                with working():
-                    inner = exact(text[2:].strip().strip("()"), name)
-                    return Fraction(round_down(mpmath.log(rational_mpf(inner))))
-            return Fraction(text)
-        if isinstance(value, int | Fraction | Decimal):
-            return Fraction(value)
-        return Fraction(repr(float(value)))
+            return _from_text(value.strip().lower(), name)
+        if isinstance(value, Decimal):
+            return _from_text(str(value).lower(), name)
+        if isinstance(given, bool) or not isinstance(given, numbers.Real):
+            raise TypeError
+        if isinstance(given, numbers.Rational):
+            return Fraction(int(given.numerator), int(given.denominator))
+        return Fraction(repr(float(given)))
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
         raise UsageError(
             f"{name} is not a finite number",
             why=f"it is {value!r}" if isinstance(value, int | float | str) else f"it is a {type(value).__name__}",
             fix="Write a number such as 1, 0.5, 1e-6, 1/3 or ln(10)",
         ) from None
+
+
+def _from_text(text: str, name: str) -> Fraction:
+    if text.startswith("ln"):
+        inner = text[2:].strip().strip("()").strip()
+        if inner.startswith("ln"):
+            raise ValueError(inner)
+        with working():
+            return Fraction(round_down(mpmath.log(rational_mpf(exact(inner, name)))))
+    power = text.partition("e")[2]
+    if power and abs(int(power)) > _MOST_EXPONENT:
+        raise ValueError(text)
+    return Fraction(text)
 
 
 def rational_mpf(value: Fraction) -> mpmath.mpf:
@@ -113,9 +133,16 @@ def round_down(value: mpmath.mpf | Fraction | float) -> float:
 
 def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
     """Round in one direction, so that neither the double nor the decimal it prints as falls short."""
-    if isinstance(value, float | int):
-        return float(value)
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        value = Fraction(value)
     with working():
+        outwards, sign = (value > 0) == (towards > 0), 1.0 if value > 0 else -1.0
+        if abs(value) < _TINY:  # and its digits may be too many to write down
+            return math.copysign(_TINY, sign) if outwards and value != 0 else 0.0
+        if abs(value) > _HUGE:
+            return math.copysign(math.inf if outwards else _HUGE, sign)
         if isinstance(value, Fraction):
             bound = value
         else:
@@ -138,6 +165,10 @@ def _fraction(value: mpmath.mpf) -> Fraction:
 
 def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:
     """Round a noise scale up to a multiple of ``1/GRID`` (finer below one, to keep the relative loss tiny)."""
+    if isinstance(value, float):
+        value = Fraction(value)
+    if not value > 0:
+        raise UsageError("a noise scale must be above zero", fix="Calibrate it from a budget")
     fine = GRID
     while value * fine < GRID:
         fine *= 2**8

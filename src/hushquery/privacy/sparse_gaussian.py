@@ -15,6 +15,8 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath
+import numpy as np
+import numpy.typing as npt
 
 from hushquery.errors import CalibrationError
 from hushquery.privacy.gaussian import agd_mpf, mu_for, normal_sf, sigma_for
@@ -25,6 +27,9 @@ __all__ = ["SparseGaussian", "calibrate_sparse_gaussian", "sparse_gaussian_tau"]
 
 # sigma above its least possible value, so that a finite threshold exists (ALGORITHMS H1, row 4 recipe).
 _SIGMA_SLACK = Fraction(10005, 10000)
+
+# Up to so many splits are all evaluated in full precision.
+_FEW = 24
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,12 @@ class SparseGaussian:
     threshold: int
     relation: Relation
 
+    def __post_init__(self) -> None:
+        if self.keys_per_user < 1 or self.sigma <= 0:
+            raise CalibrationError(
+                "a sparse histogram needs at least one key per user and sigma > 0", fix="Calibrate it"
+            )
+
     @property
     def mu_squared(self) -> Fraction:
         """The squared GDP parameter of the counts alone: d/sigma^2, twice that under replace-one."""
@@ -58,34 +69,65 @@ class SparseGaussian:
     def threshold_delta(self) -> float:
         """Give the probability that any of one user's own d keys is released: 1 - L^d, rounded up."""
         with working():
-            return round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden()))
+            return min(1.0, round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden())))
 
     def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
-        """Give the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails."""
-        return max(
-            1 - mpmath.exp(a) + mpmath.exp(a) * agd_mpf(epsilon - a + b, mpmath.sqrt(m2))
-            for a, b, m2 in self._splits(mu_squared, log_keep)
-        )
+        """Give the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails.
 
-    def _splits(self, mu_squared: Any, log_keep: Any) -> list[tuple[Any, Any, Any]]:
-        """List (ln chance nothing novel of D shows, the same for D', mu^2 of the rest) over all splits of d keys."""
-        hidden, d = self.log_all_hidden(), self.keys_per_user
-        per_key = 1 / rational_mpf(self.sigma) ** 2
+        Their failures count on both sides: a threshold fails in the larger world only, but the delta of an
+        (epsilon, delta) step may be spent in either.
+        """
+        hidden, per_key = self.log_all_hidden(), 1 / rational_mpf(self.sigma) ** 2
+
+        def at(x: int, y: int, shared: int) -> mpmath.mpf:
+            here, there = x * hidden + log_keep, y * hidden + log_keep
+            beside = agd_mpf(epsilon - here + there, mpmath.sqrt(shared * per_key + mu_squared))
+            return 1 - mpmath.exp(here) + mpmath.exp(here) * beside
+
+        splits = self._splits()
+        if len(splits) > _FEW:
+            low, high = self._in_doubles(splits, float(epsilon), float(mu_squared), float(log_keep))
+            splits = splits[high >= low.max()]
+        return max(at(*split) for split in splits.tolist())
+
+    def within(self, epsilon: Fraction, delta: Fraction) -> bool:
+        """Whether the mechanism alone is (epsilon, delta)-DP; most answers are clear in double precision already."""
+        low, high = self._in_doubles(self._splits(), float(epsilon))
+        if low.max() > delta or high.max() < delta:
+            return bool(high.max() < delta)
+        with working():
+            return bool(self.delta_mpf(rational_mpf(epsilon)) <= rational_mpf(delta))
+
+    def _in_doubles(
+        self, splits: npt.NDArray[np.int64], epsilon: float, mu_squared: float = 0.0, log_keep: float = 0.0
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Bound the delta of each split from below and above in double precision, with room for its rounding."""
+        from scipy.special import log_ndtr, ndtr
+
+        with working():
+            hidden = float(self.log_all_hidden())
+        here, there = splits[:, 0] * hidden + log_keep, splits[:, 1] * hidden + log_keep
+        mu = np.sqrt(np.maximum(splits[:, 2] / float(self.sigma) ** 2 + mu_squared, 1e-300))
+        shifted = epsilon - here + there
+        with np.errstate(over="ignore", under="ignore"):
+            first = ndtr(mu / 2 - shifted / mu)
+            beside = np.maximum(0.0, first - np.exp(shifted + log_ndtr(-mu / 2 - shifted / mu)))
+            value = -np.expm1(here) + np.exp(here) * beside
+        error = 1e-9 * (first + np.abs(np.expm1(here))) + 1e-290
+        return value - error, value + error
+
+    def _splits(self) -> npt.NDArray[np.int64]:
+        """List (keys only D has, keys only D' has, keys both have with counts one apart) over all splits of d keys."""
+        d = self.keys_per_user
         if self.relation is Relation.ADD_REMOVE:
-            shared = [((d - j) * hidden + log_keep, j * per_key + mu_squared) for j in range(d + 1)]
-            # Failures of other steps count on both sides: a threshold fails in the larger world only, but the delta
-            # of an (epsilon, delta) step may be spent in either.
-            return [(g, log_keep, m2) for g, m2 in shared] + [(log_keep, g, m2) for g, m2 in shared]
-        return [
-            (x * hidden + log_keep, y * hidden + log_keep, (2 * d - x - y) * per_key + mu_squared)
-            for x in range(d + 1)
-            for y in range(d + 1)
-        ]
+            return np.array([(d - j, 0, j) for j in range(d + 1)] + [(0, d - j, j) for j in range(d + 1)])
+        x, y = np.divmod(np.arange((d + 1) ** 2), d + 1)
+        return np.column_stack([x, y, 2 * d - x - y])
 
     def delta(self, epsilon: Number) -> float:
         """Give the exact delta of this mechanism alone at ``epsilon``, rounded up."""
         with working():
-            return round_up(self.delta_mpf(rational_mpf(exact(epsilon, "epsilon"))))
+            return min(1.0, round_up(self.delta_mpf(rational_mpf(exact(epsilon, "epsilon")))))
 
 
 def sparse_gaussian_tau(keys_per_user: int, sigma: Fraction, epsilon: Number, delta: Number) -> float:
@@ -93,6 +135,8 @@ def sparse_gaussian_tau(keys_per_user: int, sigma: Fraction, epsilon: Number, de
     with working():
         e, target = rational_mpf(exact(epsilon)), rational_mpf(exact(delta))
         low, high = mpmath.mpf(0), rational_mpf(sigma) * 60
+        if _RealThreshold(keys_per_user, sigma, high).delta_mpf(e) > target:
+            raise CalibrationError("no threshold makes this noise private enough", fix="Raise sigma or delta")
         while high - low > mpmath.mpf(10) ** -15:
             middle = (low + high) / 2
             # A threshold of tau + 3/2 is what SparseGaussian reads as tau.
@@ -135,27 +179,28 @@ def calibrate_sparse_gaussian(
     >>> f"{float(m.sigma):.4f}", m.threshold, f"{m.delta('ln 10'):.3e}"
     ('7.8662', 40, '9.905e-06')
     """
-    if keys_per_user < 1:
-        raise CalibrationError("a user must be allowed at least one key", fix="Give d >= 1")
+    if keys_per_user < 1 or not 0 < exact(delta, "delta") < 1 or (sigma is not None and sigma <= 0):
+        raise CalibrationError(
+            "a sparse histogram needs d >= 1, 0 < delta < 1 and sigma > 0", fix="Check the parameters"
+        )
     changed = keys_per_user * (1 if relation is Relation.ADD_REMOVE else 2)
     if sigma is None:
         sigma = grid_up(sigma_for(changed, mu_for(epsilon, delta) ** 2) * _SIGMA_SLACK)
-    with working():
-        e, target = rational_mpf(exact(epsilon)), rational_mpf(exact(delta))
+    e, target = exact(epsilon, "epsilon"), exact(delta, "delta")
 
-        def fits(threshold: int) -> bool:
-            return bool(SparseGaussian(keys_per_user, sigma, threshold, relation).delta_mpf(e) <= target)
+    def fits(threshold: int) -> bool:
+        return SparseGaussian(keys_per_user, sigma, threshold, relation).within(e, target)
 
-        low, high = 1, 2
-        while not fits(high):
-            low, high = high, high * 2
-            if high > 2**62:
-                raise CalibrationError(
-                    "no threshold makes this noise private enough",
-                    why="the noise alone already exceeds delta",
-                    fix="Leave sigma out, or raise it",
-                )
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
+    low, high = 1, 2
+    while not fits(high):
+        low, high = high, high * 2
+        if high > 2**62:
+            raise CalibrationError(
+                "no threshold makes this noise private enough",
+                why="the noise alone already exceeds delta",
+                fix="Leave sigma out, or raise it",
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
     return SparseGaussian(keys_per_user, sigma, high, relation)

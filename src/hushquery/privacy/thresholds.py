@@ -18,7 +18,7 @@ import mpmath
 import numpy as np
 
 from hushquery.errors import CalibrationError
-from hushquery.privacy.rounding import Number, exact, rational_mpf, round_down, round_up, working
+from hushquery.privacy.rounding import DIGITS, Number, exact, rational_mpf, round_down, round_up, working
 
 __all__ = [
     "WEIGHT_GRID",
@@ -51,9 +51,22 @@ def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
 
 
 def _lift(b: Fraction, k: int) -> mpmath.mpf:
-    """Give P[Z >= k] for discrete Laplace noise and k >= 0: a^k/(1+a)."""
+    """Give P[Z >= k] for discrete Laplace noise: a^k/(1+a) for k >= 0, and 1 - a^(1-k)/(1+a) below."""
     inverse = 1 / rational_mpf(b)
-    return mpmath.exp(-k * inverse) / (1 + mpmath.exp(-inverse))
+    normaliser = 1 + mpmath.exp(-inverse)
+    return mpmath.exp(-k * inverse) / normaliser if k >= 0 else 1 - mpmath.exp((k - 1) * inverse) / normaliser
+
+
+def _positive_scale(value: Number, name: str) -> Fraction:
+    scale = exact(value, name)
+    if scale <= 0:
+        raise CalibrationError(f"the noise scale {name} must be above zero", fix="Calibrate it from a budget")
+    return scale
+
+
+def _at_least_one_key(keys: int) -> None:
+    if keys < 1:
+        raise CalibrationError("a user must be allowed at least one key", fix="Give d >= 1")
 
 
 def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: bool = False) -> float:
@@ -70,11 +83,12 @@ def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: 
     >>> f"{laplace_delta('1/2', 1, 7):.3e}"
     '5.412e-06'
     """
-    scale = exact(b, "b")
+    scale = _positive_scale(b, "b")
+    _at_least_one_key(keys_per_user)
     with working():
         singles = -mpmath.expm1(keys_per_user * mpmath.log1p(-_lift(scale, threshold - 1)))
         at_once = _lift(scale, threshold - keys_per_user) if row_counts else mpmath.mpf(0)
-        return round_up(max(singles, at_once))
+        return min(1.0, round_up(max(singles, at_once)))
 
 
 def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_counts: bool = False) -> int:
@@ -86,7 +100,7 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
     >>> laplace_threshold(laplace_scale(20, "ln 10"), 20, 1e-5)
     122
     """
-    scale, target = exact(b, "b"), exact(delta, "delta")
+    scale, target = _positive_scale(b, "b"), exact(delta, "delta")
     if not 0 < target < 1 or keys_per_user < 1:
         raise CalibrationError(
             "a threshold on secret keys needs 0 < delta < 1 and at least one key per user",
@@ -99,10 +113,9 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
         threshold = 1 + int(mpmath.ceil(wide * mpmath.log(keys_per_user / (allowed * room))))
         if row_counts:
             threshold = max(threshold, keys_per_user + int(mpmath.ceil(wide * mpmath.log(1 / (allowed * room)))))
-        threshold = max(threshold, 1, keys_per_user if row_counts else 1)
-        while _lift(scale, threshold - 1) > -mpmath.expm1(-1 / wide):
-            threshold += 1
-    return threshold
+        # The condition on the other direction, solved for the threshold: R - 1 >= b ln(1/(1 - a^2)).
+        other_way = 1 + int(mpmath.ceil(wide * -mpmath.log(-mpmath.expm1(-2 / wide))))
+        return max(threshold, other_way, keys_per_user if row_counts else 1)
 
 
 def optimal_selection(count: int, epsilon: Number, delta: Number) -> float:
@@ -149,12 +162,18 @@ def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
     ``rho = max over t of 1/sqrt(t) + sigma Phi^-1((1-delta)^(1/t))``. Only valid for *equal* weights within a user;
     for unequal ones use :func:`knapsack_threshold`.
     """
+    scale, target = _positive_scale(sigma, "sigma"), exact(delta, "delta")
+    _at_least_one_key(most_keys)
+    if not 0 < target < 1:
+        raise CalibrationError("a threshold on secret keys needs 0 < delta < 1", fix="Give a delta such as 1e-6")
     with working():
-        s, d = rational_mpf(exact(sigma, "sigma")), rational_mpf(exact(delta, "delta"))
+        s, d = rational_mpf(scale), rational_mpf(target)
         best = mpmath.mpf(0)
         for t in range(1, most_keys + 1):
             upper = -mpmath.expm1(mpmath.log1p(-d) / t)
-            best = max(best, 1 / mpmath.sqrt(t) + s * mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * upper))
+            # As many more digits as 1 - 2 upper needs to differ from 1.
+            with mpmath.workdps(DIGITS + int(-mpmath.log10(upper)) + 1):
+                best = max(best, 1 / mpmath.sqrt(t) + s * mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * upper))
         return round_up(best)
 
 
@@ -166,6 +185,9 @@ def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int 
     """
     from scipy.special import ndtr
 
+    _at_least_one_key(most_keys)
+    if not sigma > 0 or not math.isfinite(threshold):
+        raise CalibrationError("a bound on weights needs sigma > 0 and a finite threshold", fix="Calibrate them")
     capacity = grid * grid
     chance = ndtr((np.arange(grid + 1) / grid - threshold) / sigma)
     best = np.zeros(capacity + 1)

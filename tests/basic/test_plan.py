@@ -1,0 +1,502 @@
+"""A plan spends first and reads later, says what it costs, and never shows a value of the data in a message."""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+import warnings
+from fractions import Fraction
+from statistics import NormalDist
+
+import ibis
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import binom
+
+import hushquery.basic.plan as plan_module
+from hushquery import basic
+from hushquery.engine import as_table
+from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError, UsageError
+from hushquery.noise.bits import SeededBits
+from hushquery.privacy.budget import Budget, PrivacyWarning
+from hushquery.privacy.derived import SteepWarning
+from hushquery.privacy.ledger import Ledger
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.sensitivity import ClampedMean
+from hushquery.privacy.unit import Relation
+
+ALPHA = 1e-9
+FAR = -NormalDist().inv_cdf(ALPHA / 2)
+
+#: A text that is in the data and nowhere else.
+MARKER = "Zyxwvut-Marker"
+
+LAB = {
+    "user": ["ann", "ann", "bob", "cem", "dot", "eve"],
+    "sex": ["f", "f", "m", "m", "f", "f"],
+    "age": [31, 31, 44, 27, 15, 52],
+    "albums": [1, 1, 0, 7, 3, None],
+    "grade": [3.5, 3.7, 2.0, 3.9, 4.0, 1.5],
+}
+COMMON = {"unit": "user", "population": "a lab"}
+
+
+def plans(data, epsilon=1, delta=0, **more):
+    """One plan of each kind over the lab, or over data with the same columns."""
+    common = {**COMMON, "epsilon": epsilon, "delta": delta, **more}
+    mean = {"users": 5} if common.get("relation") == "replace-one" else {}
+    return {
+        "count": basic.count(data, **common),
+        "count where": basic.count(data, where=lambda t: t.sex == "f", **common),
+        "rows": basic.count(data, rows_per_unit=2, **common),
+        "total": basic.total(data, "albums", lower=0, upper=3, **common),
+        "mean": basic.mean(data, "age", lower=0, upper=120, **mean, **common),
+        "histogram": basic.histogram(data, "sex", ["f", "m"], **common),
+        "queries": basic.queries(data, DECK, **common),
+    }
+
+
+#: The deck's five overlapping counts.
+DECK = {
+    "female": lambda t: t.sex == "f",
+    "likes the singer": lambda t: t.albums > 0,
+    "12 to 16": lambda t: (t.age >= 12) & (t.age <= 16),
+    "good grades": lambda t: t.grade > 3,
+    "over 45": lambda t: t.age > 45,
+}
+TRUTH = {
+    "count": [5],
+    "count where": [3],
+    "rows": [6],
+    "total": [8],
+    "histogram": [3, 2],
+    "queries": [3, 3, 1, 3, 1],
+}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = Ledger.open(tmp_path / "ledger.db")
+    for relation in Relation:
+        book.open_account("a lab", relation, Budget(1000, "0.5"))
+    return book
+
+
+@pytest.fixture
+def read_once(monkeypatch):
+    """Let the engine compute each answer of a plan once, however often the plan runs; the noise is new each time."""
+    answers = {}
+    execute = plan_module._execute
+
+    def remembered(expression):
+        key = str(ibis.to_sql(expression)) if expression is not None else ""
+        return answers.setdefault(key, None) or answers.__setitem__(key, execute(expression)) or answers[key]
+
+    monkeypatch.setattr(plan_module, "_execute", remembered)
+
+
+def exactly(plan, ledger):
+    """The values of a plan whose epsilon is so large that its noise is zero but for once in e^50 runs."""
+    return plan.run(ledger).values
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_deck(tmp_path):
+    with pytest.warns(PrivacyWarning):
+        asked = plans(LAB, epsilon=900)
+    for name, expected in TRUTH.items():
+        assert exactly(asked[name], tmp_path / f"{name}.db") == expected, name
+    (age,) = exactly(asked["mean"], tmp_path / "mean.db")
+    assert math.isclose(age, (31 + 44 + 27 + 15 + 52) / 5, abs_tol=0.2)
+    bounds = {name: plan.questions[0].bounds(Relation.ADD_REMOVE).l1 for name, plan in asked.items()}
+    assert (bounds["histogram"], bounds["total"], bounds["queries"]) == (1, 3, 5)
+
+
+def test_the_average_grade_of_a_lab_whose_size_everybody_knows(tmp_path):
+    with pytest.warns(PrivacyWarning):
+        plan = basic.mean(
+            LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=900, **COMMON
+        )
+    (row,) = plan.run(tmp_path / "l.db").rows
+    assert math.isclose(row.value, (3.6 + 2 + 3.9 + 4 + 1.5) / 5, abs_tol=0.11)
+    (question,) = plan.questions
+    sensitivity = question.bounds(Relation.REPLACE_ONE).l1 * question.step / 5
+    assert sensitivity == ClampedMean(0, 4, users=5).bounds(Relation.REPLACE_ONE).l1
+
+
+INPUTS = ["dict", "arrow", "pandas", "polars", "ibis", "csv", "tsv", "parquet", "jsonl", "ndjson"]
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_every_kind_of_table_gives_the_same_answers(kind, tmp_path):
+    arrow = pa.table(LAB)
+    path = tmp_path / f"lab.{kind}"
+    if kind in ("csv", "tsv"):
+        arrow.to_pandas().to_csv(path, index=False, sep="," if kind == "csv" else "\t")
+    elif kind == "parquet":
+        pq.write_table(arrow, path)
+    elif kind in ("jsonl", "ndjson"):
+        path.write_text("".join(json.dumps(row) + "\n" for row in arrow.to_pylist()))
+    made = {
+        "dict": lambda: LAB,
+        "arrow": lambda: arrow,
+        "pandas": arrow.to_pandas,
+        "polars": lambda: pl.DataFrame(LAB),
+        "ibis": lambda: ibis.memtable(arrow),
+    }
+    data = made.get(kind, lambda: path)()
+    if kind in ("csv", "tsv", "jsonl", "ndjson"):
+        # Such files do not say what their columns hold; conditions need to be told.
+        types = {"sex": "string", "age": "int64", "albums": "float64", "grade": "float64", "user": "string"}
+        typed = as_table(data, types=types)
+    else:
+        typed = data
+    with pytest.warns(PrivacyWarning):
+        asked = plans(data, epsilon=900)
+        asked |= {name: plan for name, plan in plans(typed, epsilon=900).items() if name in ("queries", "count where")}
+    for name, expected in TRUTH.items():
+        assert exactly(asked[name], tmp_path / f"{name}.db") == expected, name
+
+
+@pytest.mark.parametrize("users", [["ann", "bob"], [1, 2], ["ü", "😀"], ["", " "], [1.5, 2.5]])
+def test_units_may_be_of_any_type(users, tmp_path):
+    table = pa.table({"user": [users[0], users[0], users[1], None], "x": [1, 1, 1, 9]})
+    with pytest.warns(PrivacyWarning):
+        assert exactly(basic.count(table, epsilon=900, **COMMON), tmp_path / "a.db") == [2]
+        assert exactly(basic.total(table, "x", lower=0, upper=5, epsilon=900, **COMMON), tmp_path / "b.db") == [3]
+        assert exactly(basic.histogram(table, "x", [1, 9], epsilon=900, **COMMON), tmp_path / "c.db") == [2, 0]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_nobody_and_a_single_user_get_answers_too(rows, ledger):
+    table = pa.table(LAB).slice(0, rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SteepWarning)
+        for plan in plans(table).values():
+            found = plan.run(ledger)
+            for row in found:
+                assert math.isfinite(row.value)
+                assert row.low <= row.value <= row.high
+            json.dumps(found.to_json(), allow_nan=False)
+
+
+# ---- the cost --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("delta", "noise"), [(0, "laplace"), ("1e-6", "gaussian"), ("1e-6", "auto"), ("1e-6", "laplace")])
+def test_the_guarantee_is_what_the_ledger_is_charged(relation, delta, noise, ledger):
+    for plan in plans(LAB, epsilon="0.7", delta=delta, relation=relation, noise=noise).values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SteepWarning)
+            found = plan.run(ledger)
+        entry = ledger.history()[-1]
+        assert entry.loss == plan.loss == plan.guarantee.loss == found.guarantee.loss
+        assert (entry.population, entry.relation) == ("a lab", Relation.of(relation))
+        assert entry.loss.fits("0.7", delta)
+        assert plan.guarantee.epsilon <= 0.7 * (1 + 1e-12)
+        assert found.guarantee.unit == plan.unit
+        recorded = [Loss.from_json(step["loss"]) for step in found.to_json()["guarantee"]["steps"]]
+        assert sum(recorded, Loss()) == entry.loss
+        for question in plan.questions:
+            assert question.describe() in entry.what
+
+
+def test_laplace_noise_costs_exactly_its_epsilon():
+    for plan in plans(LAB, epsilon="1/3").values():
+        assert sum(plan.loss.pure) == Fraction(1, 3)
+        for question, noise in zip(plan.questions, plan.noises, strict=True):
+            assert noise.loss.pure == (question.bounds(Relation.ADD_REMOVE).l1 / noise.law.b,)
+
+
+def test_auto_takes_the_noise_with_the_smaller_variance():
+    chosen = {}
+    for queries in (1, 3, 10, 60):
+        conditions = {str(i): DECK["female"] for i in range(queries)}
+        made = {
+            noise: basic.queries(LAB, conditions, epsilon=1, delta="1e-6", noise=noise, **COMMON).noises[0]
+            for noise in ("laplace", "gaussian", "auto")
+        }
+        best = min((made["laplace"], made["gaussian"]), key=lambda n: n.law.variance)
+        assert made["auto"] == best
+        chosen[queries] = best.name
+    assert (chosen[1], chosen[60]) == ("discrete-laplace", "gaussian")
+    assert basic.count(LAB, epsilon=1, **COMMON).noises[0].name == "discrete-laplace"  # no delta, no choice
+
+
+def test_explain_names_every_step_and_rounds_nothing_in_our_favour():
+    plan = basic.mean(LAB, "age", lower=0, upper=120, epsilon="2/3", delta="1.4e-6", noise="laplace", **COMMON)
+    text = plan.explain()
+    for said in ('"a lab"', "one user", "add-remove", "discrete-laplace", "standard error", "0..120", "in all"):
+        assert said in text
+    for line in text.splitlines():
+        if "costs epsilon" in line:
+            epsilon, delta = line.split("costs epsilon ")[1].split(" at delta ")
+            assert float(epsilon) >= plan.noises[0].loss.epsilon("1.4e-6")
+            assert float(delta) >= 1.4e-6
+
+
+def test_sql_shows_what_will_run_and_no_data():
+    table = pa.table({**LAB, "user": [MARKER] * 6})
+    for plan in plans(table).values():
+        sql = plan.sql()
+        assert sql.count("SELECT") >= len(plan.questions)
+        assert MARKER not in sql
+
+
+def test_a_public_number_of_users_is_compared_with_delta():
+    with pytest.warns(PrivacyWarning, match="40 users"):
+        basic.mean(LAB, "age", lower=0, upper=9, relation="replace-one", users=40, epsilon=1, delta="0.1", **COMMON)
+
+
+# ---- spend, then read ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plans(LAB))
+def test_the_spend_is_in_the_ledger_before_the_engine_reads(name, tmp_path, monkeypatch):
+    path = tmp_path / "ledger.db"
+    seen = []
+    real = ibis.expr.types.Table.to_pyarrow
+
+    def spy(table, *args, **kwargs):
+        seen.append(len(Ledger.open(path, create=False).history()))  # what another process would see now
+        return real(table, *args, **kwargs)
+
+    monkeypatch.setattr(ibis.expr.types.Table, "to_pyarrow", spy)
+    plan = plans(LAB)[name]
+    assert not path.exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SteepWarning)
+        plan.run(path)
+    assert seen == [2] * len(plan.questions)  # the account, the spend
+
+
+def test_an_engine_that_fails_has_cost_its_budget(tmp_path):
+    backend = ibis.duckdb.connect()
+    table = backend.create_table("lab", pa.table({**LAB, "user": [MARKER] * 6}))
+    plan = basic.count(table, epsilon=1, **COMMON)
+    backend.drop_table("lab")
+    with pytest.raises(DataError, match="budget is spent") as failed:
+        plan.run(tmp_path / "ledger.db")
+    assert Ledger.open(tmp_path / "ledger.db").history()[-1].loss == plan.loss
+    assert MARKER not in "".join(traceback.format_exception(failed.value))
+
+
+def test_a_value_that_the_engine_cannot_read_is_not_shown(tmp_path):
+    backend = ibis.duckdb.connect()
+    table = backend.sql(f"SELECT 'a' AS user, CAST(w AS INTEGER) AS x FROM (VALUES ('{MARKER}')) t(w)", dialect="duckdb")
+    with pytest.raises(DataError) as failed:
+        basic.total(table, "x", lower=0, upper=1, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
+    assert MARKER not in "".join(traceback.format_exception(failed.value))
+
+
+WRONG = {
+    "no unit": lambda data: basic.count(data, unit="household", epsilon=1, population="a lab"),
+    "no column": lambda data: basic.total(data, "height", lower=0, upper=1, epsilon=1, **COMMON),
+    "no column to count by": lambda data: basic.histogram(data, "height", ["a"], epsilon=1, **COMMON),
+    "no number": lambda data: basic.mean(data, "truth", lower=0, upper=1, epsilon=1, **COMMON),
+    "no condition": lambda data: basic.count(data, where=lambda t: t.age, epsilon=1, **COMMON),
+    "no sense": lambda data: basic.count(data, where=lambda t: t.sex + t.age, epsilon=1, **COMMON),
+    "no such attribute": lambda data: basic.queries(data, {"a": lambda t: t.height > 1}, epsilon=1, **COMMON),
+    "no key": lambda data: basic.histogram(data, "sex", [object()], epsilon=1, **COMMON),
+    "no comparison": lambda data: basic.queries(data, {"a": lambda t: t.sex.between(t, 3)}, epsilon=1, **COMMON),
+    "a condition that fails": lambda data: basic.queries(data, {"a": lambda t: fail(repr(t))}, epsilon=1, **COMMON),
+    "a condition over others": lambda data: basic.count(data, where=lambda t: t.age > t.age.mean(), epsilon=1, **COMMON),
+}
+
+
+def fail(message):
+    raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("kind", [dict, pa.table, pd.DataFrame, pl.DataFrame])
+def test_what_the_schema_rules_out_costs_nothing_and_shows_nothing(make, kind, tmp_path):
+    """Ibis quotes the table in its messages, and a table in memory with all of its rows."""
+    data = kind({**LAB, "user": [MARKER] * 6, "sex": [MARKER] * 6, "truth": [True] * 6})
+    with pytest.raises(HushqueryError) as refused:
+        make(data).run(tmp_path / "ledger.db")
+    assert refused.value.exit_code in (2, 4)
+    assert not (tmp_path / "ledger.db").exists()
+    shown = "".join(traceback.format_exception(refused.value)) + json.dumps(refused.value.as_dict())
+    assert MARKER not in shown
+    assert refused.value.what
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("name", plans(LAB))
+def test_a_refused_budget_reads_nothing(name, tmp_path, monkeypatch):
+    book = Ledger.open(tmp_path / "ledger.db")
+    book.open_account("a lab", "add-remove", Budget("0.5"))
+    monkeypatch.setattr(plan_module, "_execute", lambda _: pytest.fail("the data was read"))
+    with pytest.raises(BudgetRefused):
+        plans(LAB)[name].run(book)
+    assert len(book.history()) == 1
+    with pytest.raises(AccountMissing):
+        plans(LAB, population="others")[name].run(book, create=False)
+    assert len(book.history()) == 1
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_refused_budget_does_not_even_look_into_the_file(ending, tmp_path):
+    """A row that can't be read must not be found before the budget says no."""
+    path = tmp_path / f"lab.{ending}"
+    first = b"user,x\nann,1\n" if ending == "csv" else b'{"user": "ann", "x": 1}\n'
+    path.write_bytes(first + b"\xff\xfe\x00,,,\"{{\n")
+    book = Ledger.open(tmp_path / "ledger.db")
+    book.open_account("lab", "add-remove", Budget("0.5"))
+    with pytest.raises(BudgetRefused):
+        basic.total(path, "x", lower=0, upper=1, unit="user", epsilon=1).run(book)
+
+
+def test_the_same_plan_twice_is_refused(tmp_path):
+    plan = basic.count(LAB, epsilon=1, **COMMON)
+    plan.run(tmp_path / "ledger.db")
+    with pytest.raises(BudgetRefused):
+        plan.run(tmp_path / "ledger.db")
+
+
+# ---- noise -----------------------------------------------------------------------------------------------------------
+
+
+def test_test_bits_mark_the_result(ledger):
+    for plan in plans(LAB, epsilon=10).values() if False else plans(LAB).values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SteepWarning)
+            marked, private = plan.run(ledger, bits=SeededBits(1)), plan.run(ledger)
+        assert marked.guarantee.test_noise
+        assert "NOT PRIVATE" in str(marked)
+        assert marked.to_json()["guarantee"]["test_noise"] is True
+        assert not private.guarantee.test_noise
+        assert "NOT PRIVATE" not in str(private)
+
+
+def test_equal_bits_give_equal_results_and_others_do_not(ledger):
+    plan = basic.histogram(LAB, "sex", ["f", "m"], epsilon="0.01", **COMMON)
+    first, again, other = (plan.run(ledger, bits=SeededBits(seed)).values for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("noise", "delta"), [("laplace", 0), ("gaussian", "1e-6")])
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_counts_are_unbiased_with_the_stated_error_and_intervals_that_cover(noise, delta, relation, ledger):
+    keys = list(range(30_000))
+    table = pa.table({"user": range(500), "k": [i % 50 for i in range(500)]})
+    plan = basic.histogram(table, "k", keys, epsilon=1, delta=delta, noise=noise, relation=relation, **COMMON)
+    monkey_width = plan.noises[0].half_width(0.95)
+    found = plan.run(ledger, bits=SeededBits(f"counts {noise} {relation}"))
+    truth = np.array([10.0] * 50 + [0.0] * 29_950)
+    errors = np.array(found.values) - truth
+    stderr = found.rows[0].stderr
+    assert abs(errors.mean()) <= FAR * stderr / len(errors) ** 0.5
+    assert abs(errors.var() / stderr**2 - 1) <= FAR * math.sqrt(6 / len(errors))
+    hits = np.abs(errors) <= monkey_width
+    assert binom.cdf(hits.sum(), len(hits), 0.95) > ALPHA
+    assert found.rows[0].high - found.rows[0].value == monkey_width
+
+
+TOTALS = {
+    "whole numbers": ([0, 1, 2, 3, 7, -1], 0, 3, 9),
+    "fractions between whole bounds": ([0.24] * 10, 0, 1, 2.4),
+    "a third of everything": ([1 / 3] * 4, 0, 1, 4 / 3),
+    "fractions": ([0.1, 0.2, 0.25], "0", "0.3", 0.55),
+    "all negative": ([-2.5, -1.0, -9.0], -3, -1, -6.5),
+}
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("column", "lower", "upper", "truth"), TOTALS.values(), ids=TOTALS)
+@pytest.mark.parametrize("epsilon", [1, 5])
+def test_totals_cover_the_truth_and_not_only_their_rounding(column, lower, upper, truth, relation, epsilon, ledger, read_once):
+    table = pa.table({"user": range(len(column)), "x": pa.array(column, pa.float64())})
+    plan = basic.total(table, "x", lower=lower, upper=upper, epsilon=epsilon, relation=relation, **COMMON)
+    bits = SeededBits(f"totals {truth} {relation}")
+    found = [plan.run(ledger, bits=bits).rows[0] for _ in range(60)]
+    hits = sum(row.low - 1e-9 <= truth <= row.high + 1e-9 for row in found)
+    assert binom.cdf(hits, len(found), 0.95) > ALPHA
+    errors = np.array([row.value - truth for row in found])
+    step = float(plan.questions[0].step)
+    # The mean of Laplace draws is not normal at this number of them; its tails are wider, hence twice the distance.
+    assert abs(errors.mean()) <= 2 * FAR * found[0].stderr / len(errors) ** 0.5 + step / 2
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("age", [0, 30, 120])
+def test_averages_cover_the_truth_and_stay_in_their_own_interval(relation, age, ledger, read_once):
+    n = 400
+    table = pa.table({"user": range(n), "age": [age] * n})
+    users = {"users": n} if relation == "replace-one" else {}
+    plan = basic.mean(table, "age", lower=0, upper=120, epsilon=1, relation=relation, **users, **COMMON)
+    bits = SeededBits(f"averages {relation} {age}")
+    found = [plan.run(ledger, bits=bits).rows[0] for _ in range(80)]
+    assert binom.cdf(sum(row.low <= age <= row.high for row in found), len(found), 0.95) > ALPHA
+    assert all(row.low <= row.value <= row.high for row in found)
+    if relation == "add-remove":
+        assert all(0 <= row.low and row.high <= 120 for row in found)
+
+
+def test_an_average_of_hardly_anybody_is_a_number_with_a_warning(ledger, read_once):
+    plan = basic.mean({"user": [1], "age": [30]}, "age", lower=0, upper=120, epsilon="0.5", **COMMON)
+    bits = SeededBits("hardly anybody")
+    with pytest.warns(SteepWarning):
+        found = [plan.run(ledger, bits=bits) for _ in range(60)]
+    for table in found:
+        (row,) = table.rows
+        assert 0 <= row.low <= row.value <= row.high <= 120
+        json.dumps(table.to_json(), allow_nan=False)
+    assert any("ratio" in mark for mark in found[0].marks)
+
+
+def test_a_wider_level_of_an_average_uses_the_tails_of_its_noise(ledger):
+    plan = basic.mean(LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=1, **COMMON)
+    (row,) = plan.run(ledger).at_level(0.9999).rows
+    assert math.isclose(row.high - row.value, plan.noises[0].half_width(0.9999) / 5)
+
+
+# ---- what can't be asked ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: basic.count(LAB, unit="user", epsilon=1),  # no population
+        lambda: basic.count(LAB, unit="user", epsilon=1, population=""),
+        lambda: basic.count(LAB, unit=" ", epsilon=1, population="p"),
+        lambda: basic.count(LAB, epsilon=0, **COMMON),
+        lambda: basic.count(LAB, epsilon=-1, **COMMON),
+        lambda: basic.count(LAB, epsilon=math.nan, **COMMON),
+        lambda: basic.count(LAB, epsilon=1, delta=1, **COMMON),
+        lambda: basic.count(LAB, epsilon=1, noise="gaussian", **COMMON),  # without a delta
+        lambda: basic.count(LAB, epsilon=1, noise="uniform", **COMMON),
+        lambda: basic.count(LAB, epsilon=1, relation="edit", **COMMON),
+        lambda: basic.count(LAB, epsilon=1, rows_per_unit=0, **COMMON),
+        lambda: basic.count(LAB, epsilon=1, rows_per_unit=2, where=lambda t: t.age > 1, **COMMON),
+        lambda: basic.count(LAB, epsilon="1e-13", **COMMON),  # wider than 64 bits
+        lambda: basic.total(LAB, "age", lower=3, upper=0, epsilon=1, **COMMON),
+        lambda: basic.total(LAB, "age", lower="x", upper=0, epsilon=1, **COMMON),
+        lambda: basic.mean(LAB, "age", lower=0, upper=1, relation="replace-one", epsilon=1, **COMMON),
+        lambda: basic.mean(LAB, "age", lower=0, upper=1, relation="replace-one", users=0, epsilon=1, **COMMON),
+        lambda: basic.histogram(LAB, "sex", [], epsilon=1, **COMMON),
+        lambda: basic.histogram(LAB, "sex", ["f"], keys_per_unit=0, epsilon=1, **COMMON),
+        lambda: basic.queries(LAB, {}, epsilon=1, **COMMON),
+        lambda: basic.queries(LAB, DECK, at_most=0, epsilon=1, **COMMON),
+    ],
+)
+def test_questions_that_mean_nothing_are_refused_at_once(make):
+    with pytest.raises(UsageError) as refused:
+        make()
+    assert refused.value.what
+
+
+def test_the_population_is_the_name_of_the_file_unless_given(tmp_path):
+    path = tmp_path / "visits of may.csv"
+    path.write_text("user\nann\n")
+    assert basic.count(path, unit="user", epsilon=1).population == "visits of may"
+    assert basic.count(str(path), unit="user", epsilon=1, population="readers").population == "readers"
