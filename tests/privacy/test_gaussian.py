@@ -211,9 +211,10 @@ def test_mu_is_rounded_down_at_the_smallest_delta():
     assert float(mu_for(0, "1e-59")) <= 1e-59 * math.sqrt(2 * math.pi)
 
 
+@pytest.mark.xfail(strict=True, reason="a delta that is 1 at 60 digits is met by every mu: 2^27 comes out, 38 is true")
 def test_a_delta_next_to_one_has_an_answer():
-    with within(2):
-        assert mu_for(1, 1 - Fraction(1, 10**80)) > 10
+    with within(4):
+        assert 10 < mu_for(1, 1 - Fraction(1, 10**80)) < 40
 
 
 def test_a_negative_mu_is_refused():

@@ -12,7 +12,7 @@ from fractions import Fraction
 from hushquery.errors import UsageError
 from hushquery.privacy.rounding import Number, exact
 
-__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon"]
+__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon", "significant_up"]
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
@@ -116,7 +116,7 @@ class Budget:
 
 def format_epsilon(epsilon: Fraction | float) -> str:
     """Print epsilon with three significant digits, rounded up."""
-    return _significant_up(Fraction(epsilon), 3)
+    return significant_up(Fraction(epsilon), 3)
 
 
 def format_delta(delta: Fraction | float) -> str:
@@ -125,11 +125,15 @@ def format_delta(delta: Fraction | float) -> str:
     >>> format_delta(1e-6), format_delta(0)
     ('1e-06', '0')
     """
-    return "0" if delta == 0 else _significant_up(Fraction(delta), 2, scientific=True)
+    return "0" if delta == 0 else significant_up(Fraction(delta), 2, scientific=True)
 
 
-def _significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
-    """Format with some significant digits, stepping up by one in the last place where the text fell below."""
+def significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
+    """Format with some significant digits, stepping up by one in the last place where the text fell below.
+
+    >>> significant_up(Fraction(1, 3), 2)
+    '0.34'
+    """
     if value == 0:
         return "0"
     exponent = len(str(value.numerator)) - len(str(value.denominator))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hushquery.errors import UsageError
@@ -101,22 +101,34 @@ def function_of(function: Callable[..., float], estimates: Estimates, *labels: s
     """
     rows = _jointly(estimates, *labels)
     values = [r.value for r in rows]
-    centre = function(*values)
+    label = f"f({', '.join(labels)})"
+    centre = _value(function, values)
     gradient, bent = [], 0.0
     for i, row in enumerate(rows):
         up, down = (
-            function(*[*values[:i], v, *values[i + 1 :]]) for v in (row.value + row.stderr, row.value - row.stderr)
+            _value(function, [*values[:i], v, *values[i + 1 :]])
+            for v in (row.value + row.stderr, row.value - row.stderr)
         )
-        slope = (up - down) / 2
+        slope, bend = (up - down) / 2, abs(up + down - 2 * centre) / 2
         gradient.append(slope)
-        bent = max(bent, abs(up + down - 2 * centre) / 2 / abs(slope) if slope else 0.0)
-    stderr = math.hypot(*gradient)
+        bent = max(bent, bend / abs(slope) if slope else math.inf if bend else 0.0)
     axes = [[r.low + (r.high - r.low) * k / steps for k in range(steps + 1)] for r in rows]
-    seen = [function(*point) for point in itertools.product(*axes)]
-    label = f"f({', '.join(labels)})"
+    seen = [_value(function, point) for point in itertools.product(*axes)]
+    stderr = math.hypot(*gradient)
+    if not all(map(math.isfinite, [*seen, centre, stderr])):
+        _warn(f"{label} does not exist everywhere within the intervals of its inputs")
+        return Estimate(label, centre, math.inf, -math.inf, math.inf)
     if bent > _STEEP or (centre and stderr / abs(centre) > _STEEP):
         _warn(f"{label} is steep or bent within one standard error of its inputs")
     return Estimate(label, centre, stderr, min(*seen, centre), max(*seen, centre))
+
+
+def _value(function: Callable[..., float], point: Sequence[float]) -> float:
+    """Give the function at a point; not a number where it does not exist."""
+    try:
+        return float(function(*point))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return math.nan
 
 
 def _jointly(estimates: Estimates, *labels: str) -> list[Estimate]:

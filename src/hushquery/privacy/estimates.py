@@ -114,7 +114,7 @@ class Estimates:
 
     def __str__(self) -> str:
         width = max((len(row.label) for row in self.rows), default=5)
-        lines = [f"{'':{width}}  {'estimate':>14}  {'low':>14}  {'high':>14}   ({self.level:.0%} intervals)"]
+        lines = [f"{'':{width}}  {'estimate':>14}  {'low':>14}  {'high':>14}   ({100 * self.level:g}% intervals)"]
         lines += [f"{r.label:{width}}  {r.value:>14,.6g}  {r.low:>14,.6g}  {r.high:>14,.6g}" for r in self.rows]
         if self.marks:
             lines.append("post-processed: " + ", then ".join(self.marks))
@@ -123,12 +123,12 @@ class Estimates:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the table as plain data; an interval without an end has null there."""
+        """Give the table as plain data; what is no finite number is null."""
         return {
             "estimates": [
                 {
                     "label": r.label,
-                    "estimate": r.value,
+                    "estimate": _finite(r.value),
                     **{name: _finite(getattr(r, name)) for name in ("stderr", "low", "high")},
                 }
                 for r in self.rows

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from hushquery.errors import UsageError
-from hushquery.privacy.budget import format_delta, format_epsilon
+from hushquery.privacy.budget import format_delta, format_epsilon, significant_up
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import Number, exact, round_up
 from hushquery.privacy.unit import Relation, Unit
@@ -20,6 +20,12 @@ Model = Literal["curator", "local"]
 
 # A guarantee without a delta is quoted as such unless a delta would buy a clearly smaller epsilon.
 _PURE_IS_WORTH = 1.02
+
+# Beyond this e^epsilon leaves the range of doubles; a belief is then certain for every purpose.
+_LONG = 700
+
+# Below this the picture of the two worlds would be a straight line.
+_LEAST_DRAWN = Fraction(1, 10**12)
 
 _TRUST = {
     "curator": "The operator who holds the data is trusted with it; everybody who sees the result is not.",
@@ -119,15 +125,19 @@ class Guarantee:
     __str__ = summary
 
     def posterior(self, prior: float) -> float:
-        """Give the largest belief an attacker can reach from a prior belief, except with probability delta."""
+        """Give the largest belief an attacker can reach from a prior belief about which of the two worlds is real.
+
+        Under add-remove the worlds are that a unit took part or not; a secret of a unit that took part tells two such
+        steps apart and is protected by twice epsilon. See :func:`best_posterior` for what delta means here.
+        """
         return best_posterior(prior, self.epsilon)
 
     def in_words(self, priors: Sequence[float] = (0.01, 0.1, 0.5)) -> str:
         """Say what is promised and what is not, for a reader who is no mathematician."""
-        who = self.unit.name
+        who, present = self.unit.name, self.unit.relation is Relation.ADD_REMOVE
         change = (
             f"any one {who} had taken part or not"
-            if self.unit.relation is Relation.ADD_REMOVE
+            if present
             else f"the data of any one {who} had been exchanged for any other data"
         )
         lines = []
@@ -141,18 +151,26 @@ class Guarantee:
         )
         if self.delta:
             lines.append(
-                f"With a probability of at most {format_delta(self.delta)} (delta, 1 in {1 / self.delta:,.0f}) "
-                f"this promise may fail for that {who}."
+                f"Delta is {format_delta(self.delta)}: the result is no more telling than one that keeps the promise, "
+                f"except that with this probability (1 in {math.floor(1 / self.delta * (1 + 1e-12)):,}) it reveals "
+                f"everything about that {who}."
             )
-        lines.append("\nWhat an attacker who knows everything else can conclude about a secret of that " + who + ":")
-        for prior in priors:
-            lines.append(
-                f"  believed it with {_percent(prior)} before  ->  at most {_percent(self.posterior(prior))} after"
-            )
-        users = "two" if self.unit.relation is Relation.ADD_REMOVE else "any two"
+        questions = [(f"whether that {who} took part", 1)] if present else []
+        secret = f"a secret of that {who}" + (
+            ", who took part (exchanging data costs epsilon twice)" if present else ""
+        )
+        for question, times in [*questions, (secret, 1 + present)]:
+            lines.append(f"\nWhat an attacker who knows everything else can conclude about {question}:")
+            lines += [
+                f"  believed it with {_percent(prior)} before  ->  "
+                f"at most {_percent(best_posterior(prior, times * self.epsilon), up=True)} after"
+                for prior in priors
+            ]
+        doubles = "epsilon doubles" + (" and delta more than doubles" if self.delta else "")
+        public = "" if present else f", how many {who}s there are"
         lines.append(
-            f"\nNot promised: that nothing is learned about people in general (that is the purpose), and the same "
-            f"strength for groups: for {users} {who}s together epsilon doubles."
+            f"\nNot promised: that nothing is learned about people in general (that is the purpose){public}, and the "
+            f"same strength for groups: for two {who}s together {doubles}."
         )
         if self.steps:
             lines.append("\nIt comes from:")
@@ -179,20 +197,22 @@ class Guarantee:
 
 
 def best_posterior(prior: float, epsilon: float) -> float:
-    """Give the largest posterior an attacker reaches from ``prior`` when odds change by e^epsilon at most.
+    """Give the largest belief that an attacker reaches from ``prior`` when odds change by e^epsilon at most.
 
-    With delta > 0 this holds except with probability delta: every (epsilon, delta)-DP mechanism can be simulated by one
-    that reveals everything with probability delta and is epsilon-DP otherwise (Kairouz, Oh and Viswanath 2015).
+    With delta > 0: every (epsilon, delta)-DP result is a function of a message that reveals everything with probability
+    delta and is epsilon-DP otherwise (Kairouz, Oh and Viswanath 2015), so this is the bound for that other case. It is
+    not the probability that the odds change by more: for Gaussian noise that is larger than delta.
 
     >>> round(best_posterior(0.5, 1.0), 4)
     0.7311
     """
     if not 0 <= prior <= 1:
         raise UsageError("a prior is a probability", fix="Give a number from 0 to 1")
-    if prior in (0.0, 1.0):
+    if prior in (0.0, 1.0) or epsilon == 0:
         return prior
-    odds = math.log(prior) - math.log1p(-prior) + epsilon
-    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+    if epsilon > _LONG:
+        return 1.0
+    return min(1.0, prior * math.exp(epsilon) / (1 + prior * math.expm1(epsilon)))
 
 
 def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> list[dict[str, float | str]]:
@@ -206,8 +226,8 @@ def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> li
     [(-1, 'without you', 0.17), (-1, 'with you', 0.063)]
     """
     e = exact(epsilon, "epsilon")
-    if e <= 0 or sensitivity < 1:
-        raise UsageError("the picture needs epsilon > 0 and a sensitivity of at least 1")
+    if e < _LEAST_DRAWN or sensitivity < 1:
+        raise UsageError("the picture needs epsilon of at least 1e-12 and a sensitivity of at least 1")
     scale = float(Fraction(sensitivity) / e)
     a = math.exp(-1 / scale)
     reach = max(1, math.ceil(spread * scale))
@@ -220,8 +240,15 @@ def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> li
 
 
 def _factor(epsilon: float) -> str:
-    return "more than a million" if epsilon > 13.8 else f"{math.ceil(math.exp(epsilon) * 1000) / 1000:.4g}"
+    return (
+        "more than a million" if epsilon > 13.8 else significant_up(Fraction(math.nextafter(math.exp(epsilon), 9e9)), 4)
+    )
 
 
-def _percent(probability: float) -> str:
-    return f"{probability:.3%}" if probability < 0.01 or probability > 0.99 else f"{probability:.1%}"
+def _percent(probability: float, *, up: bool = False) -> str:
+    """Print a probability as a percentage: one decimal, or two digits where it is small; rounded up where asked."""
+    percent = Fraction(probability) * 100
+    place = 1 if percent >= 1 else math.ceil(-math.log10(percent)) + 1 if percent else 1
+    scaled = percent * 10**place
+    digits = math.ceil(scaled) if up else round(scaled)
+    return f"{digits / 10:.1f}%" if place == 1 else f"{float(Fraction(digits, 10**place)):.2g}%"

@@ -15,6 +15,7 @@ The conversion (docs/proofs/composition.md):
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from functools import lru_cache
 from typing import Any
 
 import mpmath
+import numpy as np
 
 from hushquery.errors import LedgerCorrupt, UsageError
 from hushquery.privacy.gaussian import agd_mpf
@@ -32,9 +34,10 @@ from hushquery.privacy.unit import Relation
 
 __all__ = ["Loss", "pure_loss_atoms"]
 
-# More pure losses than this many distinct sums are first rounded up to a common grid.
-_MOST_ATOMS = 4096
-_ATOM_GRID = 4096
+# More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
+_MOST_ATOMS = 1024
+_GRID_STEPS = 2**14
+_MERGED = 16
 _NEGLIGIBLE = mpmath.mpf(10) ** -40
 
 
@@ -126,7 +129,7 @@ class Loss:
                 low, high = high, high * 2
                 if high > 2**20:
                     return largest
-            while high - low > high * mpmath.mpf(10) ** -15:
+            while high - low > high * mpmath.mpf(10) ** -11:
                 middle = (low + high) / 2
                 low, high = (low, middle) if self._delta(middle) <= goal else (middle, high)
             return min(round_up(high), largest)
@@ -219,12 +222,8 @@ def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath
     pure epsilon dominates a smaller one.
     """
     groups = Counter(r for r in pure if r > 0)
-    atoms = 1
-    for count in groups.values():
-        atoms *= count + 1
-    if atoms > _MOST_ATOMS:
-        step = sum(pure, Fraction(0)) / _ATOM_GRID
-        groups = Counter(-(-r // step) * step for r in pure if r > 0)
+    if math.prod(count + 1 for count in groups.values()) > _MOST_ATOMS:
+        return _atoms_on_grid(groups)
     law: dict[Fraction, mpmath.mpf] = {Fraction(0): mpmath.mpf(1)}
     for r, count in groups.items():
         plus = 1 / (1 + mpmath.exp(-rational_mpf(r)))
@@ -237,10 +236,35 @@ def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath
             for extra, q in single:
                 folded[loss + extra] = folded.get(loss + extra, mpmath.mpf(0)) + p * q
         law = folded
-    # What is too unlikely to matter moves to the largest loss, which can only overstate.
-    kept = {loss: p for loss, p in law.items() if p > _NEGLIGIBLE}
-    rest = mpmath.fsum(p for p in law.values() if p <= _NEGLIGIBLE)
-    if rest:
-        top = max(law)
-        kept[top] = kept.get(top, mpmath.mpf(0)) + rest
-    return [(rational_mpf(loss), p) for loss, p in kept.items()]
+    return _without_negligible([(rational_mpf(loss), p) for loss, p in law.items()])
+
+
+def _atoms_on_grid(groups: Counter[Fraction]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """Round every epsilon up to a grid, add up in double precision, and merge neighbours upwards."""
+    step = sum((r * count for r, count in groups.items()), Fraction(0)) / _GRID_STEPS
+    cells = [(math.ceil(r / step), count) for r, count in groups.items()]
+    reach = sum(k * count for k, count in cells)
+    law = np.zeros(2 * reach + 1)
+    law[reach] = 1.0
+    for k, count in cells:
+        plus = round_up(1 / (1 + mpmath.exp(-rational_mpf(k * step))))
+        for _ in range(count):
+            moved = np.zeros_like(law)
+            moved[k:] = plus * law[:-k]
+            moved[:-k] += (1 - plus) * law[k:]
+            law = moved
+    # The doubles are good to 1e-12 relatively, and what underflowed is counted at the largest loss.
+    law *= 1 + 1e-9
+    law[-1] += 1e-290
+    merged = np.add.reduceat(law[::-1], np.arange(0, len(law), _MERGED))
+    losses = reach - np.arange(0, len(law), _MERGED)
+    return _without_negligible(
+        [(rational_mpf(int(k) * step), mpmath.mpf(float(p))) for k, p in zip(losses, merged, strict=True)]
+    )
+
+
+def _without_negligible(atoms: list[tuple[mpmath.mpf, mpmath.mpf]]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """Move what is too unlikely to matter to the largest loss, which can only overstate."""
+    kept = [(loss, p) for loss, p in atoms if p > _NEGLIGIBLE]
+    rest = mpmath.fsum(p for _, p in atoms if p <= _NEGLIGIBLE)
+    return [*kept, (max(loss for loss, _ in atoms), rest)] if rest else kept

@@ -13,7 +13,7 @@ thinking.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hushquery.errors import UsageError
@@ -31,14 +31,13 @@ def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
     """
     if not step > 0 or math.isinf(step):
         raise UsageError("the step must be a positive number", fix="Give for example 1")
+
+    def to(x: float, whole: Callable[[float], float]) -> float:
+        return whole(x / step) * step if math.isfinite(x) else x
+
     return estimates.changed(
         [
-            replace(
-                r,
-                value=round(r.value / step) * step,
-                low=math.floor(r.low / step) * step,
-                high=math.ceil(r.high / step) * step,
-            )
+            replace(r, value=to(r.value, round), low=to(r.low, math.floor), high=to(r.high, math.ceil))
             for r in estimates
         ],
         f"rounded to {step:g}",
@@ -73,7 +72,10 @@ def isotonic(estimates: Estimates, *, increasing: bool = True) -> Estimates:
     """
     from scipy.optimize import isotonic_regression
 
-    weights = [1 / max(r.stderr, 1e-300) ** 2 for r in estimates]
+    # A number without noise weighs very much and one without knowledge very little, but both are numbers.
+    usual = [r.stderr for r in estimates if 0 < r.stderr < math.inf]
+    least, most = (min(usual) / 1e4, max(usual) * 1e4) if usual else (1.0, 1.0)
+    weights = [1 / min(max(r.stderr, least), most) ** 2 for r in estimates]
     fitted: list[float] = []
     if len(estimates):
         fitted = isotonic_regression(estimates.values, weights=weights, increasing=increasing).x.tolist()
@@ -81,34 +83,30 @@ def isotonic(estimates: Estimates, *, increasing: bool = True) -> Estimates:
 
 
 def agree(total: Estimate, parts: Estimates) -> tuple[Estimate, Estimates]:
-    """Make a total and its parts add up, by weighted least squares; standard errors and normal intervals follow.
+    """Make a total and its parts add up, by weighted least squares.
 
     With variances s^2 of the total and v_i of the parts and the gap g = total - sum of parts, the total moves by
     -g s^2/(s^2 + sum v) and part i by g v_i/(s^2 + sum v): linear and unbiased, and each variance v becomes
-    v - v^2/(s^2 + sum v). Reference: Hay, Rastogi, Miklau and Suciu 2010.
+    v - v^2/(s^2 + sum v). Intervals stay those of the raw numbers, which still hold; they only grow to include the
+    new value. Reference: Hay, Rastogi, Miklau and Suciu 2010.
 
-    >>> whole, halves = agree(Estimate("all", 12.0, 1.0, 10.0, 14.0), Estimates.raw(["a", "b"], [4.0, 5.0], [1.0, 1.0]))
-    >>> whole.value, halves.values
+    >>> halves = Estimates.raw(["a", "b"], [4.0, 5.0], [1.0, 1.0])
+    >>> whole, parts = agree(Estimate("all", 12.0, 1.0, 10.0, 14.0), halves)
+    >>> whole.value, parts.values
     (11.0, [5.0, 6.0])
     """
     spread = total.stderr**2 + math.fsum(r.stderr**2 for r in parts)
-    if not spread > 0:
-        raise UsageError("numbers without uncertainty can't be adjusted", fix="Give standard errors")
+    if not len(parts) or not 0 < spread < math.inf:
+        raise UsageError("there is nothing to adjust", why="no parts, or no finite uncertainty", fix="Give both")
     gap = total.value - math.fsum(parts.values)
 
-    def moved(row: Estimate, by: float) -> Estimate:
+    def moved(row: Estimate, direction: int) -> Estimate:
         variance = row.stderr**2
+        value = row.value + direction * gap * variance / spread
         stderr = math.sqrt(max(0.0, variance - variance**2 / spread))
-        shrink = stderr / row.stderr if row.stderr else 1.0
-        value = row.value + by
-        return Estimate(
-            row.label, value, stderr, value - (row.value - row.low) * shrink, value + (row.high - row.value) * shrink
-        )
+        return Estimate(row.label, value, stderr, min(row.low, value), max(row.high, value))
 
-    whole = moved(total, -gap * total.stderr**2 / spread)
-    return whole, parts.changed(
-        [moved(r, gap * r.stderr**2 / spread) for r in parts], f"made to add up to {total.label}"
-    )
+    return moved(total, -1), parts.changed([moved(r, 1) for r in parts], f"made to add up to {total.label}")
 
 
 def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[float]:
@@ -119,15 +117,17 @@ def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[floa
     >>> project_on_simplex([0.9, 0.4, -0.2])
     [0.75, 0.25, 0.0]
     """
-    if not values:
-        raise UsageError("there is nothing to project", fix="Give at least one number")
-    ordered = sorted(values, reverse=True)
+    if not values or not all(map(math.isfinite, values)) or not 0 < total < math.inf:
+        raise UsageError("only finite numbers can be projected, on a positive sum", fix="Give at least one number")
+    # Moving all numbers alike does not move the projection; from their largest, sums keep their digits.
+    top = max(values)
+    ordered = sorted((v - top for v in values), reverse=True)
     running, shift = 0.0, 0.0
     for i, value in enumerate(ordered, 1):
         running += value
         if value - (running - total) / i > 0:
             shift = (running - total) / i
-    return [max(v - shift, 0.0) for v in values]
+    return [max(v - top - shift, 0.0) for v in values]
 
 
 def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
