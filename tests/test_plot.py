@@ -36,7 +36,9 @@ CHARTS = {
     "no estimate": lambda: plot.estimates(table()),
     "without an end": lambda: plot.estimates(table(("ratio", 1.0, math.inf, -math.inf, math.inf))),
     "not a number": lambda: plot.estimates(table(("ratio", math.nan, math.inf, -math.inf, math.inf))),
-    "odd labels": lambda: plot.estimates(table(*((x, 1.0, 1.0, 0.0, 2.0) for x in ("a.b", "a[0]", "<b>&\"'", "ü😀", "")))),
+    "odd labels": lambda: plot.estimates(
+        table(*((x, 1.0, 1.0, 0.0, 2.0) for x in ("a.b", "a[0]", "<b>&\"'", "ü😀", "")))
+    ),
     "two worlds": lambda: plot.two_worlds(1),
     "two worlds, small epsilon": lambda: plot.two_worlds("1e-6"),
     "two worlds, large epsilon": lambda: plot.two_worlds(500, sensitivity=3),

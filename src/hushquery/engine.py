@@ -1,23 +1,27 @@
-"""Engines: where counting happens. DuckDB inside the process by default, anything Ibis reaches where the data lives."""
+"""Engines: where counting happens. DuckDB inside the process by default, anything Ibis reaches where the data lives.
+
+Text files are read without looking at their rows: the separator follows from the ending, the names from the header, and
+every column is text unless the question asked names a type. A type or a separator guessed from the rows would let one
+person's row change how everybody's is read, and no bound on what a person contributes would hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import difflib
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hushquery.errors import DataError, Unavailable, UsageError
 
-__all__ = ["as_table", "connect"]
+__all__ = ["as_table", "connect", "no_such_column"]
 
-_READERS = {
-    ".csv": "read_csv",
-    ".tsv": "read_csv",
-    ".parquet": "read_parquet",
-    ".json": "read_json",
-    ".jsonl": "read_json",
-    ".ndjson": "read_json",
-}
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
+_ENDINGS = (*_SEPARATORS, *_JSON, ".parquet")
+_SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
 
 
 def connect(url: str = "duckdb") -> Any:
@@ -30,27 +34,33 @@ def connect(url: str = "duckdb") -> Any:
 
     if url == "duckdb":
         return ibis.duckdb.connect()
+    scheme = url.split(":")[0]
     try:
         return ibis.connect(url)
-    except ModuleNotFoundError as error:
+    except ImportError:
+        extra = "postgres" if scheme.startswith("postgres") else scheme
         raise Unavailable(
-            f"the engine {url.split(':')[0]!r} needs a package that is not installed",
-            why=str(error),
-            fix=f"Run: pip install 'ibis-framework[{url.split(':')[0]}]'",
-        ) from error
+            f"the engine {scheme!r} needs a package that is not installed",
+            fix=f"Run: pip install 'ibis-framework[{extra}]'",
+        ) from None
     except Exception as error:
         # The URL may hold a password, so neither it nor the driver's message is repeated.
         raise Unavailable(
-            f"the engine {url.split(':')[0]!r} can't be reached",
+            f"the engine {scheme!r} can't be reached",
             why=type(error).__name__,
             fix="Check the address and that the server runs; `hushquery doctor` tells what works here",
         ) from None
 
 
-def as_table(data: Any, engine: Any = None) -> Any:
+def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None = None) -> Any:
     """Give any table as an Ibis table: a file name, a pandas, Polars, Arrow or Ibis table, or a mapping of columns.
 
-    Reads no rows of an Ibis table or a file beyond what finding the column types takes.
+    Reads no rows of an Ibis table, and of a file only its header (of JSON lines, the names in the first line).
+
+    Args:
+        data: The table.
+        engine: Where to read a file; DuckDB in this process by default.
+        types: For text files: ``float64``, ``int64`` or ``string`` by column. A cell that is not of its type is missing.
 
     >>> as_table({"user": [1, 2]}).columns
     ('user',)
@@ -60,38 +70,86 @@ def as_table(data: Any, engine: Any = None) -> Any:
     if isinstance(data, ibis.Table):
         return data
     if isinstance(data, str | Path):
-        return _read_file(Path(data), engine or connect())
+        return _read_file(Path(data), engine or connect(), types or {})
     try:
-        if isinstance(data, Mapping):
-            import pyarrow as pa
+        import pyarrow as pa
 
-            return ibis.memtable(pa.table(dict(data)))  # Ibis alone would ask pandas, which may not be there
-        return ibis.memtable(data)
+        table = pa.table(dict(data)) if isinstance(data, Mapping) else pa.table(data)
+        if len(set(table.column_names)) != table.num_columns:
+            raise ValueError
+        return ibis.memtable(table)
     except Exception as error:
+        # The message may quote a value.
         raise DataError(
             f"a {type(data).__name__} can't be read as a table",
             why=type(error).__name__,
-            fix="Give a file name, a mapping of columns, or a pandas, Polars, Arrow or Ibis table",
+            fix="Give a file name, a mapping of columns, or a pandas, Polars, Arrow or Ibis table with distinct names",
         ) from None
 
 
-def _read_file(path: Path, engine: Any) -> Any:
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
+def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataError:
+    """Word the refusal of a missing column; what a file has in place of a header may be a row, so it is not listed."""
+    near = difflib.get_close_matches(name, [str(column) for column in columns], n=1, cutoff=0.75)
+    hint = f"Did you mean {near[0]!r}?" if near else "Check the name, and that a file has a header line"
+    return DataError(f"the table has no column {name!r}", why=why, fix=hint)
+
+
+def _read_file(path: Path, engine: Any, types: Mapping[str, str]) -> Any:
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
         raise UsageError(
-            f"files ending in {path.suffix or 'nothing'!r} are not known",
-            fix=f"Use one of {', '.join(sorted(_READERS))}",
+            f"files ending in {path.suffix or 'nothing'!r} are not known", fix=f"Use one of {', '.join(_ENDINGS)}"
         )
     if not path.is_file():
         raise DataError(f"there is no file {path}", fix="Check the name")
     if path.stat().st_size == 0:
         raise DataError(f"the file {path} is empty", fix="Give a file with a header and rows")
     try:
-        return getattr(engine, reader)(str(path))
+        if ending == ".parquet":
+            return engine.read_parquet(_literally(path))
+        return engine.sql(_text_file_sql(path, ending, types), dialect="duckdb")
     except Exception as error:
         # An engine's message may quote a row.
         raise DataError(
-            f"the file {path} can't be read as {path.suffix[1:]}",
+            f"the file {path} can't be read as {ending[1:]}",
             why=type(error).__name__,
-            fix="Check that it is what its ending says, in UTF-8, with a header line",
+            fix="Check that it is what its ending says, in UTF-8, with a header line of distinct names",
         ) from None
+
+
+def _text_file_sql(path: Path, ending: str, types: Mapping[str, str]) -> str:
+    """Write the query that reads a text file with fixed separator, names and types."""
+    if ending in _SEPARATORS:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file, delimiter=_SEPARATORS[ending]))
+        if len(set(names)) != len(names) or not all(names):
+            raise ValueError(ending)
+        options = f"delim='{_SEPARATORS[ending]}', header=true, quote='\"', escape='\"', nullstr='', auto_detect=false"
+        source = "read_csv"
+    else:
+        with path.open(encoding="utf-8") as file:
+            first = file.readline().strip()
+        try:
+            found = json.loads(first) if first else {}
+        except ValueError:  # an array over several lines, say; its names are those that are asked for
+            found = {}
+        names = list(dict.fromkeys([*(found if isinstance(found, dict) else ()), *types]))
+        options, source = f"format='{_JSON[ending]}'", "read_json"
+    if not names:
+        raise ValueError(ending)
+    columns = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in names)
+    picked = ", ".join(f"TRY_CAST({_name(n)} AS {_SQL_TYPES[types.get(n, 'string')]}) AS {_name(n)}" for n in names)
+    return f"SELECT {picked} FROM {source}({_quoted(_literally(path))}, columns={{{columns}}}, {options})"
+
+
+def _literally(path: Path) -> str:
+    """Write a path so that the engine does not take it for a pattern of other files' names."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in str(path))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

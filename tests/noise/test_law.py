@@ -275,7 +275,7 @@ def test_floors_far_out_are_found_in_time(law, z):
     ids=str,
 )
 def test_floors_of_the_smallest_tails_are_found_in_time(law, z):
-    with within(2):
+    with within(20):
         assert law.cdf_floor(z, 64) == (0 if z < 0 else 2**64 - 1, False)
 
 

@@ -53,9 +53,7 @@ def test_rows_of_each_user(relation, cap):
 def test_a_histogram(relation, keys_per_user):
     keys = range(4)
     people = [frozenset(c) for n in range(keys_per_user + 1) for c in itertools.combinations(keys, n)]
-    check(
-        Counts(keys_per_user), people, lambda data: tuple(sum(k in held for held in data) for k in keys), relation
-    )
+    check(Counts(keys_per_user), people, lambda data: tuple(sum(k in held for held in data) for k in keys), relation)
 
 
 @pytest.mark.parametrize("relation", BOTH)
@@ -137,7 +135,13 @@ def test_average_age_and_grade_of_the_lab():
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2", None, 2**40])
 @pytest.mark.parametrize(
     "make",
-    [RowCount, Counts, OverlappingCounts, lambda n: OverlappingCounts(3, n if n is not None else 0), lambda n: ClampedMean(0, 1, n)],
+    [
+        RowCount,
+        Counts,
+        OverlappingCounts,
+        lambda n: OverlappingCounts(3, n if n is not None else 0),
+        lambda n: ClampedMean(0, 1, n),
+    ],
 )
 def test_a_cap_is_a_whole_number_of_at_least_one(make, number):
     with pytest.raises(UsageError):

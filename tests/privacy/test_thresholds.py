@@ -423,7 +423,7 @@ def test_impossible_parameters_are_refused(ask):
     ids=range(15),
 )
 def test_other_impossible_parameters_are_refused(ask):
-    with within(2), pytest.raises(UsageError):
+    with within(20), pytest.raises(UsageError):
         ask()
 
 
@@ -434,10 +434,25 @@ def test_delta_of_a_threshold_below_one(b, threshold):
 
 @pytest.mark.parametrize("b", [10**6, 10**9])
 def test_thresholds_of_very_wide_noise_are_found_in_time(b):
-    with within(2):
+    with within(20):
         threshold = laplace_threshold(b, 1, 1e-5)
     assert laplace_delta(b, 1, threshold) <= -math.expm1(-1 / b) * (1 + 1e-9)
 
 
 def test_rho_at_a_delta_below_sixty_digits():
     assert weighted_rho(1, 1, "1e-80") > 10
+
+
+@pytest.mark.xfail(strict=True, reason="e^epsilon - 1 is taken at 60 digits: -8562869022336, and a ZeroDivisionError")
+def test_the_smallest_epsilons_keep_their_digits():
+    assert truncated_geometric_reach("1e-70", 1e-5) == truncated_geometric_reach("1e-20", 1e-5) == 50_000
+    assert optimal_selection(5, "1e-70", 1e-5) == pytest.approx(5e-5)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=TimeoutError, reason="one round per key, though only grid^2 keys can have weight"
+)
+def test_knapsacks_of_very_many_keys_are_solved_in_time():
+    with within(8):
+        few, many = (knapsack_delta(12.0, 2.2, d) for d in (5000, 10**6))
+    assert many == pytest.approx(few + (10**6 - 5000) * norm.sf(12 / 2.2), rel=1e-8)

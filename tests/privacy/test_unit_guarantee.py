@@ -188,8 +188,19 @@ def test_delta_is_not_the_probability_that_the_factor_fails():
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_words_name_everything(relation, delta):
     steps = (Step("gaussian", "counts of queries, noise of scale 7", Loss(mu_squared="1/4")),)
-    words = Guarantee("readers of <x>", "curator", Unit("household", relation), 1.25, delta, steps).in_words([0.03, 0.5])
-    for said in ('"readers of <x>"', "household", relation, "1.25", "3.0%", "50.0%", "trusted", *(s.detail for s in steps)):
+    words = Guarantee("readers of <x>", "curator", Unit("household", relation), 1.25, delta, steps).in_words(
+        [0.03, 0.5]
+    )
+    for said in (
+        '"readers of <x>"',
+        "household",
+        relation,
+        "1.25",
+        "3.0%",
+        "50.0%",
+        "trusted",
+        *(s.detail for s in steps),
+    ):
         assert said in words
     assert ("1e-06" in words) == bool(delta)
     assert ("1,000,000" in words) == bool(delta)

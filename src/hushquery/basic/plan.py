@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hushquery.basic.queries import Question
-from hushquery.engine import as_table
-from hushquery.errors import DataError, UsageError
+from hushquery.engine import as_table, no_such_column
+from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hushquery.privacy.ledger import Ledger
 
-__all__ = ["Noise", "StatisticPlan", "noise_for"]
+__all__ = ["Noise", "PerUnit", "StatisticPlan", "noise_for"]
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,28 @@ class Noise:
     loss: Loss
     name: str
 
+    rounds: bool = False
+
     @property
     def stderr(self) -> float:
         """The standard error in the units of the answer, rounding to the grid included."""
-        rounding = 1 / 12 if self.step != 1 else 0.0
-        return float(self.step) * math.sqrt(self.law.variance + rounding)
+        return float(self.step) * math.sqrt(self.law.variance + (1 / 12 if self.rounds else 0.0))
 
     def half_width(self, level: float) -> float:
         """How far the noise reaches with probability ``level``, in the units of the answer, rounding included."""
-        return float(self.step) * (self.law.half_width(level) + (0.5 if self.step != 1 else 0.0))
+        return float(self.step) * (self.law.half_width(level) + (0.5 if self.rounds else 0.0))
+
+
+@dataclass(frozen=True)
+class PerUnit:
+    """The noise of a sum, shared among a public number of units: that of their average."""
+
+    noise: Noise
+    units: int
+
+    def half_width(self, level: float) -> float:
+        """How far the noise reaches with probability ``level``."""
+        return self.noise.half_width(level) / self.units
 
 
 def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: str = "auto") -> tuple[Noise, ...]:
@@ -69,7 +82,9 @@ def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: s
         scales = [laplace_scale(int(bound.l1), share) for bound in bounds]
         choices.append(
             tuple(
-                Noise(DiscreteLaplace(b), question.step, Loss(pure=(bound.l1 / b,)), "discrete-laplace")
+                Noise(
+                    DiscreteLaplace(b), question.step, Loss(pure=(bound.l1 / b,)), "discrete-laplace", question.rounds
+                )
                 for question, bound, b in zip(questions, bounds, scales, strict=True)
             )
         )
@@ -78,7 +93,13 @@ def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: s
         sigmas = [sigma_for(bound.l2_squared, mu_squared) for bound in bounds]
         choices.append(
             tuple(
-                Noise(RoundedGaussian(s), question.step, Loss(mu_squared=bound.l2_squared / s**2), "gaussian")
+                Noise(
+                    RoundedGaussian(s),
+                    question.step,
+                    Loss(mu_squared=bound.l2_squared / s**2),
+                    "gaussian",
+                    question.rounds,
+                )
                 for question, bound, s in zip(questions, bounds, sigmas, strict=True)
             )
         )
@@ -184,25 +205,25 @@ class StatisticPlan:
 
     def _ask(self) -> list[Any]:
         """Build every expression; what the schema rules out is refused here, before anything is spent."""
-        table = as_table(self.data)
+        types = {self.unit.name: "string"}
+        for question in self.questions:
+            types |= question.types()
+        table = as_table(self.data, types=types)
         if self.unit.name not in table.columns:
-            raise DataError(
-                f"the table has no column {self.unit.name!r}",
-                why="it is needed to bound what one unit contributes",
-                fix=f"It has: {', '.join(map(str, table.columns))}",
-            )
+            raise no_such_column(self.unit.name, table.columns, "it is needed to bound what one unit contributes")
         # A row that belongs to nobody can't be bounded.
         rows = table.filter(table[self.unit.name].notnull())
         try:
             return [question.ask(rows, self.unit) for question in self.questions]
-        except DataError:
+        except HushqueryError:
             raise
         except Exception as error:
+            # Ibis quotes a table in its messages, and a table in memory with its rows.
             raise DataError(
                 "the question does not fit the table",
-                why=f"{type(error).__name__}: {error}",
-                fix="Check the columns and their types",
-            ) from error
+                why=type(error).__name__,
+                fix="Check the columns, their types and the conditions",
+            ) from None
 
 
 def _execute(expression: Any) -> Any:

@@ -1,8 +1,7 @@
 """What can be asked of a table: each question bounds what one unit contributes, and says what that bound is.
 
 A question turns a table into a few integers, on a grid that is fixed before any row is read. All arithmetic that the
-bound
-rests on is on integers inside the engine: sums of floats depend on their order and can exceed their bound.
+bound rests on is on integers inside the engine: sums of floats depend on their order and can exceed their bound.
 """
 
 from __future__ import annotations
@@ -13,16 +12,32 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
+from hushquery.basic.keys import keys_in_column
+from hushquery.engine import no_such_column
 from hushquery.errors import DataError, UsageError
 from hushquery.privacy.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
 from hushquery.privacy.unit import Relation, Unit
 
-__all__ = ["ClampedTotal", "CountRows", "CountUnits", "Histogram", "Overlapping", "Question"]
+__all__ = [
+    "ClampedTotal",
+    "Condition",
+    "CountRows",
+    "CountUnits",
+    "Histogram",
+    "Overlapping",
+    "Question",
+    "numbers_of",
+]
 
 #: A clamped value's bound is this many steps of the noise grid ...
 _STEPS = 1024
 #: ... and values are summed on a grid this many times finer, so that rounding them adds up to nothing.
 _FINER = 2**16
+#: A single row counts at most this many times the bound, so that sums of integers can't overflow.
+_ROW_REACH = 2**20
+
+#: What a person asks of one row: a function from a table to a column of truths.
+Condition = Callable[[Any], Any]
 
 
 class Question(Protocol):
@@ -36,6 +51,15 @@ class Question(Protocol):
     @property
     def step(self) -> Fraction:
         """What one step of the integer grid is worth."""
+        ...
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the exact answer is rounded to the grid, which its interval must then allow for."""
+        ...
+
+    def types(self) -> Mapping[str, str]:
+        """Give the types that columns of a text file must be read as; all others are text."""
         ...
 
     def bounds(self, relation: Relation) -> Bounds:
@@ -55,18 +79,40 @@ class Question(Protocol):
         ...
 
 
+class _Exact:
+    """A question whose answer is a whole number by itself."""
+
+    @property
+    def step(self) -> Fraction:
+        """One."""
+        return Fraction(1)
+
+    @property
+    def rounds(self) -> bool:
+        """Nothing is rounded."""
+        return False
+
+    def types(self) -> Mapping[str, str]:
+        """No column needs a type of its own."""
+        return {}
+
+
 @dataclass(frozen=True)
-class CountUnits:
+class CountUnits(_Exact):
     """How many units are there (with some row that meets a condition)?"""
 
     label: str = "count"
-    where: Callable[[Any], Any] | None = None
-    step: Fraction = Fraction(1)
+    where: Condition | None = None
+    column_types: tuple[tuple[str, str], ...] = ()
 
     @property
     def labels(self) -> Sequence[str]:
         """The label alone."""
         return [self.label]
+
+    def types(self) -> Mapping[str, str]:
+        """The types that the condition needs."""
+        return dict(self.column_types)
 
     def bounds(self, relation: Relation) -> Bounds:
         """One: a unit is counted once."""
@@ -74,7 +120,7 @@ class CountUnits:
 
     def ask(self, table: Any, unit: Unit) -> Any:
         """Count distinct units."""
-        chosen = table if self.where is None else table.filter(self.where(table))
+        chosen = table if self.where is None else table.filter(_condition(self.where, table))
         return chosen.agg(n=chosen[unit.name].nunique())
 
     def read(self, answer: Any) -> list[int]:
@@ -87,12 +133,11 @@ class CountUnits:
 
 
 @dataclass(frozen=True)
-class CountRows:
+class CountRows(_Exact):
     """How many rows are there, counting at most ``rows_per_unit`` of each unit?"""
 
     rows_per_unit: int
     label: str = "rows"
-    step: Fraction = Fraction(1)
 
     @property
     def labels(self) -> Sequence[str]:
@@ -107,7 +152,8 @@ class CountRows:
         """Count rows, each unit up to its cap."""
         import ibis
 
-        per_unit = table.group_by(unit.name).agg(n=table.count())
+        rows = table.select(unit=table[unit.name])
+        per_unit = rows.group_by("unit").agg(n=rows.count())
         return per_unit.agg(n=ibis.least(per_unit.n, self.rows_per_unit).sum())
 
     def read(self, answer: Any) -> list[int]:
@@ -124,9 +170,8 @@ class ClampedTotal:
     """The sum over units of a value clamped to ``lower..upper``.
 
     A unit's value is the sum of its rows (``per_unit="sum"``) or their average. Missing values are left out; a unit
-    that has
-    no other counts as 0, clamped like every value (as ``centre`` in an average), so that no unit leaves the bounds.
-    ``centre`` is subtracted from each unit's clamped value first: an average needs less noise that way.
+    that has no other counts as 0, clamped like every value (as ``centre`` in an average), so that no unit leaves the
+    bounds. ``centre`` is subtracted from each unit's clamped value first: an average needs less noise that way.
     """
 
     column: str
@@ -135,10 +180,23 @@ class ClampedTotal:
     per_unit: str = "sum"
     centre: Fraction = Fraction(0)
 
+    def __post_init__(self) -> None:
+        if max(abs(self.lower), abs(self.upper)) > 10**200 or self.upper - self.lower < Fraction(1, 10**200):
+            raise UsageError("the bounds are too large or too close for numbers of a computer", fix="Change the unit")
+
     @property
     def labels(self) -> Sequence[str]:
         """The column."""
         return [self.column]
+
+    @property
+    def rounds(self) -> bool:
+        """The total is rounded to the grid."""
+        return True
+
+    def types(self) -> Mapping[str, str]:
+        """The column is read as numbers."""
+        return {self.column: "float64"}
 
     @property
     def _shifted(self) -> ClampedSum:
@@ -146,7 +204,7 @@ class ClampedTotal:
 
     @property
     def step(self) -> Fraction:
-        """The largest bound over the number of steps; at most one where the bounds are whole numbers."""
+        """The largest bound over the number of steps; one where the bounds are whole numbers and not too large."""
         width = max(abs(self._shifted.lower), abs(self._shifted.upper), self.upper - self.lower)
         whole = self.lower.denominator == self.upper.denominator == self.centre.denominator == 1
         return Fraction(1) if whole and width <= _STEPS else width / _STEPS
@@ -158,26 +216,24 @@ class ClampedTotal:
         return Bounds(steps, steps * steps, exact_bounds.because)
 
     def ask(self, table: Any, unit: Unit) -> Any:
-        """Sum clamped values as integers on the fine grid."""
+        """Turn every row into an integer on the fine grid, then add and clamp integers only."""
         import ibis
 
-        column = _column(table, self.column)
-        if not column.type().is_numeric():
-            raise DataError(
-                f"the column {self.column!r} does not hold numbers",
-                why=f"its type is {column.type()}",
-                fix="Name a numeric column",
-            )
-        value = column.cast("float64")
-        # Finite, so that no unit's sum can overflow into something that a clamp does not hold.
-        value = ibis.ifelse(value.isnan(), ibis.null("float64"), value.clip(-1e290, 1e290))
-        per_unit = table.group_by(unit.name).agg(v=value.sum() if self.per_unit == "sum" else value.mean())
-        missing = float(0 if self.per_unit == "sum" else self.centre)
-        clamped = per_unit.v.fill_null(missing).clip(float(self.lower), float(self.upper))
         fine = self.step / _FINER
-        low, high = math.ceil((self.lower - self.centre) / fine), math.floor((self.upper - self.centre) / fine)
-        steps = ((clamped - float(self.centre)) / float(fine)).round().cast("int64").clip(low, high)
-        in_steps = per_unit.select(s=steps)
+        reach = float(max(abs(self.lower), abs(self.upper)) * _ROW_REACH)
+        value = numbers_of(table, self.column)
+        value = ibis.ifelse(value.isnan(), ibis.null("float64"), value.clip(-reach, reach))
+        rows = table.select(unit=table[unit.name], steps=(value / float(fine)).round().cast("int64"))
+        per_unit = rows.group_by("unit").agg(total=rows.steps.sum(), present=rows.steps.count())
+        low, high = math.ceil(self.lower / fine), math.floor(self.upper / fine)
+        centre = round(self.centre / fine)
+        if self.per_unit == "sum":
+            clamped = per_unit.total.fill_null(0).clip(low, high)
+        else:
+            average = (per_unit.total.cast("float64") / per_unit.present).round()
+            clamped = ibis.ifelse(per_unit.present == 0, centre, average.clip(low, high).cast("int64"))
+        around = math.floor((self.upper - self.centre) / fine), math.ceil((self.lower - self.centre) / fine)
+        in_steps = per_unit.select(s=(clamped.cast("int64") - centre).clip(around[1], around[0]))
         return in_steps.agg(n=in_steps.s.sum())
 
     def read(self, answer: Any) -> list[int]:
@@ -191,16 +247,19 @@ class ClampedTotal:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(_Exact):
     """How many units hold each of some publicly known values, each unit in at most ``keys_per_unit`` of them?"""
 
     column: str
     keys: tuple[Any, ...]
     keys_per_unit: int = 1
-    step: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        if not self.keys or len(set(self.keys)) != len(self.keys):
+        try:
+            known = bool(self.keys) and len(set(self.keys)) == len(self.keys)
+        except TypeError:
+            known = False
+        if not known or any(key is None or key != key for key in self.keys):
             raise UsageError(
                 "a histogram needs a list of distinct, publicly known values",
                 why="values taken from the data would reveal a person by their mere presence",
@@ -211,6 +270,11 @@ class Histogram:
     def labels(self) -> Sequence[str]:
         """The values counted."""
         return [str(key) for key in self.keys]
+
+    def types(self) -> Mapping[str, str]:
+        """Whole numbers are looked for among whole numbers, anything else among text."""
+        whole = all(isinstance(key, int) and not isinstance(key, bool) for key in self.keys)
+        return {self.column: "int64" if whole else "string"}
 
     def bounds(self, relation: Relation) -> Bounds:
         """One per key a unit may be in."""
@@ -223,8 +287,11 @@ class Histogram:
         """
         import ibis
 
-        key = _column(table, self.column)
-        held = table.filter(key.isin(self.keys)).select(unit=table[unit.name], key=key).distinct()
+        column = _column(table, self.column)
+        wanted = keys_in_column(self.keys, column)
+        place = column.cases(*((key, i) for i, key in enumerate(wanted)), else_=-1)
+        held = table.select(unit=table[unit.name], key=place.cast("int64"))
+        held = held.filter(held.key >= 0).distinct()
         held = held.mutate(digest=_md5(held.unit.cast("string") + "|" + held.key.cast("string")))
         kept = held.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
         kept = kept.filter(kept.position < self.keys_per_unit)
@@ -234,7 +301,7 @@ class Histogram:
         """Read one count per key; a key that nobody holds has zero."""
         columns = answer.to_pydict()
         counts = dict(zip(columns["key"], columns["n"], strict=True))
-        return [int(counts.get(key, 0)) for key in self.keys]
+        return [int(counts.get(i, 0)) for i in range(len(self.keys))]
 
     def describe(self) -> str:
         """Say what is counted."""
@@ -242,20 +309,24 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Overlapping:
+class Overlapping(_Exact):
     """Several counts at once, over conditions that may overlap: how many units meet each?
 
     A unit meets a condition if any of its rows does. With ``at_most`` a unit counts only in the first so many it meets.
     """
 
-    conditions: Mapping[str, Callable[[Any], Any]]
+    conditions: Mapping[str, Condition]
     at_most: int | None = None
-    step: Fraction = Fraction(1)
+    column_types: tuple[tuple[str, str], ...] = ()
 
     @property
     def labels(self) -> Sequence[str]:
         """The names of the conditions."""
         return list(self.conditions)
+
+    def types(self) -> Mapping[str, str]:
+        """The types that the conditions need."""
+        return dict(self.column_types)
 
     def bounds(self, relation: Relation) -> Bounds:
         """One per condition a unit may meet."""
@@ -265,7 +336,8 @@ class Overlapping:
         """Reduce each unit to yes or no per condition, cap the yeses, and count them."""
         names = [f"c{i}" for i in range(len(self.conditions))]
         truths = {
-            n: c(table).fill_null(False).cast("int64") for n, c in zip(names, self.conditions.values(), strict=True)
+            n: _condition(c, table).fill_null(False).cast("int64")
+            for n, c in zip(names, self.conditions.values(), strict=True)
         }
         rows = table.select(unit=table[unit.name], **truths)
         per_unit = rows.group_by("unit").agg(**{n: rows[n].max() for n in names})
@@ -292,6 +364,29 @@ def _first_row(answer: Any) -> list[int]:
     return [int(column[0] or 0) for column in answer.to_pydict().values()]
 
 
+def _condition(condition: Condition, table: Any) -> Any:
+    """Apply a condition and make sure that it looks at one row at a time.
+
+    A condition that compares with an average, a rank or the row before lets one person move everybody.
+    """
+    import ibis.expr.operations as ops
+
+    result = condition(table)
+    try:
+        node = result.op()
+        by_row = node.dtype.is_boolean() and node.shape.is_columnar()
+    except AttributeError:
+        by_row = False
+    crowd = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure)
+    if not by_row or node.find(crowd, filter=ops.Value) or set(node.relations) != {table.op()}:
+        raise DataError(
+            "a condition must say yes or no about one row at a time",
+            why="one that looks at other rows would let one person change the answer for everybody",
+            fix="Use comparisons of columns with fixed values",
+        )
+    return result
+
+
 def _md5(text: Any) -> Any:
     """Give the MD5 digest of a text in the engine; the same hexadecimal digits on every engine."""
     import ibis
@@ -304,5 +399,16 @@ def _md5(text: Any) -> Any:
 
 def _column(table: Any, name: str) -> Any:
     if name not in table.columns:
-        raise DataError(f"the table has no column {name!r}", fix=f"It has: {', '.join(map(str, table.columns))}")
+        raise no_such_column(name, table.columns)
     return table[name]
+
+
+def numbers_of(table: Any, name: str) -> Any:
+    """Give a column as doubles; text that is no number is missing, as is everything in a column without any value."""
+    column = _column(table, name)
+    kind = column.type()
+    if kind.is_string():
+        return column.try_cast("float64")
+    if not (kind.is_numeric() or kind.is_null()) or kind.is_boolean():
+        raise DataError(f"the column {name!r} does not hold numbers", why=f"its type is {kind}", fix="Name another")
+    return column.cast("float64")

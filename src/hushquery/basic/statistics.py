@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hushquery.basic.plan import StatisticPlan, noise_for
-from hushquery.basic.queries import ClampedTotal, CountRows, CountUnits, Histogram, Overlapping, Question
+from hushquery.basic.plan import Noise, PerUnit, StatisticPlan, noise_for
+from hushquery.basic.queries import (
+    ClampedTotal,
+    Condition,
+    CountRows,
+    CountUnits,
+    Histogram,
+    Overlapping,
+    Question,
+    numbers_of,
+)
 from hushquery.errors import UsageError
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.derived import quotient
@@ -18,8 +28,6 @@ from hushquery.privacy.sensitivity import ClampedSum
 from hushquery.privacy.unit import Relation, Unit
 
 __all__ = ["count", "histogram", "mean", "queries", "total"]
-
-Condition = Callable[[Any], Any]
 
 
 def count(
@@ -31,10 +39,13 @@ def count(
     population: str | None = None,
     relation: str = "add-remove",
     where: Condition | None = None,
+    types: Mapping[str, str] | None = None,
     rows_per_unit: int | None = None,
     noise: str = "auto",
 ) -> StatisticPlan:
     """Count units (or, with ``rows_per_unit``, rows of which each unit contributes at most so many).
+
+    A condition sees the columns of a text file as text, but for those that ``types`` names (``{"age": "float64"}``).
 
     **Guarantee:** pure epsilon with Laplace noise of scale bound/epsilon, or the Gaussian's (epsilon, delta).
     **Estimator:** the noisy count; unbiased for the capped count.
@@ -46,7 +57,10 @@ def count(
     """
     if rows_per_unit is not None and where is not None:
         raise UsageError("give either a condition or rows_per_unit", fix="Filter the table first")
-    question: Question = CountUnits(where=where) if rows_per_unit is None else CountRows(rows_per_unit)
+    named = tuple((types or {}).items())
+    question: Question = (
+        CountUnits(where=where, column_types=named) if rows_per_unit is None else CountRows(rows_per_unit)
+    )
     return _plan(data, unit, relation, population, Budget(epsilon, delta), [question], noise)
 
 
@@ -130,33 +144,42 @@ def mean(
         def per_unit(measured: list[Estimates]) -> Estimates:
             row = measured[0].rows[0]
             value, low, high = (float(middle) + x / users for x in (row.value, row.low, row.high))
+            average = Estimate(f"mean of {column}", value, row.stderr / users, low, high)
+            shared = measured[0].noise
             return replace(
-                measured[0], rows=(Estimate(f"mean of {column}", value, row.stderr / users, low, high),), noise=None
+                measured[0], rows=(average,), noise=PerUnit(shared, users) if isinstance(shared, Noise) else None
             )
 
         return _plan(data, unit, relation, population, budget, [distance], noise, per_unit)
-    counted = CountUnits(label="units", where=lambda t: t[column].notnull() & ~t[column].cast("float64").isnan())
+    counted = CountUnits(label="units", where=_has_number(column), column_types=((column, "float64"),))
 
     def ratio_of(measured: list[Estimates]) -> Estimates:
         distances, units = measured
         wide = 1 - (1 - distances.level) / 2
         sum_row, units_row = (m.at_level(wide).rows[0] for m in (distances, units))
         shift = quotient(sum_row, units_row, label=column)
-        shifted = Estimate(
-            f"mean of {column}",
-            float(middle) + shift.value,
-            shift.stderr,
-            max(float(clamp.lower), float(middle) + shift.low),
-            min(float(clamp.upper), float(middle) + shift.high),
+        low, high = float(clamp.lower), float(clamp.upper)
+
+        def inside(x: float) -> float:
+            return float(middle) if math.isnan(x) else min(max(float(middle) + x, low), high)
+
+        average = Estimate(
+            f"mean of {column}", inside(shift.value), shift.stderr, inside(shift.low), inside(shift.high)
         )
-        return replace(
-            distances,
-            rows=(shifted,),
-            noise=None,
-            marks=("ratio of two noisy numbers", "interval clipped to the bounds"),
-        )
+        marks = ("ratio of two noisy numbers", "clipped to the bounds")
+        return replace(distances, rows=(average,), noise=None, marks=marks)
 
     return _plan(data, unit, relation, population, budget, [distance, counted], noise, ratio_of)
+
+
+def _has_number(column: str) -> Condition:
+    """Give the condition that a row has a number in a column, which is what an average is over."""
+
+    def condition(table: Any) -> Any:
+        value = numbers_of(table, column)
+        return value.notnull() & ~value.isnan()
+
+    return condition
 
 
 def histogram(
@@ -195,9 +218,10 @@ def queries(
     population: str | None = None,
     relation: str = "add-remove",
     at_most: int | None = None,
+    types: Mapping[str, str] | None = None,
     noise: str = "auto",
 ) -> StatisticPlan:
-    """Count the units that meet each of several conditions, which may overlap.
+    """Count the units that meet each of several conditions, which may overlap; ``types`` as in :func:`count`.
 
     **Guarantee:** as :func:`count`; a unit changes up to ``at_most`` counts (all of them by default).
     **Estimator:** noisy counts; unbiased for the counts of capped units.
@@ -211,7 +235,13 @@ def queries(
     if not conditions:
         raise UsageError("there are no conditions to count", fix="Give a mapping of names to conditions")
     return _plan(
-        data, unit, relation, population, Budget(epsilon, delta), [Overlapping(dict(conditions), at_most)], noise
+        data,
+        unit,
+        relation,
+        population,
+        Budget(epsilon, delta),
+        [Overlapping(dict(conditions), at_most, tuple((types or {}).items()))],
+        noise,
     )
 
 

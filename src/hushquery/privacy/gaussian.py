@@ -16,7 +16,7 @@ from typing import Any
 import mpmath
 
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, round_down, round_up, working
+from hushquery.privacy.rounding import DIGITS, Number, exact, grid_up, rational_mpf, round_down, round_up, working
 
 __all__ = ["agd", "agd_mpf", "mu_for", "normal_sf", "sigma_for"]
 
@@ -74,7 +74,8 @@ def agd(epsilon: Number, mu: Number) -> float:
 
 @lru_cache(maxsize=1024)
 def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
-    with working():
+    # A delta next to one needs as many more digits to be told from it.
+    with working(), mpmath.workdps(DIGITS + len(str(int(1 / (1 - delta))))):
         e, target = rational_mpf(epsilon), rational_mpf(delta)
         low, high = mpmath.mpf(0), mpmath.mpf(1)
         while high < _FAR and agd_mpf(e, high) <= target:
