@@ -21,6 +21,7 @@ __all__ = ["as_table", "connect", "no_such_column"]
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
 _ENDINGS = (*_SEPARATORS, *_JSON, ".parquet")
+_LONGEST_HEADER = 2**20
 _SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
 
 
@@ -60,7 +61,7 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
     Args:
         data: The table.
         engine: Where to read a file; DuckDB in this process by default.
-        types: For text files: ``float64``, ``int64`` or ``string`` by column. A cell that is not of its type is missing.
+        types: For text files: ``float64``, ``int64`` or ``string`` by column; a cell of another type is missing.
 
     >>> as_table({"user": [1, 2]}).columns
     ('user',)
@@ -119,16 +120,14 @@ def _read_file(path: Path, engine: Any, types: Mapping[str, str]) -> Any:
 
 def _text_file_sql(path: Path, ending: str, types: Mapping[str, str]) -> str:
     """Write the query that reads a text file with fixed separator, names and types."""
+    first = _first_line(path)
     if ending in _SEPARATORS:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=_SEPARATORS[ending]))
+        names = next(csv.reader([first], delimiter=_SEPARATORS[ending]))
         if len(set(names)) != len(names) or not all(names):
             raise ValueError(ending)
         options = f"delim='{_SEPARATORS[ending]}', header=true, quote='\"', escape='\"', nullstr='', auto_detect=false"
         source = "read_csv"
     else:
-        with path.open(encoding="utf-8") as file:
-            first = file.readline().strip()
         try:
             found = json.loads(first) if first else {}
         except ValueError:  # an array over several lines, say; its names are those that are asked for
@@ -139,7 +138,17 @@ def _text_file_sql(path: Path, ending: str, types: Mapping[str, str]) -> str:
         raise ValueError(ending)
     columns = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in names)
     picked = ", ".join(f"TRY_CAST({_name(n)} AS {_SQL_TYPES[types.get(n, 'string')]}) AS {_name(n)}" for n in names)
-    return f"SELECT {picked} FROM {source}({_quoted(_literally(path))}, columns={{{columns}}}, {options})"
+    # Every name and the path are quoted by the two functions below.
+    return f"SELECT {picked} FROM {source}({_quoted(_literally(path))}, columns={{{columns}}}, {options})"  # noqa: S608
+
+
+def _first_line(path: Path) -> str:
+    """Read the first line and nothing behind it."""
+    with path.open("rb") as file:
+        line = file.readline(_LONGEST_HEADER)
+    if len(line) == _LONGEST_HEADER:
+        raise ValueError(len(line))
+    return line.decode("utf-8-sig").strip()
 
 
 def _literally(path: Path) -> str:

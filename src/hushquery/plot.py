@@ -84,7 +84,8 @@ def estimates(table: Estimates) -> altair.LayerChart:
     rows = [{"label": r.label, "estimate": r.value, "low": r.low, "high": r.high} for r in table]
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("label:N", title=None, sort=None))
     chart: alt.LayerChart = base.mark_rule(strokeWidth=3, color="#9db4c8").encode(
-        x=alt.X("low:Q", title=f"estimate with {table.level:.0%} interval", scale=alt.Scale(zero=False)), x2="high:Q"
+        x=alt.X("low:Q", title=f"estimate with {100 * table.level:g}% interval", scale=alt.Scale(zero=False)),
+        x2="high:Q",
     ) + base.mark_point(filled=True, size=60, color="#2e6f9e").encode(x="estimate:Q")
     return chart.properties(width=600, height=max(40, 26 * len(rows)))
 

@@ -14,7 +14,7 @@ from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
-from hushquery.privacy.budget import Budget
+from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.gaussian import mu_for, sigma_for
 from hushquery.privacy.guarantee import Guarantee, Step
@@ -154,7 +154,7 @@ class StatisticPlan:
                 f"  {i}. {question.describe()}",
                 f"     bound: {bounds.because} (L1 {float(bounds.l1 * question.step):g})",
                 f"     noise: {noise.name}, standard error {noise.stderr:.4g}; costs epsilon "
-                f"{noise.loss.epsilon(self.budget.delta):.4g} at delta {float(self.budget.delta):.1g}",
+                f"{format_epsilon(noise.loss.epsilon(self.budget.delta))} at delta {format_delta(self.budget.delta)}",
             ]
         lines.append(f"  in all: {self.guarantee.summary()}")
         return "\n".join(lines)

@@ -150,7 +150,7 @@ def mean(
                 measured[0], rows=(average,), noise=PerUnit(shared, users) if isinstance(shared, Noise) else None
             )
 
-        return _plan(data, unit, relation, population, budget, [distance], noise, per_unit)
+        return _plan(data, unit, relation, population, budget, [distance], noise, per_unit, users)
     counted = CountUnits(label="units", where=_has_number(column), column_types=((column, "float64"),))
 
     def ratio_of(measured: list[Estimates]) -> Estimates:
@@ -254,9 +254,10 @@ def _plan(
     asked: Sequence[Question],
     noise: str,
     finish: Callable[[list[Estimates]], Estimates] | None = None,
+    users: int | None = None,
 ) -> StatisticPlan:
     protected = Unit(unit, relation)
-    budget.warn()
+    budget.warn(users)
     name = population if population is not None else (Path(data).stem if isinstance(data, str | Path) else "")
     if not name:
         raise UsageError(

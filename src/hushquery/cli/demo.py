@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
+# Not ledger.db, which is what a real one is called by default: that must never be deleted.
+_LEDGER = "demo-ledger.db"
+_OURS = {_LEDGER, "visits.csv", "index.html"}
 _POPULATION = "readers of an imaginary library"
 _STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
@@ -53,14 +56,14 @@ def demo(
     from hushquery.privacy.ledger import Ledger
     from hushquery.privacy.postprocess import clip
 
-    if out.exists() and not (out / "ledger.db").exists() and any(out.iterdir()):
-        raise UsageError(f"{out} exists and is not a demo's folder", fix="Give another --out")
+    if out.exists() and not (out.is_dir() and {file.name for file in out.iterdir()} <= _OURS):
+        raise UsageError(f"{out} exists and holds more than a demo makes", fix="Give another --out")
     out.mkdir(parents=True, exist_ok=True)
-    (out / "ledger.db").unlink(missing_ok=True)  # imaginary people: their budget may start anew
+    (out / _LEDGER).unlink(missing_ok=True)  # imaginary people: their budget may start anew
     with progress("demo", 5) as (bar, task):
         data = write_visits(out / "visits.csv", users, seed)
         bar.advance(task)
-        ledger = Ledger.open(out / "ledger.db")
+        ledger = Ledger.open(out / _LEDGER)
         ledger.open_account(_POPULATION, "add-remove", Budget(1))
         common: dict[str, Any] = {"unit": "user", "population": _POPULATION}
         plans = {

@@ -356,9 +356,7 @@ def _table(checks: list[Check], broken: list[Check]) -> str:
 
     console = Console(highlight=False)
     with console.capture() as capture:
-        console.print(
-            f"hushquery {__version__}, run by {escape(sys.executable)}", "", soft_wrap=True, sep="\n"
-        )
+        console.print(f"hushquery {__version__}, run by {escape(sys.executable)}", "", soft_wrap=True, sep="\n")
         console.print(table, "")
         for fix, about in todo.items():
             need = "to repair" if any(check.required for check in about) else "optional"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -192,12 +192,8 @@ def histogram(
     hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5
     """
     from hushquery import basic
-    from hushquery.engine import as_table
 
-    table = as_table(file)
-    wanted: list[Any] = [key.strip() for key in keys.split(",") if key.strip()]
-    if column in table.columns and table[column].type().is_integer():
-        wanted = [_whole(key) for key in wanted]
+    wanted = [key.strip() for key in keys.split(",") if key.strip()]
     plan = basic.histogram(
         file,
         column,
@@ -213,17 +209,6 @@ def histogram(
     _run(plan, ledger, no_create, explain, as_json)
 
 
-def _whole(key: str) -> int:
-    from hushquery.errors import UsageError
-
-    try:
-        return int(key)
-    except ValueError:
-        raise UsageError(
-            f"{key!r} is not a whole number", why="the column holds whole numbers", fix="Check --keys"
-        ) from None
-
-
 def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:
     if explain:
         emit(
@@ -235,9 +220,9 @@ def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_js
     from hushquery.privacy.ledger import Ledger
 
     book = Ledger.open(ledger, create=not no_create)
-    known = {(a.population, a.relation) for a in book.accounts()}
+    before = len(book.accounts())
     estimates = plan.run(book, create=not no_create)
-    if (plan.population, plan.unit.relation) not in known:
+    if len(book.accounts()) > before:
         typer.secho(
             f'note: opened the account of "{plan.population}" ({plan.unit.relation.value}) in {Path(book.name).name} '
             f"with {plan.budget} as its whole lifetime budget, which is now spent",
