@@ -95,11 +95,7 @@ def targets(command: str) -> list[str]:
         words = shlex.split(command, comments=True)
     except ValueError:  # a line of a longer statement
         return []
-    return (
-        [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        if words[:1] == ["make"]
-        else []
-    )
+    return [word for word in words[1:] if not word.startswith("-") and "=" not in word] if words[:1] == ["make"] else []
 
 
 def agree(want: str, got: str) -> bool:
@@ -170,9 +166,7 @@ def run_block(block: Block, folder: Path) -> list[str]:
 
 def run_markdown(markdown: str, folder: Path) -> list[str]:
     """Run all blocks of a text, in order, in one folder."""
-    return [
-        wrong for block in blocks(markdown) if block.not_run is None for wrong in run_block(block, folder)
-    ]
+    return [wrong for block in blocks(markdown) if block.not_run is None for wrong in run_block(block, folder)]
 
 
 def asked_of_make(markdown: str) -> set[str]:

@@ -235,9 +235,7 @@ def test_public_names_are_documented_and_typed() -> None:
     for name in modules():
         module = importlib.import_module(name)
         found += [] if (module.__doc__ or "").strip() else [f"{name}: no docstring"]
-        found += [
-            problem for public in getattr(module, "__all__", ()) for problem in problems(module, public)
-        ]
+        found += [problem for public in getattr(module, "__all__", ()) for problem in problems(module, public)]
     assert not found, "\n".join(found)
 
 

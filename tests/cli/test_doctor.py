@@ -76,11 +76,7 @@ def test_all_that_is_needed_works_here() -> None:
 
 def test_every_requirement_but_the_developers_is_listed() -> None:
     _, _, checks = report()
-    listed = {
-        check["name"]
-        for check in checks.values()
-        if check["group"] == "core" or check["group"][:5] == "extra"
-    }
+    listed = {check["name"] for check in checks.values() if check["group"] == "core" or check["group"][:5] == "extra"}
     asked = {name for name, (_, extra) in module._requirements().items() if extra != "dev"}
     assert listed == asked
     assert {"numpy", "altair", "psycopg", "pyspark"} <= asked

@@ -42,15 +42,11 @@ print(json.dumps({"code": code, "cpu": time.process_time(), "modules": sorted(sy
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hushquery", *arguments], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-m", "hushquery", *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor", "--help"]], ids=" ".join)
-def test_help_loads_nothing_heavy(
-    arguments: list[str], record_property: Callable[[str, object], None]
-) -> None:
+def test_help_loads_nothing_heavy(arguments: list[str], record_property: Callable[[str, object], None]) -> None:
     command = [sys.executable, "-c", PROBE, *arguments]
     told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stderr)
     # Shown, not asserted: a time depends on what else the machine does. `pytest -rP` prints it.
@@ -70,10 +66,8 @@ def test_version() -> None:
 def test_help_names_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    names = [
-        command.name or command.callback.__name__ for command in hushquery.cli.app.app.registered_commands
-    ]
-    names += [group.name for group in hushquery.cli.app.app.registered_groups]
+    names = [command.name or command.callback.__name__ for command in hushquery.cli.app.app.registered_commands]
+    names += [group.typer_instance.info.name for group in hushquery.cli.app.app.registered_groups]
     assert names
     for name in names:
         assert name in done.stdout
@@ -85,9 +79,7 @@ def test_no_arguments_is_help_and_usage() -> None:
     assert "doctor" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments", [["no-such-command"], ["--no-such-option"], ["doctor", "--no-such-option"]]
-)
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["--no-such-option"], ["doctor", "--no-such-option"]])
 def test_unknown_words_are_usage_errors(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 2
@@ -151,10 +143,7 @@ def test_errors_become_exit_codes(
 
 
 def test_errors_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        fail(monkeypatch, errors.BudgetRefused("too much", why="0.1 remains", fix="ask for less"), "--json")
-        == 3
-    )
+    assert fail(monkeypatch, errors.BudgetRefused("too much", why="0.1 remains", fix="ask for less"), "--json") == 3
     shown = capsys.readouterr()
     expected = {"error": "BudgetRefused", "what": "too much", "why": "0.1 remains", "fix": "ask for less"}
     assert json.loads(shown.out) == expected

@@ -21,9 +21,10 @@ def keys_in_column(keys: Sequence[Any], column: Any) -> list[Any]:
     if kind.is_null():
         return list(keys)  # nobody has a value, whatever it would have been
     found = [_converted(key, kind) for key in keys]
-    if None in found or len(set(found)) != len(found):
+    wrong = [key for i, key in enumerate(keys) if found[i] is None or found[i] in found[:i]]
+    if wrong:
         raise DataError(
-            "the keys are not distinct values of the column's type",
+            f"the key {str(wrong[0])!r} is no value of the column, or stands for one named before",
             why=f"the column holds {kind}",
             fix="Give keys of that type, each once",
         )

@@ -26,6 +26,7 @@ from hushquery.privacy.unit import Unit
 
 __all__ = ["CappedRowCount", "ClampedSumOfRows", "HistogramOfUnits", "OverlappingCountsOfUnits", "Rows"]
 
+#: What a table is to an audit: rows of a user and a value.
 Rows = tuple[tuple[str, int], ...]
 
 _OTHERS: Rows = (("ann", 1), ("bob", 2), ("bob", 1), ("cem", 0))

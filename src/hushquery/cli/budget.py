@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+#: The commands of ``hushquery budget``.
 app = typer.Typer(
     name="budget",
     no_args_is_help=True,

@@ -74,7 +74,11 @@ class Check:
 
 
 def doctor(as_json: JsonFlag = False, store: StoreOption = None) -> None:
-    """Say what is installed, which engines and stores work, and what to type when one does not."""
+    """Say what is installed, which engines and stores work, and what to type when one does not.
+
+    hushquery doctor
+    hushquery doctor --store postgresql://analyst@db.example/privacy
+    """
     checks = list(_checks(store))
     broken = [check for check in checks if check.required and check.state != "ok"]
     data = {

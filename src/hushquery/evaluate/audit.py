@@ -113,6 +113,10 @@ def audit(
     False
     """
     claimed_epsilon, claimed_delta = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if claimed_epsilon < 0 or not 0 <= claimed_delta < 1:
+        raise UsageError("a claim has epsilon >= 0 and 0 <= delta < 1", fix="Give the claim to be tested")
+    if method not in ("events", "one-run"):
+        raise UsageError(f"no audit method is called {method!r}", fix="Give events or one-run")
     if not 0.5 <= confidence < 1:
         raise UsageError("confidence must be at least 0.5 and below 1", fix="Give for example 0.999")
     target = find(mechanism).calibrate(claimed_epsilon, claimed_delta) if isinstance(mechanism, str) else mechanism

@@ -291,9 +291,9 @@ class RationalCoin(Law):
 class Binomial(Law):
     """The number of ones among n independent coins.
 
-    The CDF is summed outwards from the mode at the precision in force until the terms left out are below it; the
-    terms fall
-    faster than a geometric series there, so the cut is certified by the same two precisions as every other floor.
+    Its sf is 1 - cdf, so it is precise absolutely only. The CDF is summed outwards from the mode at the precision in
+    force until the terms left out are below it; they fall faster than a geometric series there, so the cut is certified
+    by the same two precisions as every other floor.
 
     >>> coin = TailCoin(DiscreteLaplace(Fraction(2)), 0)
     >>> round(Binomial(10, coin).pmf(10), 6) == round(coin.pmf(1) ** 10, 6)
@@ -305,8 +305,8 @@ class Binomial(Law):
     lowest = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n <= 2**53:
-            raise UsageError("a binomial needs 1 to 2^53 trials")
+        if not 1 <= self.n <= 2**40:
+            raise UsageError("a binomial needs 1 to 2^40 trials")
 
     @property
     def highest(self) -> int:  # type: ignore[override]

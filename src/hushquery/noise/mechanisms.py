@@ -24,7 +24,6 @@ from hushquery.privacy.loss import Loss
 from hushquery.privacy.registry import SUPPRESSED, Kind, Mechanism, Pair
 from hushquery.privacy.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian
 from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
-from hushquery.privacy.unit import Relation
 
 __all__ = [
     "GaussianCounts",
@@ -270,11 +269,9 @@ class GaussianThreshold(_Thresholded):
     summary: ClassVar[str] = "secret keys with rounded Gaussian noise and an integer threshold"
 
     @classmethod
-    def calibrate(
-        cls, epsilon: Fraction, delta: Fraction, keys_per_user: int = 2, relation: Relation = Relation.ADD_REMOVE
-    ) -> GaussianThreshold:
-        """Choose sigma and the integer threshold by the exact curve."""
-        return cls(calibrate_sparse_gaussian(keys_per_user, epsilon, delta, relation))
+    def calibrate(cls, epsilon: Fraction, delta: Fraction, keys_per_user: int = 2) -> GaussianThreshold:
+        """Choose sigma and the integer threshold by the exact curve, add-remove."""
+        return cls(calibrate_sparse_gaussian(keys_per_user, epsilon, delta))
 
     @property
     def keys_per_user(self) -> int:

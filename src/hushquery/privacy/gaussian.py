@@ -23,7 +23,7 @@ __all__ = ["agd", "agd_mpf", "mu_for", "normal_sf", "sigma_for"]
 # Beyond this mpmath's erfc may overflow; the tail is far below the bound given in its place.
 _FAR = 10**8
 # Digits that must be left after the subtraction, and where looking for more is given up for an upper bound.
-_KEPT = 25
+_KEPT = 50
 _MOST_DIGITS = 1000
 _FAR_TAIL = mpmath.ldexp(1, -(10**15))
 

@@ -16,6 +16,7 @@ from hushquery.privacy.unit import Relation, Unit
 
 __all__ = ["Guarantee", "Model", "Step", "best_posterior", "two_worlds"]
 
+#: Who is trusted: an operator who holds the data, or nobody.
 Model = Literal["curator", "local"]
 
 # A guarantee without a delta is quoted as such unless a delta would buy a clearly smaller epsilon.

@@ -129,7 +129,7 @@ class Loss:
                 low, high = high, high * 2
                 if high > 2**20:
                     return largest
-            while high - low > high * mpmath.mpf(10) ** -11:
+            while high - low > high * mpmath.mpf(10) ** -15:
                 middle = (low + high) / 2
                 low, high = (low, middle) if self._delta(middle) <= goal else (middle, high)
             return min(round_up(high), largest)

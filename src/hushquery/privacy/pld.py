@@ -140,6 +140,7 @@ class ApproximateStep:
 
 
 _Other = LaplaceStep | ResponseStep | ApproximateStep
+#: One step as PLD composes it.
 PldStep = GaussianStep | _Other
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ from hushquery.privacy.unit import Relation
 
 __all__ = ["GROUP", "SUPPRESSED", "Kind", "Mechanism", "Pair", "find", "hockey_stick", "names"]
 
+#: The group of entry points that mechanisms are registered under.
 GROUP = "hushquery.mechanisms"
 
 #: What an output holds in place of a value that was not published; below every value, so "at most x" includes it.
 SUPPRESSED = int(np.iinfo(np.int64).min)
 
+#: What a mechanism does: noise on answers, a choice of keys to publish, or randomising on a client.
 Kind = Literal["mechanism", "selector", "randomizer"]
 Outcome = tuple[int, ...]
 W = TypeVar("W")
@@ -151,11 +154,18 @@ def find(name: str) -> type[Mechanism[Any]]:
 
 def _from_file(name: str) -> type[Mechanism[Any]]:
     path, _, attribute = name.rpartition(":")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    spec = importlib.util.spec_from_file_location(f"hushquery_audited_{Path(path).stem}", path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise UsageError(f"there is no Python file {path!r}", fix="Name your mechanism as FILE.py:Class")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # where dataclasses look for the names of a class's module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        raise UsageError(
+            f"the file {path!r} can't be loaded", why=f"{type(error).__name__}: {error}", fix="Run it with python first"
+        ) from error
     return _checked(getattr(module, attribute, None), name)
 
 

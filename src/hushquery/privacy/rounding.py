@@ -133,6 +133,9 @@ def round_down(value: mpmath.mpf | Fraction | float) -> float:
 
 def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
     """Round in one direction, so that neither the double nor the decimal it prints as falls short."""
+    if value != value:
+        message = "a formula came out as not a number"
+        raise ArithmeticError(message)
     if isinstance(value, float):
         return value
     if isinstance(value, int):

@@ -64,7 +64,8 @@ class SparseGaussian:
 
     def log_all_hidden(self) -> mpmath.mpf:
         """Give ln L: the log-probability that one key of a single user stays hidden."""
-        return mpmath.log1p(-normal_sf((self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)))
+        x = (self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)
+        return mpmath.log(normal_sf(-x)) if x < 0 else mpmath.log1p(-normal_sf(x))
 
     def threshold_delta(self) -> float:
         """Give the probability that any of one user's own d keys is released: 1 - L^d, rounded up."""

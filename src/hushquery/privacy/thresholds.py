@@ -118,6 +118,11 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
         return max(threshold, other_way, keys_per_user if row_counts else 1)
 
 
+def _turn(epsilon: mpmath.mpf, delta: mpmath.mpf) -> mpmath.mpf:
+    """Give ln((e^eps + 2 delta - 1)/((e^eps + 1) delta))/eps without subtracting what is nearly equal."""
+    return mpmath.log1p((1 - delta) * mpmath.expm1(epsilon) / ((mpmath.exp(epsilon) + 1) * delta)) / epsilon
+
+
 def optimal_selection(count: int, epsilon: Number, delta: Number) -> float:
     """Give the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key.
 
@@ -131,14 +136,14 @@ def optimal_selection(count: int, epsilon: Number, delta: Number) -> float:
     if e <= 0 or not 0 < d < 1 or count < 0:
         raise CalibrationError("optimal selection needs epsilon > 0, 0 < delta < 1 and a count of at least 0")
     with working():
-        ee, dd = mpmath.exp(rational_mpf(e)), rational_mpf(d)
-        turn = 1 + int(mpmath.floor(mpmath.log((ee + 2 * dd - 1) / ((ee + 1) * dd)) / rational_mpf(e)))
+        growth, dd = mpmath.expm1(rational_mpf(e)), rational_mpf(d)
+        turn = 1 + int(mpmath.floor(_turn(rational_mpf(e), dd)))
         if count <= turn:
-            chance = dd * mpmath.expm1(count * rational_mpf(e)) / (ee - 1)
+            chance = dd * mpmath.expm1(count * rational_mpf(e)) / growth
         else:
             left = mpmath.exp(-(count - turn) * rational_mpf(e))
-            first = dd * mpmath.expm1(turn * rational_mpf(e)) / (ee - 1)
-            chance = (1 - left) * (1 + dd / (ee - 1)) + left * first
+            first = dd * mpmath.expm1(turn * rational_mpf(e)) / growth
+            chance = (1 - left) * (1 + dd / growth) + left * first
         return max(0.0, round_down(min(chance, mpmath.mpf(1))))
 
 
@@ -152,8 +157,7 @@ def truncated_geometric_reach(epsilon: Number, delta: Number) -> int:
     if e <= 0 or not 0 < d < 1:
         raise CalibrationError("the truncated geometric law needs epsilon > 0 and 0 < delta < 1")
     with working():
-        ee, dd = mpmath.exp(rational_mpf(e)), rational_mpf(d)
-        return int(mpmath.ceil(mpmath.log((ee + 2 * dd - 1) / ((ee + 1) * dd)) / rational_mpf(e)))
+        return int(mpmath.ceil(_turn(rational_mpf(e), rational_mpf(d))))
 
 
 def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
@@ -191,14 +195,15 @@ def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int 
     capacity = grid * grid
     chance = ndtr((np.arange(grid + 1) / grid - threshold) / sigma)
     best = np.zeros(capacity + 1)
-    for _ in range(most_keys):
+    weighty = min(most_keys, capacity)  # no more keys can have any weight; the rest add what a weight of zero adds
+    for _ in range(weighty):
         following = best + chance[0]
         for j in range(1, grid + 1):
             np.maximum(following[j * j :], best[: capacity + 1 - j * j] + chance[j], out=following[j * j :])
         if np.array_equal(following, best):
             break
         best = following
-    return float(best[capacity]) * (1 + 1e-9)
+    return float(best[capacity] + (most_keys - weighty) * chance[0]) * (1 + 1e-9)
 
 
 def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: int = WEIGHT_GRID) -> int:
