@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,8 @@ def connect(url: str = "duckdb") -> Any:
 def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None = None) -> Any:
     """Give any table as an Ibis table: a file name, a pandas, Polars, Arrow or Ibis table, or a mapping of columns.
 
-    Reads no rows of an Ibis table, and of a file only its header (of JSON lines, the names in the first line).
+    Reads no rows of an Ibis table, and of a file only its header. JSON lines have none: of them, ``types`` must name
+    every column that is to be there.
 
     Args:
         data: The table.
@@ -120,19 +120,15 @@ def _read_file(path: Path, engine: Any, types: Mapping[str, str]) -> Any:
 
 def _text_file_sql(path: Path, ending: str, types: Mapping[str, str]) -> str:
     """Write the query that reads a text file with fixed separator, names and types."""
-    first = _first_line(path)
     if ending in _SEPARATORS:
-        names = next(csv.reader([first], delimiter=_SEPARATORS[ending]))
+        names = next(csv.reader([_first_line(path)], delimiter=_SEPARATORS[ending]))
         if len(set(names)) != len(names) or not all(names):
             raise ValueError(ending)
         options = f"delim='{_SEPARATORS[ending]}', header=true, quote='\"', escape='\"', nullstr='', auto_detect=false"
         source = "read_csv"
     else:
-        try:
-            found = json.loads(first) if first else {}
-        except ValueError:  # an array over several lines, say; its names are those that are asked for
-            found = {}
-        names = list(dict.fromkeys([*(found if isinstance(found, dict) else ()), *types]))
+        # There is no header, and the names in the first line are somebody's row: only what is asked for is read.
+        names = list(types)
         options, source = f"format='{_JSON[ending]}'", "read_json"
     if not names:
         raise ValueError(ending)

@@ -379,6 +379,11 @@ def test_demo_does_not_overwrite_what_it_did_not_make(tmp_path, inside):
     bad(2, "demo", "--out", ".", "--users", "100", call=inside)
     bad(2, "demo", "--out", "notes.txt", "--users", "100", call=inside)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    own = tmp_path / "mine" / "visits.csv"  # the name that every example uses
+    own.parent.mkdir()
+    own.write_text("user,age\nreal,30\n")
+    bad(2, "demo", "--out", "mine", "--users", "100", call=inside)
+    assert own.read_text() == "user,age\nreal,30\n"
 
 
 # ---- help ------------------------------------------------------------------------------------------------------------

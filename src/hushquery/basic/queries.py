@@ -31,10 +31,10 @@ __all__ = [
 
 #: A clamped value's bound is this many steps of the noise grid ...
 _STEPS = 1024
-#: ... and values are summed on a grid this many times finer, so that rounding them adds up to nothing.
-_FINER = 2**16
-#: A single row counts at most this many times the bound, so that sums of integers can't overflow.
-_ROW_REACH = 2**20
+#: ... and values are summed on a grid of this many steps, so that rounding them adds up to nothing.
+_FINE_STEPS = 2**26
+#: A single row counts at most this many times the bound, and rows are added as 38-digit integers: no sum overflows.
+_ROW_REACH = 2**35
 
 #: What a person asks of one row: a function from a table to a column of truths.
 Condition = Callable[[Any], Any]
@@ -169,9 +169,9 @@ class CountRows(_Exact):
 class ClampedTotal:
     """The sum over units of a value clamped to ``lower..upper``.
 
-    A unit's value is the sum of its rows (``per_unit="sum"``) or their average. Missing values are left out; a unit
-    that has no other counts as 0, clamped like every value (as ``centre`` in an average), so that no unit leaves the
-    bounds. ``centre`` is subtracted from each unit's clamped value first: an average needs less noise that way.
+    A unit's value is the sum of its rows, clamped (``per_unit="sum"``), or their average, clamped. Missing
+    values are left out; a unit that has no other counts as 0, clamped (as ``centre`` in an average), so that no unit
+    leaves the bounds. ``centre``, for averages only, is subtracted from each value: it takes less noise that way.
     """
 
     column: str
@@ -203,11 +203,14 @@ class ClampedTotal:
         return ClampedSum(self.lower - self.centre, self.upper - self.centre)
 
     @property
+    def _width(self) -> Fraction:
+        return max(abs(self._shifted.lower), abs(self._shifted.upper), self.upper - self.lower)
+
+    @property
     def step(self) -> Fraction:
         """The largest bound over the number of steps; one where the bounds are whole numbers and not too large."""
-        width = max(abs(self._shifted.lower), abs(self._shifted.upper), self.upper - self.lower)
         whole = self.lower.denominator == self.upper.denominator == self.centre.denominator == 1
-        return Fraction(1) if whole and width <= _STEPS else width / _STEPS
+        return Fraction(1) if whole and self._width <= _STEPS else self._width / _STEPS
 
     def bounds(self, relation: Relation) -> Bounds:
         """The clamp's bound in steps, rounded up: |round(x) - round(y)| <= ceil(|x - y|)."""
@@ -219,26 +222,25 @@ class ClampedTotal:
         """Turn every row into an integer on the fine grid, then add and clamp integers only."""
         import ibis
 
-        fine = self.step / _FINER
-        reach = float(max(abs(self.lower), abs(self.upper)) * _ROW_REACH)
+        fine = self._width / _FINE_STEPS
+        centre, reach = float(self.centre), float(self._width * _ROW_REACH)
         value = numbers_of(table, self.column)
-        value = ibis.ifelse(value.isnan(), ibis.null("float64"), value.clip(-reach, reach))
-        rows = table.select(unit=table[unit.name], steps=(value / float(fine)).round().cast("int64"))
+        value = ibis.ifelse(value.isnan(), ibis.null("float64"), (value - centre).clip(-reach, reach))
+        row_steps = (value / float(fine)).round().cast("int64").cast("decimal(38, 0)")
+        rows = table.select(unit=table[unit.name], steps=row_steps)
         per_unit = rows.group_by("unit").agg(total=rows.steps.sum(), present=rows.steps.count())
-        low, high = math.ceil(self.lower / fine), math.floor(self.upper / fine)
-        centre = round(self.centre / fine)
         if self.per_unit == "sum":
-            clamped = per_unit.total.fill_null(0).clip(low, high)
+            steps = per_unit.total.fill_null(0)
         else:
-            average = (per_unit.total.cast("float64") / per_unit.present).round()
-            clamped = ibis.ifelse(per_unit.present == 0, centre, average.clip(low, high).cast("int64"))
-        around = math.floor((self.upper - self.centre) / fine), math.ceil((self.lower - self.centre) / fine)
-        in_steps = per_unit.select(s=(clamped.cast("int64") - centre).clip(around[1], around[0]))
+            steps = ibis.ifelse(per_unit.present == 0, 0.0, per_unit.total.cast("float64") / per_unit.present).round()
+        low, high = math.ceil((self.lower - self.centre) / fine), math.floor((self.upper - self.centre) / fine)
+        in_steps = per_unit.select(s=steps.clip(low, high).cast("int64"))
         return in_steps.agg(n=in_steps.s.sum())
 
     def read(self, answer: Any) -> list[int]:
         """Round the total from the fine grid to the noise grid."""
-        return [math.floor(Fraction(_first_row(answer)[0], _FINER) + Fraction(1, 2))]
+        total = _first_row(answer)[0] * self._width / _FINE_STEPS
+        return [math.floor(total / self.step + Fraction(1, 2))]
 
     def describe(self) -> str:
         """Say what is summed."""
