@@ -21,7 +21,7 @@ from scipy.stats import binom
 import hushquery.basic.plan as plan_module
 from hushquery import basic
 from hushquery.engine import as_table
-from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError, UsageError
+from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
 from hushquery.noise.bits import SeededBits
 from hushquery.privacy.budget import Budget, PrivacyWarning
 from hushquery.privacy.derived import SteepWarning
@@ -461,45 +461,3 @@ def test_a_wider_level_of_an_average_uses_the_tails_of_its_noise(ledger):
     plan = basic.mean(LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=1, **COMMON)
     (row,) = plan.run(ledger).at_level(0.9999).rows
     assert math.isclose(row.high - row.value, plan.noises[0].half_width(0.9999) / 5)
-
-
-# ---- what can't be asked ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: basic.count(LAB, unit="user", epsilon=1),  # no population
-        lambda: basic.count(LAB, unit="user", epsilon=1, population=""),
-        lambda: basic.count(LAB, unit=" ", epsilon=1, population="p"),
-        lambda: basic.count(LAB, epsilon=0, **COMMON),
-        lambda: basic.count(LAB, epsilon=-1, **COMMON),
-        lambda: basic.count(LAB, epsilon=math.nan, **COMMON),
-        lambda: basic.count(LAB, epsilon=1, delta=1, **COMMON),
-        lambda: basic.count(LAB, epsilon=1, noise="gaussian", **COMMON),  # without a delta
-        lambda: basic.count(LAB, epsilon=1, noise="uniform", **COMMON),
-        lambda: basic.count(LAB, epsilon=1, relation="edit", **COMMON),
-        lambda: basic.count(LAB, epsilon=1, rows_per_unit=0, **COMMON),
-        lambda: basic.count(LAB, epsilon=1, rows_per_unit=2, where=lambda t: t.age > 1, **COMMON),
-        lambda: basic.count(LAB, epsilon="1e-13", **COMMON),  # wider than 64 bits
-        lambda: basic.total(LAB, "age", lower=3, upper=0, epsilon=1, **COMMON),
-        lambda: basic.total(LAB, "age", lower="x", upper=0, epsilon=1, **COMMON),
-        lambda: basic.mean(LAB, "age", lower=0, upper=1, relation="replace-one", epsilon=1, **COMMON),
-        lambda: basic.mean(LAB, "age", lower=0, upper=1, relation="replace-one", users=0, epsilon=1, **COMMON),
-        lambda: basic.histogram(LAB, "sex", [], epsilon=1, **COMMON),
-        lambda: basic.histogram(LAB, "sex", ["f"], keys_per_unit=0, epsilon=1, **COMMON),
-        lambda: basic.queries(LAB, {}, epsilon=1, **COMMON),
-        lambda: basic.queries(LAB, DECK, at_most=0, epsilon=1, **COMMON),
-    ],
-)
-def test_questions_that_mean_nothing_are_refused_at_once(make):
-    with pytest.raises(UsageError) as refused:
-        make()
-    assert refused.value.what
-
-
-def test_the_population_is_the_name_of_the_file_unless_given(tmp_path):
-    path = tmp_path / "visits of may.csv"
-    path.write_text("user\nann\n")
-    assert basic.count(path, unit="user", epsilon=1).population == "visits of may"
-    assert basic.count(str(path), unit="user", epsilon=1, population="readers").population == "readers"

@@ -99,8 +99,8 @@ COST = ["--unit", "user", "--epsilon", "0.5"]
 
 
 @pytest.mark.parametrize("name", STAT)
-def test_a_statistic_is_text_on_stdout_and_notes_on_stderr(name, visits):
-    done = good("stat", *STAT[name], *COST)
+def test_a_statistic_is_text_on_stdout_and_notes_on_stderr(name, visits, inside):
+    done = good("stat", *STAT[name], *COST, call=run if name == "mean" else inside)
     assert "estimate" in done.stdout
     assert "95% intervals" in done.stdout
     assert 'epsilon 0.5, delta 0 for one user, present or absent (add-remove), of "visits"' in done.stdout
@@ -124,22 +124,23 @@ def test_json_has_the_guarantee_with_unit_and_relation(visits, relation, inside)
     assert "note" in done.stderr
 
 
-def test_the_same_command_again_is_refused(visits):
+def test_the_same_command_again_is_refused(visits, inside):
     command = ("stat", *STAT["count"], *COST)
     good(*command)
     refused = bad(3, *command)
     assert "has not enough budget left" in refused.stderr
-    as_json = json.loads(bad(3, *command, "--json").stdout)
+    as_json = json.loads(bad(3, *command, "--json", call=inside).stdout)
     assert as_json["error"] == "BudgetRefused"
     assert set(as_json) == {"error", "what", "why", "fix"}
     assert len(Ledger.open("ledger.db").history()) == 2
 
 
-def test_no_create_refuses_at_once(visits):
+def test_no_create_refuses_at_once(visits, inside):
     bad(3, "stat", *STAT["count"], *COST, "--no-create")
     assert not Path("ledger.db").exists()
-    good("budget", "open", "--population", "others", "--relation", "add-remove", "--epsilon", "1", "--delta", "0")
-    assert "no account" in bad(3, "stat", *STAT["count"], *COST, "--no-create").stderr
+    terms = ("--relation", "add-remove", "--epsilon", "1", "--delta", "0")
+    good("budget", "open", "--population", "others", *terms, call=inside)
+    assert "no account" in bad(3, "stat", *STAT["count"], *COST, "--no-create", call=inside).stderr
     assert len(Ledger.open("ledger.db").history()) == 1
 
 
