@@ -56,8 +56,9 @@ def demo(
     from hushquery.privacy.ledger import Ledger
     from hushquery.privacy.postprocess import clip
 
-    if out.exists() and not (out.is_dir() and {file.name for file in out.iterdir()} <= _OURS):
-        raise UsageError(f"{out} exists and holds more than a demo makes", fix="Give another --out")
+    there = {file.name for file in out.iterdir()} if out.is_dir() else set()
+    if (out.exists() and not out.is_dir()) or (there and not ({_LEDGER} <= there <= _OURS)):
+        raise UsageError(f"{out} exists and is not what a demo made", fix="Give another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / _LEDGER).unlink(missing_ok=True)  # imaginary people: their budget may start anew
     with progress("demo", 5) as (bar, task):
