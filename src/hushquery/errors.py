@@ -9,7 +9,7 @@
     |   |-- BudgetRefused               exit 3   not enough left: requested, remaining, account
     |   |-- AccountMissing              exit 3   nobody opened this account, and creating it was not allowed
     |   `-- LedgerCorrupt               exit 3   the ledger can't be trusted: broken chain, unknown kind, newer version
-    |-- DataError                       exit 4   the data can't be used as asked; nothing was spent
+    |-- DataError                       exit 4   the data can't be used as asked
     |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
     `-- NotReady                        exit 75  try again later: a batch too small, a phase not open
 
@@ -70,7 +70,7 @@ class LedgerCorrupt(BudgetError):
 
 
 class DataError(HushqueryError):
-    """The data can't be used as asked. Nothing was spent."""
+    """The data can't be used as asked; the message says where budget was spent all the same."""
 
     exit_code = 4
 

@@ -181,6 +181,8 @@ class ClampedTotal:
     centre: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
+        if self.per_unit == "sum" and self.centre:
+            raise UsageError("only an average is measured from a centre", fix="Leave the centre out")
         if max(abs(self.lower), abs(self.upper)) > 10**200 or self.upper - self.lower < Fraction(1, 10**200):
             raise UsageError("the bounds are too large or too close for numbers of a computer", fix="Change the unit")
 

@@ -90,7 +90,8 @@ def demo(
     text = "\n\n".join(f"{question}\n{result}" for question, result in results.items())
     text += (
         f"\n\nA fourth release was refused: {refusal}\n"
-        f"An audit of the noise found epsilon >= {checked.lower_bound:.3f} for a claim of 1: not flagged.\n\n"
+        f"An audit of the noise found epsilon >= {checked.lower_bound:.3f} for a claim of 1: "
+        f"{'FLAGGED' if checked.flagged else 'not flagged'}.\n\n"
         f"open {page}"
     )
     summary = {

@@ -72,8 +72,9 @@ class Estimates:
         if not 0 < level < 1:
             raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
         rows = []
+        known, normal = noise.half_width(level) if noise is not None else None, NormalDist().inv_cdf((1 + level) / 2)
         for label, value, stderr in zip(labels, values, stderrs, strict=True):
-            w = noise.half_width(level) if noise is not None else NormalDist().inv_cdf((1 + level) / 2) * stderr
+            w = known if known is not None else normal * stderr
             rows.append(Estimate(label, value, stderr, value - w, value + w))
         return cls(tuple(rows), level, guarantee, (), noise)
 

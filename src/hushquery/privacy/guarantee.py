@@ -146,8 +146,8 @@ class Guarantee:
             lines.append("THIS RESULT IS NOT PRIVATE: its noise came from a seed that a test supplied.\n")
         lines.append(
             f'This result was computed from the data of "{self.population}". {_TRUST[self.model]}\n\n'
-            f"The promise: whatever could be published, the chance that exactly this was published changes by a factor "
-            f"of at most {_factor(self.epsilon)} depending on whether {change} "
+            f"The promise{' (but for delta, below)' if self.delta else ''}: whatever could be published, "
+            f"the chance that exactly this was published changes by a factor of at most {_factor(self.epsilon)} depending on whether {change} "
             f"(epsilon = {format_epsilon(self.epsilon)}, {self.unit.relation.value})."
         )
         if self.delta:
