@@ -147,7 +147,8 @@ class Guarantee:
         lines.append(
             f'This result was computed from the data of "{self.population}". {_TRUST[self.model]}\n\n'
             f"The promise{' (but for delta, below)' if self.delta else ''}: whatever could be published, "
-            f"the chance that exactly this was published changes by a factor of at most {_factor(self.epsilon)} depending on whether {change} "
+            f"the chance that exactly this was published changes by a factor of at most {_factor(self.epsilon)} "
+            f"depending on whether {change} "
             f"(epsilon = {format_epsilon(self.epsilon)}, {self.unit.relation.value})."
         )
         if self.delta:
