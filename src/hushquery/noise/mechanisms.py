@@ -45,8 +45,30 @@ def _reach(law: DiscreteLaplace | RoundedGaussian) -> int:
     return law.half_width(1 - _RARE)
 
 
+class _NoisyCounts(Mechanism[Counts]):
+    """What both kinds of noise on public counts share: the release, its law, and what it estimates."""
+
+    law_of_noise: DiscreteLaplace | RoundedGaussian
+
+    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
+        """Add fresh noise to every count, ``n`` times."""
+        return add_noise(world, n, self.law_of_noise, bits)
+
+    def law(self, world: Counts) -> Mapping[Counts, float]:
+        """Enumerate the noisy counts."""
+        return product_law([noisy_law(c, self.law_of_noise) for c in world])
+
+    def truth(self, world: Counts) -> Sequence[float]:
+        """The counts themselves."""
+        return world
+
+    def variance(self, world: Counts) -> Sequence[float]:
+        """The variance of the noise, for each count."""
+        return [self.law_of_noise.variance] * len(world)
+
+
 @dataclass(frozen=True)
-class LaplaceCounts(Mechanism[Counts]):
+class LaplaceCounts(_NoisyCounts):
     """Discrete Laplace noise on counts of which one user changes the sum of absolute values by at most ``sensitivity``.
 
     **Guarantee:** pure epsilon = sensitivity/b for one user; add-remove or replace-one, whichever the sensitivity is
@@ -80,25 +102,9 @@ class LaplaceCounts(Mechanism[Counts]):
         """One count that differs by the sensitivity."""
         return [Pair("a count with one user more", (10,), (10 + self.sensitivity,))]
 
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
-        """Add fresh noise to every count, ``n`` times."""
-        return add_noise(world, n, self.law_of_noise, bits)
-
-    def law(self, world: Counts) -> Mapping[Counts, float]:
-        """Enumerate the noisy counts."""
-        return product_law([noisy_law(c, self.law_of_noise) for c in world])
-
-    def truth(self, world: Counts) -> Sequence[float]:
-        """The counts themselves."""
-        return world
-
-    def variance(self, world: Counts) -> Sequence[float]:
-        """The variance of the noise, for each count."""
-        return [self.law_of_noise.variance] * len(world)
-
 
 @dataclass(frozen=True)
-class GaussianCounts(Mechanism[Counts]):
+class GaussianCounts(_NoisyCounts):
     """Rounded Gaussian noise on counts of which one user changes the sum of squares by at most ``sensitivity_squared``.
 
     **Guarantee:** mu-GDP with mu^2 = sensitivity_squared/sigma^2, so (epsilon, agd(epsilon, mu)) at every epsilon.
@@ -130,22 +136,6 @@ class GaussianCounts(Mechanism[Counts]):
         """Counts that differ by one, as many as the sensitivity allows."""
         keys = self.sensitivity_squared
         return [Pair("counts with one user more", (10,) * keys, (11,) * keys)]
-
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
-        """Add fresh noise to every count, ``n`` times."""
-        return add_noise(world, n, self.law_of_noise, bits)
-
-    def law(self, world: Counts) -> Mapping[Counts, float]:
-        """Enumerate the noisy counts."""
-        return product_law([noisy_law(c, self.law_of_noise) for c in world])
-
-    def truth(self, world: Counts) -> Sequence[float]:
-        """The counts themselves."""
-        return world
-
-    def variance(self, world: Counts) -> Sequence[float]:
-        """The variance of the noise, for each count."""
-        return [self.law_of_noise.variance] * len(world)
 
 
 class _Thresholded(Mechanism[Counts]):
