@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hushquery.errors import DataError, Unavailable, UsageError
 
-__all__ = ["as_table", "connect", "no_such_column"]
+__all__ = ["as_table", "connect", "execute", "held", "no_such_column"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
@@ -93,6 +94,36 @@ def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataErro
     near = difflib.get_close_matches(name, [str(column) for column in columns], n=1, cutoff=0.75)
     hint = f"Did you mean {near[0]!r}?" if near else "Check the name, and that a file has a header line"
     return DataError(f"the table has no column {name!r}", why=why, fix=hint)
+
+
+def execute(expression: Any) -> Any:
+    """Run an expression after the spend and give an Arrow table; an engine's message, which may quote a row, is not."""
+    try:
+        return expression.to_pyarrow()
+    except Exception as error:
+        raise _failed(error) from None
+
+
+@contextmanager
+def held(expression: Any) -> Iterator[Any]:
+    """Evaluate an expression once into a temporary table of the engine, for as long as the block runs.
+
+    What is asked of it several times must be the same rows each time.
+    """
+    try:
+        table = expression.cache()
+    except Exception as error:
+        raise _failed(error) from None
+    with table:
+        yield table
+
+
+def _failed(error: Exception) -> DataError:
+    return DataError(
+        "the engine could not compute the answer; the budget is spent, and nothing was released",
+        why=type(error).__name__,
+        fix="Check the file for malformed rows and the columns for their types",
+    )
 
 
 def _read_file(path: Path, engine: Any, types: Mapping[str, str]) -> Any:

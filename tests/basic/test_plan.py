@@ -92,9 +92,9 @@ def often(monkeypatch, ledger):
     """Run a plan often: the engine computes its answers once; spending, noise and intervals are new each time."""
 
     def runs(plan, n, bits):
-        answers = [plan_module._execute(expression) for expression in plan._ask()]
+        answers = [plan_module.execute(expression) for expression in plan._ask()]
         monkeypatch.setattr(plan_module.StatisticPlan, "_ask", lambda _: answers)
-        monkeypatch.setattr(plan_module, "_execute", lambda answer: answer)
+        monkeypatch.setattr(plan_module, "execute", lambda answer: answer)
         return [plan.run(ledger, bits=bits) for _ in range(n)]
 
     return runs
@@ -344,7 +344,7 @@ def test_what_the_schema_rules_out_costs_nothing_and_shows_nothing(make, kind, t
 def test_a_refused_budget_reads_nothing(name, tmp_path, monkeypatch):
     book = Ledger.open(tmp_path / "ledger.db")
     book.open_account("a lab", "add-remove", Budget("0.5"))
-    monkeypatch.setattr(plan_module, "_execute", lambda _: pytest.fail("the data was read"))
+    monkeypatch.setattr(plan_module, "execute", lambda _: pytest.fail("the data was read"))
     with pytest.raises(BudgetRefused):
         plans(LAB)[name].run(book)
     assert len(book.history()) == 1

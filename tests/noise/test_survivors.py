@@ -24,7 +24,7 @@ LAPLACE, GAUSSIAN = DiscreteLaplace(Fraction(2)), RoundedGaussian(Fraction(3))
 
 @pytest.fixture(params=["singly", "in bulk"])
 def path(request, monkeypatch):
-    monkeypatch.setattr(survivors, "_WORTH_A_BINOMIAL", 10**9 if request.param == "singly" else 2)
+    monkeypatch.setattr(survivors, "WORTH_A_BINOMIAL", 10**9 if request.param == "singly" else 2)
     return request.param
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hushquery.basic.queries import Question
-from hushquery.engine import as_table, no_such_column
+from hushquery.engine import as_table, execute, no_such_column
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
@@ -182,7 +182,7 @@ class StatisticPlan:
         )
         measured = []
         for question, noise, expression in zip(self.questions, self.noises, asked, strict=True):
-            truth = question.read(_execute(expression))
+            truth = question.read(execute(expression))
             noisy = [t + int(z) for t, z in zip(truth, sampler(noise.law).draw(len(truth), source), strict=True)]
             values = [float(v * question.step) for v in noisy]
             measured.append(
@@ -224,15 +224,3 @@ class StatisticPlan:
                 why=type(error).__name__,
                 fix="Check the columns, their types and the conditions",
             ) from None
-
-
-def _execute(expression: Any) -> Any:
-    try:
-        return expression.to_pyarrow()
-    except Exception as error:
-        # An engine's message may quote a value of the data.
-        raise DataError(
-            "the engine could not compute the answer; the budget is spent, and nothing was released",
-            why=type(error).__name__,
-            fix="Check the file for malformed rows and the columns for their types",
-        ) from None

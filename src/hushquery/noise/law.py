@@ -15,6 +15,7 @@ import mpmath
 
 from hushquery.errors import UsageError
 from hushquery.privacy.rounding import precision
+from hushquery.privacy.thresholds import optimal_selection_mpf
 
 __all__ = [
     "Binomial",
@@ -23,6 +24,7 @@ __all__ = [
     "Law",
     "RationalCoin",
     "RoundedGaussian",
+    "SelectionCoin",
     "TailCoin",
     "Truncated",
 ]
@@ -288,6 +290,31 @@ class RationalCoin(Law):
 
 
 @dataclass(frozen=True)
+class SelectionCoin(Law):
+    """1 with the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key.
+
+    >>> round(SelectionCoin(12, Fraction(1), Fraction(1, 100000)).pmf(1), 6)
+    0.760311
+    """
+
+    count: int
+    epsilon: Fraction
+    delta: Fraction
+    lowest = 0
+    highest = 1
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Give P[coin > z]."""
+        return optimal_selection_mpf(self.count, self.epsilon, self.delta) if z == 0 else mpmath.mpf(z < 0)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the coin always falls on 1 (or always on 0)."""
+        with precision(200):
+            return self.sf(0) in (0, 1)
+
+
+@dataclass(frozen=True)
 class Binomial(Law):
     """The number of ones among n independent coins.
 
@@ -301,7 +328,7 @@ class Binomial(Law):
     """
 
     n: int
-    coin: TailCoin
+    coin: TailCoin | SelectionCoin
     lowest = 0
 
     def __post_init__(self) -> None:
@@ -331,7 +358,7 @@ class Binomial(Law):
 
 
 @lru_cache(maxsize=8)
-def _binomial_sums(n: int, coin: TailCoin, digits: int) -> tuple[int, list[mpmath.mpf]]:
+def _binomial_sums(n: int, coin: TailCoin | SelectionCoin, digits: int) -> tuple[int, list[mpmath.mpf]]:
     """Give the first index and the cumulative probabilities, all to ``digits`` bits."""
     with precision(digits + n.bit_length() + 40):
         p, q = coin.sf(0), coin.cdf(0)

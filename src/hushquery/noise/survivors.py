@@ -16,10 +16,10 @@ from hushquery.noise.bits import Bits, below
 from hushquery.noise.law import Binomial, DiscreteLaplace, Geometric, Law, RoundedGaussian, TailCoin, Truncated
 from hushquery.noise.sampler import IntArray, sampler
 
-__all__ = ["conditional_noise", "passing_keys", "uniform_subset"]
+__all__ = ["WORTH_A_BINOMIAL", "conditional_noise", "lifted_keys", "passing_keys", "uniform_subset"]
 
-# Building a binomial's table costs about as much as this many single draws.
-_WORTH_A_BINOMIAL = 20_000
+#: Building a binomial's table costs about as much as this many single draws.
+WORTH_A_BINOMIAL = 20_000
 
 
 def passing_keys(
@@ -43,19 +43,29 @@ def passing_keys(
     values = given.astype(np.int64)
     order, distinct, sizes = _by_value(np.minimum(values, threshold))  # what is at the threshold is drawn singly anyway
     starts = np.cumsum(sizes) - sizes
-    in_bulk = (distinct < threshold) & (sizes >= _WORTH_A_BINOMIAL)
+    in_bulk = (distinct < threshold) & (sizes >= WORTH_A_BINOMIAL)
 
     singly = order[~np.repeat(in_bulk, sizes)]
     each = values[singly] + sampler(law).draw(len(singly), bits)
     positions, noisy = [singly[each >= threshold]], [each[each >= threshold]]
     for count, start, size in zip(*(a[in_bulk].tolist() for a in (distinct, starts, sizes)), strict=True):
-        lifts = sampler(Binomial(size, TailCoin(law, threshold - count))).draw_one(bits)
-        if lifts:
-            positions.append(order[start : start + size][uniform_subset(size, lifts, bits)])
-            noisy.append(count + conditional_noise(law, threshold - count, lifts, bits))
+        lifted, values_of_lifted = lifted_keys(size, count, threshold, law, bits)
+        positions.append(order[start : start + size][lifted])
+        noisy.append(values_of_lifted)
     where, values_out = np.concatenate(positions), np.concatenate(noisy)
     by_position = np.argsort(where, kind="stable")
     return where[by_position].astype(np.int64), values_out[by_position]
+
+
+def lifted_keys(
+    size: int, count: int, threshold: int, law: DiscreteLaplace | RoundedGaussian, bits: Bits
+) -> tuple[IntArray, IntArray]:
+    """Say which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts.
+
+    How many pass is one binomial draw, which ones a uniform subset, and their noise is drawn given that they pass.
+    """
+    lifts = sampler(Binomial(size, TailCoin(law, threshold - count))).draw_one(bits)
+    return uniform_subset(size, lifts, bits), count + conditional_noise(law, threshold - count, lifts, bits)
 
 
 def _by_value(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:

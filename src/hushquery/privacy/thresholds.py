@@ -28,6 +28,7 @@ __all__ = [
     "laplace_scale",
     "laplace_threshold",
     "optimal_selection",
+    "optimal_selection_mpf",
     "truncated_geometric_reach",
     "weighted_rho",
 ]
@@ -136,15 +137,19 @@ def optimal_selection(count: int, epsilon: Number, delta: Number) -> float:
     if e <= 0 or not 0 < d < 1 or count < 0:
         raise CalibrationError("optimal selection needs epsilon > 0, 0 < delta < 1 and a count of at least 0")
     with working():
-        growth, dd = mpmath.expm1(rational_mpf(e)), rational_mpf(d)
-        turn = 1 + int(mpmath.floor(_turn(rational_mpf(e), dd)))
-        if count <= turn:
-            chance = dd * mpmath.expm1(count * rational_mpf(e)) / growth
-        else:
-            left = mpmath.exp(-(count - turn) * rational_mpf(e))
-            first = dd * mpmath.expm1(turn * rational_mpf(e)) / growth
-            chance = (1 - left) * (1 + dd / growth) + left * first
-        return max(0.0, round_down(min(chance, mpmath.mpf(1))))
+        return max(0.0, round_down(optimal_selection_mpf(count, e, d)))
+
+
+def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpmath.mpf:
+    """Give the same chance at the precision in force; exactly 1 from the count on from which it is certain."""
+    e, dd = rational_mpf(epsilon), rational_mpf(delta)
+    growth = mpmath.expm1(e)
+    turn = 1 + int(mpmath.floor(_turn(e, dd)))
+    if count <= turn:
+        return min(mpmath.mpf(1), dd * mpmath.expm1(count * e) / growth)
+    left = mpmath.exp(-(count - turn) * e)
+    first = dd * mpmath.expm1(turn * e) / growth
+    return min(mpmath.mpf(1), (1 - left) * (1 + dd / growth) + left * first)
 
 
 def truncated_geometric_reach(epsilon: Number, delta: Number) -> int:

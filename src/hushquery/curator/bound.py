@@ -1,0 +1,99 @@
+"""Bound: how much of one user's log may count.
+
+Every table of a release bounds anew, on the columns it counts: a bound on queries says nothing about clicks. Which rows
+of a user are kept is decided from that user's rows alone, so adding a person moves nobody else's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hushquery.errors import UsageError
+
+__all__ = ["Bound", "Keep", "searches"]
+
+#: Which of a user's keys are kept: the first by time, or random ones.
+Keep = Literal["first", "random"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Keep at most so many distinct keys of each user.
+
+    Args:
+        keep: ``first`` (the earliest by time, ties by the key itself) or ``random`` (by a keyed digest).
+        key: The key of the digest. Drawn anew for each release; privacy does not rest on its secrecy.
+    """
+
+    keep: Keep = "first"
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.keep not in ("first", "random"):
+            raise UsageError(f"no rule to keep rows is called {self.keep!r}", fix="Give first or random")
+
+    def order(self, table: Any) -> Keep:
+        """Say which rule applies to a table: without times there is no first."""
+        return self.keep if "time" in table.columns else "random"
+
+    def words(self, table: Any) -> str:
+        """Say the rule in words."""
+        return "the first by time" if self.order(table) == "first" else "chosen at random"
+
+    def rows(self, table: Any, columns: list[str], most: int) -> Any:
+        """Give each user's distinct ``columns``, each once and at most ``most`` of them.
+
+        Args:
+            table: Rows with ``user``, the columns, and ``time`` where the log has it.
+            columns: What counts as one key.
+            most: d.
+        """
+        import ibis
+
+        if self.order(table) == "first":
+            each = table.group_by("user", *columns).agg(order=table.time.min())
+            # A key without any readable time comes last, on every engine.
+            order = [ibis.asc(each.order, nulls_first=False), *(each[c] for c in columns)]
+        else:
+            each = table.select("user", *columns).distinct()
+            text = ibis.literal(self.key) + "|" + each.user
+            for column in columns:
+                text = text + "|" + each[column]
+            each = each.mutate(order=md5(text))
+            order = [each.order, *(each[c] for c in columns)]
+        # Ibis counts rows from zero.
+        placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
+        return placed.filter(placed.place < most).select("user", *columns)
+
+
+def searches(table: Any, bound: Bound, most: int) -> Any:
+    """Give each user's first ``most`` searches, as Korolova et al. count them: a repeated search counts again.
+
+    A search with several clicks repeats its row and is still one search: the same user, time and query. Without times
+    repeated searches can't be told from repeated clicks, and each query counts once.
+    """
+    import ibis
+
+    if "time" not in table.columns:
+        return bound.rows(table, ["query"], most)
+    each = table.select("user", "time", "query").distinct()
+    if bound.order(table) == "first":
+        order = [ibis.asc(each.time, nulls_first=False), each.query]
+    else:
+        each = each.mutate(
+            order=md5(ibis.literal(bound.key) + "|" + each.user + "|" + each.time.cast("string").fill_null("") + each.query)
+        )
+        order = [each.order, each.query]
+    placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
+    return placed.filter(placed.place < most).select("user", "query")
+
+
+def md5(text: Any) -> Any:
+    """Apply the engine's md5; DuckDB, PostgreSQL and Spark all give the same hexadecimal digits."""
+    import ibis
+
+    @ibis.udf.scalar.builtin(name="md5", signature=(("string",), "string"))
+    def digest(value: str) -> str: ...
+
+    return digest(text)
