@@ -11,15 +11,21 @@ Proof: docs/proofs/intervals.md. Tests: tests/curator/test_intervals.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
+from hushquery.curator.count import Noisy, law_of
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 
-__all__ = ["LEVEL", "given_release", "on_public_keys"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LEVEL", "given_release", "on_public_keys", "with_intervals"]
 
 #: The coverage of every interval of a release.
 LEVEL = 0.95
@@ -29,7 +35,12 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def given_release(
-    noisy: IntArray, threshold: int, law: DiscreteLaplace | RoundedGaussian, level: float = LEVEL
+    noisy: IntArray,
+    threshold: int,
+    law: DiscreteLaplace | RoundedGaussian,
+    level: float = LEVEL,
+    *,
+    least: int = 1,
 ) -> tuple[IntArray, IntArray]:
     """Give the lowest and highest count for which such a noisy count, once released, is not surprising.
 
@@ -38,6 +49,8 @@ def given_release(
         threshold: R.
         law: The noise.
         level: The coverage, given release. At least this, because counts are whole.
+        least: The smallest count there can be: one where only keys that somebody holds can be released, zero where
+            empty keys get noise too.
 
     >>> from fractions import Fraction
     >>> low, high = given_release(np.array([40, 60, 300]), 40, RoundedGaussian(Fraction(8)))
@@ -47,11 +60,10 @@ def given_release(
     distinct, back = np.unique(noisy, return_inverse=True)
     tail = (1 - level) / 2
     log_tail = _log_tail(law)
-    # A key is in the support only if somebody holds it.
-    floor = np.ones_like(distinct)
+    floor = np.full_like(distinct, least)
 
     def at_least(c: IntArray, v: IntArray) -> FloatArray:
-        """ln Pr[V >= v | V >= R] for a true count c; grows with c."""
+        """Ln Pr[V >= v | V >= R] for a true count c; grows with c."""
         return log_tail(v - c) - log_tail(threshold - c)
 
     far = 1 + int(law.half_width(1 - tail / 4))  # beyond this the threshold makes no difference
@@ -71,6 +83,31 @@ def on_public_keys(
     """
     width = law.half_width(level)
     return noisy - width, noisy + width
+
+
+def with_intervals(noisy: pa.Table, step: Noisy, *, support_is_public: bool = False) -> pa.Table:
+    """Turn keys with a column ``noisy`` into a table of a release: count, stderr, low, high.
+
+    Args:
+        noisy: The keys and their noisy counts.
+        step: The noise, and the threshold they passed if there was one.
+        support_is_public: Whether empty keys got noise too and may have passed.
+    """
+    import pyarrow as pa
+
+    law, values = law_of(step), np.asarray(noisy["noisy"].to_numpy(), dtype=np.int64)
+    if step.threshold is None:
+        low, high = on_public_keys(values, law)
+    else:
+        low, high = given_release(values, step.threshold, law, least=0 if support_is_public else 1)
+    stderr = np.full(len(values), math.sqrt(law.variance))
+    return (
+        noisy.drop_columns(["noisy"])
+        .append_column("count", pa.array(values, pa.int64()))
+        .append_column("stderr", pa.array(stderr, pa.float64()))
+        .append_column("low", pa.array(low, pa.float64()))
+        .append_column("high", pa.array(high, pa.float64()))
+    )
 
 
 def _first(holds: Callable[[IntArray], npt.NDArray[np.bool_]], low: IntArray, high: IntArray) -> IntArray:

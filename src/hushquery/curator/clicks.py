@@ -1,0 +1,78 @@
+"""Clicks: which URLs the released queries led to.
+
+Two ways, and never keys built from the log without a threshold (one person's rare click would create one):
+
+* with a public list of (query, URL) pairs, every listed pair of a released query gets noise, zeros included; clicks on
+  unlisted URLs are dropped;
+* without one, pairs are selected privately: a pair is released where the noisy number of users who clicked it reaches a
+  threshold, with that noisy number.
+
+Each user counts once per pair, for at most d_c pairs, chosen among the released queries only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hushquery.curator.bound import Bound
+from hushquery.curator.count import noisy_on_public_keys, passing, tally
+from hushquery.curator.intervals import with_intervals
+from hushquery.curator.select import QUERY, PlannedStep, released_placeholder
+from hushquery.engine import held
+from hushquery.noise.bits import Bits
+from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Clicks"]
+
+PAIR = ["query", "url"]
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """How the table ``clicks`` is made.
+
+    Args:
+        step: Noise and, for pairs that are secret, the threshold.
+        results: The public list, a table with ``query`` and ``url``; None when pairs are secret.
+    """
+
+    step: LaplaceHistogram | GaussianHistogram
+    results: Any = None
+
+    @property
+    def clicks_per_user(self) -> int:
+        """d_c."""
+        return self.step.keys_per_user
+
+    def planned(self) -> PlannedStep:
+        """Say the step."""
+        laplace = isinstance(self.step, LaplaceHistogram)
+        noise = "discrete Laplace" if laplace else "Gaussian"
+        if self.results is not None:
+            detail = f"users per listed query and URL with {noise} noise, zeros included"
+            return PlannedStep("discrete-laplace" if laplace else "gaussian", detail, self.step, "clicks")
+        detail = f"users per query and clicked URL with {noise} noise, released from {self.step.threshold} on"
+        return PlannedStep("laplace" if laplace else "gaussian-selector", detail, self.step, "clicks")
+
+    def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:
+        """Count users per pair, pairs of released queries (and listed ones) only."""
+        queries = released_placeholder() if released is None else released
+        pairs = table.filter(table.url.notnull()).semi_join(queries, "query")
+        if self.results is not None:
+            pairs = pairs.semi_join(self.results, PAIR)
+        return tally(bound.rows(pairs, PAIR, self.clicks_per_user), PAIR)
+
+    def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
+        """Count the pairs of the released queries, and publish."""
+        import ibis
+
+        queries = ibis.memtable(released.select(QUERY))
+        with held(self.expression(table, bound, queries)) as counted:
+            if self.results is None:
+                return with_intervals(passing(counted, PAIR, self.step, bits), self.step)
+            listed = self.results.select(*PAIR).distinct().semi_join(queries, "query").to_pyarrow()
+            return with_intervals(noisy_on_public_keys(counted, listed, PAIR, self.step, bits), self.step)

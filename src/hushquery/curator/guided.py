@@ -1,0 +1,171 @@
+"""Guided: a noisy sketch tells users which of their queries are worth their weight. New here (docs/proofs/guided.md).
+
+1. Every query falls into one of 2^22 public buckets. Each user spreads a weight of L2 norm one over the buckets of up to
+   100 of their queries; all bucket sums are published with Gaussian noise, empty ones too.
+2. Each user drops the queries whose bucket looks empty, keeps at most d of the others, and gives less weight to those
+   that are popular enough anyway; weights are scaled to L2 norm one and rounded down to multiples of 1/64.
+3. Sums of weights get Gaussian noise and are released where they reach a threshold that holds for *unequal* weights.
+
+The sketch is public once noised, so step 2 is a function of one user's rows and of public numbers, and the two Gaussian
+steps compose: mu^2 adds. All constants below are fixed before any log is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.curator.bound import Bound, md5
+from hushquery.curator.count import law_of, passing
+from hushquery.curator.select import (
+    QUERY,
+    PlannedStep,
+    Selector,
+    count_released,
+    finish_by_counting,
+    released_placeholder,
+)
+from hushquery.curator.weighted import equal_weights
+from hushquery.engine import execute, held
+from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import sampler
+from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights
+from hushquery.privacy.thresholds import WEIGHT_GRID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BUCKETS", "SKETCHED_QUERIES", "Guided"]
+
+#: How many buckets the sketch has: a public constant, never derived from the log.
+BUCKETS = 2**22
+#: The most queries a user puts into the sketch.
+SKETCHED_QUERIES = 100
+# A bucket below this many standard deviations of the sketch's noise counts as empty.
+_LOOKS_EMPTY = 1.5
+# A query estimated at more than this many thresholds needs less weight from each user ...
+_ENOUGH = 1.5
+# ... but never less than this share.
+_LEAST_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Guided(Selector):
+    """Sketch, select by guided weights, then count the released queries."""
+
+    name: ClassVar[str] = "guided"
+
+    sketch: GaussianWeights
+    selection: GaussianWeights
+    counts: GaussianHistogram | None
+    buckets: int = BUCKETS
+
+    @property
+    def queries_per_user(self) -> int:  # type: ignore[override]
+        """D."""
+        return self.selection.keys_per_user
+
+    @property
+    def threshold(self) -> float:
+        """R in weights of users."""
+        return (self.selection.threshold or 0) / WEIGHT_GRID
+
+    def rare_chance(self) -> float:
+        """The worst user's, over all weights."""
+        return float(self.selection.threshold_delta())
+
+    def steps(self) -> list[PlannedStep]:
+        """The sketch, the selection, and the counts."""
+        steps = [
+            PlannedStep(
+                "sketch",
+                f"a sketch of {self.buckets:,} buckets with Gaussian noise",
+                self.sketch,
+                "queries",
+                final=False,
+            ),
+            PlannedStep(
+                self.name,
+                f"weights guided by the sketch with Gaussian noise, released from {self.threshold:g} on",
+                self.selection,
+                "queries",
+                final=False,
+            ),
+        ]
+        if self.counts is not None:
+            detail = "users per released query, counted again, with Gaussian noise"
+            steps.append(PlannedStep("gaussian", detail, self.counts, "queries"))
+        return steps
+
+    def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
+        """The sketch, the guided sums, and the counts."""
+        import ibis
+
+        promising = ibis.table({"bucket": "int64", "share": "float64"}, name="promising_buckets")
+        out = {"sketch": self._sums_per_bucket(table, bound), "selection": self._guided_sums(table, bound, promising)}
+        if self.counts is not None:
+            out["counts"] = count_released(table, bound, released_placeholder(), self.counts.keys_per_user)
+        return out
+
+    def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
+        """Sketch, weigh, draw, count."""
+        noisy = self.noisy_sketch(self.exact_sketch(table, bound), bits)
+        with held(self.guided_sums(table, bound, noisy)) as weighed:
+            chosen = passing(weighed, QUERY, self.selection, bits).select(QUERY)
+        return finish_by_counting(chosen, table, bound, self.counts, bits)
+
+    def exact_sketch(self, table: Any, bound: Bound) -> npt.NDArray[np.int64]:
+        """Sum the users' weights per bucket."""
+        sums = execute(self._sums_per_bucket(table, bound))
+        out = np.zeros(self.buckets, dtype=np.int64)
+        out[sums["bucket"].to_numpy()] = sums["n"].to_numpy()
+        return out
+
+    def noisy_sketch(self, exact: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.int64]:
+        """Add noise to every bucket, empty or not."""
+        return exact + sampler(law_of(self.sketch)).draw(len(exact), bits)
+
+    def guided_sums(self, table: Any, bound: Bound, noisy: npt.NDArray[np.int64]) -> Any:
+        """Sum the guided weights per query, given a noisy sketch."""
+        import ibis
+        import pyarrow as pa
+
+        alive = np.flatnonzero(noisy > _LOOKS_EMPTY * float(self.sketch.sigma))
+        share = np.clip(_ENOUGH * (self.selection.threshold or 0) / noisy[alive], _LEAST_SHARE, 1.0)
+        promising = pa.table({"bucket": pa.array(alive, pa.int64()), "share": pa.array(share, pa.float64())})
+        return self._guided_sums(table, bound, ibis.memtable(promising))
+
+    def _sums_per_bucket(self, table: Any, bound: Bound) -> Any:
+        rows = bound.rows(table, QUERY, self.sketch.keys_per_user)
+        # Distinct: two queries of one user in the same bucket must not add up to more than L2 norm one.
+        rows = equal_weights(rows.select("user", bucket=bucket(rows["query"], self.buckets)).distinct())
+        return rows.group_by("bucket").agg(n=rows.weight.sum())
+
+    def _guided_sums(self, table: Any, bound: Bound, promising: Any) -> Any:
+        import ibis
+
+        placed = table.mutate(bucket=bucket(table["query"], self.buckets)).semi_join(promising, "bucket")
+        kept = bound.rows(placed, QUERY, self.queries_per_user)
+        kept = kept.mutate(bucket=bucket(kept["query"], self.buckets)).inner_join(promising, "bucket")
+        by_user = ibis.window(group_by="user")
+        kept = kept.mutate(norm=(kept.share * kept.share).sum().over(by_user).sqrt())
+        kept = kept.mutate(weight=(WEIGHT_GRID * kept.share / kept.norm).floor().cast("int64"))
+        # True by construction (docs/proofs/guided.md), and an integer test of one user's own rows all the same.
+        kept = kept.mutate(squares=(kept.weight * kept.weight).sum().over(by_user))
+        kept = kept.filter((kept.squares <= WEIGHT_GRID**2) & (kept.weight > 0))
+        return kept.group_by("query").agg(n=kept.weight.sum())
+
+
+def bucket(query: Any, buckets: int) -> Any:
+    """Give the public bucket of a query: the first six hexadecimal digits of its md5, modulo the number of buckets."""
+    import ibis
+
+    digest = md5(query)
+    value = ibis.literal(0, "int64")
+    for i in range(6):
+        value = value * 16 + ibis.literal("0123456789abcdef").find(digest.substr(i, 1)).cast("int64")
+    return (value % buckets).cast("int64")
