@@ -17,8 +17,10 @@ from hushquery._version import __version__
 
 if TYPE_CHECKING:
     from hushquery import basic
+    from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
     from hushquery.evaluate.audit import audit
+    from hushquery.log import Log, read_log
     from hushquery.privacy.budget import Budget, PrivacyWarning
     from hushquery.privacy.compose import compose
     from hushquery.privacy.estimates import Estimates
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from hushquery.privacy.ledger import Ledger
     from hushquery.privacy.loss import Loss
     from hushquery.privacy.unit import Relation, Unit
+    from hushquery.publish import SearchIndex
+    from hushquery.release import Release
 
 __all__ = [
     "Budget",
@@ -33,14 +37,19 @@ __all__ = [
     "Guarantee",
     "HushqueryError",
     "Ledger",
+    "Log",
     "Loss",
     "PrivacyWarning",
     "Relation",
+    "Release",
+    "SearchIndex",
     "Unit",
     "__version__",
     "audit",
     "basic",
     "compose",
+    "curate",
+    "read_log",
 ]
 
 _HOMES = {
@@ -49,12 +58,17 @@ _HOMES = {
     "Guarantee": "privacy.guarantee",
     "HushqueryError": "errors",
     "Ledger": "privacy.ledger",
+    "Log": "log",
     "Loss": "privacy.loss",
     "PrivacyWarning": "privacy.budget",
     "Relation": "privacy.unit",
+    "Release": "release",
+    "SearchIndex": "publish",
     "Unit": "privacy.unit",
     "audit": "evaluate.audit",
     "compose": "privacy.compose",
+    "curate": "curator.plan",
+    "read_log": "log",
 }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hushquery.privacy.estimates import Estimates
     from hushquery.privacy.rounding import Number
 
-__all__ = ["estimates", "ledger_over_time", "save", "svg", "two_worlds"]
+__all__ = ["estimates", "forecasts", "ledger_over_time", "save", "svg", "two_worlds"]
 
 #: The endings a chart may be saved under.
 FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
@@ -88,6 +88,31 @@ def estimates(table: Estimates) -> altair.LayerChart:
         x2="high:Q",
     ) + base.mark_point(filled=True, size=60, color="#2e6f9e").encode(x="estimate:Q")
     return chart.properties(width=600, height=max(40, 26 * len(rows)))
+
+
+def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
+    """Draw how many queries each selector would release against d, and the share of users whom d does not touch.
+
+    Args:
+        rows: What :func:`hushquery.curator.forecast.compare` gives, as plain data.
+    """
+    _need_altair()
+    import altair as alt
+
+    base = alt.Chart(alt.InlineData(values=[dict(row) for row in rows])).encode(
+        x=alt.X("queries_per_user:Q", title="d, queries per user that count", scale=alt.Scale(type="log"))
+    )
+    released = base.mark_line(point=True).encode(
+        y=alt.Y("released:Q", title="queries released from an ordinary log of this size"),
+        color=alt.Color("selector:N", title="selector"),
+        tooltip=["selector:N", "queries_per_user:Q", "released:Q", "threshold:Q", "noise:Q", "expected_rare:Q"],
+    )
+    untouched = base.mark_line(strokeDash=[5, 4], color="#999").encode(
+        y=alt.Y("mean(untouched):Q", title="typical users untouched by d (dashed)", axis=alt.Axis(format="%")),
+    )
+    chart: alt.LayerChart = alt.layer(released, untouched).properties(width=600, height=320)  # type: ignore[assignment]
+    chart.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
+    return chart
 
 
 def svg(chart: altair.TopLevelMixin) -> str:

@@ -11,6 +11,13 @@ from hushquery.cli import budget, explain, stat
 from hushquery.cli.audit import audit
 from hushquery.cli.demo import demo
 from hushquery.cli.doctor import doctor
+from hushquery.cli.plan import plan
+from hushquery.cli.release import release
+from hushquery.cli.show import show
+from hushquery.cli.synth import synth
+from hushquery.cli.trends import trends
+from hushquery.cli.use import classify, correct, find, keywords, search, similar, suggest
+from hushquery.cli.verify import export, verify
 
 __all__ = ["app"]
 
@@ -42,6 +49,10 @@ def root(
 
 app.command()(demo)
 app.command()(doctor)
+for command in (synth, plan, release, verify, export):
+    app.command()(command)
+for command in (show, search, suggest, correct, similar, find, keywords, classify, trends):
+    app.command()(command)
 app.command()(audit)
 app.add_typer(stat.app)
 app.add_typer(budget.app)

@@ -33,7 +33,7 @@ __all__ = ["DEFAULT_SHARES", "SELECTORS", "Calibrated", "Request", "SelectorName
 
 #: The selectors, by name; ``auto`` takes whichever of laplace and gaussian has the lower threshold.
 SelectorName = Literal["auto", "laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided"]
-#: Their names.
+#: Their names, ``auto`` first.
 SELECTORS: tuple[SelectorName, ...] = get_args(SelectorName)
 _LAPLACE = ("laplace", "korolova2009", "optimal")
 

@@ -1,7 +1,7 @@
 """Guided: a noisy sketch tells users which of their queries are worth their weight. New here (docs/proofs/guided.md).
 
-1. Every query falls into one of 2^22 public buckets. Each user spreads a weight of L2 norm one over the buckets of up to
-   100 of their queries; all bucket sums are published with Gaussian noise, empty ones too.
+1. Every query falls into one of 2^22 public buckets. Each user spreads a weight of L2 norm one over the buckets of up
+   to 100 of their queries; all bucket sums are published with Gaussian noise, empty ones too.
 2. Each user drops the queries whose bucket looks empty, keeps at most d of the others, and gives less weight to those
    that are popular enough anyway; weights are scaled to L2 norm one and rounded down to multiples of 1/64.
 3. Sums of weights get Gaussian noise and are released where they reach a threshold that holds for *unequal* weights.

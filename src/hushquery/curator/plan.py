@@ -11,7 +11,7 @@ from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
 from hushquery.engine import as_table, no_such_column
 from hushquery.errors import DataError, HushqueryError, UsageError
-from hushquery.log.schema import Log, read_log
+from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.guarantee import Guarantee, Step
@@ -66,7 +66,7 @@ def curate(
         false_edges: How many published reformulations may be pure noise, in expectation.
         population: Whose log it is, as it will be named in public.
 
-    **Guarantee:** (epsilon, delta) for one user, add-remove, from the exact numbers of every step; see ``plan.explain``.
+    **Guarantee:** (epsilon, delta) for one user, add-remove, from the exact numbers of every step: ``plan.explain()``.
     """
     secret = log if isinstance(log, Log) else read_log(log)
     notes = []
@@ -241,7 +241,7 @@ class ReleasePlan:
         }
         if made.reformulations:
             parameters |= {
-                "session_gap_seconds": made.reformulations.session_gap,
+                "session_gap": made.reformulations.session_gap,
                 "reformulations_published_from": made.reformulations.publish_from(released) if released > 1 else None,
                 "expected_false_reformulations": made.reformulations.expected_false(released) if released > 1 else 0.0,
             }

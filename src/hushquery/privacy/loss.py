@@ -115,7 +115,9 @@ class Loss:
 
     def epsilon(self, delta: Number) -> float:
         """Give the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
-        target = exact(delta, "delta")
+        return _smallest_epsilon(self, exact(delta, "delta"))
+
+    def _epsilon(self, target: Fraction) -> float:
         total = round_up(sum(self.pure, Fraction(0)))
         largest = total if not self._has_gaussian and self.threshold_delta <= target else float("inf")
         if target <= self.threshold_delta and largest == total:
@@ -205,6 +207,12 @@ class Loss:
                 for s in data["sparse"]
             ),
         )
+
+
+@lru_cache(maxsize=256)
+def _smallest_epsilon(loss: Loss, delta: Fraction) -> float:
+    """Remember: a plan, its ledger entry, its guarantee and its page all ask the same question."""
+    return loss._epsilon(delta)
 
 
 def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:

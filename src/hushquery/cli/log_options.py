@@ -1,0 +1,141 @@
+"""The options with which commands read a search log, and how they open one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushquery.errors import UsageError
+
+if TYPE_CHECKING:
+    from hushquery.log import Log
+
+__all__ = [
+    "Columns",
+    "Drop",
+    "Encoding",
+    "ExcludeUsers",
+    "Format",
+    "LogFiles",
+    "NoNormalise",
+    "NoPatterns",
+    "PrivateReport",
+    "Since",
+    "Strict",
+    "TimeUnit",
+    "Until",
+    "open_log",
+    "pairs",
+]
+
+#: The log itself.
+LogFiles = Annotated[
+    list[str],
+    typer.Argument(metavar="LOG...", help="The log: files or a quoted pattern such as 'logs/*.tsv.gz'."),
+]
+#: How it is written.
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="aol, sogou, yandex, excite, csv, tsv, parquet or jsonl; by default what the ending says, "
+        "with columns user, time, query, url, rank.",
+    ),
+]
+#: Other names for our columns.
+Columns = Annotated[
+    str | None, typer.Option(metavar="OURS=THEIRS,...", help="Their names for our columns: user=AnonID,query=Query.")
+]
+#: The deny list.
+Drop = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A deny list: queries that hold one of its lines are left out.")
+]
+#: People who objected.
+ExcludeUsers = Annotated[
+    Path | None, typer.Option("--exclude-users", metavar="FILE", help="Users who objected, one id a line.")
+]
+#: Switch off the built-in patterns.
+NoPatterns = Annotated[
+    bool,
+    typer.Option("--no-patterns", help="Do not leave out queries with e-mail, phone, card or identity numbers."),
+]
+#: Switch off normalisation.
+NoNormalise = Annotated[bool, typer.Option("--no-normalise", help="Take queries and URLs exactly as they are.")]
+#: From when on.
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only rows from this time on (ISO, or a number).")]
+#: Until when.
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only rows before this time.")]
+#: Defects are fatal.
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a log with malformed rows (costs a second pass).")]
+#: Where the steward's own report goes.
+PrivateReport = Annotated[
+    Path | None,
+    typer.Option(
+        "--private-report",
+        metavar="FILE",
+        help="Write what is wrong with the log, by kind with line numbers. For your eyes only: never publish it.",
+    ),
+]
+#: How the bytes are to be read.
+Encoding = Annotated[str, typer.Option(metavar="NAME", help="The encoding of text files; SogouQ has gb18030.")]
+#: What a number of time counts.
+TimeUnit = Annotated[str | None, typer.Option("--time-unit", metavar="s|ms", help="What times that are numbers count.")]
+
+
+def pairs(text: str | None, option: str) -> dict[str, str] | None:
+    """Read ``a=b,c=d``."""
+    if text is None:
+        return None
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not parts or any(not name.strip() or not value.strip() for name, _, value in parts):
+        raise UsageError(f"{option} can't be read", fix=f"Write it like {option} a=b,c=d")
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def open_log(
+    files: list[str],
+    *,
+    format: str | None,
+    columns: str | None,
+    drop: Path | None,
+    exclude_users: Path | None,
+    no_patterns: bool,
+    no_normalise: bool,
+    since: str | None,
+    until: str | None,
+    strict: bool,
+    private_report: Path | None,
+    encoding: str,
+    time_unit: str | None,
+) -> Log:
+    """Open a log as the options say; the steward's report, if asked for, is written before anything is spent."""
+    import json
+
+    from hushquery.log import read_log
+
+    log = read_log(
+        files[0] if len(files) == 1 else files,
+        format=format,
+        columns=pairs(columns, "--columns"),
+        normalise=not no_normalise,
+        patterns=not no_patterns,
+        drop=drop,
+        exclude_users=exclude_users,
+        since=since,
+        until=until,
+        strict=strict,
+        encoding=encoding,
+        time_unit=time_unit,
+    )
+    log.check_files()
+    if private_report is not None:
+        defects = log.describe_defects()
+        private_report.write_text(json.dumps(defects.to_json(), indent=2) + "\n", encoding="utf-8")
+        private_report.chmod(0o600)
+        typer.echo(f"private report (never publish it): {private_report}: {defects.in_short()}", err=True)
+    if strict:
+        log.refuse_defects()
+    return log

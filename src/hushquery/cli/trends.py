@@ -1,0 +1,97 @@
+"""``hushquery trends``: the most frequent queries, and what changed between releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.listing import Limit, as_rows, interval, listing, number, open_release, take_note
+
+if TYPE_CHECKING:
+    from hushquery.publish.trends import Listed, Trends
+
+__all__ = ["trends"]
+
+_ABSENT = "below the threshold"
+
+
+def trends(
+    folders: Annotated[
+        list[str], typer.Argument(metavar="DIR", help="The folder of a release; of several, the oldest first.")
+    ],
+    limit: Limit = 20,
+    level: Annotated[float, typer.Option(metavar="P", help="The coverage of the interval of a change.")] = 0.95,
+    bonferroni: Annotated[
+        bool, typer.Option("--bonferroni", help="Make the level hold for all queries at once, not for each.")
+    ] = False,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also draw it, as .html, .svg or .png (needs hushquery[plot]).")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Show the most frequent queries of a release, and what changed since older ones.
+
+    hushquery trends release-may/ release-june/ --bonferroni --plot changes.html
+    """
+    from hushquery import publish
+
+    releases = [open_release(folder) for folder in folders]
+    found = publish.trends(releases, limit, level=level, bonferroni=bonferroni)
+    names = [Path(folder).name or folder for folder in folders]
+    if plot is not None:
+        from hushquery.plot import save
+        from hushquery.publish.charts import trend_chart
+
+        save(trend_chart(found, names), plot)
+    take_note(found.notes, as_json=as_json)
+    data = {
+        "releases": folders,
+        **{name: as_rows(getattr(found, name)) for name in ("top", "changes", "appeared", "gone")},
+        "compared": found.compared,
+        "level": found.level,
+        "notes": list(found.notes),
+    }
+    emit(data, _text(found, names), as_json=as_json)
+
+
+def _text(found: Trends, names: list[str]) -> str:
+    parts = []
+    if len(names) == 1:
+        rows = [(number(row.rank), row.query, number(row.count), interval(row.low, row.high)) for row in found.top]
+        parts.append(
+            listing(("rank", "query", "count", "interval"), rows, ("rank", "count", "interval")) if rows else ""
+        )
+    if found.changes:
+        heads = ("query", *_heads(names), "change", "interval", "")
+        changed = [
+            (
+                row.query,
+                *(_count(c) for c in row.counts),
+                f"{row.change:+,}",
+                interval(row.low, row.high),
+                "changed" if row.significant else "",
+            )
+            for row in found.changes
+        ]
+        parts.append(listing(heads, changed, heads[1:-1]))
+    for title, listed in (("appeared", found.appeared), ("gone", found.gone)):
+        if listed:
+            parts.append(f"{title}:\n{_listed(listed, names)}")
+    return "\n\n".join(part for part in parts if part) or "nothing found: there is no query to show"
+
+
+def _listed(rows: tuple[Listed, ...], names: list[str]) -> str:
+    heads = ("query", *_heads(names))
+    return listing(heads, [(row.query, *(_count(c) for c in row.counts)) for row in rows], heads[1:])
+
+
+def _heads(names: list[str]) -> list[str]:
+    """Tell releases apart also when their folders have the same name."""
+    return names if len(set(names)) == len(names) else [f"{i}. {name}" for i, name in enumerate(names, 1)]
+
+
+def _count(count: int | None) -> str:
+    return _ABSENT if count is None else number(count)

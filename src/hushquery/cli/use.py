@@ -1,0 +1,198 @@
+"""``hushquery search, suggest, similar, correct, keywords, classify, find``: what a release is good for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.listing import (
+    Folder,
+    Limit,
+    Words,
+    as_rows,
+    interval,
+    joined,
+    listing,
+    number,
+    open_release,
+    take_note,
+)
+
+__all__ = ["classify", "correct", "find", "keywords", "search", "similar", "suggest"]
+
+Alpha = Annotated[
+    float,
+    typer.Option(metavar="A", help="The chance of losing the way before each step; larger stays closer to the seeds."),
+]
+
+_NEAR = "`hushquery search` finds queries near to a text"
+
+
+def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = False) -> None:
+    r"""Search a release: the pages people clicked on, and queries near to the text. Mistakes are forgiven.
+
+    hushquery search release/ waether leeds
+    """
+    from hushquery.publish.search import SearchIndex
+
+    typed = joined(text)
+    found = SearchIndex(open_release(folder)).search(typed, limit)
+    take_note(found.notes, as_json=as_json)
+    parts = []
+    if found.urls:
+        rows = [(hit.url, number(hit.clicks), f"{hit.score:.1f}", hit.queries[0], hit.why) for hit in found.urls]
+        parts.append(listing(("page", "clicks", "score", "from the query", "which"), rows, ("clicks", "score")))
+    if found.queries:
+        rows = [(h.query, number(h.count), interval(h.low, h.high), f"{h.score:.1f}", h.why) for h in found.queries]
+        parts.append(listing(("query", "count", "interval", "score", "which"), rows, ("count", "interval", "score")))
+    data = {"text": typed, "urls": as_rows(found.urls), "queries": as_rows(found.queries), "notes": list(found.notes)}
+    nothing = "nothing found: no released query is near to this text; rare searches are never released"
+    emit(data, "\n\n".join(parts) or nothing, as_json=as_json)
+
+
+def suggest(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = False) -> None:
+    r"""Suggest what to search for after a query: what people went on to, then what shares clicks with it.
+
+    hushquery suggest release/ weather leeds
+    """
+    from hushquery import publish
+
+    typed = joined(text)
+    release = open_release(folder)
+    found = publish.suggest(release, typed, limit)
+    notes = [
+        f"this release has no {name}, so suggestions come from {other} alone"
+        for name, other in (("reformulations", "clicks"), ("clicks", "reformulations"))
+        if name not in release.tables
+    ]
+    take_note(notes, as_json=as_json)
+    rows = [(row.query, number(row.count), "" if row.cosine is None else f"{row.cosine:.2f}", row.why) for row in found]
+    text_ = listing(("query", "went on to it", "alike", "why"), rows, ("went on to it", "alike")) if rows else ""
+    nothing = f"nothing found: the release knows no query like this, or nothing that follows it. {_NEAR}"
+    emit({"query": typed, "suggestions": as_rows(found), "notes": notes}, text_ or nothing, as_json=as_json)
+
+
+def similar(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = False) -> None:
+    r"""Find queries whose searchers clicked on the same pages.
+
+    hushquery similar release/ weather leeds
+    """
+    from hushquery import publish
+
+    typed = joined(text)
+    found = publish.similar(open_release(folder), typed, limit)
+    rows = [(row.query, f"{row.cosine:.2f}", ", ".join(row.shared)) for row in found]
+    shown = listing(("query", "alike", "shared pages"), rows, ("alike",)) if rows else ""
+    nothing = f"nothing found: the release knows no query like this, or no click that it shares. {_NEAR}"
+    emit({"query": typed, "similar": as_rows(found)}, shown or nothing, as_json=as_json)
+
+
+def correct(folder: Folder, text: Words, as_json: JsonFlag = False) -> None:
+    r"""Correct the spelling of a text by what the crowd searches for.
+
+    hushquery correct release/ waether leeds
+    """
+    from hushquery import publish
+
+    typed = joined(text)
+    found = publish.correct(open_release(folder), typed)
+    shown = listing(("query", "because"), [(found.query, "; ".join(found.reasons))]) if found else ""
+    nothing = "nothing to correct: no released query is more probable than this text"
+    emit({"text": typed, "correction": asdict(found) if found else None}, shown or nothing, as_json=as_json)
+
+
+def keywords(
+    folder: Folder,
+    seed: Annotated[
+        list[str], typer.Option("--seed", metavar="QUERY_OR_URL", help="A query or page of the topic; may be repeated.")
+    ],
+    alpha: Alpha = 0.1,
+    gamma: Annotated[float, typer.Option(metavar="G", help="The least probability of a keyword, 0 to 1.")] = 0.5,
+    limit: Limit = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Find keywords for a topic: queries from which a random walk over clicks ends at the seeds.
+
+    hushquery keywords release/ --seed https://weather.example.org/ --gamma 0.7
+    """
+    from hushquery import publish
+
+    seeds = [joined([item]) for item in seed]
+    found = publish.keywords(open_release(folder), seeds, alpha=alpha, gamma=gamma, limit=limit)
+    notes = [f"the release has no query or page {item!r}" for item in found.unknown]
+    take_note(notes, as_json=as_json)
+    rows = [(k.query, f"{k.probability:.3f}", number(k.count), interval(k.low, k.high)) for k in found.keywords]
+    right = ("probability", "count", "interval")
+    shown = listing(("query", *right), rows, right) if rows else ""
+    nothing = f"nothing found: no query reaches the seeds with probability {gamma:g}. A lower --gamma finds more"
+    data = {"seeds": seeds, "alpha": alpha, "gamma": gamma, "keywords": as_rows(found.keywords), "notes": notes}
+    emit(data, shown or nothing, as_json=as_json)
+
+
+def classify(
+    folder: Folder,
+    labels: Annotated[
+        str, typer.Option(metavar="FILE", help="A CSV or .tsv file with a query or page and its label per row.")
+    ],
+    alpha: Alpha = 0.1,
+    least: Annotated[float, typer.Option(metavar="P", help="The least probability that makes a class, 0 to 1.")] = 0.0,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many rows to show at most; all by default.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Put queries into classes, from a file that gives the class of a few.
+
+    hushquery classify release/ --labels topics.csv
+    """
+    from hushquery import publish
+    from hushquery.publish.classify import read_labels
+
+    release = open_release(folder)
+    found = publish.classify(release, read_labels(labels), alpha=alpha, least=least, limit=limit)
+    notes = [f"the release has no query or page {item!r}" for item in found.unknown]
+    take_note(notes, as_json=as_json)
+    rows = [
+        (row.query, row.label, f"{row.probability:.3f}", f"{row.margin:.3f}", "given" if row.given else "")
+        for row in found.queries
+    ]
+    shown = listing(("query", "class", "probability", "margin", ""), rows, ("probability", "margin")) if rows else ""
+    nothing = "nothing found: no query shares clicks with the labelled ones"
+    emit({"queries": as_rows(found.queries), "notes": notes}, shown or nothing, as_json=as_json)
+
+
+def find(
+    folder: Folder,
+    pattern: Annotated[list[str], typer.Argument(metavar="PATTERN", help="* is any text, ? any one character.")],
+    limit: Limit = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""List the queries that fit a pattern, or one of several, ranked by count.
+
+    hushquery find release/ "fear of *" "* phobia"
+    """
+    from hushquery import publish
+
+    patterns = [joined([item]) for item in pattern]
+    found = publish.find(open_release(folder), patterns, limit)
+    rows = [
+        (
+            number(row.rank),
+            row.query,
+            number(row.count),
+            interval(row.low, row.high),
+            _ranks(row.best_rank, row.worst_rank),
+        )
+        for row in found
+    ]
+    head = ("rank", "query", "count", "interval", "true rank")
+    shown = listing(head, rows, ("rank", "count", "interval", "true rank")) if rows else ""
+    nothing = "nothing found: no released query fits. Put the pattern in quotes; 'fear*' also finds what follows"
+    emit({"patterns": patterns, "queries": as_rows(found)}, shown or nothing, as_json=as_json)
+
+
+def _ranks(best: int | None, worst: int | None) -> str:
+    return "" if best is None or worst is None else f"{best}" if best == worst else f"{best} to {worst}"

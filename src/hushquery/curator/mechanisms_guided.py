@@ -1,0 +1,201 @@
+"""The sketch and the guided selector as the registry knows them, with a sketch of a single bucket.
+
+One bucket makes the noisy sketch a number whose law can be listed. All queries then have the same share, which cancels
+when weights are scaled to norm one, so what a user adds depends on the sketch only through whether the bucket looks
+empty. Unequal shares are held by tests/curator/test_audit.py, for any sketch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from hushquery.curator.bound import Bound
+from hushquery.curator.count import law_of
+from hushquery.curator.guided import _LOOKS_EMPTY as LOOKS_EMPTY
+from hushquery.curator.guided import SKETCHED_QUERIES, Guided
+from hushquery.curator.mechanisms import (
+    QUERIES,
+    Key,
+    LogMechanism,
+    Rows,
+    crowd,
+    exact_counts,
+    log_of,
+    only_bits,
+    passing_law,
+    passing_runs,
+    query_keys,
+    query_pairs,
+    searcher,
+    selector_for,
+)
+from hushquery.curator.select import QUERY
+from hushquery.noise.bits import Bits
+from hushquery.noise.mechanisms import noisy_law, product_law
+from hushquery.noise.sampler import IntArray
+from hushquery.privacy.gaussian import mu_for, sigma_for
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.registry import SUPPRESSED, Kind, Pair
+from hushquery.privacy.step_loss import GaussianWeights
+from hushquery.privacy.thresholds import WEIGHT_GRID
+
+__all__ = ["GuidedSelector", "Sketch"]
+
+
+@dataclass(frozen=True)
+class Sketch(LogMechanism):
+    """Sums of users' weights per bucket, each user with L2 norm at most one, with rounded Gaussian noise; one bucket.
+
+    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 for one user, add-remove (docs/proofs/guided.md).
+    **Estimator:** the noisy sum, unbiased; variance sigma^2 + 1/12 in steps of 1/64.
+
+    >>> Sketch.calibrate(Fraction(1), Fraction(1, 10**5)).loss.epsilon(1e-5) <= 1
+    True
+    """
+
+    guided: Guided
+    bound: Bound = field(default=Bound())
+
+    name: ClassVar[str] = "sketch"
+    summary: ClassVar[str] = "the noisy sketch of the guided selector"
+    kind: ClassVar[Kind] = "mechanism"
+    audit_runs: ClassVar[int] = 300_000_000
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Sketch:
+        """Give the whole budget to the sketch."""
+        sketch = GaussianWeights(SKETCHED_QUERIES, sigma_for(WEIGHT_GRID**2, mu_for(epsilon, delta) ** 2))
+        return cls(Guided(sketch, GaussianWeights(2, sketch.sigma, 1), None, buckets=1))
+
+    @property
+    def loss(self) -> Loss:
+        """mu^2."""
+        return self.guided.sketch.loss
+
+    def ask(self, world: Rows) -> tuple[int, ...]:
+        """Sum the weights per bucket."""
+        return tuple(self.guided.exact_sketch(log_of(world), self.bound).tolist())
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        """Add noise to the bucket, ``n`` times."""
+        return _noisy(self, n, bits, world)
+
+    def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
+        """Enumerate the noisy sum."""
+        return product_law([noisy_law(total, law_of(self.guided.sketch)) for total in self.counts(world)])
+
+    def truth(self, world: Rows) -> Sequence[float]:
+        """The sum itself."""
+        return self.counts(world)
+
+    def variance(self, world: Rows) -> Sequence[float]:
+        """The variance of the noise."""
+        return [law_of(self.guided.sketch).variance] * len(self.counts(world))
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user more, whose queries all fall into one bucket."""
+        others = crowd(3, "ant", "bee")
+        flood = searcher("zoe", *(f"query {i}" for i in range(SKETCHED_QUERIES + 50)))
+        return [
+            Pair("a user with two queries in one bucket", others, others + searcher("zoe", "ant", "bee")),
+            Pair("a user with more queries than are sketched", others, others + flood),
+        ]
+
+
+@dataclass(frozen=True)
+class GuidedSelector(LogMechanism):
+    """The guided selector without counts: the noisy sketch, and what is selected given it; two queries per user.
+
+    The first column is the bucket, which is not published in a release and costs as if it were.
+
+    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 of the sketch and of the selection together, beside the threshold's
+    delta, for one user, add-remove (docs/proofs/guided.md).
+    **Estimator:** none: what is published is which queries pass.
+
+    >>> f"{GuidedSelector.calibrate(Fraction(1), Fraction(1, 10**5)).guided.threshold:.1f}"
+    '24.2'
+    """
+
+    guided: Guided
+    keys: tuple[Key, ...] = query_keys(*QUERIES)
+    bound: Bound = field(default=Bound())
+
+    name: ClassVar[str] = "guided"
+    summary: ClassVar[str] = "queries of a log by weights that a noisy sketch guides"
+    # Of the second step's noisy sums only one bit each is published.
+    tight: ClassVar[bool] = False
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> GuidedSelector:
+        """Calibrate as a release of a list of queries would, with one bucket."""
+        made = selector_for("guided", epsilon, delta, select_only=True)
+        if not isinstance(made, Guided):
+            raise TypeError(made)
+        return cls(replace(made, buckets=1))
+
+    @property
+    def loss(self) -> Loss:
+        """What both steps cost."""
+        return self.guided.sketch.loss + self.guided.selection.loss
+
+    def ask(self, world: Rows) -> tuple[int, ...]:
+        """Sum the weights per bucket."""
+        return tuple(self.guided.exact_sketch(log_of(world), self.bound).tolist())
+
+    def alive_from(self) -> int:
+        """Give the smallest noisy sum of a bucket that does not look empty."""
+        return math.floor(LOOKS_EMPTY * float(self.guided.sketch.sigma)) + 1
+
+    def weigh(self, world: Rows, noisy: int) -> tuple[int, ...]:
+        """Sum the guided weights per query, given the noisy sketch."""
+        expression = self.guided.guided_sums(log_of(world), self.bound, np.array([noisy], dtype=np.int64))
+        return exact_counts(expression, self.keys, QUERY)
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        """Sketch and select, ``n`` times."""
+        sketched = _noisy(self, n, bits, world)
+        out = np.full((n, len(self.keys)), SUPPRESSED, dtype=np.int64)
+        alive = sketched[:, 0] >= self.alive_from()
+        for rows, noisy in ((np.flatnonzero(~alive), 0), (np.flatnonzero(alive), self.alive_from())):
+            passed = passing_runs(_weighed(self, world, noisy), self.guided.selection, len(rows), bits)
+            out[rows] = np.where(passed == SUPPRESSED, SUPPRESSED, 1)
+        return np.hstack([sketched, out])
+
+    def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
+        """Enumerate the sketch with what is selected given it."""
+        given = []
+        for noisy in (0, self.alive_from()):
+            sums = _weighed(self, world, noisy)
+            given.append(product_law([only_bits(passing_law(total, self.guided.selection)) for total in sums]))
+        out: dict[tuple[int, ...], float] = {}
+        for (noisy,), chance in noisy_law(self.counts(world)[0], law_of(self.guided.sketch)).items():
+            for outcome, probability in given[noisy >= self.alive_from()].items():
+                out[(noisy, *outcome)] = chance * probability
+        return out
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
+        around = int(self.guided.threshold)
+        others = crowd(around, "ant")
+        return [
+            Pair("a user with one shared query", others, others + searcher("zoe", "ant")),
+            Pair("a user with one new query", others, others + searcher("zoe", "bee")),
+            *query_pairs(around),
+        ]
+
+
+def _noisy(mechanism: Sketch | GuidedSelector, n: int, bits: Bits, world: Rows) -> IntArray:
+    tiled = np.tile(np.array(mechanism.counts(world), dtype=np.int64), n)
+    return mechanism.guided.noisy_sketch(tiled, bits).reshape(n, -1)
+
+
+@lru_cache(maxsize=256)
+def _weighed(mechanism: GuidedSelector, world: Rows, noisy: int) -> tuple[int, ...]:
+    return mechanism.weigh(world, noisy)

@@ -1,0 +1,216 @@
+"""The formats of search logs: how one line becomes user, query, time, url and rank, as SQL over that line alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hushquery.log.lines import quoted
+
+__all__ = ["FORMATS", "Format", "aol", "csv", "excite", "has_shape", "jsonl", "looks_like", "sogou", "tsv"]
+
+#: The formats that can be named, each with what its lines look like.
+FORMATS = {
+    "aol": "tab separated AnonID, Query, QueryTime, ItemRank, ClickURL",
+    "sogou": "tab separated time, user, [query], rank and order, url",
+    "yandex": "tab separated session lines of kinds M, Q, T and C",
+    "excite": "tab separated user, YYMMDDhhmmss, query",
+    "csv": "comma separated with a header line",
+    "tsv": "tab separated with a header line, no quotes",
+    "parquet": "Parquet",
+    "jsonl": "one JSON object per line",
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the lines of one file become rows.
+
+    Attributes:
+        name: One of :data:`FORMATS`.
+        cells: How many tab separated cells a line has at most; 0 where lines are not cut at tabs.
+        parsed: SQL from a relation ``{lines}`` with a column ``line`` to the columns that the rest speaks of. Columns
+            of the relation other than ``line`` pass through.
+        skipped: SQL, true for a line that is no row: a header.
+        problem: SQL, the kind of defect that makes a line no row, or null.
+        fields: SQL for each of our columns that the source has.
+        raw_time: SQL for the time as the line has it.
+        reads_time: Whether ``fields["time"]`` is in microseconds already.
+    """
+
+    name: str
+    cells: int
+    parsed: str
+    skipped: str
+    problem: str
+    fields: Mapping[str, str]
+    raw_time: str = "NULL"
+    reads_time: bool = False
+
+    def rows(self, relation: str) -> str:
+        """Write the query that gives the good rows of a relation that has the columns the format speaks of."""
+        fields = ", ".join(f"{sql} AS {column}" for column, sql in self.fields.items())
+        return f"SELECT {fields} FROM ({relation}) WHERE ({self.problem}) IS NULL AND NOT ({self.skipped})"  # noqa: S608
+
+    def of_lines(self, lines: str) -> str:
+        """Write the query that cuts lines into what the rest speaks of."""
+        return self.parsed.format(lines=lines)
+
+
+def _cut_at_tabs(count: int) -> str:
+    cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(count + 1))
+    return f"SELECT * EXCLUDE (cells), {cells} FROM (SELECT *, string_split(line, '\t') AS cells FROM ({{lines}}))"  # noqa: S608
+
+
+def aol() -> Format:
+    """Give the format of the AOL log of 2006: five cells, or three where nothing was clicked."""
+    return Format(
+        name="aol",
+        cells=5,
+        parsed=_cut_at_tabs(5),
+        skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime'",
+        problem="CASE WHEN c5 IS NOT NULL THEN 'too many columns' "
+        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR (c3 IS NULL) <> (c4 IS NULL) THEN 'too few columns' END",
+        fields={"user": "c0", "query": "c1", "time": "c2", "url": "c4", "rank": "c3"},
+        raw_time="c2",
+    )
+
+
+def sogou() -> Format:
+    """Give the format of SogouQ: rank and order in one cell, or, since 2011, in two."""
+    clock = "epoch_us(TRY_CAST(c0 AS TIME))"
+    return Format(
+        name="sogou",
+        cells=6,
+        parsed=_cut_at_tabs(6),
+        skipped="false",
+        problem="CASE WHEN c6 IS NOT NULL THEN 'too many columns' "
+        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR coalesce(c5, c4) IS NULL THEN 'too few columns' END",
+        fields={
+            "user": "c1",
+            "query": "CASE WHEN c2[1] = '[' AND c2[-1] = ']' THEN c2[2:-2] ELSE c2 END",
+            "time": f"CASE WHEN contains(c0, ':') THEN {clock} ELSE epoch_us(try_strptime(c0, '%Y%m%d%H%M%S')) END",
+            "url": "coalesce(c5, c4)",
+            "rank": "split_part(c3, ' ', 1)",
+        },
+        raw_time="c0",
+        reads_time=True,
+    )
+
+
+def excite() -> Format:
+    """Give the format of the Excite logs of 1997 and 1999."""
+    return Format(
+        name="excite",
+        cells=3,
+        parsed=_cut_at_tabs(3),
+        skipped="false",
+        problem="CASE WHEN c3 IS NOT NULL THEN 'too many columns' "
+        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL THEN 'too few columns' END",
+        fields={
+            "user": "c0",
+            "query": "c2",
+            "time": "CASE WHEN length(c1) = 12 THEN epoch_us(try_strptime(c1, '%y%m%d%H%M%S')) END",
+        },
+        raw_time="c1",
+        reads_time=True,
+    )
+
+
+def tsv(header: Sequence[str], places: Mapping[str, int]) -> Format:
+    """Give the format of tab separated files with this header; ``places`` says where our columns are in it."""
+    return _with_header("tsv", header, places, _cut_at_tabs(len(header)), cells=len(header))
+
+
+# A cell: in quotes, with a quote inside written twice; or bare, when it may hold quotes but not begin with one.
+_CELL = '"(?:[^"]|"")*"|[^",][^,]*|'
+_CUT_AT_COMMAS = f"""
+SELECT * EXCLUDE (cells), {{cells}} FROM (
+  -- unnest keeps the engine from cutting each line a second time for the conditions
+  SELECT *, unnest([CASE
+    WHEN NOT contains(line, '"') THEN string_split(line, ',')
+    WHEN regexp_full_match(line, '(?:{_CELL})(?:,(?:{_CELL}))*') THEN
+      list_transform(regexp_extract_all(',' || line, ',({_CELL})', 1, 's'),
+                     lambda cell: CASE WHEN starts_with(cell, '"') THEN replace(cell[2:-2], '""', '"') ELSE cell END)
+    END]) AS cells FROM ({{{{lines}}}}))
+"""
+
+
+def csv(header: Sequence[str], places: Mapping[str, int]) -> Format:
+    """Give the format of comma separated files with this header.
+
+    A quote that its own line does not close makes that line malformed; it can't swallow the lines behind it.
+    """
+    cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(len(header) + 1))
+    return _with_header("csv", header, places, _CUT_AT_COMMAS.format(cells=cells), cells=0)
+
+
+def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], parsed: str, cells: int) -> Format:
+    last = len(header) - 1
+    needed = sorted({0, last, *places.values()})
+    unclosed = "WHEN c0 IS NULL THEN 'unclosed quote' " if kind == "csv" else ""
+    return Format(
+        name=kind,
+        cells=cells,
+        parsed=parsed,
+        skipped=" AND ".join(f"c{index} = {quoted(text)}" for index, text in enumerate(header)),
+        problem=f"CASE WHEN c{last + 1} IS NOT NULL THEN 'too many columns' {unclosed}"
+        f"WHEN {' OR '.join(f'c{index} IS NULL' for index in needed)} THEN 'too few columns' END",
+        fields={column: f"c{index}" for column, index in places.items()},
+        raw_time=f"c{places['time']}" if "time" in places else "NULL",
+    )
+
+
+def jsonl(keys: Mapping[str, str]) -> Format:
+    """Give the format of JSON lines; ``keys`` says which key holds each of our columns."""
+    order = list(keys)
+    paths = ", ".join(quoted("/" + keys[column].replace("~", "~0").replace("/", "~1")) for column in order)
+    return Format(
+        name="jsonl",
+        cells=0,
+        parsed="SELECT *, unnest([CASE WHEN json_valid(line) AND json_type(line) = 'OBJECT' "  # noqa: S608
+        f"THEN json_extract_string(line, [{paths}]) END]) AS found FROM ({{lines}})",
+        skipped="false",
+        problem="CASE WHEN found IS NULL THEN 'bad JSON' END",
+        fields={column: f"found[{index + 1}]" for index, column in enumerate(order)},
+        raw_time=f"found[{order.index('time') + 1}]" if "time" in keys else "NULL",
+    )
+
+
+_DATED = r"(\d{4}-\d\d?-\d\d?.*|)"
+_SHAPES: Mapping[str, Callable[[str], bool]] = {
+    "yandex": lambda line: bool(re.fullmatch(r"\d+\t(M\t\d+\t\d+|\d+\t([QT](\t[^\t]+){3,}|C\t\d+\t\d+))", line)),
+    "sogou": lambda line: bool(re.fullmatch(r"(\d\d:\d\d:\d\d|\d{14})\t[^\t]+\t[^\t]*\t[^\t]*(\t[^\t]*){1,2}", line)),
+    "excite": lambda line: bool(re.fullmatch(r"[^\t]+\t\d{12}\t[^\t]*", line)),
+    "aol": lambda line: bool(re.fullmatch(rf"[^\t]+\t[^\t]*\t{_DATED}(\t\d*\t[^\t]*)?|AnonID\tQuery\t.*", line)),
+    "jsonl": lambda line: line.lstrip().startswith("{") and _is_object(line),
+}
+
+
+def has_shape(kind: str, lines: Sequence[str]) -> bool:
+    """Say whether at least one line has the shape of a format without header."""
+    return any(_SHAPES[kind](line) for line in lines)
+
+
+def looks_like(lines: Sequence[str]) -> str:
+    """Say which format most of the lines look like, in words without any of their content; nothing if none."""
+    if not lines:
+        return ""
+    for kind, fits in _SHAPES.items():
+        if 2 * sum(map(fits, lines)) > len(lines):
+            return kind
+    for kind, separator in (("tsv", "\t"), ("csv", ",")):
+        counts = [line.count(separator) + 1 for line in lines]
+        common = max(set(counts), key=counts.count)
+        if common > 1 and 2 * counts.count(common) > len(lines):
+            return f"{kind} with {common} columns"
+    return ""
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

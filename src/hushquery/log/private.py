@@ -1,0 +1,123 @@
+"""Rows that must not be counted: personal numbers and addresses, a deny list, people who object, times outside a range.
+
+Each rule looks at one row at a time. The patterns prefer to remove too much: a search that names a number is worth
+less than the person it may name. Differential privacy does not need them; they guard against the delta.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hushquery.errors import DataError
+from hushquery.log.functions import call
+from hushquery.log.normalise import blanks, normal_query
+
+__all__ = [
+    "PATTERN_STEPS",
+    "entries",
+    "holds_private_text",
+    "holds_private_url",
+    "without_denied",
+    "without_users",
+]
+
+#: What the patterns remove, in words.
+PATTERN_STEPS = (
+    "queries with an e-mail address or a personal number removed: nine or more digits with only blanks, dots, dashes, "
+    "slashes, plus signs or brackets between them (phone, payment card without check of its check digit, social "
+    "security and other identity numbers), or three and four digits with a dash or dot between them (local phone)",
+    "urls with an e-mail address, a session or access token, or 16 or more hexadecimal digits removed; the search stays",
+)
+
+_LOCAL_PHONE = "(?:^|[^0-9])[0-9]{3}[.-][0-9]{4}(?:[^0-9]|$)"
+_IN_URL = (
+    "[A-Za-z0-9._%+-](?:@|%40)[A-Za-z0-9-]+[.][A-Za-z]"
+    "|(?:[Tt]oken|TOKEN|[Ss]ession|SESSION|[Ss]ess|SESS|[Ss]ession[_-]?[Ii]d|SESSION_?ID|[Ss]essid|SESSID|[Ss]id|SID"
+    "|[Aa]uth|AUTH|[Pp]assw(?:or)?d|[Ss]ecret|[Aa]pi_?[Kk]ey)=[^&]"
+    "|[0-9A-Fa-f]{16}"
+)
+_DIGITS = ("０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯", "๐๑๒๓๔๕๖๗๘๙")
+
+
+def holds_private_text(query: Any, dialect: str) -> Any:
+    """Say for each row whether its query holds an e-mail address or a personal number.
+
+    The answer is the same before and after normalisation.
+    """
+    import ibis
+
+    ascii_only = query.translate("".join(_DIGITS) + "＠．－", "0123456789" * len(_DIGITS) + "@.-")
+    found = _found_in(ascii_only, dialect)
+    if dialect != "duckdb":
+        return found
+    return ibis.ifelse(call("strlen", query, "int64") == query.length(), _found_in(query, dialect), found)
+
+
+def _found_in(query: Any, dialect: str) -> Any:
+    import ibis
+
+    blank = blanks(dialect)
+    number = query.re_search(f"[0-9](?:[{blank}.()/+-]*[0-9]){{8}}|{_LOCAL_PHONE}")
+    address = query.re_search(f"[^{blank}@]@[^{blank}@]+[.][^{blank}@.]")
+    return number | ibis.ifelse(query.contains("@"), address, False)
+
+
+def holds_private_url(url: Any) -> Any:
+    """Say for each row whether its URL holds an e-mail address, a token, or a long identifier."""
+    import ibis
+
+    return ibis.ifelse(url.length() > 0, url.re_search(_IN_URL), False)
+
+
+def without_users(table: Any, users: Iterable[str]) -> Any:
+    """Leave out every row of the people who object."""
+    import ibis
+
+    listed = ibis.memtable({"user": sorted(set(users))}, schema={"user": "string"})
+    return table.anti_join(listed, "user")
+
+
+def without_denied(table: Any, denied: Iterable[str], dialect: str, *, normalise: bool) -> Any:
+    """Leave out rows whose query equals an entry or contains it as whole words, words being what blanks separate.
+
+    A query that contains an entry contains the entry's first word, so candidates are found by an equality that engines
+    are fast at, and only they are compared.
+    """
+    import ibis
+
+    listed = ibis.memtable({"entry": sorted(set(denied))}, schema={"entry": "string"})
+    if normalise:
+        listed = listed.select(entry=normal_query(listed.entry, dialect))
+    listed = listed.filter(listed.entry != "")
+    listed = listed.mutate(word=listed.entry.split(" ")[0])
+    queries = table.select("query").distinct()
+    words = queries.mutate(word=queries.query.split(" ").unnest())
+    near = words.join(listed, "word")
+    padded = ibis.literal(" ") + near.query + " "
+    hit = near.filter(padded.contains(ibis.literal(" ") + near.entry + " ")).select("query")
+    return table.anti_join(hit, "query")
+
+
+def entries(source: str | Path | Iterable[str], name: str) -> list[str]:
+    """Read a list of a person's making: a UTF-8 file with one entry per line (may be gzip), or the entries themselves."""
+    if not isinstance(source, str | Path):
+        listed = list(source)
+        if not all(isinstance(entry, str | int) for entry in listed):
+            raise DataError(f"{name} must list text", fix="Give a file name or text entries")
+        return [text for entry in listed if (text := str(entry).strip())]
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(
+            f"the {name} file {path} can't be read", why=type(error).__name__, fix="Check the name"
+        ) from None
+    except (ValueError, EOFError):
+        raise DataError(
+            f"the {name} file {path} is not UTF-8 text", fix="Save it as UTF-8, one entry per line"
+        ) from None
+    return [line for raw in text.splitlines() if (line := raw.strip())]

@@ -1,0 +1,176 @@
+"""Reading a search log from anywhere into its canonical columns, by rules that look at one row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from hushquery.engine import as_table
+from hushquery.errors import DataError, UsageError
+from hushquery.log import normalise as normal
+from hushquery.log import private, times
+from hushquery.log.schema import COLUMNS, OPTIONAL, Log
+from hushquery.log.sources import Source, Wanted, files_source, table_source
+
+__all__ = ["read_log"]
+
+
+def read_log(
+    data: Any,
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+    engine: Any = None,
+    normalise: bool = True,
+    patterns: bool = True,
+    drop: str | Path | Iterable[str] | None = None,
+    exclude_users: str | Path | Iterable[str] | None = None,
+    since: str | float | datetime | date | None = None,
+    until: str | float | datetime | date | None = None,
+    strict: bool = False,
+    encoding: str = "utf-8",
+    time_unit: str | None = None,
+) -> Log:
+    """Read a search log. Builds an expression: of text files only names and first lines are looked at.
+
+    The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
+    out; users who object; rows outside the range of times, and with a range also the timeless ones; queries that hold
+    personal numbers or addresses; normalisation; the deny list.
+
+    Args:
+        data: A file name, a pattern such as ``logs/*.gz``, a list of file names, or a pandas, Polars, Arrow or Ibis
+            table or mapping of columns.
+        format: ``aol``, ``sogou``, ``yandex``, ``excite``, ``csv``, ``tsv``, ``parquet`` or ``jsonl``; by default the
+            files' ending decides. Text may be compressed with gzip.
+        columns: Which of the source's columns is which of ours (user, query, time, url, rank):
+            ``{"user": "AnonID"}``. A column mapped to ``None`` is left out.
+        engine: Where to read files; DuckDB in this process by default.
+        normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
+        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.private`.
+        drop: A deny list, as a file with one entry per line or as the entries: a query that equals an entry or
+            contains it as whole words is removed.
+        exclude_users: The user ids of people who object, as a file or as a list.
+        since: Keep rows from this time on; without a zone it is UTC.
+        until: Keep rows before this time.
+        strict: Refuse the log if anything is wrong with it; reads it once for that.
+        encoding: Of text files. Other than UTF-8 they are first copied, in UTF-8, to a private temporary folder.
+        time_unit: ``s`` or ``ms`` for times that are numbers; by default a number of 1e11 or more is milliseconds.
+
+    >>> log = read_log({"user": ["a", "b"], "query": ["Weather  Leeds", "mail joe@example.com"]})
+    >>> log
+    Log(user: string, query: string; rows are secret)
+    >>> log.table.query.to_list()
+    ['weather leeds']
+    """
+    if time_unit not in (None, "s", "ms"):
+        raise UsageError(f"the unit of time {time_unit!r} is not known", fix="Use s or ms")
+    wanted = _wanted(columns or {})
+    if _names_files(data):
+        source = files_source(data, format, wanted, engine, encoding, time_unit)
+    elif format is not None:
+        raise UsageError("a table has no file format", fix="Leave format out")
+    else:
+        source = table_source(as_table(data), wanted, engine, time_unit, "read from a table")
+    rules = _Rules(source, normalise, patterns, time_unit)
+    table = rules.rows_with_user_and_query()
+    steps = [source.words, "rows without a user or a query left out"]
+    if exclude_users is not None:
+        table = private.without_users(table, private.entries(exclude_users, "exclude_users"))
+        steps.append("rows of users who object left out")
+    if since is not None or until is not None:
+        table = rules.within(table, since, until)
+        steps.append("rows outside a range of times left out, and timeless ones")
+    if patterns:
+        table = table.filter(~private.holds_private_text(table.query, source.dialect))
+        steps += private.PATTERN_STEPS[: 1 + ("url" in table.columns)]
+    table = rules.canonical(table)
+    if normalise:
+        steps += normal.steps(source.dialect, with_url="url" in table.columns)
+    if drop is not None:
+        table = private.without_denied(table, private.entries(drop, "drop"), source.dialect, normalise=normalise)
+        steps.append("deny list applied: queries that equal an entry or contain it as whole words left out")
+    log = Log(table, steps, source.count_defects, source.check_files)
+    if strict:
+        log.refuse_defects()
+    return log
+
+
+@dataclass(frozen=True)
+class _Rules:
+    source: Source
+    normalise: bool
+    patterns: bool
+    time_unit: str | None
+
+    def rows_with_user_and_query(self) -> Any:
+        import ibis
+
+        rows, dialect = self.source.rows, self.source.dialect
+        user = rows.user.cast("string")
+        user = ibis.ifelse(user.contains(" "), user.strip(), user)
+        rows = rows.mutate(user=user, query=rows.query.cast("string"))
+        return rows.filter(rows.user != "", normal.has_text(rows.query, dialect))
+
+    def within(self, table: Any, since: Any, until: Any) -> Any:
+        if "time" not in table.columns:
+            raise DataError("the log has no times, so since and until can't select", fix="Leave them out")
+        time = self._time(table)
+        if since is not None:
+            table = table.filter(time >= times.instant(since, "since", self.time_unit))
+        if until is not None:
+            table = table.filter(time < times.instant(until, "until", self.time_unit))
+        return table
+
+    def canonical(self, table: Any) -> Any:
+        """Give the columns their final form and order."""
+        import ibis
+
+        dialect, named = self.source.dialect, {}
+        named["user"] = table.user
+        named["query"] = normal.normal_query(table.query, dialect) if self.normalise else table.query
+        if "time" in table.columns:
+            named["time"] = self._time(table)
+        if "url" in table.columns:
+            url = table.url.cast("string")
+            url = normal.normal_url(url, dialect) if self.normalise else url.nullif("")
+            if self.patterns:
+                url = ibis.ifelse(private.holds_private_url(url), ibis.null("string"), url)
+            named["url"] = url
+        if "rank" in table.columns:
+            named["rank"] = _rank(table.rank, dialect)
+        return table.select(**named)
+
+    def _time(self, table: Any) -> Any:
+        return table.time if self.source.reads_time else times.micros(table.time, self.source.dialect, self.time_unit)
+
+
+def _rank(rank: Any, dialect: str) -> Any:
+    import ibis
+
+    if dialect == "duckdb":
+        return rank.try_cast("int64")
+    if rank.type().is_integer():
+        return rank.cast("int64")
+    text = rank.cast("string").strip()
+    return ibis.ifelse(text.re_search("^[0-9]{1,18}$"), text, ibis.null("string")).cast("int64")
+
+
+def _wanted(columns: Mapping[str, str | None]) -> Wanted:
+    for ours, theirs in columns.items():
+        if ours not in COLUMNS:
+            raise UsageError(f"a log has no column {ours!r}", fix=f"Map ours to theirs; ours are {', '.join(COLUMNS)}")
+        if not theirs and ours not in OPTIONAL:
+            raise UsageError(f"a log needs the column {ours!r}", fix="Say which of the source's columns it is")
+    names = {ours: columns.get(ours, ours) for ours in COLUMNS}
+    present = {ours: theirs for ours, theirs in names.items() if theirs}
+    needed = {ours for ours in present if ours in columns or ours not in OPTIONAL}
+    return Wanted(present, frozenset(needed))
+
+
+def _names_files(data: Any) -> bool:
+    if isinstance(data, str | Path):
+        return True
+    return isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)

@@ -1,0 +1,85 @@
+"""Counting the defects of a source: a pass of its own, which only the private report and strict reading pay for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hushquery.engine import connect
+from hushquery.errors import DataError
+from hushquery.log.defects import LINES_SHOWN, Defect, Defects
+from hushquery.log.formats import Format
+from hushquery.log.lines import LONGEST_LINE, line_batches
+from hushquery.log.normalise import has_text
+from hushquery.log.times import micros
+
+__all__ = ["defects_of_files", "defects_of_table"]
+
+
+def defects_of_files(files: Sequence[tuple[str, Path]], form: Format, time_unit: str | None) -> Defects:
+    """Count the defects of text files, each given with the name to show for it."""
+    return Defects.gather(part for shown, path in files for part in _of_file(shown, path, form, time_unit))
+
+
+def _of_file(shown: str, path: Path, form: Format, time_unit: str | None) -> Iterator[Defect]:
+    engine = connect()
+    sql = ""
+    try:
+        for batch in line_batches(path):
+            engine.con.register("batch", batch)
+            # The query is written once; the name in it then means each batch in turn.
+            sql = sql or _summary_sql(engine, form, time_unit)
+            for kind, count, numbers in engine.con.execute(sql).fetchall():
+                yield Defect(kind, count, tuple((shown, number) for number in numbers))
+    except DataError:
+        yield Defect("damaged file", 1, ((shown, 0),))
+    finally:
+        engine.disconnect()
+
+
+def _summary_sql(engine: Any, form: Format, time_unit: str | None) -> str:
+    import ibis
+
+    # decode() may fail; TRY then gives null for that line only.
+    lines = (
+        f"SELECT number, octet_length(line) > {LONGEST_LINE + 1} AS too_long, "  # noqa: S608
+        "rtrim(TRY(decode(line)), chr(10)) AS line FROM batch"
+    )
+    fields = ", ".join(f"{sql} AS {column}" for column, sql in form.fields.items())
+    rows = engine.sql(
+        f"SELECT number, {fields}, {form.raw_time} AS raw_time, CASE WHEN too_long THEN 'line too long' "  # noqa: S608
+        f"WHEN line IS NULL THEN 'bad encoding' ELSE {form.problem} END AS problem "
+        f"FROM ({form.of_lines(lines)}) WHERE line IS DISTINCT FROM '' AND NOT coalesce({form.skipped}, false)",
+        dialect="duckdb",
+    )
+    kind = ibis.coalesce(
+        rows.problem, _kind(rows, rows.raw_time, "duckdb", None if form.reads_time else time_unit, form.reads_time)
+    )
+    query = engine.compile(rows.select("number", kind=kind))
+    return (
+        f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608
+        "WHERE kind IS NOT NULL GROUP BY kind ORDER BY kind"
+    )
+
+
+def defects_of_table(rows: Any, dialect: str, time_unit: str | None) -> Defects:
+    """Count the defects of a table; it has no lines to number."""
+    raw_time = rows.time if "time" in rows.columns else None
+    kinds = rows.select(kind=_kind(rows, raw_time, dialect, time_unit, False))
+    counts = kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()).to_pyarrow()
+    return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
+
+
+def _kind(rows: Any, raw_time: Any, dialect: str, time_unit: str | None, reads_time: bool) -> Any:
+    """Name what is wrong with a well-formed row; null if nothing."""
+    import ibis
+
+    rules = [
+        (rows.user.cast("string").fill_null("").strip() == "", "no user"),
+        (~has_text(rows.query.cast("string").fill_null(""), dialect), "no query"),
+    ]
+    if raw_time is not None and "time" in rows.columns:
+        read = rows.time if reads_time else micros(rows.time, dialect, time_unit)
+        rules.append((read.isnull() & (raw_time.cast("string").fill_null("").strip() != ""), "unreadable time"))
+    return ibis.cases(*rules, else_=ibis.null("string"))

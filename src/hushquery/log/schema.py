@@ -1,0 +1,115 @@
+"""What a search log is once it is read: secret rows with fixed columns, behind a type that never shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import Any, NoReturn
+
+from hushquery.errors import DataError, UsageError
+from hushquery.log.defects import Defects
+
+__all__ = ["COLUMNS", "OPTIONAL", "Log"]
+
+#: The columns a log can have, in their order, with the type each has once the log is read.
+COLUMNS = {"user": "string", "query": "string", "time": "int64", "url": "string", "rank": "int64"}
+
+#: The columns a source may lack.
+OPTIONAL = ("time", "url", "rank")
+
+
+class Log:
+    """A search log: rows of (user, query) and, where the source has them, time, url and rank.
+
+    The rows are secret. A log shows its schema and nothing else, can't be pickled, and has neither length nor iterator.
+    Everything that may be published is made from :attr:`table` by a plan that pays for it.
+
+    Made by :func:`hushquery.log.read_log`, not by hand.
+    """
+
+    __slots__ = ("__weakref__", "_check_files", "_count_defects", "_steps", "_table")
+
+    def __init__(
+        self,
+        table: Any,
+        steps: list[str],
+        count_defects: Callable[[], Defects],
+        check_files: Callable[[], None],
+    ) -> None:
+        columns = dict(zip(table.columns, (str(kind).lstrip("!") for kind in table.schema().types), strict=True))
+        expected = {name: COLUMNS[name] for name in COLUMNS if name in columns}
+        if list(columns.items()) != list(expected.items()) or not {"user", "query"} <= set(columns):
+            raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
+        put = object.__setattr__
+        put(self, "_table", table)
+        put(self, "_steps", tuple(steps))
+        put(self, "_count_defects", count_defects)
+        put(self, "_check_files", check_files)
+
+    @property
+    def table(self) -> Any:
+        """The rows as an Ibis expression.
+
+        ``user`` and ``query`` are text, never missing, never empty. ``time`` is in whole microseconds since any origin,
+        missing where it could not be read. ``url`` is missing where nothing was clicked.
+        """
+        return self._get("_table")
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the source has times, so that "first" and "session" mean something."""
+        return "time" in self.table.columns
+
+    @property
+    def has_url(self) -> bool:
+        """Whether the source has clicked URLs."""
+        return "url" in self.table.columns
+
+    @property
+    def steps(self) -> list[str]:
+        """What was done to each row, in words that may be published: nothing in them is computed from rows."""
+        return list(self._get("_steps"))
+
+    def describe_defects(self) -> Defects:
+        """Read the source once more and count what is wrong with it, for the steward's eyes only.
+
+        Nothing in the answer may be published. It costs a pass over the source, so nobody runs it unasked.
+        """
+        answer: Defects = self._get("_count_defects")()
+        return answer
+
+    def refuse_defects(self) -> None:
+        """Raise unless the source is flawless: what ``strict`` means. Reads the source once."""
+        defects = self.describe_defects()
+        if defects:
+            raise DataError(
+                f"the log has defects: {defects.in_short()}",
+                why="With strict reading every defect is fatal",
+                fix="Mend the rows (the private report has the line numbers) or read without strict",
+            )
+
+    def check_files(self) -> None:
+        """Raise if a compressed file is cut off or damaged; the engine would read the front half and say nothing.
+
+        Reads compressed files to their end and nothing else, so it is free for all other sources.
+        """
+        self._get("_check_files")()
+
+    def _get(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Log can't be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Log can't be changed")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Log holds secret rows and can't be pickled or copied; publish a release instead")
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {COLUMNS[name]}" for name in self.table.columns)
+        return f"Log({columns}; rows are secret)"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"

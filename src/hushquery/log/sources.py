@@ -1,0 +1,230 @@
+"""Where rows come from, before any rule is applied to them: tables and files under our column names."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hushquery.engine import connect
+from hushquery.errors import DataError, UsageError
+from hushquery.log import formats, yandex
+from hushquery.log.defects import Defects
+from hushquery.log.files import Peek, check_compressed, find_files, look
+from hushquery.log.lines import cells_sql, checked_encoding, lines_sql, literally, quoted, transcoded
+from hushquery.log.report import defects_of_files, defects_of_table
+
+__all__ = ["Source", "Wanted", "files_source", "table_source"]
+
+_ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_WITHOUT_HEADER = {"aol": formats.aol, "sogou": formats.sogou, "excite": formats.excite, "yandex": yandex.yandex}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which of the source's columns is which of ours.
+
+    Attributes:
+        names: Their name for each of ours that may be read.
+        needed: Ours that must be there.
+    """
+
+    names: Mapping[str, str]
+    needed: frozenset[str]
+
+    def found_in(self, theirs: Sequence[str], hint: str = "") -> dict[str, str]:
+        """Give the names that a source has; refuse a source that lacks a needed one."""
+        for ours in self.names:
+            if ours in self.needed and self.names[ours] not in theirs:
+                name = self.names[ours]
+                raise DataError(
+                    f"the log has no column {name!r}" + ("" if name == ours else f" for {ours}"),
+                    why=hint,
+                    fix=f"Say which column it is: --columns {ours}=NAME, or columns={{{ours!r}: 'NAME'}}",
+                )
+        return {ours: name for ours, name in self.names.items() if name in theirs}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows under our column names, not yet in their final form.
+
+    Attributes:
+        rows: The Ibis table.
+        dialect: The engine's name.
+        words: What is read, in words that may be published.
+        reads_time: Whether ``time`` is in microseconds already.
+        count_defects: Counts the source's defects.
+        check_files: Raises if a file is damaged.
+    """
+
+    rows: Any
+    dialect: str
+    words: str
+    reads_time: bool
+    count_defects: Callable[[], Defects] = field(repr=False)
+    check_files: Callable[[], None] = field(repr=False, default=lambda: None)
+
+
+def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None, words: str) -> Source:
+    """Give the rows of a table in an engine."""
+    names = wanted.found_in(table.columns)
+    kinds = table.schema()
+    for ours, theirs in names.items():
+        if kinds[theirs].is_nested() or kinds[theirs].is_binary():
+            raise DataError(f"the column for {ours} holds neither text nor numbers", fix="Convert it to text")
+    rows = table.select(**{ours: table[theirs] for ours, theirs in names.items()})
+    backends = table._find_backends()[0]
+    dialect = backends[0].name if backends else engine.name if engine is not None else "duckdb"
+    return Source(rows, dialect, words, False, partial(defects_of_table, rows, dialect, time_unit))
+
+
+def files_source(
+    data: Any, kind: str | None, wanted: Wanted, engine: Any, encoding: str, time_unit: str | None
+) -> Source:
+    """Give the rows of files."""
+    paths = find_files(data)
+    kind = _checked_format(kind) if kind is not None else _format_by_ending(paths)
+    engine = engine if engine is not None else connect()
+    peeks = [look(path) for path in paths]
+    if kind == "parquet":
+        return _parquet_source(peeks, wanted, engine, time_unit)
+    if engine.name != "duckdb":
+        raise UsageError(
+            f"the engine {engine.name} does not read {kind} files line by line",
+            fix="Leave engine out (DuckDB reads them), or load the log into a table of that engine and give the table",
+        )
+    encoding = checked_encoding(encoding)
+    form = _agreed_format(kind, peeks, wanted, encoding)
+    plain, compressed, shown = _readable_files(peeks, encoding, engine)
+    if kind == "yandex":
+        sql = yandex.yandex_rows(lines_sql(plain, compressed))
+    elif form.cells:
+        sql = form.rows(cells_sql(plain, compressed, form.cells))
+    else:
+        sql = form.rows(form.of_lines(lines_sql(plain, compressed)))
+    return Source(
+        rows=_view(engine, sql),
+        dialect="duckdb",
+        words=f"read as {kind}: {formats.FORMATS[kind]}; each line on its own, malformed ones left out",
+        reads_time=form.reads_time,
+        count_defects=partial(defects_of_files, shown, form, time_unit),
+        check_files=partial(check_compressed, paths),
+    )
+
+
+def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_unit: str | None) -> Source:
+    for peek in peeks:
+        if peek.magic != "a Parquet file" or peek.gzip:
+            raise _not_of_format(peek, "parquet", "utf-8")
+    paths = [peek.path for peek in peeks]
+    try:
+        if engine.name == "duckdb":
+            listed = ", ".join(quoted(literally(path)) for path in paths)
+            table = _view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
+        else:
+            table = engine.read_parquet([str(path.absolute()) for path in paths])
+    except Exception as error:
+        # An engine's message may quote what it found.
+        raise DataError(
+            "the Parquet files can't be read",
+            why=type(error).__name__,
+            fix="Check that they are complete and have the same columns",
+        ) from None
+    return table_source(table, wanted, engine, time_unit, "read as parquet")
+
+
+def _view(engine: Any, sql: str) -> Any:
+    """Give a query a name in the engine, so that what a plan shows as SQL holds no path."""
+    import ibis
+
+    name = ibis.util.gen_name("hushquery_log")
+    try:
+        engine.raw_sql(f"CREATE TEMP VIEW {name} AS {sql}")
+    except Exception as error:
+        raise DataError(
+            "the engine can't read the files", why=type(error).__name__, fix="Check that they can be opened"
+        ) from None
+    return engine.table(name)
+
+
+def _readable_files(
+    peeks: Sequence[Peek], encoding: str, engine: Any
+) -> tuple[list[Path], list[Path], list[tuple[str, Path]]]:
+    """Give the plain and the compressed files to read, and all of them with the names to show for them."""
+    if encoding == "utf-8":
+        plain = [peek.path for peek in peeks if not peek.gzip]
+        compressed = [peek.path for peek in peeks if peek.gzip]
+        return plain, compressed, [(str(peek.path), peek.path) for peek in peeks]
+    folder = Path(tempfile.mkdtemp(prefix="hushquery-"))  # readable by nobody else
+    weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+    shown = [(str(peek.path), transcoded(peek.path, encoding, folder)) for peek in peeks]
+    return [copy for _, copy in shown], [], shown
+
+
+def _checked_format(kind: str) -> str:
+    if kind not in formats.FORMATS:
+        raise UsageError(f"the format {kind!r} is not known", fix=f"Use one of {', '.join(formats.FORMATS)}")
+    return kind
+
+
+def _format_by_ending(paths: Sequence[Path]) -> str:
+    endings = {path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix for path in paths}
+    kinds = {_ENDINGS.get(ending.lower()) for ending in endings}
+    kind = kinds.pop()
+    if kind is None or kinds:
+        raise UsageError(
+            "the files' ending does not tell one format",
+            fix=f"Name it: --format {'|'.join(formats.FORMATS)}; or use one of {', '.join(_ENDINGS)}",
+        )
+    return kind
+
+
+def _agreed_format(kind: str, peeks: Sequence[Peek], wanted: Wanted, encoding: str) -> formats.Format:
+    """Give the format of text files; refuse a file that shows nothing of it, and files that differ in their header."""
+    forms = [_format_of(kind, peek, wanted, encoding) for peek in peeks]
+    if any(form != forms[0] for form in forms):
+        raise DataError(
+            "the files differ in their header line", fix="Give them one by one, or write the columns in the same order"
+        )
+    return forms[0]
+
+
+def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.Format:
+    lines = peek.lines(encoding)
+    if not lines:
+        raise DataError(
+            f"the file {peek.path} is not {kind}",
+            why=f"It is {peek.magic}" if peek.magic else "It has no line end where a log's first lines would be",
+            fix="Check the file",
+        )
+    if kind in _WITHOUT_HEADER or kind == "jsonl":
+        if not formats.has_shape(kind, lines):
+            raise _not_of_format(peek, kind, encoding)
+        return formats.jsonl(wanted.names) if kind == "jsonl" else _WITHOUT_HEADER[kind]()
+    header = lines[0].split("\t") if kind == "tsv" else next(csv_module.reader([lines[0]]))
+    names = [cell.strip() for cell in header]
+    looks = formats.looks_like(lines)
+    hint = f"It looks like {looks}" if looks and not looks.startswith(kind) else ""
+    if peek.magic or len(header) < 2:
+        raise _not_of_format(peek, kind, encoding)
+    found = wanted.found_in(names, hint)
+    if any(names.count(theirs) > 1 for theirs in found.values()):
+        raise DataError("the header line has a needed column twice", fix="Rename one of them")
+    make = formats.tsv if kind == "tsv" else formats.csv
+    return make(header, {ours: names.index(theirs) for ours, theirs in found.items()})
+
+
+def _not_of_format(peek: Peek, kind: str, encoding: str) -> DataError:
+    looks = peek.magic or formats.looks_like(peek.lines(encoding)) or ("binary data" if b"\0" in peek.head else "")
+    return DataError(
+        f"the file {peek.path} is not {kind} ({formats.FORMATS[kind]})",
+        why=f"It looks like {looks}" if looks else "None of its first lines has that shape",
+        fix="Name the format it has: --format " + "|".join(formats.FORMATS),
+    )

@@ -1,0 +1,182 @@
+"""The private tail of the synthetic log: what one person types and nobody else, and what no release may show.
+
+Every private query is made from a number that belongs to one user, by one of six recipes whose words and digits no
+other query has. So :func:`is_private` is exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ITEMS_PER_USER",
+    "KINDS",
+    "PRIVATE_WORDS",
+    "is_private",
+    "private_numbers",
+    "private_texts",
+    "which_private",
+]
+
+#: How many private queries a user has at most.
+ITEMS_PER_USER = 16
+
+#: The recipes, by the number that stands for them: person, e-mail, phone, order, account, street address.
+KINDS = ("person", "mail", "phone", "order", "account", "address")
+
+_FIRST_NAMES = tuple(
+    """
+alma agnes albert alfred anita arnold audrey barney beatrice bernard bertha betty boris brenda bruno carla
+cecil clara conrad cora cyril daphne deborah dennis doris edgar edith edwina elmer elsie emil enid
+erwin esther ethel eunice felix fiona flora floyd frieda gerald gilda gladys gordon greta gwen harold
+hattie hazel hector heidi helga herbert hilda homer horace hubert ingrid irene irma irving isidor ivor
+""".split()  # noqa: SIM905 - lists of words are read as text
+)
+_STREETS = ("street", "road", "lane", "avenue", "terrace", "crescent", "grove", "mews")
+_SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")  # 70
+
+#: Words that only private queries have.
+PRIVATE_WORDS = frozenset(_FIRST_NAMES) | frozenset(_STREETS) | {"order", "account", "number"}
+
+# A prime, so that multiplying by anything permutes the numbers below it; all have at most ten digits.
+_NUMBERS = 9_999_999_967
+_STEP = 4_815_162_347
+# Terms of the yandex profile are below this, private ones above.
+_FIRST_PRIVATE_TERM = 90_000_000_000
+
+_FIRST = "|".join(_FIRST_NAMES)
+_SURNAME = "(?:[bdfgklmnprstvz][aeiou])"
+_PRIVATE = re.compile(
+    rf"(?:{_FIRST}) {_SURNAME}{{2}} {_SURNAME}{{3}}"
+    rf"|(?:{_FIRST})\.{_SURNAME}{{5}}@example\.org"
+    r"|555-\d{3}-\d{3}-\d{4}"
+    r"|order number \d{10}"
+    r"|account \d{4} \d{6}"
+    rf"|\d{{1,3}} {_SURNAME}{{4}} (?:{'|'.join(_STREETS)})"
+    r"|9\d{10}"
+)
+
+
+def is_private(query: str) -> bool:
+    """Tell whether a query of a synthetic log belongs to its private tail.
+
+    >>> is_private("alma bada kilefo"), is_private("chicken recipes")
+    (True, False)
+    """
+    return _PRIVATE.fullmatch(query) is not None
+
+
+def which_private(queries: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Tell for each of many queries whether it is private; an Arrow array is looked at without a Python loop.
+
+    >>> which_private(["order number 0000000012", "cake"]).tolist()
+    [True, False]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = queries if isinstance(queries, pa.Array | pa.ChunkedArray) else pa.array(list(queries), pa.string())
+    found = pc.match_substring_regex(texts, f"^(?:{_PRIVATE.pattern})$")
+    return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def private_numbers(user: npt.NDArray[np.int64], item: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Give the number behind a user's private query; different users and items have different numbers."""
+    return np.asarray((user * ITEMS_PER_USER + item + 1) * _STEP % _NUMBERS, dtype=np.int64)
+
+
+def private_texts(kind: npt.NDArray[np.int64], number: npt.NDArray[np.int64], *, terms: bool) -> Any:
+    """Write private queries as an Arrow array of text.
+
+    Args:
+        kind: The recipe of each, an index of :data:`KINDS`.
+        number: The number of each.
+        terms: Write term ids, as the yandex profile has them, instead of words.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if terms:
+        # The kind need not show: the number alone tells the query from all others.
+        return pa.array(_FIRST_PRIVATE_TERM + number).cast(pa.string())
+    written = pa.nulls(len(kind), pa.string())
+    for this in range(len(KINDS)):
+        mask = kind == this
+        if mask.any():
+            written = pc.replace_with_mask(written, pa.array(mask), _by_recipe(this, number[mask]))
+    return written
+
+
+def _by_recipe(kind: int, number: npt.NDArray[np.int64]) -> Any:
+    import pyarrow.compute as pc
+
+    first, rest = number % len(_FIRST_NAMES), number // len(_FIRST_NAMES)
+    match KINDS[kind]:
+        case "person":
+            return _joined(" ", _names().take(first), _syllables(rest, 0, 2), _syllables(rest, 2, 3))
+        case "mail":
+            local = _joined(".", _names().take(first), _syllables(rest, 0, 5))
+            return _joined("", local, "@example.org")
+        case "phone":
+            parts = [_digits(number // 10_000_000, 3), _digits(number // 10_000 % 1000, 3), _digits(number % 10_000, 4)]
+            return _joined("-", "555", *parts)
+        case "order":
+            return _joined(" ", "order number", _digits(number, 10))
+        case "account":
+            return _joined(" ", "account", _digits(number // 1_000_000, 4), _digits(number % 1_000_000, 6))
+        case _:
+            house, rest = 1 + number % 90, number // 90
+            street, rest = rest % len(_STREETS), rest // len(_STREETS)
+            name = _syllables(rest, 0, 4)
+            return _joined(" ", pc.cast(_arrow(house), "string"), name, _streets().take(street))
+
+
+def _syllables(number: npt.NDArray[np.int64], skip: int, count: int) -> Any:
+    """Write some of a number's digits to base 70 as syllables."""
+    digits = [number // len(_SYLLABLES) ** place % len(_SYLLABLES) for place in range(skip, skip + count)]
+    return _joined("", *(_syllable_table().take(digit) for digit in digits))
+
+
+def _digits(number: npt.NDArray[np.int64], width: int) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.utf8_lpad(pc.cast(_arrow(number), "string"), width, "0")
+
+
+def _joined(separator: str, *parts: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise(*parts, separator)
+
+
+def _arrow(numbers: npt.NDArray[np.int64]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(numbers)
+
+
+@cache
+def _names() -> Any:
+    import pyarrow as pa
+
+    return pa.array(_FIRST_NAMES)
+
+
+@cache
+def _streets() -> Any:
+    import pyarrow as pa
+
+    return pa.array(_STREETS)
+
+
+@cache
+def _syllable_table() -> Any:
+    import pyarrow as pa
+
+    return pa.array(_SYLLABLES)

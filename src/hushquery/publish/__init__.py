@@ -1,0 +1,15 @@
+"""What to do with a release: search, trends, keywords, suggestions, spelling, classes, patterns.
+
+Everything here takes a :class:`hushquery.release.Release`, which is public; nothing here can see a log or spend budget.
+"""
+
+from hushquery.publish.classify import classify
+from hushquery.publish.correct import correct
+from hushquery.publish.find import find
+from hushquery.publish.keywords import keywords
+from hushquery.publish.lookup import look_up
+from hushquery.publish.search import SearchIndex
+from hushquery.publish.suggest import similar, suggest
+from hushquery.publish.trends import trends
+
+__all__ = ["SearchIndex", "classify", "correct", "find", "keywords", "look_up", "similar", "suggest", "trends"]

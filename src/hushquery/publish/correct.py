@@ -1,0 +1,151 @@
+"""Spelling: the released query that a text was probably meant to be.
+
+The noisy channel of spelling correction, with what a release knows. A released query ``c`` within a few typing
+mistakes of the text ``t`` scores::
+
+    ln (2 + count of c) / (2 + count of t)     people search for c more often
+    - mistakes * ln 20                         a mistake is made about once in 20 words
+    + ln (1 + 20 * share)                      share of the searches for t after which people went on to c
+    + ln (0.1 + clicks of c) / (0.1 + clicks of t)     clicks per search, at most 2 either way: few clicks on t
+
+A text that is released itself (a frequent mistake, or simply another word) is corrected only when the score is above
+zero; a text that is not released gets the best candidate. Texts that differ in a digit are never taken for each other.
+Negative noisy counts are taken as zero.
+
+References:
+    M. D. Kernighan, K. W. Church, W. A. Gale, A spelling correction program based on a noisy channel model,
+    COLING 1990.
+    S. Cucerzan, E. Brill, Spelling correction as an iterative process that exploits the collective knowledge of web
+    users, EMNLP 2004.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hushquery.publish.distance import allowed_edits, edits
+from hushquery.publish.search import SearchIndex
+from hushquery.publish.tables import row_counts
+from hushquery.publish.text import fold, has_digits_changed
+
+if TYPE_CHECKING:
+    from hushquery.release import Release
+
+__all__ = ["Correction", "correct"]
+
+_ONE_MISTAKE_IN = 20.0
+_FEWEST_CLICKS = 0.1
+_CLICKS_SAY_AT_MOST = 2.0
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The released query that a text was probably meant to be.
+
+    Attributes:
+        query: The query.
+        mistakes: How many typing mistakes lie between.
+        score: The evidence, in natural logarithms.
+        reasons: The evidence in words.
+        known: Whether the text is itself a released query.
+    """
+
+    query: str
+    mistakes: int
+    score: float
+    reasons: tuple[str, ...]
+    known: bool
+
+
+def correct(release: Release, text: str, *, index: SearchIndex | None = None) -> Correction | None:
+    """Give the query that a text was probably meant to be, or None when there is no better one.
+
+    Args:
+        release: A release; clicks and reformulations make it better, but it works without.
+        text: The text as typed.
+        index: The index of the same release, to correct many texts without building it anew.
+
+    >>> from hushquery.publish.example import tiny_release
+    >>> found = correct(tiny_release(), "waether leeds")
+    >>> found.query, found.mistakes, found.known
+    ('weather leeds', 1, True)
+    >>> correct(tiny_release(), "weather") is None
+    True
+    """
+    index = index or SearchIndex(release)
+    typed = fold(text)
+    place = index.queries.where(text)
+    evidence = _Evidence(release, index, place)
+    best: Correction | None = None
+    for hit in index.near(text):
+        folded = fold(hit.query)
+        mistakes = edits(typed, folded, allowed_edits(typed))
+        if not mistakes or has_digits_changed(typed, folded):
+            continue
+        score, reasons = evidence.weigh(hit.query, mistakes)
+        if best is None or score > best.score:
+            best = Correction(hit.query, mistakes, score, reasons, place is not None)
+    return best if best is not None and (place is None or best.score > 0) else None
+
+
+class _Evidence:
+    """What a release says about a text and its candidates."""
+
+    def __init__(self, release: Release, index: SearchIndex, place: int | None) -> None:
+        self._queries = index.queries
+        self._name = None if place is None else index.queries.names[place]
+        self._count = 0.0 if place is None else float(index.queries.weight[place])
+        self._counted = index.queries.counts is not None
+        self._clicks = _clicks_by_query(release)
+        self._next = _next_queries(release, self._name) if self._name is not None else {}
+
+    def weigh(self, candidate: str, mistakes: int) -> tuple[float, tuple[str, ...]]:
+        score = -mistakes * math.log(_ONE_MISTAKE_IN)
+        reasons = [f"{mistakes} typing mistake{'s' if mistakes > 1 else ''} away"]
+        weight = float(self._queries.weight[self._queries.by_name[candidate]])
+        if self._counted:
+            score += math.log((2 + weight) / (2 + self._count))
+            if self._name is None:
+                reasons.append(f"its count is about {weight:,.0f}, the text is not in the release")
+            elif weight > self._count:
+                reasons.append(f"its count is about {weight:,.0f}, that of the text {self._count:,.0f}")
+        elif self._name is None:
+            reasons.append("the text is not in the release")
+        if self._name is None:
+            return score, tuple(reasons)
+        went = self._next.get(candidate, 0.0)
+        if went > 0:
+            share = went / max(self._count, sum(self._next.values()))
+            score += math.log1p(_ONE_MISTAKE_IN * share)
+            reasons.append(f"about {went:,.0f} went on to it from the text")
+        if self._clicks and self._counted:
+            theirs = self._clicks.get(candidate, 0.0) / max(weight, 1.0)
+            ours = self._clicks.get(self._name, 0.0) / max(self._count, 1.0)
+            say = math.log((_FEWEST_CLICKS + theirs) / (_FEWEST_CLICKS + ours))
+            score += max(-_CLICKS_SAY_AT_MOST, min(_CLICKS_SAY_AT_MOST, say))
+            if say > math.log(2):
+                reasons.append("the text got few clicks")
+        return score, tuple(reasons)
+
+
+def _clicks_by_query(release: Release) -> Mapping[str, float]:
+    if "clicks" not in release.tables:
+        return {}
+    table = release.tables["clicks"]
+    totals: dict[str, float] = {}
+    for query, clicks in zip(table["query"].to_pylist(), row_counts(table).weight.tolist(), strict=True):
+        totals[query] = totals.get(query, 0.0) + clicks
+    return totals
+
+
+def _next_queries(release: Release, name: str) -> Mapping[str, float]:
+    if "reformulations" not in release.tables:
+        return {}
+    table = release.tables["reformulations"]
+    rows = zip(
+        table["query"].to_pylist(), table["next_query"].to_pylist(), row_counts(table).weight.tolist(), strict=True
+    )
+    return {following: weight for query, following, weight in rows if query == name and weight > 0}

@@ -1,0 +1,65 @@
+"""A tiny made-up release, for examples and first steps. No person stands behind it, and it promises nothing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from hushquery.release import Release
+
+__all__ = ["tiny_release"]
+
+_QUERIES = {
+    "weather leeds": 900,
+    "leeds united": 700,
+    "weather": 650,
+    "news": 600,
+    "weather london": 400,
+    "fear of flying": 90,
+    "leeds united tickets": 80,
+    "fear of heights": 70,
+    "waether leeds": 30,
+}
+_CLICKS = {
+    ("weather leeds", "https://weather.example.org/leeds"): 500,
+    ("weather leeds", "https://weather.example.org/"): 100,
+    ("waether leeds", "https://weather.example.org/leeds"): 2,
+    ("weather", "https://weather.example.org/"): 400,
+    ("weather london", "https://weather.example.org/"): 150,
+    ("weather london", "https://news.example.org/"): -3,
+    ("leeds united", "https://football.example.org/leeds"): 350,
+    ("leeds united tickets", "https://football.example.org/leeds"): 40,
+    ("news", "https://news.example.org/"): 420,
+}
+_REFORMULATIONS = {
+    ("waether leeds", "weather leeds"): 20,
+    ("weather", "weather leeds"): 120,
+    ("leeds united", "leeds united tickets"): 60,
+}
+
+
+def tiny_release() -> Release:
+    """Give a release of nine queries with clicks and reformulations, whose counts all have a standard error of 5.
+
+    >>> tiny_release().tables["queries"].num_rows
+    9
+    """
+    tables = {
+        "queries": _table(("query",), [((query,), count) for query, count in _QUERIES.items()]),
+        "clicks": _table(("query", "url"), list(_CLICKS.items())),
+        "reformulations": _table(("query", "next_query"), list(_REFORMULATIONS.items())),
+    }
+    return Release(tables, (), {})
+
+
+def _table(keys: tuple[str, ...], rows: list[tuple[tuple[str, ...], int]]) -> pa.Table:
+    ordered = sorted(rows, key=lambda row: (-row[1], row[0]))
+    counts = [count for _, count in ordered]
+    return pa.table(
+        {
+            **{name: [key[place] for key, _ in ordered] for place, name in enumerate(keys)},
+            "count": pa.array(counts, pa.int64()),
+            "stderr": [5.0] * len(counts),
+            "low": [count - 10.0 for count in counts],
+            "high": [count + 10.0 for count in counts],
+        }
+    )

@@ -1,0 +1,216 @@
+"""Trends: the most frequent queries of a release, and what changed between releases.
+
+The change of a query is the difference of two noisy counts. Releases draw their noise independently, so its standard
+error is sqrt(s1^2 + s2^2). The interval is wide enough for Gaussian noise and for Laplace noise: the larger of the
+normal quantile and ln(1 / (1 - level)) / sqrt(2) standard errors, the quantile of a Laplace law, whose tails are the
+heaviest that a sum of such noises can have at the same variance.
+
+Looking at many queries makes some intervals miss zero by chance: of 1,000 unchanged queries, about 50 at a level of
+95%. ``bonferroni`` divides the chance of a miss by the number of looks.
+
+A query that is missing in a release was below the threshold then. That is not zero, so no change is computed. A count
+just above the threshold tends to be too high where it was released for being high: a change that starts or ends there
+deserves less trust than its interval says.
+
+References:
+    O. J. Dunn, Multiple comparisons among means, JASA 56(293), 1961.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from hushquery.errors import DataError, UsageError
+from hushquery.publish.tables import Queries, checked_limit, queries_of
+
+if TYPE_CHECKING:
+    from hushquery.release import Release
+
+__all__ = ["Change", "Listed", "Top", "Trends", "half_widths", "trends"]
+
+# What makes the counts of two releases differ although nothing changed.
+_COMPARABLE = ("queries_per_user", "clicks_per_user", "keep", "selector")
+
+
+@dataclass(frozen=True)
+class Top:
+    """One of the most frequent queries, with its noisy count and interval as released."""
+
+    rank: int
+    query: str
+    count: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the count of a query changed from the first release to the last.
+
+    Attributes:
+        query: The query.
+        counts: Its noisy count in each release; None where it was below the threshold.
+        change: The last count less the first.
+        stderr: The standard error of the change.
+        low: The lower end of the interval of the change.
+        high: The upper end.
+        significant: Whether the interval leaves out zero.
+    """
+
+    query: str
+    counts: tuple[int | None, ...]
+    change: int
+    stderr: float
+    low: float
+    high: float
+    significant: bool
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A query that is in the first release or in the last, not in both; None where it was below the threshold."""
+
+    query: str
+    counts: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Trends:
+    """What is frequent, and what changed.
+
+    Attributes:
+        top: The most frequent queries of the last release.
+        changes: Queries in the first and the last release, the surest changes first.
+        appeared: Queries that were below the threshold in the first release, the most frequent first.
+        gone: Queries that are below the threshold in the last release.
+        compared: How many queries are in both.
+        level: The coverage of the intervals of changes, after the correction for many looks.
+        notes: What a reader has to know.
+    """
+
+    top: tuple[Top, ...]
+    changes: tuple[Change, ...] = ()
+    appeared: tuple[Listed, ...] = ()
+    gone: tuple[Listed, ...] = ()
+    compared: int = 0
+    level: float = 0.95
+    notes: tuple[str, ...] = ()
+
+
+def trends(
+    releases: Release | Sequence[Release], limit: int = 20, *, level: float = 0.95, bonferroni: bool = False
+) -> Trends:
+    """Give the most frequent queries, and with several releases what changed from the first to the last.
+
+    Args:
+        releases: One release, or several, the oldest first.
+        limit: How many rows of each kind to give at most.
+        level: The coverage of the interval of a change.
+        bonferroni: Make the level hold for all compared queries at once.
+
+    >>> from hushquery.publish.example import tiny_release
+    >>> found = trends([tiny_release(), tiny_release()], limit=1)
+    >>> found.top[0].query, found.compared, found.changes[0].change, found.changes[0].significant
+    ('weather leeds', 9, 0, False)
+    """
+    several = list(releases) if isinstance(releases, Sequence) else [releases]
+    if not several:
+        raise UsageError("trends need a release", fix="Give one, or several with the oldest first")
+    limit = checked_limit(limit)
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+    tables = [queries_of(release) for release in several]
+    counted = [table.counts is not None for table in tables]
+    if not any(counted) and len(several) == 1:
+        raise DataError(
+            "this release has no counts",
+            why="it was made with --select-only: a list of queries without an order",
+            fix="Use a release with counts; `hushquery find DIR '*'` lists the queries",
+        )
+    notes = ["Counts are noisy, and capped: each person adds only a limited number of searches."]
+    if len(several) == 1:
+        return Trends(_top(tables[0], limit), notes=tuple(notes))
+    first, last = tables[0], tables[-1]
+    both = [name for name in last.names if name in first.by_name]
+    used = 1 - (1 - level) / max(1, len(both)) if bonferroni else level
+    changes = _changes(tables, both, used) if counted[0] and counted[-1] else []
+    notes += _warnings(several, counted, len(both), level, bonferroni)
+    appeared = [Listed(name, _series(tables, name)) for name in last.names if name not in first.by_name]
+    gone = [Listed(name, _series(tables, name)) for name in first.names if name not in last.by_name]
+    return Trends(
+        _top(last, limit) if counted[-1] else (),
+        tuple(changes[:limit]),
+        tuple(sorted(appeared, key=lambda row: (-(row.counts[-1] or 0), row.query))[:limit]),
+        tuple(sorted(gone, key=lambda row: (-(row.counts[0] or 0), row.query))[:limit]),
+        len(both),
+        used,
+        tuple(notes),
+    )
+
+
+def half_widths(level: float) -> float:
+    """Give how many standard errors an interval reaches to either side, for Gaussian and for Laplace noise.
+
+    >>> round(half_widths(0.95), 3), round(half_widths(0.5), 3)
+    (2.118, 0.674)
+    """
+    miss = 1 - level
+    return max(-NormalDist().inv_cdf(miss / 2), -math.log(miss) / math.sqrt(2))
+
+
+def _top(queries: Queries, limit: int) -> tuple[Top, ...]:
+    counts = queries.counts
+    if counts is None:
+        return ()
+    order = sorted(range(len(queries.names)), key=lambda i: (-counts.count[i], queries.names[i]))
+    return tuple(
+        Top(rank, queries.names[i], int(counts.count[i]), float(counts.low[i]), float(counts.high[i]))
+        for rank, i in enumerate(order[:limit], 1)
+    )
+
+
+def _changes(tables: Sequence[Queries], names: Sequence[str], level: float) -> list[Change]:
+    first, last = tables[0], tables[-1]
+    if first.counts is None or last.counts is None:
+        return []
+    width = half_widths(level)
+    rows = []
+    for name in names:
+        i, j = first.by_name[name], last.by_name[name]
+        change = int(last.counts.count[j]) - int(first.counts.count[i])
+        stderr = math.hypot(first.counts.stderr[i], last.counts.stderr[j])
+        low, high = change - width * stderr, change + width * stderr
+        rows.append(Change(name, _series(tables, name), change, stderr, low, high, low > 0 or high < 0))
+    return sorted(rows, key=lambda row: (-_significance(row), row.query))
+
+
+def _significance(row: Change) -> float:
+    return abs(row.change) / row.stderr if row.stderr > 0 else math.inf if row.change else 0.0
+
+
+def _series(tables: Sequence[Queries], name: str) -> tuple[int | None, ...]:
+    return tuple(table.numbers(table.by_name[name])[0] if name in table.by_name else None for table in tables)
+
+
+def _warnings(
+    releases: Sequence[Release], counted: Sequence[bool], looks: int, level: float, bonferroni: bool
+) -> list[str]:
+    notes = ["A query missing in a release was below the threshold then, which is not zero."]
+    if not (counted[0] and counted[-1]):
+        notes.append("A release without counts (--select-only) is among them: only what appeared and went is known.")
+    elif looks and not bonferroni:
+        notes.append(
+            f"At {100 * level:g}% per query, about {(1 - level) * looks:.2g} of {looks:,} unchanged queries are marked "
+            "as changed by chance; --bonferroni corrects for that."
+        )
+    chosen: list[Mapping[str, object]] = [
+        release.manifest.get("parameters") or {} for release in (releases[0], releases[-1])
+    ]
+    differ = [name for name in _COMPARABLE if chosen[0].get(name) != chosen[1].get(name)]
+    if differ:
+        notes.append(f"The releases were made with different {', '.join(differ)}: their counts are not alike.")
+    return notes

@@ -1,0 +1,9 @@
+"""Release: public tables, what their publication promises, and the manifest that says how they were made."""
+
+from __future__ import annotations
+
+from hushquery.release.core import Release
+from hushquery.release.folder import check_target
+from hushquery.release.verification import Verification, verify
+
+__all__ = ["Release", "Verification", "check_target", "verify"]

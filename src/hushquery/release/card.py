@@ -1,0 +1,147 @@
+"""The data card: what a release is, what it promises and what it must not be used for, in plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from hushquery.privacy.guarantee import Guarantee
+from hushquery.release.tables import KINDS, NUMBERS
+
+__all__ = ["card", "limits", "nothing_promised", "populations", "setting"]
+
+_LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
+
+
+def populations(guarantees: Sequence[Guarantee]) -> str:
+    """Name the people a release speaks of."""
+    return " and ".join(guarantee.population for guarantee in guarantees)
+
+
+def nothing_promised(guarantees: Sequence[Guarantee]) -> str:
+    """Give the warning for a release whose noise came from a test; empty where it did not."""
+    if not any(guarantee.test_noise for guarantee in guarantees):
+        return ""
+    return (
+        "NOT PRIVATE. The noise in this release came from a seed that a test supplied. Nothing is promised to anybody: "
+        "do not publish it, and do not use it as if it were private."
+    )
+
+
+def limits(tables: Mapping[str, pa.Table], level: float) -> list[str]:
+    """Say what the numbers can't tell, a sentence each."""
+    found = [
+        "What few people did is missing on purpose. That something is not here does not mean that nobody did it.",
+        "Every person counts in a limited number of rows, so counts are below the true number of searches, "
+        "and more so for what very active people do.",
+    ]
+    if any("count" in table.column_names for table in tables.values()):
+        found.append(
+            f"Counts have noise. An interval covers what the count would be without it in {100 * level:g} of 100 "
+            "cases; where only counts above a threshold were released, it is computed given that the count was."
+        )
+        found.append(
+            "Sums over many rows add up their noise. A small difference between two counts may be noise alone."
+        )
+    if "reformulations" in tables:
+        found.append("A reformulation may be false: noise alone lets a few pairs through that nobody made.")
+    found.append(
+        "It must not be used to look for individual people, nor joined with other data for that purpose. "
+        "The promise holds all the same, but a guess about a person that it allows is still a guess."
+    )
+    return found
+
+
+def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
+    """Write the data card as Markdown."""
+    warning = nothing_promised(guarantees)
+    level = float(manifest["interval_level"])
+    parts = [f"# Search statistics of {_md(populations(guarantees))}"]
+    if warning:
+        parts.append(f"> **{warning}**")
+    purpose = (
+        "What people searched for, made to test hushquery and for nothing else."
+        if warning
+        else "What people searched for, made so that it can be public: the numbers say what the crowd did, and protect "
+        "every single person in it."
+    )
+    parts += [
+        f"{purpose} Made with hushquery {_md(manifest['hushquery'])} on {_md(manifest['created'])}. "
+        "The exact record of how is in `manifest.json`; `report.html` shows the same with charts.",
+        "## What is in it",
+        *_tables(tables, manifest["meanings"]),
+        "## What protects people, and what that promises",
+        *(_code(guarantee.in_words()) for guarantee in guarantees),
+        "## What it can't tell, and what it must not be used for",
+        _list(limits(tables, level)),
+        "## How it was made",
+        _list([f"{_md(name.replace('_', ' '))}: {_md(setting(v))}" for name, v in manifest["parameters"].items()]),
+    ]
+    if manifest["notes"]:
+        parts += ["## Notes", _list([_md(str(note)) for note in manifest["notes"]])]
+    first = next(iter(tables))
+    parts += [
+        "## How to load it",
+        _code(f'import hushquery as hq\n\nrelease = hq.Release.load("FOLDER")\nrelease.{first}', "python"),
+        _code(f"SELECT * FROM 'FOLDER/{first}.parquet' LIMIT 10;  -- DuckDB", "sql"),  # noqa: S608 -- words
+        "## How to check it",
+        _code("hushquery verify FOLDER", "sh"),
+        "This compares every file with the manifest and computes the promise anew from the exact numbers that each "
+        "step ran with. It finds accidents and inconsistencies, not forgers: get the folder from somebody you trust.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _tables(tables: Mapping[str, pa.Table], meanings: Mapping[str, str]) -> list[str]:
+    parts = []
+    for name, table in tables.items():
+        kind = KINDS[name]
+        lines = [f"| column | type | what it is |\n|---|---|---|\n| `{kind.keys[0]}` | text | the query |"]
+        lines += [f"| `{key}` | text | {_KEY_WORDS[key]} |" for key in kind.keys[1:]]
+        if "count" in table.column_names:
+            types = {"count": "whole number"}
+            lines += [f"| `{column}` | {types.get(column, 'number')} | {what} |" for column, what in NUMBERS.items()]
+        rows = f"{table.num_rows:,} row{'' if table.num_rows == 1 else 's'}"
+        parts += [
+            f"### `{name}.parquet`: {rows}, each {kind.row}",
+            f"What a {'count' if 'count' in table.column_names else 'row'} is: {_md(meanings[name])}",
+            "\n".join(lines),
+        ]
+    return parts
+
+
+_KEY_WORDS = {"url": "the page", "next_query": "the query that came next"}
+
+
+def setting(value: Any) -> str:
+    """Give a parameter in words; a long fraction as a decimal, because the manifest has it exactly."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {setting(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(setting, value)) or "none"
+    if value is None:
+        return "none"
+    if isinstance(value, str) and _LONG_FRACTION.fullmatch(value):
+        return f"about {float(Fraction(value)):.6g}"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _md(text: str) -> str:
+    """Put text of a person into Markdown as text."""
+    escaped = re.sub(r"([\\`*_\[\]<>|~&])", r"\\\1", " ".join(str(text).split()))
+    return re.sub(r"^([-+#=])", r"\\\1", escaped)
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _code(text: str, language: str = "") -> str:
+    """Fence a text with more back-ticks than it holds in a row."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language or 'text'}\n{text}\n{fence}"

@@ -1,0 +1,107 @@
+"""A release for other programs: CSV for spreadsheets, SQLite for everything that speaks SQL."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from hushquery.errors import DataError, UsageError
+from hushquery.release.folder import CARD, MANIFEST, can_not, manifest_bytes, sync_folder, write_folder
+from hushquery.release.manifest import FORMAT
+from hushquery.release.tables import KINDS
+
+__all__ = ["to_csv", "to_sqlite"]
+
+_SQL_TYPES = {"count": "INTEGER", "stderr": "REAL", "low": "REAL", "high": "REAL"}
+
+
+def to_csv(
+    tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], card: str, folder: Path | str, force: bool = False
+) -> Path:
+    """Write every table as CSV (RFC 4180, UTF-8) with the manifest and the data card: all of it, or nothing.
+
+    Text is written as it is. A query that begins with =, +, - or @ would be a formula to a spreadsheet that opens the
+    file by double click; import it as text there.
+    """
+    files = {f"{name}.csv": _csv_bytes(table) for name, table in tables.items()}
+    files |= {MANIFEST: manifest_bytes(manifest), CARD: card.encode()}
+    return write_folder(folder, files, force, known={MANIFEST, CARD, *(f"{name}.csv" for name in KINDS)})
+
+
+def _csv_bytes(table: pa.Table) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(table.column_names)
+    for batch in table.to_batches():
+        writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return text.getvalue().encode()
+
+
+def to_sqlite(
+    tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], file: Path | str, force: bool = False
+) -> Path:
+    """Write every table with its key, and the manifest as rows of name and JSON, into one SQLite file."""
+    target = Path(file)
+    if os.path.lexists(target):
+        if not force:
+            raise UsageError(f"{target} exists already", fix="Give another file, or --force to replace an older export")
+        if not _is_export(target):
+            raise UsageError(
+                f"{target} is not an export of hushquery",
+                why="only an older export is replaced",
+                fix="Give another file",
+            )
+    fresh = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _fill(fresh, tables, manifest)
+            fresh.replace(target)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+    except OSError as error:
+        can_not(target, "written", error)
+    except sqlite3.Error as error:
+        raise DataError(
+            f"{target} can't be written", why=type(error).__name__, fix="Check the space on the disk and that you may"
+        ) from None
+    return target
+
+
+def _fill(file: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:
+    with closing(sqlite3.connect(file)) as base, base:
+        base.execute("CREATE TABLE manifest (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        told = [(name, json.dumps(value, ensure_ascii=False)) for name, value in manifest.items()]
+        base.executemany("INSERT INTO manifest VALUES (?, ?)", told)
+        for name, table in tables.items():
+            # Names of tables and columns are our own, never a value.
+            columns = ", ".join(f'"{c}" {_SQL_TYPES.get(c, "TEXT")} NOT NULL' for c in table.column_names)
+            key = ", ".join(f'"{column}"' for column in KINDS[name].keys)
+            base.execute(f'CREATE TABLE "{name}" ({columns}, PRIMARY KEY ({key}))')
+            places = ", ".join("?" * table.num_columns)
+            for batch in table.to_batches():
+                rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                base.executemany(f'INSERT INTO "{name}" VALUES ({places})', rows)  # noqa: S608
+
+
+def _is_export(file: Path) -> bool:
+    if file.is_symlink() or not file.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
+            found = base.execute("SELECT value FROM manifest WHERE name = 'format'").fetchall()
+    except sqlite3.Error:
+        return False
+    return found == [(json.dumps(FORMAT),)]

@@ -1,0 +1,244 @@
+"""The manifest: how a release was made, in plain data, without anything that the log alone could have told.
+
+What was not noised must not be here: no number of rows, users or defects of the log, no size, hash or path of it, no
+timings. Nobody can check that from the values, so names that such things usually have are refused as a seat belt.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from hushquery._version import __version__
+from hushquery.errors import DataError, UsageError
+from hushquery.privacy.guarantee import Guarantee, Step
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.rounding import exact
+from hushquery.privacy.unit import Unit
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "check_shape",
+    "guarantee_from_json",
+    "make_manifest",
+    "plain",
+    "steps_of",
+]
+
+#: What the manifest calls its own format.
+FORMAT = "hushquery-release"
+
+#: The version of the format that this version of hushquery writes, and the newest it reads.
+FORMAT_VERSION = 1
+
+# Libraries whose version could change what a release holds.
+_LIBRARIES = {"duckdb": "duckdb", "ibis": "ibis-framework", "numpy": "numpy", "pyarrow": "pyarrow", "mpmath": "mpmath"}
+
+# The names of what a log alone knows: its numbers, its place, and how long it took.
+_SECRET_NAMES = {
+    *("rows", "row_count", "n_rows", "total_rows", "user_count", "n_users", "zero_cells"),
+    *("distinct", "distinct_queries", "distinct_users", "distinct_keys", "defects", "malformed", "skipped"),
+    *("input", "inputs", "source", "sources", "path", "file", "files", "filename", "folder", "hostname"),
+    *("log_size", "log_hash", "input_size", "input_hash", "sha256", "md5", "checksum", "secret", "secret_key"),
+    *("seconds", "duration", "elapsed", "timing", "timings", "started", "finished"),
+}
+_SECRET_ENDINGS = ("_path", "_file", "_files", "_seconds", "_seen", "_read", "_duration", "_rows", "_defects")
+_DEEPEST = 12
+
+_SHAPE: Mapping[str, type | tuple[type, ...]] = {
+    "format": str,
+    "hushquery": str,
+    "kind": str,
+    "created": str,
+    "guarantees": list,
+    "interval_level": (int, float),
+    "parameters": dict,
+    "steps": list,
+    "meanings": dict,
+    "notes": list,
+    "versions": dict,
+}
+
+
+def make_manifest(
+    guarantees: Sequence[Guarantee],
+    *,
+    kind: str,
+    parameters: Mapping[str, Any],
+    steps: Sequence[Mapping[str, Any]],
+    meanings: Mapping[str, str],
+    notes: Sequence[str],
+    created: date | None,
+    level: float,
+) -> dict[str, Any]:
+    """Write the manifest of a release; refuse what looks as if it came from the log."""
+    if not 0 < level < 1:
+        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+    day = created or datetime.now(UTC)
+    if isinstance(day, datetime):
+        day = (day.astimezone(UTC) if day.tzinfo else day).date()
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "hushquery": __version__,
+        "kind": plain(kind, "kind"),
+        "created": day.isoformat(),
+        "guarantees": [plain(g.to_json(), "guarantee") for g in guarantees],
+        "interval_level": level,
+        "parameters": plain(parameters, "parameters", names=True),
+        "steps": _steps(guarantees, steps),
+        "meanings": plain(meanings, "meanings"),
+        "notes": plain(list(notes), "notes"),
+        "versions": _versions(),
+    }
+
+
+def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Put the exact parameters beside each step of the guarantees; what is said twice has to agree."""
+    promised = [(g.population, step) for g in guarantees for step in g.steps]
+    if len(promised) != len(steps):
+        raise UsageError(
+            f"{len(steps)} steps are described and {len(promised)} are in the guarantees",
+            fix="Describe every randomised step, in the order of the guarantees",
+        )
+    found = []
+    for number, ((population, step), given) in enumerate(zip(promised, steps, strict=True), 1):
+        own = {"name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
+        stated = {key: value.to_json() if isinstance(value, Loss) else value for key, value in given.items()}
+        if any(stated.get(key, value) != value for key, value in own.items()):
+            raise UsageError(
+                f"step {number} is described otherwise than in its guarantee", fix="Make both from the same object"
+            )
+        strange = set(given) - {*own, "parameters"}
+        if strange or not isinstance(given.get("parameters"), Mapping):
+            raise UsageError(
+                f"step {number} needs its parameters and has nothing else beside name, detail and loss",
+                why=f"it has: {', '.join(sorted(map(str, given)))}",
+                fix="Give the exact numbers the step ran with as parameters",
+            )
+        parameters = plain(given["parameters"], f"step {number}", names=True)
+        found.append({"population": plain(population, "population"), **plain(own, "step"), "parameters": parameters})
+    return found
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name, package in _LIBRARIES.items():
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def plain(value: Any, where: str, *, names: bool = False, _depth: int = 0) -> Any:
+    """Give plain JSON data: fractions become text, and what is no plain data is refused.
+
+    Args:
+        value: What to write down.
+        where: What it is called in a refusal.
+        names: Also refuse names that what a log alone knows usually has, and paths.
+
+    >>> from fractions import Fraction
+    >>> plain({"scale": Fraction(200, 23), "tables": ("queries",)}, "parameters", names=True)
+    {'scale': '200/23', 'tables': ['queries']}
+    """
+    if _depth > _DEEPEST:
+        raise UsageError(f"{where} is nested too deeply", fix="Keep it flat")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Mapping):
+        if names:
+            _refuse_secret_names(value, where)
+        if not all(isinstance(key, str) for key in value):
+            raise UsageError(f"{where} has a name that is no text", fix="Give a mapping from text")
+        return {
+            plain(key, where): plain(item, f"{where}, {key!r}", names=names, _depth=_depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item, where, names=names, _depth=_depth + 1) for item in value]
+    if isinstance(value, str):
+        return _plain_text(str(value), where, names=names)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, Fraction | Decimal):
+        return str(exact(value, where))
+    if isinstance(value, os.PathLike):
+        raise UsageError(f"{where} holds a path", why=_WHY, fix="Leave it out of the release")
+    raise UsageError(
+        f"{where} holds a {type(value).__name__}" + (" that is not finite" if isinstance(value, float) else ""),
+        why="a manifest is plain data",
+        fix="Give text, whole numbers, fractions, finite floats, truths, lists and mappings",
+    )
+
+
+_WHY = "what only the log knows must not be published"
+
+
+def _plain_text(text: str, where: str, *, names: bool) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{where} holds text that is not Unicode", fix="Decode it properly first") from None
+    if names and (text.startswith(("/", "~/", "./", "../", "file:")) or text[1:3] == ":\\"):
+        raise UsageError(f"{where} looks like a path", why=_WHY, fix="Leave it out of the release")
+    return text
+
+
+def _refuse_secret_names(mapping: Mapping[Any, Any], where: str) -> None:
+    for key in mapping:
+        name = str(key).lower().replace("-", "_").replace(" ", "_")
+        if name in _SECRET_NAMES or name.endswith(_SECRET_ENDINGS):
+            raise UsageError(f"{where} has an entry {key!r}", why=_WHY, fix="Leave it out of the release")
+
+
+def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
+    """Read what :meth:`Guarantee.to_json` wrote."""
+    if data["model"] not in ("curator", "local"):
+        raise DataError("a guarantee has a model this version does not know", fix="Upgrade hushquery")
+    epsilon, delta = data["epsilon"], data["delta"]
+    if not all(isinstance(n, int | float) and math.isfinite(n) and n >= 0 for n in (epsilon, delta)):
+        raise DataError("a guarantee has an epsilon or delta that is no number", fix="Get the release again")
+    steps = tuple(Step(str(s["name"]), str(s["detail"]), Loss.from_json(s["loss"])) for s in data["steps"])
+    unit = Unit(str(data["unit"]), str(data["relation"]))
+    test_noise = data["test_noise"] is not False
+    return Guarantee(str(data["population"]), data["model"], unit, float(epsilon), float(delta), steps, test_noise)
+
+
+def steps_of(manifest: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Pair each step of the guarantees with what the manifest says of how it ran."""
+    promised = [step for guarantee in manifest["guarantees"] for step in guarantee["steps"]]
+    return list(zip(promised, manifest["steps"], strict=True))
+
+
+def check_shape(manifest: Any) -> None:
+    """Refuse a manifest that is not one, or is of a newer format."""
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError(
+            "manifest.json is not the manifest of a hushquery release",
+            fix="Give the folder that a release was saved to",
+        )
+    written = manifest.get("format_version")
+    if type(written) is int and written > FORMAT_VERSION:
+        raise DataError(
+            f"the release has format {written}, and this version of hushquery knows up to {FORMAT_VERSION}",
+            fix="Upgrade hushquery",
+        )
+    wrong = [] if type(written) is int and written > 0 else ["format_version"]
+    wrong += [name for name, types in _SHAPE.items() if not isinstance(manifest.get(name), types)]
+    if wrong:
+        raise DataError(
+            "manifest.json lacks parts or has them in another form", why=", ".join(wrong), fix="Get it again"
+        )

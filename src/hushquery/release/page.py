@@ -1,0 +1,288 @@
+"""The page of a release: what came out, what it promises, and how it was made, in one file that loads nothing.
+
+There is no script, no network, and a policy that forbids both. Queries are written by strangers: each is escaped, runs
+in its own direction, and no URL becomes a link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hushquery.errors import UsageError
+from hushquery.privacy.budget import format_delta, format_epsilon, significant_up
+from hushquery.privacy.guarantee import Guarantee
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.rounding import exact
+from hushquery.privacy.unit import Relation
+from hushquery.release.card import limits, nothing_promised, populations, setting
+from hushquery.release.markup import Bar, bars, isolated, number, shown, words_as_html
+from hushquery.release.style import STYLE
+from hushquery.release.tables import KINDS
+
+__all__ = ["page", "summary"]
+
+_TOP = 25
+_CLICKED_QUERIES = 8
+_PAGES_EACH = 5
+_FIRST_ROWS = 10
+
+# Where a step or a release states how many pairs noise alone is expected to make.
+_FALSE_EDGES = "expected_false_reformulations"
+
+
+def page(
+    tables: Mapping[str, pa.Table],
+    guarantees: Sequence[Guarantee],
+    manifest: Mapping[str, Any],
+    *,
+    budget: Mapping[str, Any] | None = None,
+) -> str:
+    """Write the page."""
+    title = f"Search statistics of {populations(guarantees)}"
+    what = "Not a private release" if nothing_promised(guarantees) else "A private release"
+    made = f"{what} · {shown(manifest['created'])} · hushquery {shown(manifest['hushquery'])}"
+    level = float(manifest["interval_level"])
+    body = [
+        f'<header><p class="over">{made}</p><h1>Search statistics of {isolated(populations(guarantees))}</h1></header>',
+        _alarm(guarantees),
+        *(_promise(guarantee) for guarantee in guarantees),
+        f'<dl class="facts">{"".join(_fact(number(t.num_rows), name) for name, t in tables.items())}</dl>',
+        _queries(tables, manifest, level),
+        _clicks(tables, manifest),
+        _reformulations(tables, manifest),
+        *_section("What it can't tell", _plain_list(limits(tables, level))),
+        *_section("What is promised", *(words_as_html(replace(g, steps=()).in_words()) for g in guarantees)),
+        *_section("What was done, and what it cost", *(_steps(g, manifest) for g in guarantees)),
+        *(_section("Budget left", _budget(budget)) if budget is not None else ()),
+        *_section("What the steward chose", _pairs(manifest["parameters"])),
+        *(_section("Notes", _plain_list(manifest["notes"])) if manifest["notes"] else ()),
+        *_section("How to check and to cite it", _check(guarantees, manifest)),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="referrer" content="no-referrer">\n<title>{shown(title)}</title>\n<style>{STYLE}</style></head>\n'
+        f"<body>\n{chr(10).join(part for part in body if part)}\n</body></html>\n"
+    )
+
+
+def summary(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
+    """Give a notebook the promise and the first rows of each table."""
+    # A notebook has its own style sheet, and only its own.
+    warning = _alarm(guarantees).replace(
+        "<p ", '<p style="background:#a5211b;color:#fff;padding:.6em;font-weight:bold" '
+    )
+    parts = [warning, *(f"<p><b>{shown(g.summary())}</b></p>" for g in guarantees)]
+    for name, table in tables.items():
+        keys, head = KINDS[name].keys, "".join(f"<th>{column}</th>" for column in table.column_names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{isolated(v) if k in keys else f'{v:,.6g}'}</td>" for k, v in row.items()) + "</tr>"
+            for row in table.slice(0, _FIRST_ROWS).to_pylist()
+        )
+        first = f"{name}: {table.num_rows:,}" + (f", the first {_FIRST_ROWS}" if table.num_rows > _FIRST_ROWS else "")
+        meaning = shown(manifest["meanings"][name])
+        parts.append(f"<table><caption>{first} ({meaning})</caption><tr>{head}</tr>{rows}</table>")
+    return "\n".join(part for part in parts if part)
+
+
+def _section(title: str, *parts: str) -> tuple[str, ...]:
+    return (f"<section><h2>{shown(title)}</h2>", *parts, "</section>")
+
+
+def _alarm(guarantees: Sequence[Guarantee]) -> str:
+    warning = nothing_promised(guarantees)
+    return f'<p class="alarm">{shown(warning)}</p>' if warning else ""
+
+
+def _fact(value: str, name: str) -> str:
+    return f"<div><dt>{shown(name)}</dt><dd>{shown(value)}</dd></div>"
+
+
+def _promise(guarantee: Guarantee) -> str:
+    who = guarantee.unit.name
+    change = "not taken part" if guarantee.unit.relation is Relation.ADD_REMOVE else "had other data"
+    but = " (but for delta)" if guarantee.delta else ""
+    said = (
+        "Nothing is promised: the noise is a test's."
+        if guarantee.test_noise
+        else f"Had any one {who} {change}, nothing that could have come out would have been more than "
+        f"{_factor(guarantee.epsilon)} times more or less likely{but}. Below, the same in words and in numbers."
+    )
+    return (
+        '<div class="promise"><dl class="facts">'
+        + _fact(format_epsilon(guarantee.epsilon), "epsilon")
+        + _fact(format_delta(guarantee.delta), "delta")
+        + _fact(f"one {who}", f"is protected ({guarantee.unit.relation.value})")
+        + f"</dl><p>{shown(said)}</p></div>"
+    )
+
+
+def _factor(epsilon: float) -> str:
+    """Give e^epsilon, rounded up; beyond a million nobody compares any more."""
+    return significant_up(exact(math.nextafter(math.exp(epsilon), math.inf)), 4) if epsilon < 13.8 else "a million"
+
+
+def _meaning(name: str, manifest: Mapping[str, Any], what: str = "A count") -> str:
+    return f"<p>{what} is: {shown(manifest['meanings'][name])}</p>"
+
+
+def _queries(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], level: float) -> str:
+    table = tables.get("queries")
+    if table is None:
+        return ""
+    if "count" not in table.column_names:
+        keys = table["query"].slice(0, 4 * _TOP).to_pylist()
+        more = f", the first {len(keys)} in the order of their letters" if table.num_rows > len(keys) else ""
+        listed = "".join(f"<li>{isolated(key)}</li>" for key in keys)
+        body = f'<p class="soft">A list without counts{more}.</p><ul class="plain">{listed}</ul>'
+        return "\n".join(_section("Queries", _meaning("queries", manifest, "A row"), body))
+    rows = [Bar(isolated(r["query"]), r["count"], r["low"], r["high"]) for r in table.slice(0, _TOP).to_pylist()]
+    which = f"The {len(rows)} queries with the highest counts, of {number(table.num_rows)}. " if rows else ""
+    caption = f"{which}The thin lines are {100 * level:g}% intervals."
+    return "\n".join(
+        _section("Queries", _meaning("queries", manifest), bars(rows, caption) if rows else _nothing("queries"))
+    )
+
+
+def _clicks(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
+    table = tables.get("clicks")
+    if table is None:
+        return ""
+    groups: dict[str, list[Bar]] = {}
+    for row in _of_top_queries(tables, table).to_pylist():
+        if row["query"] not in groups and len(groups) == _CLICKED_QUERIES:
+            continue
+        group = groups.setdefault(row["query"], [])
+        if len(group) < _PAGES_EACH:
+            group.append(Bar(isolated(row["url"]), row["count"], row["low"], row["high"]))
+    drawn = [f"<h3>{isolated(query)}</h3>{bars(group)}" for query, group in groups.items()]
+    which = f"The pages most clicked on after {len(groups)} of the queries, of {number(table.num_rows)} pairs"
+    told = f'<p class="soft">{which}. Each query has its own scale.</p>'
+    return "\n".join(
+        _section("Clicks", _meaning("clicks", manifest), *([told, *drawn] if drawn else [_nothing("clicks")]))
+    )
+
+
+def _of_top_queries(tables: Mapping[str, pa.Table], clicks: pa.Table) -> pa.Table:
+    """Give the clicks of the top queries, or of any where these have none."""
+    if "queries" in tables:
+        top = tables["queries"]["query"].slice(0, _TOP).combine_chunks()
+        theirs = clicks.filter(pc.is_in(clicks["query"], value_set=top))
+        if theirs.num_rows:
+            return theirs
+    return clicks.slice(0, _TOP * _PAGES_EACH)
+
+
+def _reformulations(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
+    table = tables.get("reformulations")
+    if table is None:
+        return ""
+    rows = [
+        Bar(
+            f'{isolated(row["query"])}<span class="to"> → </span>{isolated(row["next_query"])}',
+            *(row[column] for column in ("count", "low", "high")),
+        )
+        for row in table.slice(0, _TOP).to_pylist()
+    ]
+    false = _false_edges(manifest)
+    told = f"<p>False pairs to expect among these, made by noise alone: {shown(false)}.</p>" if false else ""
+    caption = f"The {len(rows)} with the highest counts, of {number(table.num_rows)}."
+    drawn = bars(rows, caption) if rows else _nothing("reformulations")
+    return "\n".join(_section("Reformulations", _meaning("reformulations", manifest), told, drawn))
+
+
+def _false_edges(manifest: Mapping[str, Any]) -> str:
+    places = [manifest["parameters"], *(step["parameters"] for step in manifest["steps"])]
+    stated = [place[_FALSE_EDGES] for place in places if _FALSE_EDGES in place]
+    return f"{float(sum(exact(value, _FALSE_EDGES) for value in stated)):.2g}" if stated else ""
+
+
+def _nothing(what: str) -> str:
+    return f'<p class="soft">No {what} reached the threshold.</p>'
+
+
+def _plain_list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{shown(line)}</li>" for line in lines) + "</ul>"
+
+
+def _steps(guarantee: Guarantee, manifest: Mapping[str, Any]) -> str:
+    ran = [step for step in manifest["steps"] if step["population"] == guarantee.population]
+    lines = []
+    for step, told in zip(guarantee.steps, ran, strict=True):
+        alone = format_epsilon(_alone(step.loss, guarantee.delta))
+        numbers = " · ".join(f"{name.replace('_', ' ')} {setting(v)}" for name, v in told["parameters"].items())
+        lines.append(
+            f"<li><p><b>{shown(step.name)}</b>: {shown(step.detail)}</p>"
+            f"<p>{shown(_cost(step.loss))}; alone it would be epsilon {alone} at the same delta.</p>"
+            f'<p class="soft"><code>{shown(numbers)}</code></p></li>'
+        )
+    whole = (
+        f"<p>All steps together cost epsilon {format_epsilon(guarantee.epsilon)} at delta "
+        f"{format_delta(guarantee.delta)}. Costs add before they are stated as epsilon, so the whole may be "
+        "less than the sum of its parts.</p>"
+        if len(lines) > 1
+        else ""
+    )
+    return f'<ol class="steps">{"".join(lines)}</ol>{whole}'
+
+
+@lru_cache(maxsize=64)
+def _alone(loss: Loss, delta: float) -> float:
+    return loss.epsilon(delta)
+
+
+def _cost(loss: Loss) -> str:
+    """Say what a step costs in the form in which costs add."""
+    parts = []
+    squared = loss.mu_squared + sum(sparse.mu_squared for sparse in loss.sparse)
+    if squared:
+        parts.append(f"mu squared {format_epsilon(squared)} (Gaussian noise)")
+    if loss.pure:
+        parts.append(f"epsilon {format_epsilon(sum(loss.pure))}")
+    failures = loss.threshold_delta + sum(exact(sparse.threshold_delta()) for sparse in loss.sparse)
+    if failures:
+        parts.append(f"delta {format_delta(failures)} for what a threshold may let through")
+    return "It cost " + (" and ".join(parts) or "nothing")
+
+
+def _budget(budget: Mapping[str, Any]) -> str:
+    wanted = ("population", "epsilon", "delta", "remaining_epsilon", "remaining_delta")
+    if set(budget) != set(wanted):
+        raise UsageError("the budget to show is incomplete", fix=f"Give exactly: {', '.join(wanted)}")
+    whole, left = (exact(budget[name], name) for name in ("epsilon", "remaining_epsilon"))
+    share = max(0.0, min(1.0, float(1 - left / whole))) if whole > 0 else 1.0
+    deltas = [format_delta(exact(budget[name], name)) for name in ("delta", "remaining_delta")]
+    return (
+        f"<p>The ledger of {isolated(str(budget['population']))} allows epsilon {float(whole):.3g} at delta "
+        f"{deltas[0]} in all. After this release epsilon {float(left):.3g} and delta {deltas[1]} are left.</p>"
+        f'<div class="gauge"><svg aria-hidden="true" height="10"><rect class="bar" width="{100 * share:.2f}%" '
+        f'height="10"/></svg></div><p class="soft">{100 * share:.0f}% of epsilon is spent.</p>'
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<dt>{shown(name.replace('_', ' '))}</dt><dd>{shown(setting(v))}</dd>" for name, v in values.items()
+    )
+    return f'<dl class="pairs">{rows}</dl>'
+
+
+def _check(guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
+    promise = "; ".join(f"epsilon {format_epsilon(g.epsilon)}, delta {format_delta(g.delta)}" for g in guarantees)
+    cite = (
+        f"Search statistics of “{populations(guarantees)}”. Private release of {manifest['created']} ({promise}), "
+        f"made with hushquery {manifest['hushquery']}."
+    )
+    return (
+        "<pre><code>hushquery verify FOLDER</code></pre><p>compares every file with the manifest and computes the "
+        "promise anew from the numbers above. It finds accidents and inconsistencies, not forgers.</p>"
+        f"<p>Cite it as: {shown(cite)}</p>"
+    )

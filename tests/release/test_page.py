@@ -1,0 +1,303 @@
+"""The page, the card and the notebook: strangers wrote the queries, so nothing in them may be markup."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushquery.errors import UsageError
+from hushquery.privacy.budget import format_epsilon
+from hushquery.release.card import setting
+from hushquery.release.markup import Bar, bars, isolated, number, shown, words_as_html
+from hushquery.release.style import STYLE
+
+TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "header", "section", "h1", "h2", "h3", "p", "dl", "div"),
+    *("dt", "dd", "figure", "figcaption", "ol", "ul", "li", "span", "svg", "rect", "line", "small", "bdi", "i"),
+    *("b", "pre", "code"),
+}
+ATTRIBUTES = {
+    *("lang", "charset", "http-equiv", "content", "name", "class", "dir", "aria-hidden", "height", "width"),
+    *("x", "y", "x1", "x2", "y1", "y2", "rx"),
+}
+VOID = {"meta", "rect", "line"}
+NASTY = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</style><b>",
+    "&lt;b&gt;&amp;",
+    "javascript:alert(1)",
+    "<!--",
+    "]]>",
+    "a\0b\x1b[31m\r\n",
+    "\u202eevil\u2066",
+]
+
+
+class Reader(HTMLParser):
+    """What a browser would see: tags and attributes, whether they are balanced, and the text of keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.open, self.keys, self.text = set(), set(), [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "bdi":
+            assert ("dir", "auto") in attrs
+            self.keys.append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if "bdi" in self.open:
+            self.keys[-1] += data
+
+
+def read(page):
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def nasty_tables(table_of):
+    links = [(query, f"https://example.com/{query}", 900) for query in NASTY[:4]]
+    return {
+        "queries": table_of["queries"](NASTY, range(900, 900 + len(NASTY))),
+        "clicks": table_of["pairs"]("url", links),
+        "reformulations": table_of["pairs"]("next_query", [(NASTY[0], NASTY[1], 44), (NASTY[2], NASTY[3], -7)]),
+    }
+
+
+BUDGET = {"population": "<b>", "epsilon": 8, "delta": "1e-4", "remaining_epsilon": "6", "remaining_delta": 9e-5}
+
+
+def test_a_page_has_no_markup_but_ours_and_loads_nothing(recipe, table_of):
+    words = "<i onclick=x>" + "".join(NASTY)
+    made = recipe(
+        tables=nasty_tables(table_of),
+        population=words,
+        notes=(words,),
+        parameters={f"so {words}": f"so {words}"},
+        quick=True,
+    ).make(meanings=dict.fromkeys(("queries", "clicks", "reformulations"), words), kind=words)
+    page = made.page(budget=BUDGET)
+    reader = read(page)
+    assert reader.tags <= TAGS
+    assert reader.attributes <= ATTRIBUTES
+    assert not re.search(r"url|@import|http|//", STYLE)
+    assert "default-src 'none'" in page
+    assert {NASTY[0], NASTY[1], NASTY[2], f"https://example.com/{NASTY[3]}", "a␀b␛[31m␍␊"} <= set(reader.keys)
+    assert "\0" not in page
+
+
+@given(st.text())
+def test_shown_text_is_text(text):
+    reader = read(f"<p>{shown(text)}</p>")
+    assert reader.tags == {"p"}
+    printable = re.sub("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufff9-\uffff]", "", text)
+    assert re.sub("[\u2400-\u241f\u2421\ufffd]", "", "".join(reader.text)) == re.sub(
+        "[\u2400-\u241f\u2421]", "", printable
+    )
+    assert not re.search("[\x00-\x1f]", "".join(reader.text))
+
+
+@given(st.text())
+def test_a_key_keeps_to_itself(text):
+    reader = read(isolated(text))
+    assert reader.tags <= {"bdi", "i"}
+    assert len("".join(reader.keys)) <= 161
+
+
+def test_the_page_says_what_a_reader_needs(recipe):
+    release = recipe().make(
+        parameters={
+            "queries_per_user": 20,
+            "expected_false_reformulations": 5.0,
+            "steps": ["lower case"],
+            "cut": None,
+            "on": True,
+        }
+    )
+    text = " ".join("".join(read(release.page(budget=BUDGET)).text).split())
+    promise = release.guarantees[0]
+    for said in (
+        "Search statistics of readers of example.org",
+        "A count is: users, counted in at most a few queries",
+        "whatever could be published, the chance that exactly this was published changes by a factor of at most",
+        "made by noise alone: 5.",
+        "numbers were dropped before counting",
+        "It cost epsilon 0.25",
+        "threshold 80",
+        "queries per user",
+        "After this release epsilon 6 and delta 9e-05 are left",
+        "25% of epsilon is spent",
+        "hushquery verify FOLDER",
+        "not forgers",
+        "95% intervals",
+        "2026-11-15",
+    ):
+        assert said in text, said
+    assert f"All steps together cost epsilon {format_epsilon(promise.epsilon)} at delta 1e-05" in text
+    assert "NOT PRIVATE" not in text
+    assert "Budget left" not in release.page()
+
+
+@pytest.mark.parametrize("budget", [{}, {**BUDGET, "users": 7}, {**BUDGET, "epsilon": "x"}])
+def test_a_budget_to_show_is_whole(recipe, budget):
+    with pytest.raises(UsageError):
+        recipe().make().page(budget=budget)
+
+
+def test_everything_shouts_where_the_noise_is_a_tests(recipe):
+    release = recipe(test_noise=True).make()
+    for text in (release.page(), release.card(), release._repr_html_(), repr(release)):
+        assert "NOT PRIVATE" in text
+    assert "Nothing is promised to anybody" in release.page()
+    assert "Nothing is promised to anybody" in release.card()
+    assert "A private release" not in release.page()
+    for text in (release.page(), release.card()):
+        assert text.index("NOT PRIVATE") < text.index("epsilon")
+
+
+def test_a_list_without_counts_has_no_chart(recipe):
+    keys = [f"query {i:03}" for i in range(120)]
+    release = recipe(tables={"queries": pa.table({"query": keys})}, quick=True).make()
+    reader = read(release.page())
+    assert "rect" not in reader.tags
+    assert reader.keys[1:] == keys[:100]
+    assert "A row is" in "".join(reader.text)
+    assert "What a row is" in release.card()
+    assert "`count`" not in release.card()
+    assert "interval" not in release.card()
+
+
+def test_a_table_without_rows_says_so(recipe, table_of):
+    tables = {
+        "queries": table_of["queries"]([]),
+        "clicks": table_of["pairs"]("url", []),
+        "reformulations": table_of["pairs"]("next_query", []),
+    }
+    text = "".join(read(recipe(tables=tables).make().page()).text)
+    for name in tables:
+        assert f"No {name} reached the threshold." in text
+
+
+def test_the_top_of_a_large_table_is_shown_and_its_clicks(recipe, table_of):
+    keys = [f"q{i:04}" for i in range(1000)]
+    rows = [(key, f"https://example.com/{i}", 950) for key in keys for i in range(7)]
+    tables = {"queries": table_of["queries"](keys, range(1900, 900, -1)), "clicks": table_of["pairs"]("url", rows)}
+    reader = read(recipe(tables=tables, quick=True).make().page())
+    assert [key for key in reader.keys if key.startswith("q")] == keys[:25] + keys[:8]
+    assert len([key for key in reader.keys if key.startswith("https")]) == 8 * 5
+
+
+def test_clicks_are_shown_also_where_the_top_queries_have_none(recipe, table_of):
+    tables = {"clicks": table_of["pairs"]("url", [("only here", "https://example.com/", 90)])}
+    assert "only here" in read(recipe(tables=tables).make().page()).keys
+
+
+def test_bars_lie_where_their_numbers_are():
+    drawn = bars([Bar("a", 50, 25, 75), Bar("b", -25, -25, 0)])
+    # The axis runs from -25 to 75, so zero is at a quarter.
+    assert 'x="25.00%" y="3" width="50.00%"' in drawn
+    assert 'x1="50.00%" x2="100.00%"' in drawn
+    assert 'x="0.00%" y="3" width="25.00%"' in drawn
+    assert "−25" in drawn
+    flat = bars([Bar("a", 0, 0, 0)])
+    assert 'width="0.00%"' in flat
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1234567, "1,234,567"), (-0.2, "0"), (-1234, "−1,234"), (-0.6, "−1"), (2**62, f"{2**62:,}")]
+)
+def test_numbers_as_people_read_them(value, said):
+    assert number(value) == said
+
+
+def test_words_become_paragraphs_and_lists():
+    assert words_as_html("a <b>\n\nc:\n  d -> e\n  f\ng").split("\n") == [
+        "<p>a &lt;b&gt;</p>",
+        "<p>c:</p>",
+        "<ul><li>d → e</li><li>f</li></ul>",
+        "<p>g</p>",
+    ]
+
+
+def test_settings_as_people_read_them():
+    assert setting({"a": [None, True, False], "b": 3, "c": [], "d": "23/10"}) == "a none, yes, no, b 3, c none, d 23/10"
+    assert setting("55834574848/4294967296") == "about 13"
+    assert setting(f"1/{10**300}") == f"1/{10**300}"
+    assert setting("123456789012/0") == "123456789012/0"
+
+
+# ---- the card ------------------------------------------------------------------------------------------------
+
+
+def test_the_card_says_what_a_reader_needs(recipe):
+    release = recipe().make()
+    card = release.card()
+    for said in (
+        "# Search statistics of readers of example.org",
+        "### `clicks.parquet`: 2 rows, each a query and a page that people clicked on after it",
+        "| `next_query` | text |",
+        "| `count` | whole number | the noisy count; it may be below zero",
+        "What a count is: users, counted in at most a few clicks",
+        "What few people did is missing on purpose",
+        "must not be used to look for individual people",
+        "given that the count was",
+        "- selector: gaussian",
+        "- epsilon: 23/10",
+        'hq.Release.load("FOLDER")',
+        "FROM 'FOLDER/queries.parquet'",
+        "not forgers",
+    ):
+        assert said in card, said
+    assert release.guarantees[0].in_words() in card
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(min_size=1))
+def test_the_words_of_the_steward_make_no_markdown(recipe, words):
+    card = recipe(population=words, notes=(words,), quick=True).make().card()
+    plain = recipe(quick=True).make().card()
+    headings = [line for line in card.splitlines() if re.match("#{1,3} ", line)]
+    assert len(headings) == len([line for line in plain.splitlines() if re.match("#{1,3} ", line)])
+    outside = re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", card)
+    assert not re.search(r"(?<!\\)<", outside)
+
+
+def test_the_words_of_the_steward_can_not_end_a_code_block(recipe):
+    card = recipe(population="a\n```\n# Free\n````").make().card()
+    assert "`````text" in card
+
+
+# ---- the notebook --------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_the_promise_and_the_first_rows(recipe, table_of):
+    tables = {"queries": table_of["queries"]([*NASTY, "and one more"], range(900, 911))}
+    release = recipe(tables=tables, quick=True).make()
+    reader = read(release._repr_html_())
+    assert reader.tags == {"p", "b", "table", "caption", "tr", "th", "td", "bdi"}
+    assert len(reader.keys) == 10
+    text = "".join(reader.text)
+    assert release.guarantees[0].summary() in text
+    assert "queries: 11, the first 10" in text

@@ -1,0 +1,90 @@
+"""Small releases for tests, made the way a curator makes them; nobody's data."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pyarrow as pa
+
+from hushquery.privacy.guarantee import Guarantee, Step
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.unit import Unit
+from hushquery.release import Release
+
+MEANINGS = {
+    "queries": "users who searched for the query",
+    "clicks": "users who clicked on the URL",
+    "reformulations": "users who went on to the next query",
+}
+
+QUERIES = {
+    "weather leeds": 900,
+    "leeds united": 700,
+    "weather": 650,
+    "news": 600,
+    "weather london": 400,
+    "fear of flying": 90,
+    "leeds united tickets": 80,
+    "fear of heights": 70,
+    "waether leeds": 30,
+}
+CLICKS = {
+    ("weather leeds", "https://weather.example.org/leeds"): 500,
+    ("weather leeds", "https://weather.example.org/"): 100,
+    ("waether leeds", "https://weather.example.org/leeds"): 2,
+    ("weather", "https://weather.example.org/"): 400,
+    ("weather london", "https://weather.example.org/"): 150,
+    ("weather london", "https://news.example.org/"): -3,
+    ("leeds united", "https://football.example.org/leeds"): 350,
+    ("leeds united tickets", "https://football.example.org/leeds"): 40,
+    ("news", "https://news.example.org/"): 420,
+}
+REFORMULATIONS = {
+    ("waether leeds", "weather leeds"): 20,
+    ("weather", "weather leeds"): 120,
+    ("weather", "news"): -4,
+    ("leeds united", "leeds united tickets"): 60,
+}
+
+
+def release_of(queries, clicks=None, reformulations=None, *, stderr=5.0, test_noise=False, parameters=None):
+    """Make a release from counts by key; a list of queries without counts makes what --select-only makes."""
+    tables = {}
+    if isinstance(queries, dict):
+        tables["queries"] = _table(("query",), {(query,): count for query, count in queries.items()}, stderr)
+    elif queries is not None:
+        tables["queries"] = pa.table({"query": pa.array(list(queries), pa.string())})
+    if clicks is not None:
+        tables["clicks"] = _table(("query", "url"), clicks, stderr)
+    if reformulations is not None:
+        tables["reformulations"] = _table(("query", "next_query"), reformulations, stderr)
+    step = Step("discrete-laplace", "counts with noise of scale 2", Loss(pure=("1/2",)))
+    promise = Guarantee.of(
+        "readers of example.org", "curator", Unit("user", "add-remove"), [step], test_noise=test_noise
+    )
+    return Release.make(
+        tables,
+        [promise],
+        kind="curator",
+        parameters={"epsilon": "1/2", "queries_per_user": 1, **(parameters or {})},
+        steps=[{"parameters": {"scale": 2}}],
+        meanings={name: MEANINGS[name] for name in tables},
+        created=date(2026, 11, 15),
+    )
+
+
+def whole_release(**options):
+    return release_of(QUERIES, CLICKS, REFORMULATIONS, **options)
+
+
+def _table(keys, rows, stderr):
+    counts = list(rows.values())
+    return pa.table(
+        {
+            **{name: pa.array([key[place] for key in rows], pa.string()) for place, name in enumerate(keys)},
+            "count": pa.array(counts, pa.int64()),
+            "stderr": pa.array([stderr] * len(counts), pa.float64()),
+            "low": pa.array([count - 2 * stderr for count in counts], pa.float64()),
+            "high": pa.array([count + 2 * stderr for count in counts], pa.float64()),
+        }
+    )
