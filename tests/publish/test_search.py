@@ -114,7 +114,7 @@ def test_urls_add_up_over_queries_by_the_documented_formula():
     expected = {}
     for (query, url), clicks in CLICKS.items():
         if query in votes and clicks > 0:
-            expected[url] = expected.get(url, 0) + votes[query] * math.log1p(clicks)
+            expected[url] = expected.get(url, 0) + votes[query] ** 2 * clicks
     assert {hit.url: hit.score for hit in found.urls} == pytest.approx(expected)
     assert [hit.score for hit in found.urls] == sorted(expected.values(), reverse=True)
     assert found.urls[0].url == "https://weather.example.org/"

@@ -182,7 +182,7 @@ def release(
         population=population,
     )
     seen = forecast(plan.request, users, plan.calibrated)
-    for line in (*plan.notes, *(seen.warnings if users or not as_json else ())):
+    for line in (*plan.notes, *(seen.warnings if users else ())):
         typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
     if explain:
         emit(
@@ -233,5 +233,4 @@ def _left(book: Ledger, plan: ReleasePlan) -> dict[str, Any]:
         "epsilon": str(budget.epsilon),
         "delta": str(budget.delta),
         "remaining_epsilon": account.remaining_epsilon,
-        "remaining_delta": str(budget.delta),
     }

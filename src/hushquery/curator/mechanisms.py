@@ -24,9 +24,8 @@ from hushquery.curator.count import law_of
 from hushquery.curator.select import QUERY, Reused, Selector
 from hushquery.engine import as_table, execute
 from hushquery.noise.bits import Bits
-from hushquery.noise.mechanisms import noisy_law, product_law
+from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
 from hushquery.noise.sampler import IntArray
-from hushquery.noise.survivors import passing_keys
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.registry import SUPPRESSED, Kind, Mechanism, Pair
@@ -44,10 +43,11 @@ __all__ = [
     "crowd",
     "exact_counts",
     "log_of",
-    "only_bits",
+    "passing_bit",
     "passing_law",
     "passing_runs",
     "query_keys",
+    "query_pairs",
     "searcher",
     "selector_for",
 ]
@@ -115,12 +115,11 @@ Thresholded = LaplaceHistogram | GaussianHistogram | GaussianWeights
 
 def passing_runs(counts: Sequence[int], step: Thresholded, n: int, bits: Bits) -> IntArray:
     """Draw noise for every key that somebody holds, ``n`` times, and give the noisy counts that reach the threshold."""
-    tiled = np.tile(np.array(counts, dtype=np.int64), n)
-    support = np.flatnonzero(tiled > 0)
-    out = np.full(len(tiled), SUPPRESSED, dtype=np.int64)
-    positions, noisy = passing_keys(tiled[support], int(step.threshold or 0), law_of(step), bits)
-    out[support[positions]] = noisy
-    return out.reshape(n, len(counts))
+    out = np.full((n, len(counts)), SUPPRESSED, dtype=np.int64)
+    held = [i for i, count in enumerate(counts) if count]
+    noisy = add_noise(tuple(counts[i] for i in held), n, law_of(step), bits)
+    out[:, held] = np.where(noisy >= int(step.threshold or 0), noisy, SUPPRESSED)
+    return out
 
 
 def passing_law(count: int, step: Thresholded) -> dict[tuple[int, ...], float]:
@@ -134,13 +133,12 @@ def passing_law(count: int, step: Thresholded) -> dict[tuple[int, ...], float]:
     return out
 
 
-def only_bits(law: Mapping[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
-    """Forget the values of a law and keep what is published: 1, or not."""
-    out: dict[tuple[int, ...], float] = {}
-    for outcome, probability in law.items():
-        bits = tuple(SUPPRESSED if value == SUPPRESSED else 1 for value in outcome)
-        out[bits] = out.get(bits, 0.0) + probability
-    return out
+def passing_bit(count: int, step: Thresholded) -> dict[tuple[int, ...], float]:
+    """Enumerate whether one key is published: 1, or not."""
+    if count == 0:
+        return {(SUPPRESSED,): 1.0}
+    law, lift = law_of(step), (step.threshold or 0) - count
+    return {(1,): float(law.tail(lift)), (SUPPRESSED,): float(law.cdf(lift - 1))}
 
 
 class LogMechanism(Mechanism[Rows]):
@@ -193,21 +191,23 @@ class _Reusing(LogMechanism):
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate what is released."""
-        singles = [passing_law(count, self.selector.step) for count in self.counts(world)]
-        return product_law(singles if self.selector.with_counts else [only_bits(single) for single in singles])
+        single = passing_law if self.selector.with_counts else passing_bit
+        return product_law([single(count, self.selector.step) for count in self.counts(world)])
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
-        return query_pairs(int(self.selector.threshold))
+        around = int(self.selector.threshold)
+        return query_pairs(around, around + 3)
 
 
-def query_pairs(around: int) -> list[Pair[Rows]]:
+def query_pairs(around: int, shared: int) -> list[Pair[Rows]]:
     """Give the neighbouring logs on which a selector of two queries per user loses most.
 
     Args:
         around: How many users it takes to pass.
+        shared: By how many users a query must be held for one more to show most.
     """
-    one, two = crowd(around, "ant"), crowd(around + 3, "ant", "bee")
+    one, two = crowd(around, "ant"), crowd(shared, "ant", "bee")
     greedy = searcher("zoe", *(("cow", "bee", "ant") * 20), apart=0)
     return [
         Pair("a user alone with two queries", (), searcher("zoe", "bee", "ant")),

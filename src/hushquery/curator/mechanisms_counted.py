@@ -28,6 +28,7 @@ from hushquery.curator.mechanisms import (
     crowd,
     exact_counts,
     log_of,
+    passing_bit,
     passing_runs,
     query_keys,
     query_pairs,
@@ -124,7 +125,8 @@ class _Counting(LogMechanism):
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
-        return query_pairs(int(self.selector.threshold))
+        around = int(self.selector.threshold)
+        return query_pairs(around, around)
 
 
 @lru_cache(maxsize=1024)
@@ -147,8 +149,7 @@ class _Passing(_Counting):
 
     def chances(self, world: Rows) -> Sequence[float]:
         """The chance that noise lifts a count to the threshold; none for what nobody holds."""
-        step = self.threshold_step
-        return [float(law_of(step).tail((step.threshold or 0) - c)) if c else 0.0 for c in self.counts(world)]
+        return [passing_bit(count, self.threshold_step).get((1,), 0.0) for count in self.counts(world)]
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class KorolovaSelector(_Passing):
         often = (*searcher("zoe", "bee", "bee"), *searcher("zoe", "bee", "bee", "bee", "ant"))
         return [
             Pair("a user who poses one query again and again", others, others + often),
-            *query_pairs(int(self.selector.threshold)),
+            *super().pairs(),
         ]
 
 
@@ -202,7 +203,7 @@ class OptimalSelector(_Counting):
     **Reference:** Desfontaines, Voss, Gipson and Mandayam 2022.
 
     >>> OptimalSelector.calibrate(Fraction(1), Fraction(1, 10**5)).selector.threshold
-    33.0
+    31.0
     """
 
     name: ClassVar[str] = "optimal"
@@ -225,6 +226,11 @@ class OptimalSelector(_Counting):
         """The coins' chances."""
         return [float(_own(self.selector, Optimal).coin(count).sf(0)) for count in self.counts(world)]
 
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """The crowd is where the coin's chance still grows by its largest factor."""
+        around = int(self.selector.threshold)
+        return query_pairs(around, max(1, around - 2))
+
 
 @dataclass(frozen=True)
 class WeightedSelector(_Passing):
@@ -236,7 +242,7 @@ class WeightedSelector(_Passing):
     **Reference:** Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020.
 
     >>> f"{WeightedSelector.calibrate(Fraction(1), Fraction(1, 10**5)).selector.threshold:.1f}"
-    '23.8'
+    '22.7'
     """
 
     name: ClassVar[str] = "weighted"
@@ -256,12 +262,11 @@ class WeightedSelector(_Passing):
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """Also a user with a single query, whose whole weight is on it."""
-        around = int(self.selector.threshold)
-        others = crowd(around, "ant")
+        others = crowd(int(self.selector.threshold) // 2, "ant")
         return [
             Pair("a user alone with one query", (), searcher("zoe", "ant")),
             Pair("a user with one shared query", others, others + searcher("zoe", "ant")),
-            *query_pairs(around),
+            *super().pairs(),
         ]
 
 

@@ -59,16 +59,16 @@ class ReformulationPairs(LogMechanism):
         """Give the whole epsilon to the pairs; delta is not needed and not used."""
         del delta
         step = LaplaceHistogram(_PER_USER, laplace_scale(_PER_USER, epsilon))
-        return cls(Reformulations(step, false_edges=0.05))
+        return cls(Reformulations(step, false_edges=0.01))
 
     @property
     def loss(self) -> Loss:
         """Pure d_r/b."""
         return self.walks.step.loss
 
-    @property
-    def published_from(self) -> int:
-        """T."""
+    def least(self, world: Rows) -> int:
+        """Give T, which depends on how many queries are released and on nothing else of the world."""
+        del world
         return self.walks.publish_from(len(QUERIES))
 
     def ask(self, world: Rows) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ class ReformulationPairs(LogMechanism):
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
         """Publish ``n`` times."""
-        counts, law, least = np.array(self.counts(world)), law_of(self.walks.step), self.published_from
+        counts, law, least = np.array(self.counts(world)), law_of(self.walks.step), self.least(world)
         made = np.flatnonzero(counts)
         out = np.full((n, len(counts)), SUPPRESSED, dtype=np.int64)
         out[:, made] = add_noise(tuple(counts[made].tolist()), n, law, bits)
@@ -96,7 +96,7 @@ class ReformulationPairs(LogMechanism):
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate: independent noise on every pair."""
-        law, least, singles = law_of(self.walks.step), self.published_from, []
+        law, least, singles = law_of(self.walks.step), self.least(world), []
         for count in self.counts(world):
             single: dict[tuple[int, ...], float] = {(least + i,): law.pmf(least + i - count) for i in range(_SEEN)}
             single[least + _SEEN,] = float(law.tail(least + _SEEN - count))
@@ -106,7 +106,7 @@ class ReformulationPairs(LogMechanism):
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more: on pairs that nobody made, on both kinds, and on more pairs than the cap."""
-        others = crowd(self.published_from, "ant", "bee")
+        others = crowd(self.least(()), "ant", "bee")
         return [
             Pair("a user with two pairs that nobody made", others, others + searcher("zoe", "cow", "bee", "ant")),
             Pair("a user with one shared pair and one new", others, others + searcher("zoe", "ant", "bee", "cow")),

@@ -3,6 +3,8 @@
 Each claims more privacy than it gives. An audit that does not flag every one of them is worth nothing, so they are
 part of
 the tests, and ``hushquery audit --controls`` runs them for whoever wants to see the audit work.
+
+The second half breaks the curator: the expressions that bound and count a log, and what is done with their counts.
 """
 
 from __future__ import annotations
@@ -17,12 +19,38 @@ import numpy as np
 
 from hushquery.basic.mechanisms import CappedRowCount
 from hushquery.basic.queries import CountRows
+from hushquery.curator.bound import Bound
+from hushquery.curator.clicks import PAIR, Clicks
+from hushquery.curator.count import law_of, tally
+from hushquery.curator.guided import Guided, bucket
+from hushquery.curator.korolova import Theorem1, calibrate_korolova
+from hushquery.curator.mechanisms import (
+    LaplaceSelector,
+    Rows,
+    SelectedClicks,
+    crowd,
+    passing_bit,
+    query_keys,
+    searcher,
+)
+from hushquery.curator.mechanisms_counted import KorolovaSelector
+from hushquery.curator.mechanisms_guided import Sketch
+from hushquery.curator.mechanisms_walks import ReformulationPairs
+from hushquery.curator.reformulations import Reformulations
+from hushquery.curator.select import Korolova
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts, LaplaceThreshold
+from hushquery.noise.mechanisms import (
+    GaussianCounts,
+    LaplaceCounts,
+    LaplaceThreshold,
+    add_noise,
+    noisy_law,
+    product_law,
+)
 from hushquery.noise.sampler import IntArray, sampler
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import Mechanism, Pair
+from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair
 from hushquery.privacy.thresholds import laplace_scale
 
 __all__ = ["CONTROLS", "Broken"]
@@ -38,7 +66,7 @@ class Broken(Mechanism[Any]):
     claims: Loss
     name: ClassVar[str] = "broken"
     summary: ClassVar[str] = "a negative control"
-    defect: str = ""
+    neighbours: tuple[Pair[Any], ...] = ()
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Broken:
@@ -51,8 +79,8 @@ class Broken(Mechanism[Any]):
         return self.claims
 
     def pairs(self) -> Sequence[Pair[Any]]:
-        """The pairs of what runs."""
-        return self.runs.pairs()
+        """The pairs on which the defect shows; by default those of what runs."""
+        return self.neighbours or self.runs.pairs()
 
     def run(self, world: Any, n: int, bits: Bits) -> IntArray:
         """Run it."""
@@ -143,6 +171,160 @@ def _cut_tail(epsilon: Fraction, delta: Fraction) -> Broken:
     return Broken(_CutTail(honest.sensitivity, honest.law_of_noise), honest.loss)
 
 
+# ---- the curator ----------------------------------------------------------------------------------------------------
+
+
+class _OneTooMany(Bound):
+    """A rank that is counted from zero and compared as if from one: d + 1 keys are kept."""
+
+    def rows(self, table: Any, columns: list[str], most: int) -> Any:
+        return super().rows(table, columns, most + 1)
+
+
+class _Uncapped(Bound):
+    """All keys of a user are kept."""
+
+    def rows(self, table: Any, columns: list[str], most: int) -> Any:
+        return super().rows(table, columns, 10**9 + most)
+
+
+def _badly_bounded(bound: Bound, epsilon: Fraction, delta: Fraction) -> Broken:
+    """Count queries under a bound that does not bound; a list of six queries is published, without counts."""
+    honest = LaplaceSelector.calibrate(epsilon, delta)
+    queries = ("ant", "bee", "cow", "dog", "elk", "fox")
+    broken = LaplaceSelector(replace(honest.selector, with_counts=False), query_keys(*queries), bound)
+    return Broken(broken, honest.loss, neighbours=(Pair("a user with six queries", (), searcher("zoe", *queries)),))
+
+
+def _uncapped_queries(epsilon: Fraction, delta: Fraction) -> Broken:
+    return _badly_bounded(_Uncapped(), epsilon, delta)
+
+
+def _one_query_too_many(epsilon: Fraction, delta: Fraction) -> Broken:
+    return _badly_bounded(_OneTooMany(), epsilon, delta)
+
+
+class _PerQuery(Guided):
+    """A sketch to which a user's two queries in one bucket add twice."""
+
+    def _sums_per_bucket(self, table: Any, bound: Bound) -> Any:
+        import ibis
+
+        rows = bound.rows(table, ["query"], self.sketch.keys_per_user)
+        rows = rows.select("user", bucket=bucket(rows["query"], self.buckets))
+        rows = rows.mutate(t=rows.bucket.nunique().over(ibis.window(group_by="user")))
+        rows = rows.mutate(weight=(64 / rows.t.cast("float64").sqrt()).floor().cast("int64"))
+        return rows.group_by("bucket").agg(n=rows.weight.sum())
+
+
+def _buckets_twice(epsilon: Fraction, delta: Fraction) -> Broken:
+    honest = Sketch.calibrate(epsilon, delta)
+    broken = _PerQuery(honest.guided.sketch, honest.guided.selection, None, buckets=1)
+    return Broken(replace(honest, guided=broken), honest.loss, neighbours=(honest.pairs()[0],))
+
+
+class _EveryClick(Clicks):
+    """Clicks counted with multiplicity, under a bound on pairs that are counted once."""
+
+    def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:
+        import ibis
+
+        del bound  # it would count each pair once
+        clicked = table.filter(table.url.notnull()).semi_join(released, "query")
+        first = ibis.window(group_by="user", order_by=[clicked.time, *(clicked[c] for c in PAIR)])
+        placed = clicked.mutate(place=ibis.row_number().over(first))
+        return tally(placed.filter(placed.place < self.clicks_per_user), PAIR)
+
+
+def _clicks_twice(epsilon: Fraction, delta: Fraction) -> Broken:
+    honest = SelectedClicks.calibrate(epsilon, delta)
+    others = crowd(int(honest.clicks.step.threshold or 0) + 9, "ant", url="https://x.example/")
+    twice = searcher("zoe", "ant", "ant", url="https://x.example/")
+    return Broken(
+        replace(honest, clicks=_EveryClick(honest.clicks.step)),
+        honest.loss,
+        neighbours=(Pair("a user who clicks one URL twice", others, others + twice),),
+    )
+
+
+class _BareClicks(SelectedClicks):
+    """Noise on every pair that somebody clicked: that a pair is there at all tells of whoever clicked it."""
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        counts = self.counts(world)
+        return np.where(np.array(counts) > 0, add_noise(counts, n, law_of(self.clicks.step), bits), SUPPRESSED)
+
+    def law(self, world: Rows) -> Mapping[Counts, float]:
+        noise = law_of(self.clicks.step)
+        return product_law([noisy_law(c, noise) if c else {(SUPPRESSED,): 1.0} for c in self.counts(world)])
+
+
+def _keys_from_the_log(epsilon: Fraction, delta: Fraction) -> Broken:
+    honest = SelectedClicks.calibrate(epsilon, delta)
+    return Broken(_BareClicks(honest.clicks), honest.loss, neighbours=(honest.pairs()[0],))
+
+
+class _SecretThreshold(ReformulationPairs):
+    """The lowest published value computed from the number of pairs that nobody made, which is secret."""
+
+    def least(self, world: Rows) -> int:
+        empty, law, least = self.counts(world).count(0), law_of(self.walks.step), 1
+        while empty * law.tail(least) > self.walks.false_edges:
+            least += 1
+        return least
+
+
+def _secret_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
+    """Allow just as many false edges as five empty pairs give, so that a sixth empty pair raises the threshold."""
+    honest = ReformulationPairs.calibrate(epsilon, delta)
+    allowed = 5.5 * float(law_of(honest.walks.step).tail(12))
+    broken = _SecretThreshold(Reformulations(honest.walks.step, false_edges=allowed))
+    pair = Pair("a user with a pair that nobody made", (), searcher("zoe", "ant", "bee"))
+    return Broken(broken, honest.loss, neighbours=(pair,))
+
+
+class _DrawnTwice(LaplaceSelector):
+    """Selected by one draw and published with another, at the price of one."""
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        selected = super().run(world, n, bits)
+        return np.where(selected == SUPPRESSED, SUPPRESSED, add_noise(self.counts(world), n, self._noise, bits))
+
+    def law(self, world: Rows) -> Mapping[Counts, float]:
+        singles = []
+        for count in self.counts(world):
+            bit = passing_bit(count, self.selector.step)
+            single = {value: p * bit[1,] for value, p in noisy_law(count, self._noise).items()} if count else {}
+            singles.append(single | {(SUPPRESSED,): bit[SUPPRESSED,]})
+        return product_law(singles)
+
+    @property
+    def _noise(self) -> DiscreteLaplace | RoundedGaussian:
+        return law_of(self.selector.step)
+
+
+def _drawn_twice(epsilon: Fraction, delta: Fraction) -> Broken:
+    honest = LaplaceSelector.calibrate(epsilon, delta)
+    others = crowd(int(honest.selector.threshold) - 1, "ant", "bee")
+    pair = Pair("a user with two shared queries", others, others + searcher("zoe", "ant", "bee"))
+    return Broken(_DrawnTwice(honest.selector, query_keys("ant", "bee")), honest.loss, neighbours=(pair,))
+
+
+class _AtLeast(Theorem1):
+    """Released from floor(K) on, where the theorem says above K."""
+
+    @property
+    def release_at(self) -> int:
+        return super().release_at - 1
+
+
+def _at_least(epsilon: Fraction, delta: Fraction) -> Broken:
+    theorem = calibrate_korolova(1, epsilon, delta)
+    broken = Korolova(_AtLeast(1, theorem.threshold, theorem.scale), None)
+    pair = Pair("a user with a query that nobody else has", (), searcher("zoe", "ant"))
+    return Broken(KorolovaSelector(broken), theorem.step().loss, neighbours=(pair,))
+
+
 #: Every negative control: its name, and how to build it for an honest mechanism's (epsilon, delta).
 CONTROLS = {
     "laplace noise halved": _halved_laplace,
@@ -153,4 +335,12 @@ CONTROLS = {
     "per-user cap removed": _no_cap,
     "last element left bare": _last_bare,
     "tail of the noise cut": _cut_tail,
+    "queries per user uncapped": _uncapped_queries,
+    "one query per user too many": _one_query_too_many,
+    "sketch counts a bucket twice": _buckets_twice,
+    "clicks counted with multiplicity": _clicks_twice,
+    "clicks without a threshold": _keys_from_the_log,
+    "threshold from the secret number of empty pairs": _secret_threshold,
+    "counts drawn afresh and not paid": _drawn_twice,
+    "at least K in place of above K": _at_least,
 }

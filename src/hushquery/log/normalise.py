@@ -29,8 +29,17 @@ BLANKS = (
 
 # The engines' own functions; a function of ours would run row by row in Python.
 _NFC = {"duckdb": "nfc_normalize", "postgres": "normalize"}
-_AUTHORITY = "^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)([^#]*)"
-_BARE_HOST = "^[A-Za-z0-9.-]+[.][A-Za-z]{2,}([:/?#]|$)"
+_NO_URL = "^[ \t\r\n]*(?:-[ \t\r\n]*)?(?:#.*)?$"
+_HOST = "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:$|[:/?#]))"
+_URL_CHANGES = (
+    ("^[ \t\r\n]+", ""),
+    ("#.*$", ""),
+    ("[ \t\r\n]+$", ""),
+    ("^([a-z][a-z0-9+.-]*://)[^/?]*@", r"\1"),
+    ("^(http://[^/?]*):80([/?]|$)", r"\1\2"),
+    ("^(https://[^/?]*):443([/?]|$)", r"\1\2"),
+    ("^((?:[a-z][a-z0-9+.-]*://)?[^/?]+):?/?$", r"\1"),
+)
 # What needs work: capitals, what is not printable ASCII, two blanks in a row, a blank at an end.
 _UNUSUAL_QUERY = r"[^ !-@\[-~]|  |^ | $"
 # The common canonical forms: http://www.example.com and http://www.example.com/path
@@ -80,27 +89,19 @@ def normal_url(url: Any, dialect: str) -> Any:
     """Give the canonical form of a column of URLs; missing where there is none (empty or ``-``)."""
     import ibis
 
-    bare = url.strip()
-    has_scheme = bare.re_search("^[A-Za-z][A-Za-z0-9+.-]*://")
-    scheme, authority, rest = (bare.re_extract(_AUTHORITY, group) for group in (1, 2, 3))
-    scheme = scheme.lower()
-    host = authority.re_replace("^.*@", "").lower()
-    default_port = ibis.cases((scheme == "http://", ":80"), (scheme == "https://", ":443"), else_=":")
-    host = ibis.ifelse(host.endswith(default_port), host.re_replace(":[0-9]*$", ""), host)
-    full = scheme + host + ibis.ifelse(rest == "/", "", rest)
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
-    short = bare.re_replace("#.*$", "")
-    host_only = short.re_extract("^[^/?]*", 0)
-    lower_host = host_only.lower() + short.substr(host_only.length())
-    short = ibis.ifelse(bare.re_search(_BARE_HOST), lower_host.re_replace("^([^/?]*)/$", r"\1"), short)
-    changed = ibis.ifelse(has_scheme, full, short)
-    changed = ibis.ifelse(changed.isin(["", "-"]), ibis.null("string"), changed)
+    changed = ibis.ifelse(url.re_search(_HOST), url.re_extract(_HOST, 0).lower() + url.re_replace(_HOST, ""), url)
+    for pattern, replacement in _URL_CHANGES:
+        changed = changed.re_replace(pattern, replacement)
+    missing = ibis.null("string")
     if dialect != "duckdb":
-        return changed
+        return ibis.ifelse(url.re_search(_NO_URL), missing, changed)
+    # DuckDB computes for every row what an expression mentions twice, so nothing but the column itself is.
     return ibis.cases(
-        (url == "", ibis.null("string")),
+        (url == "", missing),
         (url.re_search(_USUAL_URL), url),
         (url.re_search(_USUAL_HOST_AND_SLASH), url.left(url.length() - 1)),
+        (url.re_search(_NO_URL), missing),
         else_=changed,
     )
 

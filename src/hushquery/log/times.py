@@ -100,22 +100,21 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
 
 
 def _of_text_duckdb(text: Any, unit: str | None) -> Any:
-    """Read text with DuckDB's forgiving casts: first the usual form, then numbers, and zones only for what is left."""
+    """Read text with DuckDB's forgiving casts: first the usual form, then numbers, and zones only for what is left.
+
+    DuckDB computes what an expression holds twice for every row, also for those that need it not. So nothing here that
+    is dear is mentioned twice; a list of one gives a value a name.
+    """
     import ibis
 
-    usual = ibis.ifelse(text.length() <= len("2006-03-01T00:00:00"), _moment(text, "timestamp"), ibis.null("int64"))
-    number = _of_number(text.try_cast("float64"), unit)
-    # DuckDB wants seconds before a zone and no blank.
-    tidy = text.strip().re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
-    tidy = tidy.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
-    # Without zone it must not be read as the machine's zone, and with one only the other type heeds it.
-    zoned = tidy.re_search(r":[0-9.]+[+-][0-9]{2}(:?[0-9]{2})?$")
-    rest = ibis.ifelse(zoned, _moment(tidy, "timestamp('UTC')"), _moment(tidy, "timestamp"))
-    return ibis.coalesce(usual, number, rest)
-
-
-def _moment(text: Any, kind: str) -> Any:
-    return _in_range(call("epoch_us", text.try_cast(kind), "int64"))
+    short = text.length() <= len("2006-03-01T00:00:00")
+    usual = ibis.ifelse(short, call("epoch_us", text.try_cast("timestamp"), "int64"), ibis.null("int64"))
+    number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, unit))[0]
+    # What has no zone is in UTC, and DuckDB wants seconds before a zone, and no blank.
+    zoned = text.strip().re_replace(r"^(.{10}[T ][0-9:.]+)$", r"\1Z").re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
+    zoned = zoned.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
+    rest = call("epoch_us", zoned.try_cast("timestamp('UTC')"), "int64")
+    return _in_range(ibis.coalesce(usual, number, rest))
 
 
 def _of_text(text: Any, unit: str | None) -> Any:

@@ -11,8 +11,9 @@ How a result is scored, so that anybody can check it:
     or whose beginning was typed last, counts in part.
 
 * The **score of a query** is its quality times ln(2 + its count); the same text always comes first.
-* The **score of a URL** is the sum, over matched queries at least half as good as the best one, of the query's quality
-  times ln(1 + clicks on the URL after it).
+* The **score of a URL** is the sum, over matched queries at least half as good as the best one, of the square of the
+  query's quality times the clicks on the URL after it: a page that most people chose is not outvoted by one that a few
+  chose after many similar queries.
 
 Counts and clicks are noisy; negative ones are taken as zero here, for ranking only. Candidates come from an index of
 character n-grams, beginnings and words, so that a text is never compared with every query.
@@ -24,7 +25,6 @@ References:
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
@@ -206,7 +206,7 @@ class _Clicks:
         votes: dict[str, list[tuple[float, float, QueryHit]]] = {}
         for hit in hits:
             for url, clicks in self._rows.get(hit.query, ()):
-                votes.setdefault(url, []).append((hit.quality * math.log1p(clicks), clicks, hit))
+                votes.setdefault(url, []).append((hit.quality**2 * clicks, clicks, hit))
         found = []
         for url, cast in votes.items():
             cast.sort(key=lambda vote: (-vote[0], vote[2].query))

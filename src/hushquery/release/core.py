@@ -130,7 +130,7 @@ class Release:
             folder: Where to; must not exist.
             force: Replace an older release there. Nothing else is ever replaced.
             budget: What is left of the population's budget, to show on the page if the steward wants it public:
-                ``population, epsilon, delta, remaining_epsilon, remaining_delta``.
+                ``population, epsilon, delta, remaining_epsilon``.
         """
         files.check_target(folder, force)
         data = {f"{name}.parquet": files.parquet_bytes(table) for name, table in self.tables.items()}

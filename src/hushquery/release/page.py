@@ -254,15 +254,15 @@ def _cost(loss: Loss) -> str:
 
 
 def _budget(budget: Mapping[str, Any]) -> str:
-    wanted = ("population", "epsilon", "delta", "remaining_epsilon", "remaining_delta")
+    wanted = ("population", "epsilon", "delta", "remaining_epsilon")
     if set(budget) != set(wanted):
         raise UsageError("the budget to show is incomplete", fix=f"Give exactly: {', '.join(wanted)}")
     whole, left = (exact(budget[name], name) for name in ("epsilon", "remaining_epsilon"))
     share = max(0.0, min(1.0, float(1 - left / whole))) if whole > 0 else 1.0
-    deltas = [format_delta(exact(budget[name], name)) for name in ("delta", "remaining_delta")]
     return (
         f"<p>The ledger of {isolated(str(budget['population']))} allows epsilon {float(whole):.3g} at delta "
-        f"{deltas[0]} in all. After this release epsilon {float(left):.3g} and delta {deltas[1]} are left.</p>"
+        f"{format_delta(exact(budget['delta'], 'delta'))} in all. After this release epsilon {float(left):.3g} is left "
+        "at that delta.</p>"
         f'<div class="gauge"><svg aria-hidden="true" height="10"><rect class="bar" width="{100 * share:.2f}%" '
         f'height="10"/></svg></div><p class="soft">{100 * share:.0f}% of epsilon is spent.</p>'
     )

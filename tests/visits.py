@@ -1,4 +1,4 @@
-"""A small synthetic table of library visits, for the demo and the documentation. Nobody in it exists."""
+"""A small synthetic table of library visits. Nobody in it exists."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["BRANCHES", "write_visits"]
-
-#: The branches of the imaginary library.
 BRANCHES = ("north", "south", "east", "west", "mobile")
 
 
 def write_visits(path: Path, users: int = 20_000, seed: int = 1) -> Path:
-    """Write a CSV file of visits (user, branch, minutes, age) with a few very busy readers.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_visits(Path(folder) / "visits.csv", users=3).read_text().splitlines()[0]
-    'user,branch,minutes,age'
-    """
+    """Write a CSV file of visits (user, branch, minutes, age) with a few very busy readers."""
     rng = np.random.default_rng(seed)
     ages = np.clip(rng.normal(43, 19, users), 6, 101).astype(int)
     visits = 1 + rng.negative_binomial(1, 0.35, users) + (rng.random(users) < 0.01) * rng.integers(30, 200, users)
