@@ -49,10 +49,10 @@ def root(
 
 app.command()(demo)
 app.command()(doctor)
-for command in (synth, plan, release, verify, export):
-    app.command()(command)
-for command in (show, search, suggest, correct, similar, find, keywords, classify, trends):
-    app.command()(command)
+for publishing in (synth, plan, release, verify, export):
+    app.command()(publishing)
+for using in (show, search, suggest, correct, similar, find, keywords, classify, trends):
+    app.command()(using)
 app.command()(audit)
 app.add_typer(stat.app)
 app.add_typer(budget.app)

@@ -153,9 +153,7 @@ def keyword_agreement(
     sizes: dict[float, list[tuple[int, int, int, int]]] = {gamma: [] for gamma in levels}
     scores = []
     for topic, items in topics.items():
-        near, far = (
-            _walk(graph, items, by_host, alpha) for graph, by_host in zip((private, raw), hosts, strict=True)
-        )
+        near, far = (_walk(graph, items, by_host, alpha) for graph, by_host in zip((private, raw), hosts, strict=True))
         for gamma in levels:
             ours, theirs = _at_least(private, near, gamma), _at_least(raw, far, gamma)
             size = (len(ours), len(theirs), len(theirs & released), len(ours & theirs))
@@ -169,7 +167,9 @@ def raw_click_graph(log: Any) -> ClickGraph:
     """Give the click graph of the whole log: an edge weighs the users who clicked. It is as secret as the log."""
     rows = rows_of(log)
     if "url" not in rows.columns:
-        raise DataError("the log has no URLs", why="there is no click graph to compare with", fix="Give a log with URLs")
+        raise DataError(
+            "the log has no URLs", why="there is no click graph to compare with", fix="Give a log with URLs"
+        )
     clicks = rows.filter(rows.url.notnull()).select("user", "query", "url").distinct()
     counted = execute(clicks.group_by("query", "url").agg(count=clicks.count()).order_by("query", "url"))
     return click_graph(Release({"clicks": _without_noise(counted)}, (), {}), "")

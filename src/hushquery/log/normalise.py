@@ -92,7 +92,7 @@ def normal_url(url: Any, dialect: str) -> Any:
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
     changed = ibis.ifelse(url.re_search(_HOST), url.re_extract(_HOST, 0).lower() + url.re_replace(_HOST, ""), url)
     for pattern, replacement in _URL_CHANGES:
-        changed = changed.re_replace(pattern, replacement)
+        changed = changed.re_replace(pattern, replacement.replace("\\", "$") if dialect == "pyspark" else replacement)
     missing = ibis.null("string")
     if dialect != "duckdb":
         return ibis.ifelse(url.re_search(_NO_URL), missing, changed)

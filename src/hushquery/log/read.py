@@ -49,7 +49,8 @@ def read_log(
             ``{"user": "AnonID"}``. A column mapped to ``None`` is left out.
         engine: Where to read files; DuckDB in this process by default.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
-        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.private`.
+        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.private`. Has no effect on ``yandex``,
+            whose words and URLs are numbers.
         drop: A deny list, as a file with one entry per line or as the entries: a query that equals an entry or
             contains it as whole words is removed.
         exclude_users: The user ids of people who object, as a file or as a list.
@@ -74,6 +75,7 @@ def read_log(
         raise UsageError("a table has no file format", fix="Leave format out")
     else:
         source = table_source(as_table(data), wanted, engine, time_unit, "read from a table")
+    patterns = patterns and not source.coded
     rules = _Rules(source, normalise, patterns, time_unit)
     table = rules.rows_with_user_and_query()
     steps = [source.words, "rows without a user or a query left out"]

@@ -60,6 +60,7 @@ class Source:
         dialect: The engine's name.
         words: What is read, in words that may be published.
         reads_time: Whether ``time`` is in microseconds already.
+        coded: Whether queries are numbers that stand for words, in which no pattern of text means anything.
         count_defects: Counts the source's defects.
         check_files: Raises if a file is damaged.
     """
@@ -68,6 +69,7 @@ class Source:
     dialect: str
     words: str
     reads_time: bool
+    coded: bool
     count_defects: Callable[[], Defects] = field(repr=False)
     check_files: Callable[[], None] = field(repr=False, default=lambda: None)
 
@@ -82,7 +84,7 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
     rows = table.select(**{ours: table[theirs] for ours, theirs in names.items()})
     backends = table._find_backends()[0]
     dialect = backends[0].name if backends else engine.name if engine is not None else "duckdb"
-    return Source(rows, dialect, words, False, partial(defects_of_table, rows, dialect, time_unit))
+    return Source(rows, dialect, words, False, False, partial(defects_of_table, rows, dialect, time_unit))
 
 
 def files_source(
@@ -91,8 +93,8 @@ def files_source(
     """Give the rows of files."""
     paths = find_files(data)
     kind = _checked_format(kind) if kind is not None else _format_by_ending(paths)
-    engine = engine if engine is not None else connect()
     peeks = [look(path) for path in paths]
+    engine = engine if engine is not None else connect()
     if kind == "parquet":
         return _parquet_source(peeks, wanted, engine, time_unit)
     if engine.name != "duckdb":
@@ -114,6 +116,7 @@ def files_source(
         dialect="duckdb",
         words=f"read as {kind}: {formats.FORMATS[kind]}; each line on its own, malformed ones left out",
         reads_time=form.reads_time,
+        coded=kind == "yandex",
         count_defects=partial(defects_of_files, shown, form, time_unit),
         check_files=partial(check_compressed, paths),
     )

@@ -132,7 +132,7 @@ class Experiment(NotPublishable):
     @property
     def synthetic(self) -> bool:
         """Whether nobody is in the log, so that the mark is a matter of principle."""
-        return self.settings["log"] == "synthetic"
+        return bool(self.settings["log"] == "synthetic")
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,7 @@ def check_claims(points: Sequence[Point]) -> tuple[Claim, ...]:
         for p in points
         if not p.with_counts and p.delta == DELTA and p.epsilon == _number(EPSILON)
     }
-    theirs, gaussian, guided = (
-        found.get(key) for key in (("korolova2009", 20), ("gaussian", 20), ("guided", 40))  # type: ignore[arg-type]
-    )
+    theirs, gaussian, guided = (found.get(key) for key in (("korolova2009", 20), ("gaussian", 20), ("guided", 40)))
     best = max((queries for (name, _), queries in found.items() if name == "korolova2009"), default=None)
     asked = (
         ("gaussian at d = 20 over korolova2009 at d = 20", 3.0, gaussian, theirs),
@@ -330,9 +328,7 @@ def _tables(log: Log) -> Iterator[_Tables]:
 
 def _release(tables: _Tables, bits: Bits) -> Release:
     """Make the release that keywords and fears come from. No ledger: it is compared, never published."""
-    request = Request(
-        Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if tables.log.has_url else None, selector="gaussian"
-    )
+    request = Request(Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if tables.log.has_url else None, selector="gaussian")
     made = calibrate(request)
     made_tables = {"queries": tables.run(made.selector, bits)}
     if made.clicks:

@@ -1,0 +1,149 @@
+"""No line changes how another one is read: the property on which every bound on a person's contribution rests."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ibis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushquery.log import read_log
+from hushquery.log.lines import cells_sql, lines_sql
+
+ENGINE = ibis.duckdb.connect()
+
+GOOD: dict[str, list[bytes]] = {
+    "aol": [
+        b"AnonID\tQuery\tQueryTime\tItemRank\tClickURL",
+        b"1\tweather leeds\t2006-03-01 07:17:12\t\t",
+        b"2\tnews\t2006-03-01 07:17:12\t1\thttp://a.example",
+        b"3\tbare\t2006-03-01 07:17:12",
+    ],
+    "sogou": [
+        b"00:00:00\tu1\t[weather]\t8 3\ta.example/b",
+        "20111230000005\tu2\t天气\t1\t1\tb.example".encode(),
+    ],
+    "yandex": [
+        b"1\tM\t5\talice",
+        b"1\t0\tQ\t0\t7\t11,12\t1,2\t3,4",
+        b"1\t5\tC\t0\t3",
+        b"2\tM\t6\tbob",
+        b"2\t1\tT\t0\t7\t13\t1,2",
+    ],
+    "excite": [b"u1\t970916105432\tyahoo chat", b"u2\t970916105433\tmaps"],
+    "csv": [b"user,query,time", b'1,"say ""hi"", you",5', b"2,plain,6", b'3,"quoted",7'],
+    "tsv": [b"user\tquery\ttime", b'1\t"a\t5', b"2\tb\t6"],
+    "jsonl": [b'{"user": "1", "query": "a", "time": 5}', b'{"user": "2", "query": "b"}'],
+}
+
+#: What lines are made of: every separator, quotes, escapes, halves of characters, ends of lines of other systems.
+PIECES = [b"\t", b",", b'"', b'""', b"'", b"\\", b"{", b"[", b" ", b"#", b"\0", b"\x01", b"\x1a", b"\xff", b"\xc3", b"\xa9"]
+PIECES += [b"\xf4\x8f\xbf\xbf", b"\xf4\x8f\xbf\xbe", b"\xef\xbb\xbf", "天".encode(), "\u2028".encode(), b"a", b"1", b"-", b"\r", b"M", b"Q"]
+
+
+def read(kind: str, lines: Iterable[bytes], end: bytes = b"\n") -> Counter[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        path.write_bytes(end.join(lines) + end)
+        table = read_log(path, format=kind, engine=ENGINE).table.to_pyarrow()
+        return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+@cache
+def untouched(kind: str, end: bytes) -> Counter[Any]:
+    return read(kind, GOOD[kind], end)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_a_line_of_garbage_changes_no_other_row(kind, data):
+    lines = GOOD[kind]
+    garbage = b"".join(data.draw(st.lists(st.sampled_from(PIECES), max_size=12)))
+    header = 1 if kind in ("csv", "tsv") else 0
+    place = data.draw(st.integers(header, len(lines)))
+    end = data.draw(st.sampled_from([b"\n", b"\r\n"]))
+    before = untouched(kind, end)
+    after = read(kind, [*lines[:place], garbage, *lines[place:]], end)
+    assert before
+    # The garbage may happen to be rows of its own; it takes nothing away and alters nothing.
+    assert before <= after
+    alone = after - before
+    if alone and kind != "yandex":
+        assert alone <= read(kind, [*lines[: max(1, header)], garbage], end)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_rows_do_not_depend_on_the_order_of_lines(kind):
+    lines = GOOD[kind]
+    head = 1 if kind in ("csv", "tsv") else 0
+    assert read(kind, lines) == read(kind, [*lines[:head], *reversed(lines[head:])])
+
+
+@given(st.lists(st.sampled_from([*PIECES, b"\n", b"\r\n", b"\n"]), min_size=1, max_size=60).map(b"".join))
+@settings(max_examples=100, deadline=None)
+def test_the_engine_cuts_lines_as_a_simple_model_does(data):
+    """Holds DuckDB's scanner, with our options, to what this package believes of it."""
+    separator = "\U0010ffff".encode()
+    expected = []
+    for line in re.split(b"\r\n|\n|\r", data.removeprefix(b"\xef\xbb\xbf")):
+        try:
+            text = line.split(separator)[0].decode()
+        except UnicodeDecodeError:
+            continue
+        if line:
+            expected.append(None if text == "\U0010fffe" else text)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        path.write_bytes(data)
+        with duckdb.connect() as engine:
+            assert [row[0] for row in engine.execute(lines_sql([path], [])).fetchall()] == expected
+
+
+@given(st.lists(st.sampled_from([b"\t", b"a", b'"', b"\xff", b"\n", b"\r\n", b" "]), min_size=1, max_size=60).map(b"".join))
+@settings(max_examples=100, deadline=None)
+def test_the_engine_cuts_cells_as_a_simple_model_does(data):
+    expected = []
+    for line in re.split(b"\r\n|\n|\r", data):
+        cells = line.split(b"\t")[:4]
+        try:
+            texts = [cell.decode() for cell in cells]
+        except UnicodeDecodeError:
+            continue
+        if line:
+            expected.append((*texts, *[None] * (4 - len(texts))))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        path.write_bytes(data)
+        with duckdb.connect() as engine:
+            assert engine.execute(cells_sql([path], [], 3)).fetchall() == expected
+
+
+def test_which_columns_a_plan_uses_does_not_change_which_rows_there_are(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"\n".join([*GOOD["aol"], b"9\tbad url\t2006-03-01 07:17:12\t1\thttp://\xff.example", b""]))
+    table = read_log(path, format="aol").table
+    assert table.count().to_pyarrow().as_py() == 3
+    assert len(table.select("user").to_pyarrow()) == len(table.select("url").to_pyarrow()) == 3
+
+
+def test_large_files_are_cut_in_the_same_way(tmp_path):
+    """Buffers end in the middle of lines, and two threads meet there."""
+    path = tmp_path / "log"
+    piece = b"".join(b"user%d\t970916105432\t" % n + b"word " * (n % 50) + b'"%d\n' % n for n in range(20_000))
+    bad = b"\xff\t\n" + b"y" * 100_000 + b"\n"
+    path.write_bytes((piece + bad) * 20)
+    assert path.stat().st_size > 40_000_000
+    table = read_log(path, format="excite").table
+    seen = table.group_by("user", "query").agg(n=lambda t: t.count())
+    assert seen.count().to_pyarrow().as_py() == 20_000
+    assert seen.n.min().to_pyarrow().as_py() == seen.n.max().to_pyarrow().as_py() == 20

@@ -1,0 +1,141 @@
+"""Normal forms: what they are, that they are stable, and that the fast path agrees with the slow one."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import ibis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushquery.log import normalise, read_log
+from hushquery.log.normalise import normal_query, normal_url
+
+ENGINE = ibis.duckdb.connect()
+
+
+def changed(how, texts, dialect="duckdb"):
+    table = ibis.memtable({"text": texts}, schema={"text": "string"})
+    out = table.select(out=how(table.text, dialect))
+    return ENGINE.to_pyarrow(out).column("out").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("weather leeds", "weather leeds"),
+        ("  Weather\t LEEDS \n", "weather leeds"),
+        ("a\u00a0\u3000\u2009\u200bb", "a b"),
+        ("a\0\x01\x7f\x85b", "a b"),
+        ("CAFE\u0301", "café"),
+        ("\u212b", "å"),
+        ("J\u030c", "\u01f0"),
+        ("ÀÉ ß", "àé ß"),
+        ("a  b", "a b"),
+        ("c++ 'quoted' \"x\" #1 [a]", "c++ 'quoted' \"x\" #1 [a]"),
+        ("天气 预报", "天气 预报"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        (" \t\u3000", ""),
+    ],
+)
+def test_queries(query, expected):
+    assert changed(normal_query, [query]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://www.example.com", "http://www.example.com"),
+        ("http://www.example.com/", "http://www.example.com"),
+        ("HTTP://WWW.Example.COM/Path/", "http://www.example.com/Path/"),
+        ("https://example.com:443/a?B=c#frag", "https://example.com/a?B=c"),
+        ("http://example.com:80", "http://example.com"),
+        ("http://example.com:80/", "http://example.com"),
+        ("http://example.com:8080/", "http://example.com:8080"),
+        ("https://example.com:80/", "https://example.com:80"),
+        ("http://joe:secret@Example.com/x@y", "http://example.com/x@y"),
+        ("http://a@b@Example.com/", "http://example.com"),
+        ("ftp://Example.com/A", "ftp://example.com/A"),
+        ("http://example.com?Q=1", "http://example.com?Q=1"),
+        ("http://example.com/#top", "http://example.com"),
+        ("http://[2001:DB8::1]:80/x", "http://[2001:db8::1]/x"),
+        ("http://[2001:DB8::80]/", "http://[2001:db8::80]"),
+        ("  http://example.com/a  ", "http://example.com/a"),
+        ("WWW.Example.com/Path", "www.example.com/Path"),
+        ("www.example.com/", "www.example.com"),
+        ("AbC123", "AbC123"),
+        ("/Local/Path", "/Local/Path"),
+        ("HTTP://BÜCHER.example/Ä", "http://bücher.example/Ä"),
+        ("-", None),
+        (" - ", None),
+        ("", None),
+        ("   ", None),
+        ("#frag", None),
+        (None, None),
+    ],
+)
+def test_urls(url, expected):
+    assert changed(normal_url, [url]) == [expected]
+
+
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=30)
+URL_PARTS = ["http://", "HTTPS://", "www.", "Example", ".com", ":80", ":443", "/", "#", "?", "@", " ", "-", "é", "a", "\t", ":"]
+URLS = st.lists(st.lists(st.sampled_from(URL_PARTS), max_size=8).map("".join), min_size=1, max_size=30)
+
+
+@given(TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_a_normal_query_is_its_own_normal_form(texts):
+    once = changed(normal_query, texts)
+    assert changed(normal_query, once) == once
+    for text in once:
+        assert unicodedata.is_normalized("NFC", text)
+        assert text == " ".join(text.split())
+
+
+@given(URLS)
+@settings(max_examples=60, deadline=None)
+def test_a_canonical_url_is_its_own_canonical_form(urls):
+    once = changed(normal_url, urls)
+    assert changed(normal_url, once) == once
+
+
+@given(TEXTS, st.data())
+@settings(max_examples=30, deadline=None)
+def test_each_row_alone(texts, data):
+    one = data.draw(st.sampled_from(texts))
+    assert changed(normal_query, texts)[texts.index(one)] == changed(normal_query, [one])[0]
+
+
+@given(st.lists(st.text("aB9 é\t.-", max_size=8), min_size=1, max_size=30))
+@settings(max_examples=40, deadline=None)
+def test_the_rows_that_are_spared_the_work_did_not_need_it(texts):
+    def slow(column, _dialect):
+        lowered = normalise.call("nfc_normalize", column.lower(), "string")
+        return lowered.re_replace(f"[{normalise.blanks('duckdb')}]+", " ").strip()
+
+    assert changed(normal_query, texts) == changed(slow, texts)
+
+
+@given(URLS)
+@settings(max_examples=40, deadline=None)
+def test_the_urls_that_are_spared_the_work_did_not_need_it(urls):
+    portable = [url or None for url in changed(normal_url, urls, "another engine")]
+    assert changed(normal_url, urls) == portable
+
+
+def test_a_query_is_empty_exactly_where_its_normal_form_is():
+    texts = ["", " ", "\t", "\u3000", "a", " a", "~", "\x7f", "é", "\0", "\u200b x", "!"]
+    empty = [text == "" for text in changed(normal_query, texts)]
+    seen = changed(lambda column, dialect: normalise.has_text(column, dialect), texts)
+    assert [not one for one in seen] == empty
+
+
+def test_switched_off(rows_of):
+    log = read_log({"user": ["a"], "query": [" Two  Words "], "url": ["HTTP://A.example/"]}, normalise=False)
+    assert rows_of(log) == [("a", " Two  Words ", "HTTP://A.example/")]
+    assert not any("lower case" in step for step in log.steps)
+    on = read_log({"user": ["a"], "query": ["x"]})
+    assert any("lower case" in step and "NFC" in step for step in on.steps)
+    assert not any("url" in step for step in on.steps)
