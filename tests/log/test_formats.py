@@ -73,7 +73,11 @@ def test_sogou_in_its_own_encoding(tmp_path, rows_of):
 
 def test_sogou_lines_that_are_not_of_the_encoding_are_left_out_alone(tmp_path, rows_of):
     good = "00:00:0{}\tu{}\t[天气]\t1 1\tnews.example/a\n"
-    data = good.format(1, 1).encode("gb18030") + b"00:00:02\tu2\t[\xff\xff]\t1 1\tx\n" + good.format(3, 3).encode("gb18030")
+    data = (
+        good.format(1, 1).encode("gb18030")
+        + b"00:00:02\tu2\t[\xff\xff]\t1 1\tx\n"
+        + good.format(3, 3).encode("gb18030")
+    )
     log = read_log(write(tmp_path / "s.gz", data), format="sogou", encoding="GB18030")
     assert [row[:2] for row in rows_of(log)] == [("u1", "天气"), ("u3", "天气")]
     assert log.describe_defects().count("bad encoding") == 1

@@ -46,8 +46,37 @@ GOOD: dict[str, list[bytes]] = {
 }
 
 #: What lines are made of: every separator, quotes, escapes, halves of characters, ends of lines of other systems.
-PIECES = [b"\t", b",", b'"', b'""', b"'", b"\\", b"{", b"[", b" ", b"#", b"\0", b"\x01", b"\x1a", b"\xff", b"\xc3", b"\xa9"]
-PIECES += [b"\xf4\x8f\xbf\xbf", b"\xf4\x8f\xbf\xbe", b"\xef\xbb\xbf", "天".encode(), "\u2028".encode(), b"a", b"1", b"-", b"\r", b"M", b"Q"]
+PIECES = [
+    b"\t",
+    b",",
+    b'"',
+    b'""',
+    b"'",
+    b"\\",
+    b"{",
+    b"[",
+    b" ",
+    b"#",
+    b"\0",
+    b"\x01",
+    b"\x1a",
+    b"\xff",
+    b"\xc3",
+    b"\xa9",
+]
+PIECES += [
+    b"\xf4\x8f\xbf\xbf",
+    b"\xf4\x8f\xbf\xbe",
+    b"\xef\xbb\xbf",
+    "天".encode(),
+    "\u2028".encode(),
+    b"a",
+    b"1",
+    b"-",
+    b"\r",
+    b"M",
+    b"Q",
+]
 
 
 def read(kind: str, lines: Iterable[bytes], end: bytes = b"\n") -> Counter[Any]:
@@ -79,7 +108,7 @@ def test_a_line_of_garbage_changes_no_other_row(kind, data):
     assert before <= after
     alone = after - before
     if alone and kind != "yandex":
-        assert alone <= read(kind, [*lines[: max(1, header)], garbage], end)
+        assert alone <= read(kind, [*lines[:2], garbage], end)
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -109,7 +138,9 @@ def test_the_engine_cuts_lines_as_a_simple_model_does(data):
             assert [row[0] for row in engine.execute(lines_sql([path], [])).fetchall()] == expected
 
 
-@given(st.lists(st.sampled_from([b"\t", b"a", b'"', b"\xff", b"\n", b"\r\n", b" "]), min_size=1, max_size=60).map(b"".join))
+@given(
+    st.lists(st.sampled_from([b"\t", b"a", b'"', b"\xff", b"\n", b"\r\n", b" "]), min_size=1, max_size=60).map(b"".join)
+)
 @settings(max_examples=100, deadline=None)
 def test_the_engine_cuts_cells_as_a_simple_model_does(data):
     expected = []

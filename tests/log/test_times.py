@@ -119,7 +119,7 @@ MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 
 
 @given(st.lists(st.tuples(MOMENTS, st.integers(-14 * 60, 14 * 60)), min_size=1, max_size=10))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_what_python_writes_is_read(moments):
     aware = [moment.replace(tzinfo=timezone(timedelta(minutes=minutes))) for moment, minutes in moments]
     gaps = [moment - datetime(1970, 1, 1, tzinfo=UTC) for moment in aware]

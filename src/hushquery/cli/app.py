@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hushquery._version import __version__
-from hushquery.cli import budget, explain, stat
+from hushquery.cli import budget, experiment, explain, stat
 from hushquery.cli.audit import audit
 from hushquery.cli.demo import demo
 from hushquery.cli.doctor import doctor
@@ -57,3 +57,4 @@ app.command()(audit)
 app.add_typer(stat.app)
 app.add_typer(budget.app)
 app.add_typer(explain.app)
+app.add_typer(experiment.app)

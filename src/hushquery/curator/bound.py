@@ -53,18 +53,15 @@ class Bound:
 
         if self.order(table) == "first":
             each = table.group_by("user", *columns).agg(order=table.time.min())
-            # A key without any readable time comes last, on every engine.
-            order = [ibis.asc(each.order, nulls_first=False), *(each[c] for c in columns)]
+            # A key without any readable time comes last, and a missing key takes nobody's place.
+            each = each.mutate(order=ibis.ifelse(_complete(each, columns), each.order, ibis.null("int64")))
         else:
             each = table.select("user", *columns).distinct()
             text = ibis.literal(self.key) + "|" + each.user
             for column in columns:
                 text = text + "|" + each[column]
             each = each.mutate(order=md5(text))
-            order = [each.order, *(each[c] for c in columns)]
-        # Ibis counts rows from zero.
-        placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
-        return placed.filter(placed.place < most).select("user", *columns)
+        return _first_rows(each, columns, most).select("user", *columns)
 
 
 def searches(table: Any, bound: Bound, most: int) -> Any:
@@ -79,16 +76,32 @@ def searches(table: Any, bound: Bound, most: int) -> Any:
         return bound.rows(table, ["query"], most)
     each = table.select("user", "time", "query").distinct()
     if bound.order(table) == "first":
-        order = [ibis.asc(each.time, nulls_first=False), each.query]
+        order = ibis.ifelse(each["query"].notnull(), each.time, ibis.null("int64"))
     else:
-        each = each.mutate(
-            order=md5(
-                ibis.literal(bound.key) + "|" + each.user + "|" + each.time.cast("string").fill_null("") + each.query
-            )
-        )
-        order = [each.order, each.query]
+        when = each.time.cast("string").fill_null("")
+        order = md5(ibis.literal(bound.key) + "|" + each.user + "|" + when + "|" + each["query"])
+    return _first_rows(each.mutate(order=order), ["query"], most).select("user", "query")
+
+
+def _first_rows(each: Any, columns: list[str], most: int) -> Any:
+    """Give each user's first rows by ``order``, ties by the columns; rows with a missing column come last and go.
+
+    They go after their place is known and not before: an engine would compute a column twice to filter by it early.
+    """
+    import ibis
+
+    # Missing ones last, on every engine.
+    order = [ibis.asc(each[c], nulls_first=False) for c in ("order", *columns)]
+    # Ibis counts rows from zero.
     placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
-    return placed.filter(placed.place < most).select("user", "query")
+    return placed.filter((placed.place < most) & _complete(placed, columns))
+
+
+def _complete(rows: Any, columns: list[str]) -> Any:
+    complete = rows[columns[0]].notnull()
+    for column in columns[1:]:
+        complete = complete & rows[column].notnull()
+    return complete
 
 
 def md5(text: Any) -> Any:

@@ -61,7 +61,8 @@ class Clicks:
     def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:
         """Count users per pair, pairs of released queries (and listed ones) only."""
         queries = released_placeholder() if released is None else released
-        pairs = table.filter(table.url.notnull()).semi_join(queries, "query")
+        # Rows without a URL are dropped by the bound, after everything an engine could be tempted to do to all rows.
+        pairs = table.semi_join(queries, "query")
         if self.results is not None:
             pairs = pairs.semi_join(self.results, PAIR)
         return tally(bound.rows(pairs, PAIR, self.clicks_per_user), PAIR)

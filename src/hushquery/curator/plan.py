@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
+from hushquery.curator.select import released_placeholder
 from hushquery.engine import as_table, no_such_column
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import Log, read_log
+from hushquery.log.normalise import normal_query, normal_url
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.guarantee import Guarantee, Step
@@ -78,7 +80,7 @@ def curate(
             "the log has no times, so nobody can tell which query followed which",
             fix="Leave out --reformulations-per-user, or map the column of times with --columns time=...",
         )
-    listed = None if results is None or clicks_per_user is None else _public_results(results)
+    listed = None if results is None or clicks_per_user is None else _public_results(results, secret)
     request = Request(
         Budget(epsilon, delta),
         queries_per_user,
@@ -155,11 +157,11 @@ class ReleasePlan:
 
     def expressions(self) -> dict[str, Any]:
         """Give what the engine will be asked, by step."""
-        table, made = self.log.table, self.calibrated
+        table, made = self.log.rows, self.calibrated
         try:
             asked = dict(made.selector.expressions(table, self.bound))
             if made.clicks:
-                asked["clicks"] = made.clicks.expression(table, self.bound)
+                asked["clicks"] = made.clicks.expression(self.log.clicks_of(released_placeholder()), self.bound)
             if made.reformulations:
                 asked["reformulations"] = made.reformulations.expression(table, self.bound)
         except HushqueryError:
@@ -195,6 +197,8 @@ class ReleasePlan:
             bits: Test bits; a release made from them is marked as not private.
             progress: Told what is done next.
         """
+        import ibis
+
         from hushquery.privacy.ledger import Ledger
 
         self.expressions()  # what the schema rules out is refused before anything is spent
@@ -208,14 +212,15 @@ class ReleasePlan:
             what="; ".join(step.detail for step in self.calibrated.steps()),
             create_with=self.request.budget if create else None,
         )
-        made, table = self.calibrated, self.log.table
+        made, table = self.calibrated, self.log.rows
         bound = Bound(self.bound.keep, "".join(f"{word:016x}" for word in source.words(2).tolist()))
         stages = 2 + (made.clicks is not None) + (made.reformulations is not None)
         tell("selecting queries", 0.0)
         tables = {"queries": made.selector.run(table, bound, source)}
         if made.clicks:
             tell("counting clicks", 1 / stages)
-            tables["clicks"] = made.clicks.run(table, bound, tables["queries"], source)
+            pairs = self.log.clicks_of(ibis.memtable(tables["queries"].select(["query"])))
+            tables["clicks"] = made.clicks.run(pairs, bound, tables["queries"], source)
         if made.reformulations:
             tell("counting reformulations", (stages - 2) / stages)
             tables["reformulations"] = made.reformulations.run(table, bound, tables["queries"], source)
@@ -298,14 +303,18 @@ def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _public_results(results: Any) -> Any:
-    """Read the public list of results, two columns of text, into memory: engines join their own tables only."""
+def _public_results(results: Any, log: Log) -> Any:
+    """Read the public list of results, two columns of text, into memory: engines join their own tables only.
+
+    Where the log's queries and URLs are brought into one form, so are the list's.
+    """
     import ibis
 
     table = as_table(results, types={"query": "string", "url": "string"})
     for column in ("query", "url"):
         if column not in table.columns:
             raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
-    return ibis.memtable(
-        table.filter(table["query"].notnull() & table.url.notnull()).select("query", "url").to_pyarrow()
-    )
+    if log.normalises:
+        table = table.mutate(query=normal_query(table["query"], "duckdb"), url=normal_url(table.url, "duckdb"))
+    whole = table.filter(table["query"].notnull() & table.url.notnull())
+    return ibis.memtable(whole.select("query", "url").to_pyarrow())

@@ -95,7 +95,7 @@ class Reformulations:
 
         queries = released_placeholder() if released is None else released
         # Several clicks repeat the row of one search.
-        timed = table.filter(table.time.notnull()).select("user", "time", "query").distinct()
+        timed = table.filter(table.time.notnull() & table["query"].notnull()).select("user", "time", "query").distinct()
         walk = ibis.window(group_by="user", order_by=[timed.time, timed.query])
         steps = timed.mutate(next_query=timed["query"].lead().over(walk), gap=timed.time.lead().over(walk) - timed.time)
         same_session = steps.filter(

@@ -140,10 +140,13 @@ def fears(ranking: Rows) -> altair.LayerChart:
             title=None,
             sort=list(sides),
             axis=alt.Axis(labelAngle=0, orient="top"),
-            scale=alt.Scale(padding=0.3),
+            scale=alt.Scale(padding=0.75),
         ),
         y=alt.Y(
-            "rank:Q", title="rank", scale=alt.Scale(reverse=True, domain=[1, lowest]), axis=alt.Axis(tickMinStep=1)
+            "rank:Q",
+            title="rank",
+            scale=alt.Scale(reverse=True, domain=[0.5, lowest + 0.5], nice=False),
+            axis=alt.Axis(tickMinStep=1, grid=False),
         ),
         color=alt.Color("moved:N", legend=None, scale=alt.Scale(domain=[False, True], range=["#2e6f9e", "#d1495b"])),
         detail="fear:N",
@@ -154,7 +157,7 @@ def fears(ranking: Rows) -> altair.LayerChart:
         text.transform_filter("datum.side == 'release'").mark_text(dx=-12, align="right", fontSize=12),
         text.transform_filter("datum.side == 'log'").mark_text(dx=12, align="left", fontSize=12),
     )
-    sized: alt.LayerChart = chart.properties(width=480, height=300)  # type: ignore[assignment]  # it has no facets
+    sized: alt.LayerChart = chart.properties(width=560, height=300)  # type: ignore[assignment]  # it has no facets
     return sized
 
 
@@ -175,7 +178,7 @@ def _lines(points: Rows, x: Any) -> Any:
 def _ticks(values: Sequence[float]) -> altair.Axis:
     import altair as alt
 
-    return alt.Axis(values=list(values), grid=False)
+    return alt.Axis(values=list(values), grid=False, format=".4~g")
 
 
 def _percent() -> altair.Axis:

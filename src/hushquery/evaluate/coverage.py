@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hushquery.engine import execute, held
+from hushquery.engine import execute, held, no_such_column
 from hushquery.errors import DataError, UsageError
 from hushquery.evaluate.unpublishable import NotPublishable
 from hushquery.log import Log, read_log
@@ -42,7 +42,7 @@ def coverage(log: Any, released: Any) -> Coverage:
     """Compare released queries with the log they came from. The answer must not be published.
 
     Args:
-        log: The true log: what :func:`hushquery.log.read_log` gives, or anything it reads.
+        log: The true log: what :func:`hushquery.log.read_log` gives, its table, or anything it reads.
         released: A release, a table with a column ``query``, or the queries themselves.
 
     >>> log = {"user": ["a", "b", "b", "b"], "time": [1, 1, 2, 3], "query": ["news", "news", "news", "my rash"]}
@@ -83,8 +83,18 @@ def search_volume(log: Any) -> Iterator[SearchVolume]:
 
 
 def rows_of(log: Any) -> Any:
-    """Give the secret rows of a log as an Ibis table; what is no :class:`~hushquery.log.Log` is read as one."""
-    return (log if isinstance(log, Log) else read_log(log)).table
+    """Give the secret rows of a log as an Ibis table.
+
+    An Ibis table is taken as it is, with the columns that :attr:`hushquery.log.Log.table` has; anything else is read.
+    """
+    import ibis
+
+    if not isinstance(log, ibis.Table):
+        return (log if isinstance(log, Log) else read_log(log)).table
+    for column in ("user", "query"):
+        if column not in log.columns:
+            raise no_such_column(column, log.columns, "a log has the columns user and query")
+    return log
 
 
 def searches_of(rows: Any) -> Any:

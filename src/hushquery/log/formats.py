@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv as csv_module
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,19 @@ from dataclasses import dataclass
 
 from hushquery.log.lines import quoted
 
-__all__ = ["FORMATS", "Format", "aol", "csv", "excite", "has_shape", "jsonl", "looks_like", "sogou", "tsv"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "aol",
+    "csv",
+    "excite",
+    "has_shape",
+    "header_cells",
+    "jsonl",
+    "looks_like",
+    "sogou",
+    "tsv",
+]
 
 #: The formats that can be named, each with what its lines look like.
 FORMATS = {
@@ -87,7 +100,8 @@ def sogou() -> Format:
         parsed=_cut_at_tabs(6),
         skipped="false",
         problem="CASE WHEN c6 IS NOT NULL THEN 'too many columns' "
-        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR coalesce(c5, c4) IS NULL THEN 'too few columns' END",
+        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR c4 IS NULL AND c5 IS NULL "
+        "THEN 'too few columns' END",
         fields={
             "user": "c1",
             "query": "CASE WHEN c2[1] = '[' AND c2[-1] = ']' THEN c2[2:-2] ELSE c2 END",
@@ -135,7 +149,7 @@ SELECT * EXCLUDE (cells), {{cells}} FROM (
       list_transform(regexp_extract_all(',' || line, ',({_CELL})', 1, 's'),
                      lambda cell: CASE WHEN starts_with(cell, '"') THEN replace(cell[2:-2], '""', '"') ELSE cell END)
     END]) AS cells FROM ({{{{lines}}}}))
-"""
+"""  # noqa: S608
 
 
 def csv(header: Sequence[str], places: Mapping[str, int]) -> Format:
@@ -190,8 +204,16 @@ _SHAPES: Mapping[str, Callable[[str], bool]] = {
 
 
 def has_shape(kind: str, lines: Sequence[str]) -> bool:
-    """Say whether at least one line has the shape of a format without header."""
-    return any(_SHAPES[kind](line) for line in lines)
+    """Say whether at least one line has the shape of the format, or, below a header, its number of cells."""
+    if kind in _SHAPES:
+        return any(_SHAPES[kind](line) for line in lines)
+    counts = [len(header_cells(kind, line)) for line in lines]
+    return counts[0] > 1 and (len(counts) == 1 or counts[0] in counts[1:])
+
+
+def header_cells(kind: str, line: str) -> list[str]:
+    """Cut the header line of a ``csv`` or ``tsv`` file."""
+    return line.split("\t") if kind == "tsv" else next(csv_module.reader([line]), [])
 
 
 def looks_like(lines: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ from hushquery.log.sources import Source, Wanted, files_source, table_source
 
 __all__ = ["read_log"]
 
+_LARGEST_RANK = 10**15
+
 
 def read_log(
     data: Any,
@@ -77,7 +79,7 @@ def read_log(
         source = table_source(as_table(data), wanted, engine, time_unit, "read from a table")
     patterns = patterns and not source.coded
     rules = _Rules(source, normalise, patterns, time_unit)
-    table = rules.rows_with_user_and_query()
+    table = rules.rows_with_user()
     steps = [source.words, "rows without a user or a query left out"]
     if exclude_users is not None:
         table = private.without_users(table, private.entries(exclude_users, "exclude_users"))
@@ -86,7 +88,6 @@ def read_log(
         table = rules.within(table, since, until)
         steps.append("rows outside a range of times left out, and timeless ones")
     if patterns:
-        table = table.filter(~private.holds_private_text(table.query, source.dialect))
         steps += private.PATTERN_STEPS[: 1 + ("url" in table.columns)]
     table = rules.canonical(table)
     if normalise:
@@ -94,7 +95,7 @@ def read_log(
     if drop is not None:
         table = private.without_denied(table, private.entries(drop, "drop"), source.dialect, normalise=normalise)
         steps.append("deny list applied: queries that equal an entry or contain it as whole words left out")
-    log = Log(table, steps, source.count_defects, source.check_files)
+    log = Log(table, steps, source.count_defects, source.check_files, rules.finish_urls, normalises=normalise)
     if strict:
         log.refuse_defects()
     return log
@@ -107,14 +108,14 @@ class _Rules:
     patterns: bool
     time_unit: str | None
 
-    def rows_with_user_and_query(self) -> Any:
+    def rows_with_user(self) -> Any:
         import ibis
 
-        rows, dialect = self.source.rows, self.source.dialect
+        rows = self.source.rows
         user = rows.user.cast("string")
         user = ibis.ifelse(user.contains(" "), user.strip(), user)
         rows = rows.mutate(user=user, query=rows.query.cast("string"))
-        return rows.filter(rows.user != "", normal.has_text(rows.query, dialect))
+        return rows.filter(rows.user != "")
 
     def within(self, table: Any, since: Any, until: Any) -> Any:
         if "time" not in table.columns:
@@ -127,23 +128,42 @@ class _Rules:
         return table
 
     def canonical(self, table: Any) -> Any:
-        """Give the columns their final form and order."""
-        import ibis
-
-        dialect, named = self.source.dialect, {}
-        named["user"] = table.user
-        named["query"] = normal.normal_query(table.query, dialect) if self.normalise else table.query
+        """Give the columns their final order and, all but the URL, their final form; a query left out is missing."""
+        named = {"user": table.user, "query": self._query(table.query)}
         if "time" in table.columns:
             named["time"] = self._time(table)
         if "url" in table.columns:
-            url = table.url.cast("string")
-            url = normal.normal_url(url, dialect) if self.normalise else url.nullif("")
-            if self.patterns:
-                url = ibis.ifelse(private.holds_private_url(url), ibis.null("string"), url)
-            named["url"] = url
+            named["url"] = table.url.cast("string")
         if "rank" in table.columns:
-            named["rank"] = _rank(table.rank, dialect)
+            named["rank"] = _rank(table.rank, self.source.dialect)
         return table.select(**named)
+
+    def _query(self, query: Any) -> Any:
+        """Give the final form of a query, missing where the row is left out."""
+        import ibis
+
+        dialect = self.source.dialect
+        left_out = ~normal.has_text(query, dialect)
+        if self.patterns:
+            left_out = left_out | private.holds_private_text(query, dialect)
+        text = normal.normal_query(query, dialect) if self.normalise else query
+        final = ibis.ifelse(left_out, ibis.null("string"), text)
+        # One cheap look spares most rows everything else: small letters and single blanks need nothing.
+        return ibis.ifelse(query.re_search(normal.NOT_PLAIN), final, query) if dialect == "duckdb" else final
+
+    def finish_urls(self, table: Any) -> Any:
+        """Give the URLs of a canonical table their final form."""
+        import ibis
+
+        if "url" not in table.columns:
+            return table
+        dialect = self.source.dialect
+        url = normal.normal_url(table.url, dialect) if self.normalise else table.url.nullif("")
+        if self.patterns:
+            url = private.without_private_url(url, dialect)
+        if dialect == "duckdb":
+            url = ibis.ifelse(table.url.re_search(normal.PLAIN_URL), table.url, url)
+        return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:
         return table.time if self.source.reads_time else times.micros(table.time, self.source.dialect, self.time_unit)
@@ -152,10 +172,13 @@ class _Rules:
 def _rank(rank: Any, dialect: str) -> Any:
     import ibis
 
-    if dialect == "duckdb":
-        return rank.try_cast("int64")
     if rank.type().is_integer():
         return rank.cast("int64")
+    if rank.type().is_numeric():
+        number = rank.cast("float64")
+        return ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64")).round().cast("int64")
+    if dialect == "duckdb":
+        return rank.try_cast("int64")
     text = rank.cast("string").strip()
     return ibis.ifelse(text.re_search("^[0-9]{1,18}$"), text, ibis.null("string")).cast("int64")
 

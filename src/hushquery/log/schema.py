@@ -27,21 +27,39 @@ class Log:
     Made by :func:`hushquery.log.read_log`, not by hand.
     """
 
-    __slots__ = ("__weakref__", "_check_files", "_count_defects", "_steps", "_table")
+    __slots__ = (
+        "__weakref__",
+        "_check_files",
+        "_count_defects",
+        "_finish_urls",
+        "_normalises",
+        "_rows",
+        "_steps",
+        "_table",
+    )
 
     def __init__(
         self,
-        table: Any,
+        rows: Any,
         steps: list[str],
         count_defects: Callable[[], Defects],
         check_files: Callable[[], None],
+        finish_urls: Callable[[Any], Any] = lambda rows: rows,
+        *,
+        normalises: bool = False,
     ) -> None:
+        if "query" not in rows.columns:
+            raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
+        table = finish_urls(rows.filter(rows["query"].notnull()))
         columns = dict(zip(table.columns, (str(kind).lstrip("!") for kind in table.schema().types), strict=True))
         expected = {name: COLUMNS[name] for name in COLUMNS if name in columns}
         if list(columns.items()) != list(expected.items()) or not {"user", "query"} <= set(columns):
             raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
         put = object.__setattr__
         put(self, "_table", table)
+        put(self, "_rows", rows)
+        put(self, "_finish_urls", finish_urls)
+        put(self, "_normalises", normalises)
         put(self, "_steps", tuple(steps))
         put(self, "_count_defects", count_defects)
         put(self, "_check_files", check_files)
@@ -54,6 +72,28 @@ class Log:
         missing where it could not be read. ``url`` is missing where nothing was clicked.
         """
         return self._get("_table")
+
+    @property
+    def rows(self) -> Any:
+        """The same rows, but those left out for their query are still there, with a missing query.
+
+        For plans that can drop them at no cost: filtering early makes an engine look at each query twice. The URLs are
+        as in the source; :meth:`clicks_of` gives them in their final form.
+        """
+        return self._get("_rows")
+
+    def clicks_of(self, queries: Any) -> Any:
+        """Give the rows with a URL of some queries, a table with a column ``query``; no other URL is looked at.
+
+        A URL that was removed is missing.
+        """
+        clicked = self.rows.filter(self.rows.url.notnull())
+        return self._get("_finish_urls")(clicked.semi_join(queries, "query").select(*clicked.columns))
+
+    @property
+    def normalises(self) -> bool:
+        """Whether queries and URLs are brought into one form each."""
+        return bool(self._get("_normalises"))
 
     @property
     def has_time(self) -> bool:

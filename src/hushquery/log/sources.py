@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv as csv_module
 import shutil
 import tempfile
 import weakref
@@ -211,13 +210,15 @@ def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.
         if not formats.has_shape(kind, lines):
             raise _not_of_format(peek, kind, encoding)
         return formats.jsonl(wanted.names) if kind == "jsonl" else _WITHOUT_HEADER[kind]()
-    header = lines[0].split("\t") if kind == "tsv" else next(csv_module.reader([lines[0]]))
+    header = formats.header_cells(kind, lines[0])
     names = [cell.strip() for cell in header]
     looks = formats.looks_like(lines)
     hint = f"It looks like {looks}" if looks and not looks.startswith(kind) else ""
     if peek.magic or len(header) < 2:
         raise _not_of_format(peek, kind, encoding)
     found = wanted.found_in(names, hint)
+    if not formats.has_shape(kind, lines):
+        raise _not_of_format(peek, kind, encoding)
     if any(names.count(theirs) > 1 for theirs in found.values()):
         raise DataError("the header line has a needed column twice", fix="Rename one of them")
     make = formats.tsv if kind == "tsv" else formats.csv

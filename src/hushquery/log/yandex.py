@@ -10,9 +10,10 @@ _MICROS = 1_000_000
 _DAY = 86_400
 
 _PROBLEM = """CASE
-  WHEN cells[2] = 'M' THEN CASE WHEN len(cells) < 4 THEN 'too few columns' WHEN len(cells) > 4 THEN 'too many columns' END
-  WHEN cells[3] IN ('Q', 'T') THEN CASE WHEN len(cells) < 6 THEN 'too few columns' END
-  WHEN cells[3] = 'C' THEN CASE WHEN len(cells) < 5 THEN 'too few columns' WHEN len(cells) > 5 THEN 'too many columns' END
+  WHEN cells[2] = 'M' AND len(cells) = 4 THEN NULL
+  WHEN cells[3] IN ('Q', 'T') AND len(cells) >= 6 THEN NULL
+  WHEN cells[3] = 'C' AND len(cells) = 5 THEN NULL
+  WHEN cells[2] = 'M' AND len(cells) > 4 OR cells[3] = 'C' AND len(cells) > 5 THEN 'too many columns'
   ELSE 'too few columns' END"""
 
 
@@ -49,7 +50,8 @@ WITH parts AS NOT MATERIALIZED (
 ), sessions AS (
   SELECT DISTINCT cells[1] AS session, cells[3] AS day, cells[4] AS "user" FROM parts WHERE cells[2] = 'M'
 ), queries AS (
-  SELECT cells[1] AS session, cells[2] AS passed, cells[4] AS serp, replace(cells[6], ',', ' ') AS query, cells[7:] AS shown
+  SELECT cells[1] AS session, cells[2] AS passed, cells[4] AS serp, replace(cells[6], ',', ' ') AS query,
+    cells[7:] AS shown
   FROM parts WHERE cells[2] <> 'M' AND cells[3] IN ('Q', 'T')
 ), clicks AS (
   SELECT cells[1] AS session, cells[4] AS serp, cells[5] AS url FROM parts WHERE cells[2] <> 'M' AND cells[3] = 'C'

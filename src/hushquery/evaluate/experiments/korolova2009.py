@@ -171,7 +171,7 @@ class _HeldBound(Bound):
 class _Tables:
     """The log in the forms that the runs share; each gives the same release as the whole log, and gives it sooner."""
 
-    log: Log
+    rows: Any
     searches: Any
     bound: _HeldBound
     volume: SearchVolume
@@ -224,10 +224,10 @@ def korolova2009(
         tell("comparing keywords and fears", 0.8)
         release = _release(tables, bits("release"))
         keywords = None
-        if tables.log.has_url:
+        if "url" in tables.rows.columns:
             topics = _synthetic_topics() if log is None else _busiest_hosts(release)
-            keywords = keyword_agreement(tables.log, release, topics) if topics else None
-        fears = fears_agreement(tables.log, release)
+            keywords = keyword_agreement(tables.rows, release, topics) if topics else None
+        fears = fears_agreement(tables.rows, release)
         size = _size(tables)
     settings = {
         "experiment": "korolova2009",
@@ -320,19 +320,20 @@ def _tables(log: Log) -> Iterator[_Tables]:
             order = [ibis.asc(firsts.time, nulls_first=False), firsts["query"]]
             place = ibis.row_number().over(ibis.window(group_by="user", order_by=order))
             placed = stack.enter_context(held(firsts.select("user", "query", place=place)))
-        read = Log(rows, log.steps, log.describe_defects, log.check_files)
         yield _Tables(
-            read, searches, _HeldBound(firsts=firsts, placed=placed), stack.enter_context(search_volume(read))
+            rows, searches, _HeldBound(firsts=firsts, placed=placed), stack.enter_context(search_volume(rows))
         )
 
 
 def _release(tables: _Tables, bits: Bits) -> Release:
     """Make the release that keywords and fears come from. No ledger: it is compared, never published."""
-    request = Request(Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if tables.log.has_url else None, selector="gaussian")
+    request = Request(
+        Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if "url" in tables.rows.columns else None, selector="gaussian"
+    )
     made = calibrate(request)
     made_tables = {"queries": tables.run(made.selector, bits)}
     if made.clicks:
-        made_tables["clicks"] = made.clicks.run(tables.log.table, tables.bound, made_tables["queries"], bits)
+        made_tables["clicks"] = made.clicks.run(tables.rows, tables.bound, made_tables["queries"], bits)
     return Release(made_tables, (), {})
 
 
@@ -357,7 +358,7 @@ def _busiest_hosts(release: Release) -> dict[str, list[str]]:
 
 
 def _size(tables: _Tables) -> dict[str, float]:
-    rows, volume = tables.log.table, tables.volume
+    rows, volume = tables.rows, tables.volume
     found = execute(rows.agg(rows=rows.count(), users=rows.user.nunique())).to_pylist()[0]
     once = execute(volume.table.filter(volume.table.n == 1).agg(once=volume.table.n.count())).to_pylist()[0]["once"]
     return {

@@ -12,7 +12,7 @@ from hushquery.evaluate.unpublishable import MARK
 from hushquery.release.markup import isolated, shown
 from hushquery.release.style import STYLE
 
-__all__ = ["FIGURES", "as_page", "as_text", "command", "main_grid", "percent", "pivot", "verdict"]
+__all__ = ["FIGURES", "as_page", "as_text", "command", "main_grid", "percent", "pivot", "tau", "verdict"]
 
 Data = Mapping[str, Any]
 
@@ -26,9 +26,12 @@ _HARMFUL = (
 _EXTRA_STYLE = """
 figure svg { max-width: 100%; height: auto; background: #fff; border-radius: 8px; padding: .4rem }
 table { border-collapse: collapse; margin: .8rem 0; font-size: .92rem; font-variant-numeric: tabular-nums }
-th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right }
-th:first-child, td:first-child { text-align: left } thead th { color: var(--soft); font-weight: 600 }
+th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
+  white-space: nowrap; overflow-wrap: normal }
+th:first-child, td:first-child { text-align: left; white-space: normal }
+thead th { color: var(--soft); font-weight: 600 }
 td small { display: block } .wide { overflow-x: auto }
+.facts { margin: 1.2rem 0 }
 .big { font-size: 1.35rem; letter-spacing: .01em; text-align: center }
 .holds { color: var(--accent); font-weight: 650 } .fails { color: var(--alarm); font-weight: 650 }
 """
@@ -71,6 +74,12 @@ def verdict(claim: Data) -> str:
     return {True: "pass", False: "FAIL", None: "not measured"}[claim["holds"]]
 
 
+def tau(data: Data) -> str:
+    """Print Kendall's tau of the fears."""
+    value = data["fears"]["kendall_tau"]
+    return "-" if value is None else f"{value:.3f}"
+
+
 def as_text(data: Data) -> str:
     """Give the tables for a terminal."""
     log, grid = data["log"], pivot(main_grid(data))
@@ -95,10 +104,9 @@ def as_text(data: Data) -> str:
         lines.append(f"  {point['selector']:14}{what:30}{point['queries']:>8,.0f}{percent(point['volume_share']):>8}")
     lines += ["", "keywords of a release against those of the log, all topics together", *_keyword_lines(data)]
     fears = data["fears"]
-    tau = "-" if fears["kendall_tau"] is None else f"{fears['kendall_tau']:.3f}"
     lines += [
         "",
-        f"fears: {fears['overlap']} of the top {fears['top']} agree, Kendall tau {tau} over the fears in both "
+        f"fears: {fears['overlap']} of the top {fears['top']} agree, Kendall tau {tau(data)} over the fears in both "
         f"({fears['private']} released of {fears['raw']})",
         "",
     ]
@@ -141,15 +149,15 @@ def _with_counts(data: Data) -> Any:
 FIGURES: Mapping[str, tuple[Callable[[Data], Any], str]] = {
     "coverage": (
         lambda data: charts.coverage_by_d(main_grid(data)),
-        "At e^epsilon = 10 and delta = 1e-5, the list of queries only. The paper's Algorithm 1 does best when a user "
-        "may give one query; with Gaussian noise more queries per user are worth their noise.",
+        "At e^epsilon = 10 and delta = 1e-5, the list of queries only. More queries per user (d) count for more, and "
+        "need more noise and a higher threshold: linearly in d with Laplace noise, with its square root with Gaussian.",
     ),
     "budget": (_by_budget, "At d = 20, against epsilon (delta = 1e-5) and against delta (e^epsilon = 10)."),
     "counts": (_with_counts, "At d = 20: what noisy counts cost when the same budget has to pay for them too."),
     "keywords": (
         lambda data: charts.keywords(data["keywords"]["together"]),
-        "A walk from the sites of a topic finds its keywords. What a release finds is nearly always right while gamma "
-        "is moderate; what it misses is nearly all the long tail, which no private release can name.",
+        "A walk from the sites of a topic finds its keywords. Recall among all queries counts the long tail, which no "
+        "private release can name; recall among released queries leaves it out.",
     ),
     "fears": (
         lambda data: charts.fears(data["fears"]["ranking"]),
@@ -168,7 +176,6 @@ def as_page(data: Data) -> str:
         "distinct queries": f"{log['distinct_queries']:,}",
         "of them searched once": percent(log["searched_once_share"], 0),
     }
-    tau = "-" if fears["kendall_tau"] is None else f"{fears['kendall_tau']:.3f}"
     release = settings["release"]
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
@@ -198,7 +205,7 @@ def as_page(data: Data) -> str:
     parts += [
         "<h2>Human fears: release against log</h2>",
         f"<p>Queries “fear of X” and “X phobia”. {fears['overlap']} of the top {fears['top']} agree; Kendall's tau of "
-        f"the order is {tau} over the fears that both have. The release names {fears['private']} fears, the log "
+        f"the order is {tau(data)} over the fears that both have. The release names {fears['private']} fears, the log "
         f"{fears['raw']}; those that only the log has are not named here.</p>",
     ]
     if fears["ranking"]:

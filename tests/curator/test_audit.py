@@ -1,0 +1,302 @@
+"""Neighbouring logs: what one user more changes, exactly; and that what runs follows the laws that conformance checks.
+
+The registered mechanisms (``tests/conformance``) bound and count a world with the curator's expressions and then draw
+its noise by themselves. Here the selectors' own ``run`` is held to the same laws: a log made of many copies of a world,
+with users and queries of their own, is many independent runs at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from hushquery.curator import reformulations
+from hushquery.curator.bound import Bound, searches
+from hushquery.curator.calibrate import Request, calibrate
+from hushquery.curator.clicks import Clicks
+from hushquery.curator.count import law_of, tally
+from hushquery.curator.guided import Guided
+from hushquery.curator.mechanisms import (
+    GaussianSelector,
+    LaplaceSelector,
+    SelectedClicks,
+    crowd,
+    log_of,
+    searcher,
+)
+from hushquery.curator.mechanisms_counted import KorolovaSelector, OptimalSelector, WeightedSelector
+from hushquery.curator.mechanisms_guided import GuidedSelector
+from hushquery.curator.mechanisms_walks import ReformulationPairs
+from hushquery.curator.reformulations import Reformulations
+from hushquery.curator.select import count_released
+from hushquery.curator.weighted import equal_weights
+from hushquery.noise.mechanisms import noisy_law, product_law
+from hushquery.noise.survivors import WORTH_A_BINOMIAL
+from hushquery.privacy.budget import Budget
+from hushquery.privacy.registry import SUPPRESSED, hockey_stick
+from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
+from hushquery.privacy.thresholds import WEIGHT_GRID
+from search_logs import OTHERS, ZOE, counted, log
+from statistical import bits, every_position, fit, number
+
+QUERY, PAIR, STEP = ["query"], ["query", "url"], ["query", "next_query"]
+RELEASED = ("ant", "bee", "cow", "dog")
+
+
+# ---- one user more -------------------------------------------------------------------------------------------------
+
+
+def released():
+    return ibis.memtable(pa.table({"query": list(RELEASED)}))
+
+
+def change(expression, others, zoe):
+    """Give what one user more adds to each key; it is never negative."""
+    before, after = (counted(expression(log(*rows))) for rows in (others, others + zoe))
+    added = {key: after.get(key, 0) - before.get(key, 0) for key in {*before, *after}}
+    assert min(added.values(), default=0) >= 0
+    return [n for n in added.values() if n]
+
+
+BOUNDS = st.builds(Bound, st.sampled_from(["first", "random"]), st.just("key"))
+JOINS = seed(number("joins"))
+FEW = settings(max_examples=20, deadline=None, database=None)
+
+
+@JOINS
+@FEW
+@given(OTHERS, ZOE, BOUNDS, st.integers(1, 3))
+def test_one_user_more_adds_one_to_at_most_d_queries(others, zoe, bound, d):
+    added = change(lambda t: tally(bound.rows(t, QUERY, d), QUERY), others, zoe)
+    assert set(added) == {1}
+    assert len(added) == min(d, len({row[2] for row in zoe} - {None}))
+    # The cap on released queries is applied to these.
+    again = change(lambda t: count_released(t, bound, released(), d), others, zoe)
+    assert set(again) <= {1}
+    assert len(again) == min(d, len({row[2] for row in zoe} & set(RELEASED)))
+
+
+@JOINS
+@FEW
+@given(OTHERS, ZOE, BOUNDS, st.integers(1, 3))
+def test_one_user_more_adds_at_most_d_searches(others, zoe, bound, d):
+    added = change(lambda t: tally(searches(t, bound, d), QUERY), others, zoe)
+    assert sum(added) == min(d, len({row[1:3] for row in zoe if row[2]}))
+
+
+@JOINS
+@FEW
+@given(OTHERS, ZOE, BOUNDS, st.integers(1, 3), st.booleans())
+def test_one_user_more_adds_one_to_at_most_d_clicked_pairs(others, zoe, bound, d, listed):
+    results = ibis.memtable(pa.table({"query": ["ant", "bee"], "url": ["https://x.example/"] * 2})) if listed else None
+    clicks = Clicks(LaplaceHistogram(d, Fraction(1)), results)
+    added = change(lambda t: clicks.expression(t, bound, released()), others, zoe)
+    allowed = {("ant", "https://x.example/"), ("bee", "https://x.example/")}
+    mine = {row[2:] for row in zoe if row[3] and row[2] in RELEASED and (not listed or row[2:] in allowed)}
+    assert set(added) <= {1}
+    assert len(added) == min(d, len(mine))
+
+
+@JOINS
+@FEW
+@given(OTHERS, ZOE, BOUNDS, st.integers(1, 3))
+def test_one_user_more_adds_one_to_at_most_d_reformulations(others, zoe, bound, d):
+    walks = Reformulations(LaplaceHistogram(d, Fraction(1)), session_gap=180.0)
+    added = change(lambda t: walks.expression(t, bound, released()), others, zoe)
+    path = sorted({(time, query) for _, time, query, _ in zoe if query and time is not None})
+    mine = {
+        (a, b)
+        for (start, a), (end, b) in itertools.pairwise(path)
+        if a != b and end - start <= 180_000_000 and {a, b} <= set(RELEASED)
+    }
+    assert set(added) <= {1}
+    assert len(added) == min(d, len(mine))
+
+
+@JOINS
+@FEW
+@given(OTHERS, ZOE, BOUNDS, st.integers(1, 4), st.sampled_from([1, 2, 3, 64]))
+def test_one_user_more_moves_a_sketch_by_norm_one(others, zoe, bound, d, buckets):
+    guided = Guided(GaussianWeights(d, Fraction(140)), GaussianWeights(2, Fraction(140), 900), None, buckets)
+    before, after = (guided.exact_sketch(log(*rows), bound) for rows in (others, others + zoe))
+    moved = after - before
+    assert 0 < (moved**2).sum() <= WEIGHT_GRID**2
+    assert moved.min() >= 0
+    weighed = change(
+        lambda t: (w := equal_weights(bound.rows(t, QUERY, d))).group_by("query").agg(n=w.weight.sum()), others, zoe
+    )
+    assert sum(n * n for n in weighed) <= WEIGHT_GRID**2
+    assert len(set(weighed)) == 1
+
+
+@JOINS
+@FEW
+@given(OTHERS, ZOE, BOUNDS, st.integers(1, 3), st.lists(st.integers(-400, 9_000), min_size=5, max_size=5))
+def test_one_user_more_moves_guided_sums_by_norm_one_whatever_the_sketch_says(others, zoe, bound, d, noisy):
+    guided = Guided(GaussianWeights(4, Fraction(140)), GaussianWeights(d, Fraction(140), 900), None, buckets=5)
+    added = change(lambda t: guided.guided_sums(t, bound, np.array(noisy)), others, zoe)
+    assert len(added) <= d
+    assert sum(n * n for n in added) <= WEIGHT_GRID**2
+
+
+def test_a_sketch_of_one_bucket_guides_all_shares_alike():
+    """What the registered guided selector rests on: with one bucket only "looks empty" matters, not the share."""
+    guided = GuidedSelector.calibrate(Fraction(3), Fraction(1, 1000))
+    world = crowd(3, "ant", "bee") + searcher("zoe", "cow", "bee", "ant") + searcher("yan", "cow")
+    alive = guided.alive_from()
+    rng = np.random.default_rng(number("one bucket"))
+    sums = {guided.weigh(world, int(noisy)) for noisy in [alive, 10**6, *rng.integers(alive, 40 * alive, 8)]}
+    assert sums == {(3 * 45, 4 * 45, 64 + 45)}
+    assert guided.weigh(world, alive - 1) == (0, 0, 0)
+
+
+# ---- what runs, against the laws -----------------------------------------------------------------------------------
+
+COPIES = WORTH_A_BINOMIAL + 1_000
+LOOSE = Fraction(3), Fraction(1, 20)
+
+
+def copies(world):
+    """Give a log of many copies of a world, each with users and queries of its own."""
+    table = log_of(world).to_pyarrow()
+    number_of = np.repeat(np.arange(COPIES), table.num_rows)
+    prefix = pa.array(np.char.zfill(number_of.astype(str), 6))
+    many = table.take(np.tile(np.arange(table.num_rows), COPIES))
+    for column in ("user", "query"):
+        joined = pc.binary_join_element_wise(prefix, many[column].combine_chunks(), " ")
+        many = many.set_column(many.column_names.index(column), column, joined)
+    return many
+
+
+def outcomes(table, keys, columns):
+    """Count what came out of each copy, in the columns of the registered mechanism."""
+    place = {key: i for i, key in enumerate(keys)}
+    seen = np.full((COPIES, len(keys)), SUPPRESSED, dtype=np.int64)
+    values = table["count"].to_pylist() if "count" in table.column_names else [1] * table.num_rows
+    for value, first, *rest in zip(values, *(table[c].to_pylist() for c in columns), strict=True):
+        copy, _, query = first.partition(" ")
+        seen[int(copy), place[query, *rest]] = value
+    return Counter(map(tuple, seen.tolist()))
+
+
+SELECTORS = {
+    # Two of three queries at the same time are kept; for `weighted` the third, which only others hold in the selection,
+    # is counted again when it is released and another one is not.
+    LaplaceSelector: searcher("zoe", *(("cow", "bee", "ant") * 2), apart=0),
+    GaussianSelector: searcher("zoe", *(("cow", "bee", "ant") * 2), apart=0),
+    KorolovaSelector: searcher("zoe", *(("cow", "bee", "ant") * 2), apart=0),
+    OptimalSelector: searcher("zoe", *(("cow", "bee", "ant") * 2), apart=0),
+    WeightedSelector: searcher("zoe", "cow", "bee", "ant"),
+}
+
+
+@pytest.mark.parametrize("cls", SELECTORS, ids=lambda cls: cls.name)
+def test_selectors_follow_their_laws_on_many_logs_at_once(cls):
+    mechanism, world = cls.calibrate(*LOOSE), crowd(2, "ant") + SELECTORS[cls]
+    table = ibis.memtable(copies(world))
+    seen = outcomes(mechanism.selector.run(table, Bound(), bits("copies", cls.name)), mechanism.keys, QUERY)
+    every_position(seen, mechanism.law(world))
+    fit(seen, mechanism.law(world))
+
+
+def test_clicks_follow_their_law_on_many_logs_at_once():
+    mechanism = SelectedClicks.calibrate(*LOOSE)
+    greedy = [row for row in mechanism.pairs()[-1].right if row[0] == "zoe"]
+    world = (*crowd(2, "ant", url="https://x.example/"), *greedy)
+    many = copies(world)
+    named = [query for query in set(many["query"].to_pylist()) if not query.endswith("dog")]
+    found = mechanism.clicks.run(ibis.memtable(many), Bound(), pa.table({"query": named}), bits("clicks"))
+    seen = outcomes(found, mechanism.keys, PAIR)
+    every_position(seen, mechanism.law(world))
+    fit(seen, mechanism.law(world))
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_reformulations_follow_their_law(gaussian, monkeypatch):
+    """Every run of the real step; only the engine's answer, always the same, is remembered."""
+    step = GaussianHistogram(2, Fraction(2)) if gaussian else LaplaceHistogram(2, Fraction(2))
+    mechanism = ReformulationPairs(Reformulations(step, false_edges=0.5))
+    world = crowd(4, "ant", "bee") + searcher("zoe", "cow", "bee", "ant")
+    table, queries = log_of(world), pa.table({"query": ["cow", "ant", "bee"]})
+    answer = mechanism.walks.expression(table, Bound(), ibis.memtable(queries)).order_by(STEP).to_pyarrow()
+    law, least = mechanism.law(world), mechanism.least(world)
+    monkeypatch.setattr(reformulations, "execute", lambda _: answer)
+    monkeypatch.setattr(Reformulations, "expression", lambda *_: table.select("query", next_query="url"))
+    keys, source = list(itertools.permutations(("ant", "bee", "cow"), 2)), bits("walks", gaussian)
+    seen = Counter()
+    for _ in range(3_000):
+        rows = mechanism.walks.run(table, Bound(), queries, source).to_pylist()
+        found = {(row["query"], row["next_query"]): int(row["count"]) for row in rows}
+        assert len(found) == len(rows)
+        assert min(found.values(), default=least) >= least
+        seen[tuple(min(found[key], least + 2) if key in found else SUPPRESSED for key in keys)] += 1
+    every_position(seen, law)
+    fit(seen, law)
+
+
+def test_listed_clicks_lose_what_noise_on_public_counts_loses():
+    """With a public list: every pair, zeros included, and pure epsilon from one user's L1 norm."""
+    pairs = [("ant", "x"), ("ant", "y"), ("bee", "x")]
+    results = ibis.memtable(pa.table({"query": [q for q, _ in pairs], "url": [u for _, u in pairs]}))
+    clicks = Clicks(LaplaceHistogram(2, Fraction(2)), results)
+    queries = pa.table({"query": ["ant", "bee"]})
+    others = (("ann", 0, "ant", "x"), ("ann", 0, "ant", "z"))
+    zoe = (*others, *((("zoe", i, q, u)) for i, (q, u) in enumerate([("ant", "z"), ("bee", "y"), *pairs, *pairs])))
+    laws = []
+    for world in (others, zoe):
+        found = clicks.run(log_of(world), Bound(), queries, bits("listed"))
+        assert set(zip(found["query"].to_pylist(), found["url"].to_pylist(), strict=True)) == set(pairs)
+        exact = counted(clicks.expression(log_of(world), Bound(), ibis.memtable(queries)))
+        laws.append(product_law([_short(exact.get(pair, 0), clicks.step) for pair in pairs]))
+    for p, q in itertools.permutations(laws):
+        assert hockey_stick(p, q, 1.0) < 1e-9
+        assert hockey_stick(p, q, 0.9) > 1e-3
+
+
+def _short(count, step):
+    """A noisy count between -12 and 15, what lies beyond at the ends: a post-processing of it."""
+    out = Counter()
+    for (value,), p in noisy_law(count, law_of(step)).items():
+        out[min(15, max(-12, value)),] += p
+    return dict(out)
+
+
+# ---- whatever the engine's order -----------------------------------------------------------------------------------
+
+
+def random_log(rng):
+    users = np.char.add("user ", rng.integers(0, 120, 1_500).astype(str))
+    queries = np.char.add("query ", np.minimum(rng.zipf(1.3, 1_500), 400).astype(str))
+    urls = np.char.add("https://example.com/", rng.integers(0, 3, 1_500).astype(str))
+    times = rng.integers(0, 50, 1_500) * 60_000_000
+    return pa.table({"user": users, "query": queries, "time": times, "url": urls})
+
+
+@pytest.mark.parametrize("selector", ["laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided"])
+def test_the_same_bits_release_the_same_whatever_the_order_of_rows(selector):
+    rng = np.random.default_rng(number("order"))
+    rows = random_log(rng)
+    plan = calibrate(
+        Request(Budget(8, Fraction(1, 100)), 3, clicks_per_user=2, reformulations_per_user=2, selector=selector)
+    )
+    made = plan.selector if selector != "guided" else replace(plan.selector, buckets=512)
+    found = []
+    for order in (np.arange(rows.num_rows), rng.permutation(rows.num_rows), np.arange(rows.num_rows)[::-1]):
+        table, source = ibis.memtable(rows.take(order)), bits("order", selector)
+        queries = made.run(table, Bound(), source)
+        clicks = plan.clicks.run(table, Bound(), queries, source)
+        found.append((queries, clicks, plan.reformulations.run(table, Bound(), queries, source)))
+    assert found[0][0].num_rows > 2
+    for again in found[1:]:
+        for one, other in zip(found[0], again, strict=True):
+            assert one.equals(other)
