@@ -21,9 +21,9 @@ import typer.main
 
 import hushquery.cli
 from hushquery.cli.app import app
-from visits import BRANCHES, write_visits
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
+from visits import BRANCHES, write_visits
 
 MARKER = "Zyxwvut-Marker"
 LEVELS = {"add-remove": "present or absent", "replace-one": "exchanged"}

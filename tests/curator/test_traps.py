@@ -132,6 +132,16 @@ def test_the_bound_on_clicks_is_its_own(tmp_path: Path) -> None:
     assert set(counts(made, "clicks")) == {("news", "http://n.example.org")}
 
 
+@pytest.mark.parametrize("time", [100, None], ids=["timed", "timeless"])
+def test_a_url_that_was_removed_takes_no_place(time: int | None, tmp_path: Path) -> None:
+    """A search whose URL is taken out for its token stays a search and is no click, not even one that is not counted."""
+    secret = "http://a.example.org/?sessionid=" + "0123456789abcdef" * 2
+    rows = everybody((time, "aaa", secret), (time, "bbb", "http://b.example.org/"))
+    made = released(tmp_path, rows, d=2, clicks_per_user=1)
+    assert counts(made) == {"aaa": USERS, "bbb": USERS}
+    assert counts(made, "clicks") == {("bbb", "http://b.example.org"): USERS}
+
+
 def test_a_log_is_read_once_for_one_table(tmp_path: Path) -> None:
     """What is evaluated twice must be the same twice: here every scan of the log would count its rows."""
     scans: Counter[str] = Counter()
@@ -178,7 +188,7 @@ LISTED = {
 @pytest.mark.parametrize("selector", ["laplace", "gaussian", "guided"])
 def test_every_listed_pair_of_a_released_query_is_there_and_no_other(selector: str, tmp_path: Path) -> None:
     rows = everybody(
-        (1, "news", "http://n.example.org/"), (2, "news", "http://unlisted.example.org/"), (3, "maps", None)
+        (1, "news", "http://unlisted.example.org/"), (2, "news", "http://n.example.org/"), (3, "maps", None)
     )
     made = released(tmp_path, rows, selector, clicks_per_user=1, results=LISTED)
     # One click each, and the unlisted one does not take its place.
@@ -279,9 +289,8 @@ def test_the_threshold_of_reformulations_comes_from_the_public_domain_alone(tmp_
     assert made[0].manifest == made[1].manifest
     least = made[0].manifest["parameters"]["reformulations_published_from"]
     assert plan.calibrated.reformulations is not None
-    law_tail = [72 * float(plan.calibrated.reformulations.expected_false(9)) / 72, least]
-    assert 0 < law_tail[0] <= 5
-    assert least > 1
+    assert 0 < plan.calibrated.reformulations.expected_false(9) <= 5
+    assert least == plan.calibrated.reformulations.publish_from(9) > 1
     for one in made:
         for first, second in counts(one, "reformulations"):
             assert first != second
@@ -330,8 +339,9 @@ POISON: dict[str, list[Row]] = {
 }
 
 
-@pytest.mark.parametrize("poison", POISON)
-@pytest.mark.parametrize("selector", ["gaussian", "korolova2009"])
+@pytest.mark.parametrize(
+    ("poison", "selector"), [*((p, "laplace") for p in POISON), (next(iter(POISON)), "korolova2009")]
+)
 def test_a_row_of_one_person_does_not_stop_the_release(poison: str, selector: str, tmp_path: Path) -> None:
     rows = everybody((100, "news", "http://n.example.org/"), (200, "maps", None)) + POISON[poison]
     try:
@@ -344,7 +354,7 @@ def test_a_row_of_one_person_does_not_stop_the_release(poison: str, selector: st
 
 
 @pytest.mark.parametrize("selector", ["laplace", "gaussian", "korolova2009"])
-@pytest.mark.parametrize("epsilon", [0.01, 40, 1000])
+@pytest.mark.parametrize("epsilon", [40, 1000])
 def test_no_warning_of_numpy_reaches_the_steward(epsilon: float, selector: str, tmp_path: Path) -> None:
     plan = curate(log(everybody((1, "news", None))), epsilon=epsilon, delta=0.1, queries_per_user=1, selector=selector)  # type: ignore[arg-type]
     plan.run(tmp_path / "ledger.db", bits=statistical.bits("warnings"))

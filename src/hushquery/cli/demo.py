@@ -120,8 +120,8 @@ def _write_page(
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>hushquery demo</title><style>{_STYLE}</style><h1>What a crowd searches, not what anyone did</h1>",
-        f"<p>A private release of {escape(_POPULATION)}, made by <code>hushquery demo</code>. The people are imaginary, ",
-        "everything else is real: the noise, the ledger, the refusal. The release itself, safe to publish, is ",
+        f"<p>A private release of {escape(_POPULATION)}, made by <code>hushquery demo</code>. ",
+        "The people are imaginary, everything else is real: the noise, the ledger, the refusal. The release itself, safe to publish, is ",
         "<a href='release/report.html'>release/report.html</a>.</p>",
         "<h2>What people search for</h2>",
         _figure(plot.estimates, _top(release), "Noisy numbers of users with 95% intervals"),
@@ -130,9 +130,7 @@ def _write_page(
         f"<h2>Search the release, offline</h2>{_searches(release)}",
         f"<h2>What the plan said before anything ran</h2><pre>{escape(explained)}</pre>",
         f"<h2>What that promises</h2><pre>{escape(release.guarantees[0].in_words())}</pre>",
-        _figure(
-            lambda e: plot.two_worlds(e), "ln 10", "The two worlds: which of them did a noisy result come from?"
-        ),
+        _figure(lambda e: plot.two_worlds(e), "ln 10", "The two worlds: which of them did a noisy result come from?"),
         "<h2>What it cost</h2>",
         _figure(plot.ledger_over_time, ledger.over_time(), "Spent epsilon, under the line of the budget"),
         f"<p class=refused><b>A second release was refused.</b> {escape(refusal)}</p>",

@@ -45,9 +45,7 @@ def plan(
     scale: Scale = None,
     count_scale: Annotated[str | None, typer.Option(metavar="BQ", help="The scale of the noise on counts.")] = None,
     click_scale: Annotated[str | None, typer.Option(metavar="BC", help="The scale of the noise on clicks.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .html, .svg or .png.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .html, .svg or .png.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Forecast a release, without a log: threshold, noise, and what delta lets through.
@@ -66,7 +64,7 @@ def plan(
             "a plan needs --epsilon and --delta (or --threshold and --scale)", fix="See hushquery plan --help"
         )
     if count_scale is not None or click_scale is not None:
-        raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out, or give --threshold")
+        raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out")
     if queries_per_user is None:
         _compare(epsilon, delta, selector, users, plot, as_json)
         return
@@ -167,7 +165,9 @@ def _backwards(
     emit(data, text, as_json=as_json)
 
 
-def _compare(epsilon: str, delta: str, selector: str | None, users: int | None, plot: Path | None, as_json: bool) -> None:
+def _compare(
+    epsilon: str, delta: str, selector: str | None, users: int | None, plot: Path | None, as_json: bool
+) -> None:
     from hushquery.curator.calibrate import SELECTORS
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare
     from hushquery.privacy.budget import Budget
@@ -190,7 +190,7 @@ def _compare(epsilon: str, delta: str, selector: str | None, users: int | None, 
         )
     lines += [
         "",
-        "Thresholds are in users (searches for korolova2009; weights of users, 1/sqrt(t) each, for weighted and guided).",
+        "Thresholds are in users (searches for korolova2009; users' weights, 1/sqrt(t) each, for weighted and guided).",
         "Rare: queries that only one person posed and that come out all the same, expected at most.",
     ]
     warnings = sorted({warning for row in rows for warning in row.warnings})[-1:]

@@ -53,8 +53,6 @@ class Bound:
 
         if self.order(table) == "first":
             each = table.group_by("user", *columns).agg(order=table.time.min())
-            # A key without any readable time comes last, and a missing key takes nobody's place.
-            each = each.mutate(order=ibis.ifelse(_complete(each, columns), each.order, ibis.null("int64")))
         else:
             each = table.select("user", *columns).distinct()
             text = ibis.literal(self.key) + "|" + each.user
@@ -76,7 +74,7 @@ def searches(table: Any, bound: Bound, most: int) -> Any:
         return bound.rows(table, ["query"], most)
     each = table.select("user", "time", "query").distinct()
     if bound.order(table) == "first":
-        order = ibis.ifelse(each["query"].notnull(), each.time, ibis.null("int64"))
+        order = each.time
     else:
         when = each.time.cast("string").fill_null("")
         order = md5(ibis.literal(bound.key) + "|" + each.user + "|" + when + "|" + each["query"])
@@ -90,8 +88,9 @@ def _first_rows(each: Any, columns: list[str], most: int) -> Any:
     """
     import ibis
 
-    # Missing ones last, on every engine.
-    order = [ibis.asc(each[c], nulls_first=False) for c in ("order", *columns)]
+    # What is missing a column takes nobody's place; what has no readable time comes last; on every engine.
+    each = each.mutate(incomplete=ibis.ifelse(_complete(each, columns), 0, 1))
+    order = [each.incomplete, *(ibis.asc(each[c], nulls_first=False) for c in ("order", *columns))]
     # Ibis counts rows from zero.
     placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
     return placed.filter((placed.place < most) & _complete(placed, columns))

@@ -263,7 +263,7 @@ def _lowest_threshold(step: GaussianHistogram, beside: Loss, budget: Budget) -> 
 
 
 def _smallest(fits: Any) -> int:
-    low, high = 1, 2
+    low, high = 0, 1
     while not fits(high):
         low, high = high, high * 2
     while high - low > 1:

@@ -25,6 +25,7 @@ Noisy = LaplaceHistogram | GaussianHistogram | GaussianWeights
 def law_of(step: Noisy) -> DiscreteLaplace | RoundedGaussian:
     """Give the law of a step's noise, from the same numbers that its cost is computed from.
 
+    >>> from fractions import Fraction
     >>> law_of(LaplaceHistogram(20, Fraction(9)))
     DiscreteLaplace(b=Fraction(9, 1))
     """

@@ -39,14 +39,14 @@ from hushquery.privacy.thresholds import WEIGHT_GRID
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BUCKETS", "SKETCHED_QUERIES", "Guided"]
+__all__ = ["BUCKETS", "LOOKS_EMPTY", "SKETCHED_QUERIES", "Guided"]
 
 #: How many buckets the sketch has: a public constant, never derived from the log.
 BUCKETS = 2**22
 #: The most queries a user puts into the sketch.
 SKETCHED_QUERIES = 100
-# A bucket below this many standard deviations of the sketch's noise counts as empty.
-_LOOKS_EMPTY = 1.5
+#: A bucket below this many standard deviations of the sketch's noise counts as empty.
+LOOKS_EMPTY = 1.5
 # A query estimated at more than this many thresholds needs less weight from each user ...
 _ENOUGH = 1.5
 # ... but never less than this share.
@@ -134,7 +134,7 @@ class Guided(Selector):
         import ibis
         import pyarrow as pa
 
-        alive = np.flatnonzero(noisy > _LOOKS_EMPTY * float(self.sketch.sigma))
+        alive = np.flatnonzero(noisy > LOOKS_EMPTY * float(self.sketch.sigma))
         share = np.clip(_ENOUGH * (self.selection.threshold or 0) / noisy[alive], _LEAST_SHARE, 1.0)
         promising = pa.table({"bucket": pa.array(alive, pa.int64()), "share": pa.array(share, pa.float64())})
         return self._guided_sums(table, bound, ibis.memtable(promising))

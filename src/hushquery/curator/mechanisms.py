@@ -40,6 +40,7 @@ __all__ = [
     "LogMechanism",
     "Rows",
     "SelectedClicks",
+    "Thresholded",
     "crowd",
     "exact_counts",
     "log_of",
@@ -110,6 +111,7 @@ def exact_counts(expression: Any, keys: Sequence[Key], columns: Sequence[str]) -
     return tuple(found.get(key, 0) for key in keys)
 
 
+#: A step whose noise meets a threshold.
 Thresholded = LaplaceHistogram | GaussianHistogram | GaussianWeights
 
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
-from hushquery.curator.guided import _LOOKS_EMPTY as LOOKS_EMPTY
-from hushquery.curator.guided import SKETCHED_QUERIES, Guided
+from hushquery.curator.guided import LOOKS_EMPTY, SKETCHED_QUERIES, Guided
 from hushquery.curator.mechanisms import (
     QUERIES,
     Key,

@@ -13,7 +13,7 @@ import numpy as np
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
 from hushquery.curator.mechanisms import QUERIES, LogMechanism, Rows, crowd, exact_counts, log_of, searcher
-from hushquery.curator.reformulations import STEP, Reformulations, _empty_cells
+from hushquery.curator.reformulations import STEP, Reformulations, empty_cells
 from hushquery.engine import as_table
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import Binomial, TailCoin
@@ -90,7 +90,7 @@ class ReformulationPairs(LogMechanism):
         empty = len(counts) - len(made)
         lifted = sampler(Binomial(empty, TailCoin(law, least))).draw(n, bits) if empty else np.zeros(n, dtype=np.int64)
         for row in np.flatnonzero(lifted):
-            which = _empty_cells(int(lifted[row]), size, filled, bits)
+            which = empty_cells(int(lifted[row]), size, filled, bits)
             out[row, [column[cell] for cell in which.tolist()]] = conditional_noise(law, least, len(which), bits)
         return np.where(out < least, SUPPRESSED, np.minimum(out, least + _SEEN))
 

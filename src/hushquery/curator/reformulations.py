@@ -32,7 +32,7 @@ from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Reformulations"]
+__all__ = ["Reformulations", "empty_cells"]
 
 STEP = ["query", "next_query"]
 
@@ -71,7 +71,7 @@ class Reformulations:
             f"users per pair of consecutive released queries with {noise} noise; all pairs are public, "
             f"at most {self.false_edges:g} of pure noise expected"
         )
-        return PlannedStep("discrete-laplace" if laplace else "gaussian", detail, self.step, "reformulations")
+        return PlannedStep("reformulations", detail, self.step, "reformulations")
 
     def publish_from(self, released: int) -> int:
         """Give T: the smallest whole number from 1 on at which |Q|(|Q|-1) empty pairs give at most the false edges."""
@@ -128,7 +128,7 @@ class Reformulations:
         # Empty pairs that noise alone lifts to T: how many, which, and how high.
         empty = size * (size - 1) - len(filled)
         lifted = sampler(Binomial(empty, TailCoin(law, least))).draw_one(bits) if empty else 0
-        cells = _empty_cells(lifted, size, filled, bits)
+        cells = empty_cells(lifted, size, filled, bits)
         values = conditional_noise(law, least, lifted, bits)
         table_out = _table(
             pa,
@@ -140,7 +140,7 @@ class Reformulations:
         return with_intervals(table_out, replace(self.step, threshold=least), support_is_public=True)
 
 
-def _empty_cells(n: int, size: int, filled: set[int], bits: Bits) -> IntArray:
+def empty_cells(n: int, size: int, filled: set[int], bits: Bits) -> IntArray:
     """Choose ``n`` of the ordered pairs that nobody made, every set of them equally likely."""
     chosen: dict[int, None] = {}
     while len(chosen) < n:

@@ -132,7 +132,8 @@ class Reused(Selector):
         """One step."""
         noise = "discrete Laplace" if isinstance(self.step, LaplaceHistogram) else "Gaussian"
         detail = f"users per query with {noise} noise, released from {self.threshold:g} on, with that noisy count"
-        return [PlannedStep(self.name, detail, self.step, "queries")]
+        registered = "laplace" if isinstance(self.step, LaplaceHistogram) else "gaussian-selector"
+        return [PlannedStep(registered, detail, self.step, "queries")]
 
     def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
         """Count users per query."""
