@@ -28,10 +28,10 @@ BUDGET = ["--epsilon", "ln(10)", "--delta", "1e-5", "--queries-per-user", "20", 
 def measure(command: list[str]) -> tuple[float, float]:
     """Run a command; give its CPU seconds and its peak memory in MiB."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    _, message = process.stderr.read(), None
+    message = process.stderr.read().decode() if process.stderr else ""
     _, status, used = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"{command[:4]} failed: {_!r} {message or ''}")
+        raise SystemExit(f"{command[:4]} failed: {message}")
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
@@ -45,7 +45,7 @@ def main() -> None:
 
         write_log(log, "aol", max(1, int(millions * USERS_PER_MILLION_ROWS)), 7)
         jobs = {
-            "plain query": lambda i: [sys.executable, "-c", PLAIN, str(HERE / "plain.sql"), str(log), str(folder)],
+            "plain query": lambda _: [sys.executable, "-c", PLAIN, str(HERE / "plain.sql"), str(log), str(folder)],
             "release, queries and clicks": lambda i: release(log, folder, f"{i}a", "--clicks-per-user", "5"),
             "release, guided, queries and clicks": lambda i: release(
                 log, folder, f"{i}b", "--clicks-per-user", "5", "--selector", "guided"

@@ -232,7 +232,7 @@ def test_a_forecast_reads_nothing_and_is_the_same_twice() -> None:
         ("1", "0.5", 20),
         ("1", "1e-290", 3),
         ("1000", "0.999", 1),
-        ("1", "1e-7", 300),
+        ("1", "1e-7", 200),
     ],
 )
 def test_the_ends_of_what_may_be_asked(selector: str, epsilon: str, delta: str, d: int) -> None:

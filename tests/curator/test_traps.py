@@ -134,7 +134,7 @@ def test_the_bound_on_clicks_is_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("time", [100, None], ids=["timed", "timeless"])
 def test_a_url_that_was_removed_takes_no_place(time: int | None, tmp_path: Path) -> None:
-    """A search whose URL is taken out for its token stays a search and is no click, not even one that is not counted."""
+    """A search whose URL is taken out for its token stays a search and is no click, not even an uncounted one."""
     secret = "http://a.example.org/?sessionid=" + "0123456789abcdef" * 2
     rows = everybody((time, "aaa", secret), (time, "bbb", "http://b.example.org/"))
     made = released(tmp_path, rows, d=2, clicks_per_user=1)

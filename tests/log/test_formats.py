@@ -242,3 +242,31 @@ def test_files_are_named_once_and_agree(tmp_path):
         read_log([one, other])
     with pytest.raises(UsageError, match="ending"):
         read_log([one, tabs])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "few", "many"),
+    [
+        (
+            "aol",
+            "1\tq\t2006-03-01 07:17:12\t1\tu",
+            "1\tq\t2006-03-01 07:17:12\t1",
+            "1\tq\t2006-03-01 07:17:12\t1\tu\tx",
+        ),
+        ("sogou", "00:00:00\t1\t[q]\t1 1\tu", "00:00:00\t1\t[q]\t1 1", "00:00:00\t1\t[q]\t1\t1\tu\tx"),
+        ("excite", "1\t970916105432\tq", "1\t970916105432", "1\t970916105432\tq\tx"),
+        ("csv", "user,query,more\n1,q,x", "2,q", "2,q,x,y"),
+        ("tsv", "user\tquery\tmore\n1\tq\tx", "2\tq", "2\tq\tx\ty"),
+        ("yandex", "1\tM\t5\t1\n1\t0\tQ\t0\t7\tq\t1,2", "1\t0\tQ\t0\t7", "1\tM\t5\t2\t3"),
+    ],
+)
+def test_lines_with_cells_too_few_or_too_many_are_no_rows(tmp_path, rows_of, kind, good, few, many):
+    log = read_log(write(tmp_path / "log", f"{good}\n{few}\n{many}\n"), format=kind)
+    assert [row[:2] for row in rows_of(log)] == [("1", "q")]
+    assert log.describe_defects().in_short() == "too few columns: 1, too many columns: 1"
+
+
+def test_yandex_a_line_written_twice_doubles_nothing(tmp_path, rows_of):
+    session = "1\tM\t5\talice\n"
+    log = read_log(write(tmp_path / "log", f"{session}{session}1\t0\tQ\t0\t7\tq\t1,2\n"), format="yandex")
+    assert len(rows_of(log)) == 1

@@ -121,7 +121,8 @@ def _write_page(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>hushquery demo</title><style>{_STYLE}</style><h1>What a crowd searches, not what anyone did</h1>",
         f"<p>A private release of {escape(_POPULATION)}, made by <code>hushquery demo</code>. ",
-        "The people are imaginary, everything else is real: the noise, the ledger, the refusal. The release itself, safe to publish, is ",
+        "The people are imaginary, everything else is real: the noise, the ledger, the refusal. "
+        "The release itself, safe to publish, is ",
         "<a href='release/report.html'>release/report.html</a>.</p>",
         "<h2>What people search for</h2>",
         _figure(plot.estimates, _top(release), "Noisy numbers of users with 95% intervals"),

@@ -92,7 +92,10 @@ def pairs(text: str | None, option: str) -> dict[str, str] | None:
     parts = [part.partition("=") for part in text.split(",") if part.strip()]
     if not parts or any(not name.strip() or not value.strip() for name, _, value in parts):
         raise UsageError(f"{option} can't be read", fix=f"Write it like {option} a=b,c=d")
-    return {name.strip(): value.strip() for name, _, value in parts}
+    found = {name.strip(): value.strip() for name, _, value in parts}
+    if len(found) < len(parts):
+        raise UsageError(f"{option} names something twice", fix="Name each once")
+    return found
 
 
 def open_log(

@@ -57,6 +57,11 @@ def plan(
     To see the plan for a log of yours, with its SQL: hushquery release LOG ... --explain
     """
     if threshold is not None or scale is not None:
+        if epsilon is not None or delta is not None or (selector or "korolova2009") != "korolova2009":
+            raise UsageError(
+                "--threshold and --scale are Algorithm 1 backwards: epsilon and delta come out of it",
+                fix="Leave out --epsilon, --delta and --selector",
+            )
         _backwards(threshold, scale, count_scale, click_scale, queries_per_user, clicks_per_user, users, as_json)
         return
     if epsilon is None or delta is None:
@@ -66,14 +71,20 @@ def plan(
     if count_scale is not None or click_scale is not None:
         raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out")
     if queries_per_user is None:
-        _compare(epsilon, delta, selector, users, plot, as_json)
+        tables = {
+            "clicks_per_user": clicks_per_user,
+            "reformulations_per_user": reformulations_per_user,
+            "shares": pairs(shares, "--shares"),
+            "select_only": select_only,
+        }
+        _compare(epsilon, delta, selector, users, plot, as_json, tables)
         return
     if plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
     from hushquery.curator.calibrate import Request, calibrate
     from hushquery.curator.forecast import forecast, theorem_table
     from hushquery.curator.select import Korolova
-    from hushquery.privacy.budget import Budget
+    from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 
     request = Request(
         Budget(epsilon, delta),
@@ -101,7 +112,8 @@ def plan(
         lines.append(f"  {i}. {step.name}: {step.detail}")
     if isinstance(made.selector, Korolova):
         lines.append(_theorem_in_words(made.selector.theorem))
-    lines.append(f"  in all: epsilon {data['epsilon']:.6g}, delta {data['delta']:.3g} for one user, add-remove")
+    in_all = f"epsilon {format_epsilon(data['epsilon'])}, delta {format_delta(request.budget.delta)}"
+    lines.append(f"  in all: {in_all} for one user, add-remove")
     lines += [f"warning: {warning}" for warning in seen.warnings]
     emit(data, "\n".join(lines), as_json=as_json)
 
@@ -116,9 +128,10 @@ def _backwards(
     users: int | None,
     as_json: bool,
 ) -> None:
-    from hushquery.curator.forecast import suggested_delta, theorem_table
+    from hushquery.curator.forecast import checked_users, suggested_delta, theorem_table
     from hushquery.curator.korolova import Theorem1
     from hushquery.curator.select import Korolova
+    from hushquery.privacy.budget import format_delta, format_epsilon
     from hushquery.privacy.rounding import exact
 
     if threshold is None or scale is None or queries_per_user is None:
@@ -136,7 +149,7 @@ def _backwards(
         clicks_per_user or 0,
         None if click_scale is None else exact(click_scale, "the scale of clicks"),
     )
-    people = users or 1_000_000
+    people = checked_users(users)
     rare = people * Korolova(theorem, None).rare_chance()
     delta = max(theorem.delta_alg, theorem.delta_exact)
     warnings = []
@@ -156,7 +169,7 @@ def _backwards(
     }
     text = "\n".join(
         [
-            f"epsilon {theorem.epsilon_alg:.6g}, delta {delta:.4g} for one user, add-remove",
+            f"epsilon {format_epsilon(theorem.epsilon_alg)}, delta {format_delta(delta)} for one user, add-remove",
             _theorem_in_words(theorem),
             f"  expected near-unique queries among {people:,} users: {rare:.3g} at most",
             *(f"warning: {warning}" for warning in warnings),
@@ -166,7 +179,13 @@ def _backwards(
 
 
 def _compare(
-    epsilon: str, delta: str, selector: str | None, users: int | None, plot: Path | None, as_json: bool
+    epsilon: str,
+    delta: str,
+    selector: str | None,
+    users: int | None,
+    plot: Path | None,
+    as_json: bool,
+    tables: dict[str, Any],
 ) -> None:
     from hushquery.curator.calibrate import SELECTORS
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare
@@ -174,7 +193,7 @@ def _compare(
 
     budget = Budget(epsilon, delta)
     chosen = tuple(s for s in SELECTORS if s != "auto") if selector in (None, "auto") else (selector,)
-    rows = compare(budget, users, selectors=chosen)  # type: ignore[arg-type]  # checked by the request
+    rows = compare(budget, users, selectors=chosen, **tables)  # type: ignore[arg-type]  # checked by the request
     people = rows[0].users
     lines = [
         f"Selectors for {people:,} users at {budget}. Queries released: of an ordinary (AOL-like) log of that size.",

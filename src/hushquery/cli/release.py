@@ -149,7 +149,8 @@ def release(
     from hushquery.privacy.ledger import Ledger
     from hushquery.release import check_target
 
-    check_target(out, force)
+    if not explain:
+        check_target(out, force)
     opened = options.open_log(
         log,
         format=format,

@@ -51,6 +51,7 @@ _GUIDED = (Fraction(2, 10), Fraction(5, 10), Fraction(3, 10))
 _GUIDED_SELECT_ONLY = (Fraction(35, 100), Fraction(65, 100), Fraction(0))
 _THRESHOLDS_SHARE_OF_DELTA = Fraction(1, 10)
 _MOST_KEYS = 10_000
+_LEAST_DELTA = Fraction(1, 10**300)
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Request:
                 why="a query that only one person posed may always come out with some probability",
                 fix="Give, say, --epsilon 1 --delta 1e-7",
             )
+        if self.budget.delta < _LEAST_DELTA:
+            raise UsageError("a delta below 1e-300 can't be told from zero", fix="Give, say, --delta 1e-12")
         limits = {
             "queries": self.queries_per_user,
             "clicks": self.clicks_per_user,

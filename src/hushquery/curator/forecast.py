@@ -29,6 +29,7 @@ from hushquery.privacy.thresholds import WEIGHT_GRID
 __all__ = [
     "TYPICAL_QUERIES",
     "Forecast",
+    "checked_users",
     "compare",
     "forecast",
     "suggested_delta",
@@ -88,10 +89,9 @@ def forecast(request: Request, users: int | None = None, made: Calibrated | None
     >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}"
     ('gaussian', 40.0, '0.64')
     """
-    if users is not None and not 1 <= users <= 10**11:
-        raise UsageError("the number of users must be from 1 to 10^11", fix="Give --users, a public figure")
+    people = checked_users(users)
     made = made or calibrate(request)
-    selector, people = made.selector, users or _A_MILLION
+    selector = made.selector
     rare = people * selector.rare_chance()
     warnings = []
     if rare > _NOT_SMALL or people * float(request.budget.delta) > _NOT_SMALL:
@@ -120,6 +120,17 @@ def forecast(request: Request, users: int | None = None, made: Calibrated | None
         untouched_share(selector.queries_per_user),
         tuple(warnings),
     )
+
+
+def checked_users(users: int | None) -> int:
+    """Give the number of users to forecast for: the public figure given, or a million.
+
+    >>> checked_users(None)
+    1000000
+    """
+    if users is not None and not 1 <= users <= 10**11:
+        raise UsageError("the number of users must be from 1 to 10^11", fix="Give --users, a public figure")
+    return users or _A_MILLION
 
 
 def compare(

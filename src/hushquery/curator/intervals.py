@@ -131,7 +131,9 @@ def _log_tail(law: DiscreteLaplace | RoundedGaussian) -> Callable[[IntArray], Fl
     normaliser = np.log1p(np.exp(-inverse))
 
     def laplace(k: IntArray) -> FloatArray:
-        below = np.log1p(-np.exp(np.minimum(0.0, (k - 1.0) * inverse) - normaliser))
+        # Each half is right on its own side; on the other it may be the logarithm of zero.
+        with np.errstate(divide="ignore"):
+            below = np.log1p(-np.exp(np.minimum(0.0, (k - 1.0) * inverse) - normaliser))
         return np.asarray(np.where(k >= 0, -k * inverse - normaliser, below), dtype=np.float64)
 
     return laplace

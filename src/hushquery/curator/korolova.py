@@ -12,7 +12,7 @@ and the exact delta of that law is computed too; the ledger is charged the large
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import mpmath
@@ -23,6 +23,8 @@ from hushquery.privacy.step_loss import LaplaceHistogram
 from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
 
 __all__ = ["Theorem1", "calibrate_korolova"]
+
+_LARGEST = 2**40
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Theorem1:
         scales = [s for s in (self.scale, self.count_scale, self.click_scale) if s is not None]
         if self.queries_per_user < 1 or self.clicks_per_user < 0 or min(scales) <= 0:
             raise CalibrationError("Theorem 1 needs d >= 1 and positive noise scales", fix="Check --scale and d")
+        if max(*scales, self.threshold) > _LARGEST:
+            raise CalibrationError("a threshold or a scale is beyond all counts", fix="Give numbers below 2^40")
         if self.threshold < self.queries_per_user:
             raise CalibrationError(
                 "Theorem 1 needs a threshold K of at least d", fix="Raise --threshold or lower --queries-per-user"
@@ -125,4 +129,9 @@ def calibrate_korolova(queries_per_user: int, epsilon: Number, delta: Number) ->
         lift = -mpmath.log(rational_mpf(2 * d / queries_per_user)) / rational_mpf(e)
         paper = grid_up(queries_per_user * (1 + lift)) if lift > -1 else Fraction(queries_per_user)
     least = laplace_threshold(scale, queries_per_user, d, row_counts=True)
-    return Theorem1(queries_per_user, max(paper, Fraction(least - 1), Fraction(queries_per_user)), scale)
+    found = Theorem1(queries_per_user, max(paper, Fraction(least - 1), Fraction(queries_per_user)), scale)
+    step = scale / 2**50
+    while exact(found.delta_alg) > d:  # by the last digit of a double, where K is large
+        found = replace(found, threshold=found.threshold + step)
+        step *= 2
+    return found

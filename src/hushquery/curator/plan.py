@@ -72,6 +72,9 @@ def curate(
     """
     secret = log if isinstance(log, Log) else read_log(log)
     notes = []
+    if select_only and (clicks_per_user or reformulations_per_user):
+        notes.append("only the list of queries is made: no clicks and no reformulations")
+        clicks_per_user = reformulations_per_user = None
     if clicks_per_user is not None and not secret.has_url:
         notes.append("the log has no URLs, so no clicks are made")
         clicks_per_user = None

@@ -140,11 +140,15 @@ def tsv(header: Sequence[str], places: Mapping[str, int]) -> Format:
 
 # A cell: in quotes, with a quote inside written twice; or bare, when it may hold quotes but not begin with one.
 _CELL = '"(?:[^"]|"")*"|[^",][^,]*|'
+# Most quotes hold neither a comma nor a quote: then they are all there is to take away, at a fifth of the cost.
+_EASY_CELL = '"[^",]*"|[^",]*'
 _CUT_AT_COMMAS = f"""
 SELECT * EXCLUDE (cells), {{cells}} FROM (
   -- unnest keeps the engine from cutting each line a second time for the conditions
   SELECT *, unnest([CASE
     WHEN NOT contains(line, '"') THEN string_split(line, ',')
+    WHEN regexp_full_match(line, '(?:{_EASY_CELL})(?:,(?:{_EASY_CELL}))*') THEN
+      string_split(replace(line, '"', ''), ',')
     WHEN regexp_full_match(line, '(?:{_CELL})(?:,(?:{_CELL}))*') THEN
       list_transform(regexp_extract_all(',' || line, ',({_CELL})', 1, 's'),
                      lambda cell: CASE WHEN starts_with(cell, '"') THEN replace(cell[2:-2], '""', '"') ELSE cell END)

@@ -41,16 +41,16 @@ def _of_file(shown: str, path: Path, form: Format, time_unit: str | None) -> Ite
 def _summary_sql(engine: Any, form: Format, time_unit: str | None) -> str:
     import ibis
 
-    # decode() may fail; TRY then gives null for that line only.
-    lines = (
-        f"SELECT number, octet_length(line) > {LONGEST_LINE + 1} AS too_long, "  # noqa: S608
-        "rtrim(TRY(decode(line)), chr(10)) AS line FROM batch"
-    )
+    # decode() may fail; TRY then gives null for that line only. Batches are small, so each step may be kept: an engine
+    # that merges the steps would decode and cut every line once for each time it is mentioned.
     fields = ", ".join(f"{sql} AS {column}" for column, sql in form.fields.items())
     rows = engine.sql(
-        f"SELECT number, {fields}, {form.raw_time} AS raw_time, CASE WHEN too_long THEN 'line too long' "  # noqa: S608
+        f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE + 1} AS too_long, "  # noqa: S608
+        "rtrim(TRY(decode(line)), chr(10)) AS line FROM batch), "
+        f"cut AS MATERIALIZED ({form.of_lines('SELECT * FROM lines')}) "
+        f"SELECT number, {fields}, {form.raw_time} AS raw_time, CASE WHEN too_long THEN 'line too long' "
         f"WHEN line IS NULL THEN 'bad encoding' ELSE {form.problem} END AS problem "
-        f"FROM ({form.of_lines(lines)}) WHERE line IS DISTINCT FROM '' AND NOT coalesce({form.skipped}, false)",
+        f"FROM cut WHERE line IS DISTINCT FROM '' AND NOT coalesce({form.skipped}, false)",
         dialect="duckdb",
     )
     kind = ibis.coalesce(

@@ -83,7 +83,8 @@ class SparseGaussian:
         def at(x: int, y: int, shared: int) -> mpmath.mpf:
             here, there = x * hidden + log_keep, y * hidden + log_keep
             beside = agd_mpf(epsilon - here + there, mpmath.sqrt(shared * per_key + mu_squared))
-            return 1 - mpmath.exp(here) + mpmath.exp(here) * beside
+            # expm1: a delta below the digits in force must not vanish.
+            return -mpmath.expm1(here) + mpmath.exp(here) * beside
 
         splits = self._splits()
         if len(splits) > _FEW:

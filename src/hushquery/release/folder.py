@@ -130,6 +130,9 @@ def check_target(folder: Path | str, force: bool = False, *, known: Collection[s
     if not target.name or target.name == "..":
         raise UsageError(f"{target} can't be a release's folder", fix="Give the name of a new folder")
     if not os.path.lexists(target):
+        nearest = next(parent for parent in target.absolute().parents if os.path.lexists(parent))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise UsageError(f"{target} can't be made", why=f"nothing can be written in {nearest}", fix="Give another")
         return target
     if not force:
         raise UsageError(f"{target} exists already", fix="Give another folder, or --force to replace an older release")
