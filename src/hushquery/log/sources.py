@@ -50,6 +50,10 @@ class Wanted:
         return {ours: name for ours, name in self.names.items() if name in theirs}
 
 
+def _nothing_to_check() -> None:
+    """Do nothing: a table in memory or in an engine has no files."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Rows under our column names, not yet in their final form.
@@ -70,7 +74,7 @@ class Source:
     reads_time: bool
     coded: bool
     count_defects: Callable[[], Defects] = field(repr=False)
-    check_files: Callable[[], None] = field(repr=False, default=lambda: None)
+    check_files: Callable[[], None] = field(repr=False, default=_nothing_to_check)
 
 
 def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None, words: str) -> Source:

@@ -132,7 +132,7 @@ def check_target(folder: Path | str, force: bool = False, *, known: Collection[s
     if not os.path.lexists(target):
         nearest = next(parent for parent in target.absolute().parents if os.path.lexists(parent))
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise UsageError(f"{target} can't be made", why=f"nothing can be written in {nearest}", fix="Give another")
+            raise DataError(f"{target} can't be written", why=f"nothing can be made in {nearest}", fix="Give another")
         return target
     if not force:
         raise UsageError(f"{target} exists already", fix="Give another folder, or --force to replace an older release")
