@@ -36,6 +36,7 @@ RUNS = (
     Run("Audit: Gaussian at epsilon 1", "hushquery audit gaussian --epsilon 1"),
     Run("Audit: every negative control is flagged", "hushquery audit --controls"),
     Run("Samplers against OpenDP and numpy", "python benchmarks/bench_samplers.py"),
+    Run("Ten million rows released, against the plain query", "python benchmarks/bench_release.py 10 2"),
     Run("What this machine has", "hushquery doctor"),
 )
 
