@@ -15,7 +15,9 @@ from hushquery.errors import HushqueryError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["JsonFlag", "emit", "progress", "report_error", "show_warning"]
+    from hushquery.privacy.ledger import Ledger
+
+__all__ = ["JsonFlag", "emit", "emit_plan", "open_to_spend", "progress", "report_error", "show_warning"]
 
 #: The option that every command that prints a result has.
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
@@ -24,6 +26,30 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Print a result on standard output: JSON where asked for, else text."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def emit_plan(plan: Any, *, as_json: bool) -> None:
+    """Print a plan: every step with its cost, and in JSON also its SQL and its guarantee."""
+    data = {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}
+    emit(data, data["plan"], as_json=as_json)
+
+
+@contextmanager
+def open_to_spend(path: str, population: str, relation: str, budget: object, *, create: bool) -> Iterator[Ledger]:
+    """Open a ledger to spend from; say so, once it is done, when that opened an account with its whole lifetime."""
+    from pathlib import Path
+
+    from hushquery.privacy.ledger import Ledger
+
+    book = Ledger.open(path, create=create)
+    before = len(book.accounts())
+    yield book
+    if len(book.accounts()) > before:
+        typer.secho(
+            f'note: opened the account of "{population}" ({relation}) in {Path(book.name).name} '
+            f"with {budget} as its whole lifetime budget, which is now spent",
+            err=True,
+        )
 
 
 def report_error(error: HushqueryError, *, as_json: bool) -> None:

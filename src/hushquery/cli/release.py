@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushquery.cli import log_options as options
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend, progress
 
 if TYPE_CHECKING:
     from hushquery.curator.plan import ReleasePlan
@@ -146,7 +146,6 @@ def release(
     that does not exist yet is opened with this budget as its whole lifetime. Look first: --explain, or hushquery plan.
     """
     from hushquery.curator.forecast import forecast
-    from hushquery.privacy.ledger import Ledger
     from hushquery.release import check_target
 
     if not explain:
@@ -186,27 +185,18 @@ def release(
     for line in (*plan.notes, *(seen.warnings if users else ())):
         typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
     if explain:
-        emit(
-            {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()},
-            plan.explain(),
-            as_json=as_json,
-        )
+        emit_plan(plan, as_json=as_json)
         return
-    book = Ledger.open(ledger, create=not no_create)
-    before = len(book.accounts())
-    with progress("starting", 1.0) as (bar, task):
+    with (
+        open_to_spend(ledger, plan.population, "add-remove", plan.request.budget, create=not no_create) as book,
+        progress("starting", 1.0) as (bar, task),
+    ):
         made = plan.run(
             book,
             create=not no_create,
             progress=lambda what, done: bar.update(task, description=what, completed=done),
         )
         folder = made.save(out, force, budget=_left(book, plan))
-    if len(book.accounts()) > before:
-        typer.secho(
-            f'note: opened the account of "{plan.population}" (add-remove) in {Path(book.name).name} '
-            f"with {plan.request.budget} as its whole lifetime budget, which is now spent",
-            err=True,
-        )
     sizes = {name: table.num_rows for name, table in made.tables.items()}
     emit(
         {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend
 
 if TYPE_CHECKING:
     from hushquery.basic import StatisticPlan
@@ -211,21 +210,9 @@ def histogram(
 
 def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:
     if explain:
-        emit(
-            {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()},
-            plan.explain(),
-            as_json=as_json,
-        )
+        emit_plan(plan, as_json=as_json)
         return
-    from hushquery.privacy.ledger import Ledger
-
-    book = Ledger.open(ledger, create=not no_create)
-    before = len(book.accounts())
-    estimates = plan.run(book, create=not no_create)
-    if len(book.accounts()) > before:
-        typer.secho(
-            f'note: opened the account of "{plan.population}" ({plan.unit.relation.value}) in {Path(book.name).name} '
-            f"with {plan.budget} as its whole lifetime budget, which is now spent",
-            err=True,
-        )
+    relation = plan.unit.relation.value
+    with open_to_spend(ledger, plan.population, relation, plan.budget, create=not no_create) as book:
+        estimates = plan.run(book, create=not no_create)
     emit(estimates.to_json(), str(estimates), as_json=as_json)

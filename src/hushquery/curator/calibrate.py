@@ -8,7 +8,7 @@ table of a release uses the noise of its selector's family.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ from hushquery.errors import CalibrationError, UsageError
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.gaussian import mu_for, sigma_for
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import Number, exact
+from hushquery.privacy.rounding import Number, exact, smallest_whole
 from hushquery.privacy.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection
 from hushquery.privacy.thresholds import WEIGHT_GRID, knapsack_threshold, laplace_scale, laplace_threshold
@@ -252,7 +252,7 @@ def _gaussian(keys: int, mu_squared: Fraction, delta: Fraction | None) -> Gaussi
     def fits(threshold: int) -> bool:
         return exact(SparseGaussian(keys, sigma, threshold, Relation.ADD_REMOVE).threshold_delta()) <= delta
 
-    return GaussianHistogram(keys, sigma, _smallest(fits))
+    return GaussianHistogram(keys, sigma, _threshold(fits))
 
 
 def _lowest_threshold(step: GaussianHistogram, beside: Loss, budget: Budget) -> GaussianHistogram:
@@ -262,14 +262,11 @@ def _lowest_threshold(step: GaussianHistogram, beside: Loss, budget: Budget) -> 
         trial = GaussianHistogram(step.keys_per_user, step.sigma, threshold)
         return (trial.loss + beside).fits(budget.epsilon, budget.delta)
 
-    return GaussianHistogram(step.keys_per_user, step.sigma, _smallest(fits))
+    return GaussianHistogram(step.keys_per_user, step.sigma, _threshold(fits))
 
 
-def _smallest(fits: Any) -> int:
-    low, high = 0, 1
-    while not fits(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+def _threshold(fits: Callable[[int], bool]) -> int:
+    found = smallest_whole(fits)
+    if found is None:
+        raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta or epsilon")
+    return found

@@ -26,7 +26,7 @@ from hushquery.noise.bits import Bits, below
 from hushquery.noise.law import Binomial, TailCoin
 from hushquery.noise.sampler import IntArray, sampler
 from hushquery.noise.survivors import conditional_noise
-from hushquery.privacy.rounding import exact
+from hushquery.privacy.rounding import exact, smallest_whole
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 
 if TYPE_CHECKING:
@@ -76,14 +76,10 @@ class Reformulations:
     def publish_from(self, released: int) -> int:
         """Give T: the smallest whole number from 1 on at which |Q|(|Q|-1) empty pairs give at most the false edges."""
         pairs, law, allowed = released * (released - 1), law_of(self.step), exact(self.false_edges)
-        high = 1
-        while pairs * law.tail(high) > allowed:
-            high *= 2
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if pairs * law.tail(middle) <= allowed else (middle, high)
-        return high
+        found = smallest_whole(lambda least: bool(pairs * law.tail(least) <= allowed))
+        if found is None:
+            raise UsageError("no noisy count is rare enough", fix="Allow more --false-edges")
+        return found
 
     def expected_false(self, released: int) -> float:
         """Give F: the expected number of published pairs of pure noise, if all pairs were empty."""

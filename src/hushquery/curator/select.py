@@ -8,6 +8,7 @@ counts they selected with, ``korolova2009`` and ``optimal`` select first and cou
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from hushquery.noise.bits import Bits
 from hushquery.noise.law import Binomial, SelectionCoin
 from hushquery.noise.sampler import sampler
 from hushquery.noise.survivors import WORTH_A_BINOMIAL, uniform_subset
+from hushquery.privacy.rounding import smallest_whole
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, OptimalSelection, StepParameters
 
 if TYPE_CHECKING:
@@ -218,14 +220,7 @@ class Optimal(Selector):
     @property
     def threshold(self) -> float:
         """The first count that is released with a chance of one half or more."""
-        count = 1
-        while self.coin(count).sf(0) < 0.5:
-            count *= 2
-        low = count // 2
-        while count - low > 1:
-            middle = (low + count) // 2
-            low, count = (low, middle) if self.coin(middle).sf(0) >= 0.5 else (middle, count)
-        return float(count)
+        return float(smallest_whole(lambda count: bool(self.coin(count).sf(0) >= 0.5)) or math.inf)
 
     def rare_chance(self) -> float:
         """D delta' by construction."""

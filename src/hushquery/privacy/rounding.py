@@ -11,7 +11,7 @@ import math
 import numbers
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
@@ -30,6 +30,7 @@ __all__ = [
     "rational_mpf",
     "round_down",
     "round_up",
+    "smallest_whole",
     "working",
 ]
 
@@ -164,6 +165,28 @@ def _falls_short(number: float | Fraction, bound: Fraction, towards: float) -> b
 def _fraction(value: mpmath.mpf) -> Fraction:
     sign, mantissa, exponent, _ = value._mpf_
     return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
+
+
+def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
+    """Give the smallest whole number from 1 on at which a growing condition holds, by doubling and bisection.
+
+    Args:
+        fits: The condition; once true it stays true.
+        start: Where to begin to look.
+        most: Beyond this, None.
+
+    >>> smallest_whole(lambda n: n * n >= 50)
+    8
+    """
+    low, high = 0, max(1, start)
+    while not fits(high):
+        low, high = high, high * 2
+        if high > most:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:

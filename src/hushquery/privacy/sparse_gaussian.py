@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from hushquery.errors import CalibrationError
 from hushquery.privacy.gaussian import agd_mpf, mu_for, normal_sf, sigma_for
-from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, round_up, working
+from hushquery.privacy.rounding import Number, exact, grid_up, rational_mpf, round_up, smallest_whole, working
 from hushquery.privacy.unit import Relation
 
 __all__ = ["SparseGaussian", "calibrate_sparse_gaussian", "sparse_gaussian_tau"]
@@ -193,16 +193,11 @@ def calibrate_sparse_gaussian(
     def fits(threshold: int) -> bool:
         return SparseGaussian(keys_per_user, sigma, threshold, relation).within(e, target)
 
-    low, high = 1, 2
-    while not fits(high):
-        low, high = high, high * 2
-        if high > 2**62:
-            raise CalibrationError(
-                "no threshold makes this noise private enough",
-                why="the noise alone already exceeds delta",
-                fix="Leave sigma out, or raise it",
-            )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return SparseGaussian(keys_per_user, sigma, high, relation)
+    threshold = smallest_whole(fits)
+    if threshold is None:
+        raise CalibrationError(
+            "no threshold makes this noise private enough",
+            why="the noise alone already exceeds delta",
+            fix="Leave sigma out, or raise it",
+        )
+    return SparseGaussian(keys_per_user, sigma, threshold, relation)

@@ -18,7 +18,16 @@ import mpmath
 import numpy as np
 
 from hushquery.errors import CalibrationError
-from hushquery.privacy.rounding import DIGITS, Number, exact, rational_mpf, round_down, round_up, working
+from hushquery.privacy.rounding import (
+    DIGITS,
+    Number,
+    exact,
+    rational_mpf,
+    round_down,
+    round_up,
+    smallest_whole,
+    working,
+)
 
 __all__ = [
     "WEIGHT_GRID",
@@ -224,10 +233,7 @@ def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: in
     def fits(threshold: int) -> bool:
         return knapsack_delta((threshold - 0.5) / grid, s, most_keys, grid=grid) <= target
 
-    low, high = 1, grid * max(2, math.ceil(8 * s))
-    while not fits(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    found = smallest_whole(fits, grid * max(2, math.ceil(8 * s)))
+    if found is None:
+        raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta")
+    return found
