@@ -1,16 +1,16 @@
 """The one place where tests judge random draws, and where their randomness comes from.
 
-**False alarms.** Each check below fails for a correct program with probability at most ``ALPHA`` = 1e-9, and a run
-makes at most ``MOST_CHECKS`` = 900 of them (counted; one more is an error), so a correct program fails a whole
+**False alarms.** Each check below fails for a correct program with probability at most ``ALPHA`` = 2e-10, and a run
+makes at most ``MOST_CHECKS`` = 4500 of them (counted; one more is an error), so a correct program fails a whole
 run with probability below 1e-6. The bounds hold for samples of the size at hand, not only in the limit:
 
 * rates: exact binomial tails; many positions share ``ALPHA`` equally (Bonferroni);
 * goodness of fit: n times the relative entropy between the observed and the stated law of k cells (half the
   likelihood-ratio chi-square) has a moment generating function below that of a Gamma(k-1) variable (Agrawal 2020,
   "Finite-sample concentration of the multinomial in relative entropy"). The quantile of the textbook chi-square is off
-  by orders of magnitude at 1e-9;
-* means and variances: z-tests at a nominal 1e-10 on at least 100,000 draws; the factor of ten pays for the normal
-  limit.
+  by orders of magnitude that far out;
+* means and variances: z-tests at a nominal tenth of ``ALPHA`` on at least 100,000 draws; the factor of ten pays for the
+  normal limit.
 
 **Seeds.** Fixed, so that a run either always passes or always fails; ``HUSHQUERY_TEST_SEED`` changes all of them at
 once.
@@ -34,8 +34,8 @@ from scipy import optimize, stats
 
 from hushquery.noise.bits import SeededBits
 
-ALPHA = 1e-9
-MOST_CHECKS = 900
+ALPHA = 2e-10
+MOST_CHECKS = 4500
 FEWEST_FOR_Z = 100_000
 SMALL_CELL = 20.0
 
