@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
     from hushquery.evaluate.audit import audit
+    from hushquery.local.client import Client
     from hushquery.log import Log, read_log
     from hushquery.privacy.budget import Budget, PrivacyWarning
     from hushquery.privacy.compose import compose
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from hushquery.privacy.unit import Relation, Unit
     from hushquery.publish import SearchIndex
     from hushquery.release import Release
+    from hushquery.task import Task
 
 __all__ = [
     "Budget",
+    "Client",
     "Estimates",
     "Guarantee",
     "HushqueryError",
@@ -43,6 +46,7 @@ __all__ = [
     "Relation",
     "Release",
     "SearchIndex",
+    "Task",
     "Unit",
     "__version__",
     "audit",
@@ -54,6 +58,7 @@ __all__ = [
 
 _HOMES = {
     "Budget": "privacy.budget",
+    "Client": "local.client",
     "Estimates": "privacy.estimates",
     "Guarantee": "privacy.guarantee",
     "HushqueryError": "errors",
@@ -64,6 +69,7 @@ _HOMES = {
     "Relation": "privacy.unit",
     "Release": "release",
     "SearchIndex": "publish",
+    "Task": "task",
     "Unit": "privacy.unit",
     "audit": "evaluate.audit",
     "compose": "privacy.compose",

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from hushquery._version import __version__
-from hushquery.cli import budget, experiment, explain, stat
+from hushquery.cli import budget, experiment, explain, rappor, stat, task
 from hushquery.cli.audit import audit
 from hushquery.cli.demo import demo
 from hushquery.cli.doctor import doctor
 from hushquery.cli.plan import plan
+from hushquery.cli.randomize import randomize
 from hushquery.cli.release import release
 from hushquery.cli.show import show
 from hushquery.cli.synth import synth
@@ -49,7 +50,7 @@ def root(
 
 app.command()(demo)
 app.command()(doctor)
-for publishing in (synth, plan, release, verify, export):
+for publishing in (synth, plan, release, verify, export, randomize):
     app.command()(publishing)
 for using in (show, search, suggest, correct, similar, find, keywords, classify, trends):
     app.command()(using)
@@ -58,3 +59,5 @@ app.add_typer(stat.app)
 app.add_typer(budget.app)
 app.add_typer(explain.app)
 app.add_typer(experiment.app)
+app.add_typer(task.app)
+app.add_typer(rappor.app)

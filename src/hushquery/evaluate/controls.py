@@ -38,6 +38,7 @@ from hushquery.curator.mechanisms_guided import Sketch
 from hushquery.curator.mechanisms_walks import ReformulationPairs
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import Korolova
+from hushquery.evaluate.controls_local import LOCAL_CONTROLS
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.mechanisms import (
@@ -343,4 +344,5 @@ CONTROLS = {
     "threshold from the secret number of empty pairs": _secret_threshold,
     "counts drawn afresh and not paid": _drawn_twice,
     "at least K in place of above K": _at_least,
+    **LOCAL_CONTROLS,
 }

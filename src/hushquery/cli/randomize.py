@@ -1,0 +1,110 @@
+"""``hushquery randomize``: what a client would send."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+from hushquery.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from hushquery.local.client import Client
+
+__all__ = ["randomize"]
+
+
+def randomize(
+    task: Annotated[Path, typer.Option(metavar="FILE", help="The task file.", show_default=False)],
+    value: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="VALUE",
+            help="The query or the value of the setting; - reads a line of standard input, where other users of "
+            "the machine can't see it.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[Path, typer.Option(metavar="FILE", help="What the clients remember.")] = Path("client.db"),
+    client: Annotated[str, typer.Option(metavar="ID", help="Which client of the state file; never sent.")] = "default",
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The clicked URL, for searches.", show_default=False)
+    ] = None,
+    head: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The head list, for a task without a domain: a JSON list of lists of a query and a URL.",
+            show_default=False,
+        ),
+    ] = None,
+    nothing: Annotated[bool, typer.Option("--nothing", help="Report that there is nothing to report.")] = False,
+    outbox: Annotated[bool, typer.Option("--outbox", help="List the reports that were not sent yet.")] = False,
+    account: Annotated[bool, typer.Option("--account", help="Show what the client has lost so far.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Randomise a value and print the report, the only thing that may leave the device.
+
+    The first report of a period is kept in the state file; asking again prints the same bytes. A new value costs the
+    task's epsilon, a repeated one nothing, and after the lifetime budget reports say nothing.
+
+        hushquery task new --kind setting --out task.toml
+        hushquery randomize --task task.toml --state client.db --client laptop dark
+        hushquery randomize --task task.toml --state client.db --client laptop --outbox
+    """
+    from hushquery.local.client import Client
+    from hushquery.task import Task
+
+    if sum((value is not None, nothing, outbox, account)) != 1:
+        raise UsageError("give a VALUE, or one of --nothing, --outbox and --account")
+    one = Client(Task.load(task), state, client, head=None if head is None else _head_list(head))
+    if outbox:
+        waiting = one.outbox()
+        data = {"outbox": [report.to_json() for report in waiting]}
+        emit(data, "\n".join(report.to_text() for report in waiting) or "nothing waits to be sent", as_json=as_json)
+    elif account:
+        _emit_account(one, as_json=as_json)
+    else:
+        _emit_report(one, _line() if value == "-" else value, url, as_json=as_json)
+
+
+def _line() -> str:
+    # What is no UTF-8, or longer than any value, is just an unknown value.
+    return sys.stdin.buffer.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _emit_report(client: Client, value: str | None, url: str | None, *, as_json: bool) -> None:
+    report = client.report(value, url)
+    if report is not None:
+        emit({"report": report.to_json(), "bytes": report.to_text()}, report.to_text(), as_json=as_json)
+        return
+    off = not client.task.client.enabled
+    why = "the task is switched off" if off else "the task's sampling leaves this client out in this period"
+    if not as_json:
+        typer.secho(f"note: nothing to send, {why}", err=True)
+        return
+    emit({"report": None, "bytes": None, "why": why}, "", as_json=True)
+
+
+def _emit_account(client: Client, *, as_json: bool) -> None:
+    account = client.account()
+    text = (
+        f"epsilon {float(account.spent):.4g} of {float(account.lifetime):.4g} spent on {len(account.entries)} answers"
+    )
+    emit(account.to_json(), f"{text}; it {account.claim}.", as_json=as_json)
+
+
+def _head_list(path: Path) -> list[Any]:
+    try:
+        items = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise DataError(f"the head list {path.name} can't be read", why=error.strerror or "", fix="Fetch it") from None
+    except (ValueError, RecursionError):
+        raise DataError(f"the head list {path.name} is not JSON", fix="Fetch it again") from None
+    if not isinstance(items, list):
+        raise DataError(f"the head list {path.name} is not a JSON list", fix="It is a list of [query, URL] pairs")
+    return items

@@ -1,0 +1,121 @@
+"""``hushquery task``: write and check the file that clients and collector agree on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+from hushquery.errors import UsageError
+
+if TYPE_CHECKING:
+    from hushquery.task import Task
+
+__all__ = ["app"]
+
+#: The commands of ``hushquery task``.
+app = typer.Typer(
+    name="task",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
+
+    Its hash is the task's id, and each report carries it. Comments, the order of keys and how a number is spelled do
+    not change it; everything else does, because a change is a new task.
+    """,
+)
+
+
+@app.command()
+def new(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to; by default the text is printed.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="searches (query and URL) or setting (one value of a public list).")
+    ] = "searches",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    r"""Write a task file to begin with: every key, with what it means.
+
+    hushquery task new --kind setting --out task.toml
+    """
+    from hushquery.task import template
+
+    text = template(kind)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with out.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{out.name} exists already", fix="Choose another name, or replace it with --force") from None
+    except OSError as error:
+        raise UsageError(f"{out.name} can't be written", why=error.strerror or "", fix="Choose another --out") from None
+    typer.secho(f"wrote {out}; check it with: hushquery task check {out}", err=True)
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The task file.")],
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Check a task file, and say what it asks of clients and what its id is.
+
+    hushquery task check task.toml
+    """
+    from hushquery.task import Task
+
+    task = Task.load(file)
+    data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **_mechanism(task)}
+    emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json=as_json)
+
+
+@app.command()
+def schema() -> None:
+    r"""Print the JSON Schema of task files, for editors.
+
+    hushquery task schema > task.schema.json
+    """
+    from hushquery.task import Task
+
+    data = Task.json_schema()
+    emit(data, "", as_json=True)
+
+
+def _mechanism(task: Task) -> dict[str, Any]:
+    """Say which mechanism clients will run, where the domain is known already."""
+    if task.task.domain is None:
+        return {"configuration": None, "oracle": None}
+    from hushquery.local.configuration import Configuration
+
+    fixed = Configuration.of(task)
+    return {"configuration": fixed.digest.hex(), "oracle": fixed.oracle.describe()}
+
+
+def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
+    from hushquery.task.units import spelled
+
+    client, seconds = task.client, task.task.period
+    times = "one report" if client.records_per_user == 1 else f"{client.records_per_user} reports"
+    times += " per client" if seconds is None else f" per client every {spelled(seconds)}"
+    if not client.enabled:
+        times = "nothing: the task is switched off"
+    elif client.sampling < 1:
+        times += f", by {float(client.sampling):.3g} of the clients"
+    domain = "the head list, once it is published"
+    if data["oracle"]:
+        domain = f"{data['oracle']['k']} cells, {data['oracle']['name']}"
+    return [
+        ("name", task.task.name),
+        ("id", task.id),
+        ("population", task.task.population),
+        ("collects", f"{task.task.kind}, {times}"),
+        ("costs", f"epsilon {float(client.epsilon):.3g} for a new value, nothing for a repeated one"),
+        ("lifetime", f"epsilon {float(client.lifetime_epsilon):.3g} per device, given the change times"),
+        ("domain", domain),
+        ("unknown", "reported as *" if client.unknown == "wildcard" else "refused"),
+    ]

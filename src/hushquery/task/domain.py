@@ -1,0 +1,171 @@
+"""The domain: the public list of what can be reported, one cell each, and a last cell for everything else.
+
+A client compares what it has with this list, so both must be in one form. Queries and URLs take the normal form that
+logs are read in (:mod:`hushquery.log.normalise`), here in Python because a device has no engine; values of a setting
+are compared as they are, in Unicode NFC.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hushquery.errors import DataError, UsageError
+from hushquery.log.normalise import _HOST, _NO_URL, _URL_CHANGES, blanks
+
+__all__ = ["LONGEST", "MOST", "WILDCARD", "Domain", "UnknownValue", "normal_query", "normal_url", "normal_value"]
+
+#: How the cell of everything else is shown.
+WILDCARD = "*"
+
+#: The longest text that can be a value; longer ones are unknown values without being looked at.
+LONGEST = 4096
+
+#: The most values that a domain can have.
+MOST = 2**20
+
+# RE2, in which the rules are written, knows only the very end as `$`; Python also stops before a last line break.
+_END = r"\Z"
+_BLANKS = re.compile(f"[\0{blanks('python')}]+")
+_URL_RULES = [(re.compile(pattern.replace("$", _END)), replacement) for pattern, replacement in _URL_CHANGES]
+_WITH_HOST, _WITHOUT_URL = re.compile(_HOST.replace("$", _END)), re.compile(_NO_URL.replace("$", _END))
+
+
+class UnknownValue(DataError):
+    """A value is not in the domain, and the task refuses those."""
+
+
+def normal_query(text: str) -> str:
+    """Give a query in the form that logs are read in.
+
+    >>> normal_query("  Weather   LEEDS ")
+    'weather leeds'
+    """
+    # Letter by letter, as engines do it: Python alone would write a capital sigma in two ways.
+    lower = "".join(letter.lower()[0] for letter in text)
+    return unicodedata.normalize("NFC", _BLANKS.sub(" ", lower)).strip(" ")
+
+
+def normal_url(text: str) -> str:
+    """Give a URL in the form that logs are read in; empty where there is none.
+
+    >>> normal_url("HTTPS://Weather.Example:443/#top")
+    'https://weather.example'
+    """
+    if _WITHOUT_URL.search(text):
+        return ""
+    host = _WITH_HOST.match(text)
+    changed = host[0].lower() + text[host.end() :] if host else text
+    for pattern, replacement in _URL_RULES:
+        changed = pattern.sub(replacement, changed)
+    return changed
+
+
+def normal_value(text: str) -> str:
+    """Give a value of a setting in Unicode NFC, without blanks at the ends."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What can be reported, in the order of the cells.
+
+    Args:
+        kind: ``searches`` for (query, URL) records, ``setting`` for values of one text each.
+        records: The values in their normal form; a query without a click has an empty URL.
+        wildcard: Whether a last cell stands for everything else.
+
+    >>> theme = Domain.read("setting", ["dark", "light"], wildcard=True)
+    >>> len(theme), theme.cell("light"), theme.cell("sepia"), theme.label(2)
+    (3, 1, 2, '*')
+    """
+
+    kind: str
+    records: tuple[tuple[str, ...], ...]
+    wildcard: bool
+    _cells: dict[tuple[str, ...], int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_cells", {record: cell for cell, record in enumerate(self.records)})
+
+    @classmethod
+    def read(cls, kind: str, items: Iterable[Any], *, wildcard: bool) -> Domain:
+        """Make a domain of a public list: of texts for a setting, of [query, URL] pairs for searches."""
+        records = tuple(_record(kind, item, number) for number, item in enumerate(items, start=1))
+        seen: dict[tuple[str, ...], int] = {}
+        for number, record in enumerate(records, start=1):
+            if seen.setdefault(record, number) != number:
+                raise UsageError(f"entries {seen[record]} and {number} of the domain are the same value")
+        if not records or len(records) + wildcard < 2:
+            raise UsageError("a domain needs two cells at least", fix="List two values, or one and the wildcard")
+        if len(records) > MOST:
+            raise UsageError(f"a domain has at most {MOST:,} values", fix="Publish a shorter list")
+        return cls(kind, records, wildcard)
+
+    def __len__(self) -> int:
+        return len(self.records) + self.wildcard
+
+    def cell(self, value: str | None, url: str | None = None) -> int:
+        """Say which cell a value falls into; None is "nothing to report" and falls into the wildcard.
+
+        Raises:
+            UnknownValue: The value is not listed, and there is no wildcard. The message does not show the value.
+        """
+        if not isinstance(value, str | None) or not isinstance(url, str | None):
+            raise UsageError("a value to report is text", fix="Pass the query or value, and the URL, as str")
+        if self.kind != "searches" and url is not None:
+            raise UsageError("only searches have a URL", fix="Leave the URL out: this task collects a setting")
+        found = None if value is None else self._find(value, url)
+        if found is not None:
+            return found
+        if not self.wildcard:
+            raise UnknownValue(
+                "the value is not in the domain of the task, so nothing is reported",
+                why='the task says unknown = "refuse"',
+                fix='Report one of the listed values, or use a task with unknown = "wildcard"',
+            )
+        return len(self.records)
+
+    def _find(self, value: str, url: str | None) -> int | None:
+        if len(value) > LONGEST or len(url or "") > LONGEST:
+            return None
+        return self._cells.get(_normal(self.kind, [value, url or ""]))
+
+    def label(self, cell: int) -> str:
+        """Name a cell for a table: the value, or query and URL with a tab between, or ``*``."""
+        if not 0 <= cell < len(self):
+            raise UsageError(f"the domain has no cell {cell}", fix=f"Its cells are 0 to {len(self) - 1}")
+        return "\t".join(self.records[cell]).rstrip("\t") if cell < len(self.records) else WILDCARD
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the domain as plain data, as it enters the hash of a configuration."""
+        return {"kind": self.kind, "records": [list(record) for record in self.records], "wildcard": self.wildcard}
+
+
+def _normal(kind: str, texts: Sequence[str]) -> tuple[str, ...]:
+    return (normal_query(texts[0]), normal_url(texts[1])) if kind == "searches" else (normal_value(texts[0]),)
+
+
+def _record(kind: str, item: object, number: int) -> tuple[str, ...]:
+    """Read one entry of a public list."""
+    parts: list[object] = list(item) if isinstance(item, list | tuple) else [item]
+    texts = [part for part in parts if isinstance(part, str) and len(part) <= LONGEST and _encodes(part)]
+    pairs = kind == "searches"
+    if not len(parts) == len(texts) == (2 if pairs else 1) or (not pairs and not isinstance(item, str)):
+        what = "a [query, URL] pair of texts" if pairs else "a text"
+        raise UsageError(f"entry {number} of the domain is not {what} of at most {LONGEST} characters")
+    record = _normal(kind, texts)
+    if not record[0]:
+        raise UsageError(f"entry {number} of the domain is empty", fix="Leave it out; the wildcard stands for the rest")
+    return record
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""``hushquery randomize``: the same report again, the outbox, the account, and nothing of a value in an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hushquery.cli.randomize import randomize
+from hushquery.errors import DataError, UsageError
+from hushquery.local.client import Client
+from hushquery.local.report import Report
+from hushquery.task import Task, template
+from hushquery.task.domain import UnknownValue
+
+app = typer.Typer()
+app.command()(randomize)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # One epoch: midnight must not fall between two calls.
+    (tmp_path / "task.toml").write_text(template("setting").replace('period = "7d"', ""))
+    return tmp_path
+
+
+def run(*arguments: str, text: str | bytes | None = None) -> str:
+    result = CliRunner().invoke(app, ["--task", "task.toml", *arguments], catch_exceptions=False, input=text)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def told(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json"))
+
+
+def test_prints_one_report_however_often(folder: Path) -> None:
+    first = told("--client", "laptop", "dark")
+    report = Report.from_json(first["report"])
+    assert Report.from_text(first["bytes"]) == report
+    assert told("--client", "laptop", "dark") == first
+    assert run("--client", "laptop", "light").strip() == first["bytes"]
+    assert Report.from_text(run("--client", "phone", "dark").strip()).id != report.id
+    client = Client(Task.load(folder / "task.toml"), folder / "client.db", "laptop")
+    assert client.report("dark") == report
+
+
+def test_outbox_and_account(folder: Path) -> None:
+    assert told("--state", "s.db", "--outbox") == {"outbox": []}
+    assert "nothing waits" in run("--state", "s.db", "--outbox")
+    report = told("--state", "s.db", "dark")
+    assert told("--state", "s.db", "--outbox") == {"outbox": [report["report"]]}
+    assert run("--state", "s.db", "--outbox").strip() == report["bytes"]
+    Client(Task.load(folder / "task.toml"), folder / "s.db").sent(Report.from_text(report["bytes"]).id)
+    assert told("--state", "s.db", "--outbox") == {"outbox": []}
+    account = told("--state", "s.db", "--account")
+    assert (account["spent"], account["lifetime"]) == (1.0, 16.0)
+    assert "given the change times" in account["claim"]
+    assert "given the change times" in run("--state", "s.db", "--account")
+
+
+def test_searches_with_a_head_list(folder: Path) -> None:
+    (folder / "task.toml").write_text(template("searches").replace('period = "7d"', ""))
+    head = folder / "head.json"
+    head.write_text('[["weather leeds", "https://weather.example"], ["news", ""]]')
+    asked = ("--head", "head.json", "--url", "https://weather.example", "weather leeds")
+    assert told(*asked) == told(*asked)
+    with pytest.raises(UsageError, match="head list"):
+        run("news")
+    for text in ("{}", "[", "7"):
+        head.write_text(text)
+        with pytest.raises(DataError, match="head list"):
+            run("--head", "head.json", "news")
+    with pytest.raises(DataError, match="can't be read"):
+        run("--head", "missing.json", "news")
+
+
+def test_a_value_from_standard_input(folder: Path) -> None:
+    (folder / "task.toml").write_text(template("setting").replace('"wildcard"', '"refuse"', 1))
+    assert run("-", text="dark\n")
+    with pytest.raises(UnknownValue):
+        run("--client", "third", "-", text=b"\xff\xfe\n")
+    with pytest.raises(UnknownValue) as caught:
+        run("--client", "other", "-", text="my secret\n")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("folder")
+def test_nothing_to_report_is_reported() -> None:
+    assert Report.from_text(run("--nothing").strip())
+
+
+@pytest.mark.parametrize("line", ["enabled = false", "sampling = 1e-12"])
+def test_nothing_to_send(folder: Path, line: str) -> None:
+    key = line.partition(" =")[0]
+    lines = [line if old.startswith(f"{key} =") else old for old in template("setting").splitlines()]
+    (folder / "task.toml").write_text("\n".join(lines))
+    answer = told("dark")
+    assert (answer["report"], answer["bytes"]) == (None, None)
+    assert answer["why"]
+    assert run("dark") == ""
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("arguments", [(), ("dark", "--outbox"), ("--outbox", "--account"), ("dark", "--nothing")])
+def test_one_question_at_a_time(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="give a VALUE, or one of"):
+        run(*arguments)
+
+
+@pytest.mark.usefixtures("folder")
+def test_help_has_examples() -> None:
+    text = " ".join(run("--help").split())
+    assert "hushquery randomize --task task.toml" in text
+    assert "the same bytes" in text

@@ -1,0 +1,153 @@
+"""Write vectors/report_v1.json: what every client, in any language, must compute alike."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from hushquery.local.client import memo_key, sampling_number
+from hushquery.local.configuration import Configuration
+from hushquery.local.report import Report, ReportError
+from hushquery.task import Task
+
+FILE = Path(__file__).parent.parent / "vectors" / "report_v1.json"
+COMMAND = "python tools/vectors.py"
+
+SETTING = """\
+[task]
+name = "theme"
+population = "app users"
+kind = "setting"
+domain = ["dark", "light", "caf\u00e9"]
+[client]
+epsilon = "ln(3)"
+lifetime_epsilon = 4
+oracle = "{oracle}"
+unknown = "{unknown}"
+"""
+SEARCHES = """\
+[task]
+name = "searches"
+population = "browser users"
+period = "7d"
+[client]
+epsilon = 4.0
+lifetime_epsilon = 16.0
+oracle = "{oracle}"
+[head]
+size = 3
+[collect]
+time_precision = "1h"
+"""
+HEAD = [["weather leeds", "https://weather.example"], ["news", ""], ["\u65b0\u805e", "https://news.example/jp"]]
+
+MANY = SETTING.replace('["dark", "light", "caf\u00e9"]', json.dumps([f"v{number}" for number in range(15)]))
+
+# (task, head list, what the mechanism said)
+CASES: list[tuple[str, Any, list[Any]]] = [
+    (SETTING.format(oracle="krr", unknown="wildcard"), None, [0, 3]),
+    (SETTING.format(oracle="krr", unknown="refuse"), None, [2]),
+    (SETTING.format(oracle="oue", unknown="wildcard"), None, [b"\x00", b"\x0d"]),
+    (SETTING.format(oracle="hadamard", unknown="wildcard"), None, [(2, 1)]),
+    (MANY.format(oracle="subset", unknown="wildcard"), None, [(0, 3, 8, 15)]),
+    (SEARCHES.format(oracle="subset"), HEAD, [(1,)]),
+    (SEARCHES.format(oracle="olh"), HEAD, [(5 * (2**31 - 1) + 7, 3)]),
+]
+
+
+def fixed(name: str, length: int) -> bytes:
+    """Give bytes that look random and are always the same."""
+    return hashlib.shake_256(name.encode()).digest(length)
+
+
+def build() -> dict[str, Any]:
+    """Make the vectors anew."""
+    return {
+        "about": f"hushquery report format v1, see docs/report-format.md. Made by `{COMMAND}`; do not edit.",
+        "license": "The same as hushquery's own; nothing in here comes from elsewhere.",
+        "tasks": [task_vectors(number, *case) for number, case in enumerate(CASES)],
+        "refused": refused(),
+        "macs": macs(),
+    }
+
+
+def task_vectors(number: int, toml: str, head: Any, answers: list[Any]) -> dict[str, Any]:
+    configuration = Configuration.of(Task.loads(toml), head)
+    reports = []
+    for turn, answer in enumerate(answers):
+        payload = configuration.oracle.pack(answer)
+        time = configuration.task.truncate(1_700_000_000 + 86400 * turn)
+        report = Report(
+            fixed(f"id {number} {turn}", 16), configuration.task.digest, configuration.digest, time, payload
+        )
+        said = answer.hex() if isinstance(answer, bytes) else answer
+        reports.append({"answer": said, "bytes": report.to_bytes().hex(), "json": report.to_json()})
+    return {
+        "toml": toml,
+        "head": head,
+        "task": {"canonical": configuration.task.canonical(), "id": configuration.task.id},
+        "configuration": {"canonical": configuration.canonical(), "hash": configuration.digest.hex()},
+        "reports": reports,
+    }
+
+
+def refused() -> list[dict[str, str]]:
+    """Give what the first configuration must refuse, with the name of the error."""
+    configuration = Configuration.of(Task.loads(CASES[0][0]))
+    task, digest = configuration.task.digest, configuration.digest
+    good = Report(fixed("id", 16), task, digest, 1800, b"\x01").to_bytes()
+    other = fixed("other", 32)
+    tried = [
+        b"",
+        good[:-1],
+        good[:90],
+        good[:40],
+        good + b"\x00",
+        b"\x00" + good[1:],
+        b"\x02" + good[1:],
+        good[:81] + b"\xff" * 8 + good[89:],
+        Report(fixed("id", 16), other, digest, 1800, b"\x01").to_bytes(),
+        Report(fixed("id", 16), task, other, 1800, b"\x01").to_bytes(),
+        Report(fixed("id", 16), task, digest, 1801, b"\x01").to_bytes(),
+        Report(fixed("id", 16), task, digest, 1800, b"\x04").to_bytes(),
+        Report(fixed("id", 16), task, digest, 1800, b"").to_bytes(),
+        Report(fixed("id", 16), task, digest, 1800, b"\x01\x00").to_bytes(),
+    ]
+    return [{"bytes": data.hex(), "error": verdict(configuration, data)} for data in tried]
+
+
+def verdict(configuration: Configuration, data: bytes) -> str:
+    try:
+        Report.from_bytes(data).open(configuration)
+    except ReportError as error:
+        return type(error).__name__
+    return ""
+
+
+def macs() -> dict[str, Any]:
+    """Give what a client derives from its secret: memo keys, and the number that decides on sampling."""
+    secret, task, configuration = fixed("secret", 32), fixed("task", 32), fixed("configuration", 32)
+    return {
+        "secret": secret.hex(),
+        "task": task.hex(),
+        "configuration": configuration.hex(),
+        "memo": [
+            {"slot": slot, "cell": cell, "key": memo_key(secret, task, configuration, slot, cell).hex()}
+            for slot, cell in ((0, 0), (0, 1), (1, 0), (0, 2**32 - 1))
+        ],
+        "sampling": [
+            {"period": period, "number": str(sampling_number(secret, task, period))} for period in (0, 1, 2817)
+        ],
+    }
+
+
+def main() -> None:
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_text(json.dumps(build(), indent=1, ensure_ascii=True) + "\n")
+    print(f"wrote {FILE.name}")
+
+
+if __name__ == "__main__":
+    main()
