@@ -49,7 +49,7 @@ class CellReports(Randomizer):
 
     def rows(self, reports: Iterable[Any]) -> IntArray:
         """An array of cell numbers."""
-        return cells_from(self, list(reports))
+        return cells_from(self, reports if isinstance(reports, list) else list(reports))
 
     def pack(self, report: Report) -> bytes:
         """The cell number, little-endian."""

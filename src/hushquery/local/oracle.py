@@ -14,6 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,8 @@ FloatArray = npt.NDArray[np.float64]
 MOST_OUTCOMES = 2**20
 # Reports that are added one by one are counted together.
 _PENDING = 1024
+# Listed reports are counted in blocks of about so many bytes, so that the arrays made of them stay small.
+_LISTED = 1 << 23
 
 
 class Randomizer(ABC):
@@ -196,10 +199,15 @@ class Tally:
 
     def add_many(self, reports: npt.NDArray[Any] | Iterable[Report]) -> None:
         """Count the rows of ``randomize_many``, or single reports; if one is refused, none is counted."""
-        if not isinstance(reports, np.ndarray):
-            reports = self.oracle.rows(reports)
-        self._support += self.oracle.support(reports)
-        self._n += len(reports)
+        if isinstance(reports, np.ndarray):
+            support, n = self.oracle.support(reports), len(reports)
+        else:
+            support, n, remaining = np.zeros_like(self._support), 0, iter(reports)
+            while block := list(islice(remaining, max(1, _LISTED // self.oracle.report_bytes))):
+                support += self.oracle.support(self.oracle.rows(block))
+                n += len(block)
+        self._support += support
+        self._n += n
 
     def merge(self, other: Tally) -> Tally:
         """Give the tally of both; the order in which shards are merged makes no difference."""
