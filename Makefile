@@ -84,5 +84,5 @@ docs-tables: $(STAMP) ## make the tables of the docs anew
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
-	rm -rf .venv demo-output experiment-korolova2009 build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo-output experiment-korolova2009 experiment-local build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,8 +16,7 @@ __all__ = ["app"]
 #: The commands under ``hushquery experiment``.
 app = typer.Typer(
     name="experiment",
-    help="Repeat the experiments of a paper, on a synthetic log or your own. Never publish the results of a real one: "
-    "they are computed against the true log.",
+    help="Repeat the experiments of the papers. Never publish the results on a real log: they are computed against it.",
     no_args_is_help=True,
 )
 
@@ -27,7 +26,7 @@ _USERS, _SEED = 65_000, 1
 
 @app.callback()
 def root() -> None:
-    """Repeat the experiments of a paper."""
+    """Repeat the experiments of the papers."""
 
 
 @app.command()
@@ -90,6 +89,44 @@ def korolova2009(
         )
     data = found.to_json()
     page = _write(out, {_PAGE: as_page(data), _RESULTS: json.dumps(data, indent=1) + "\n"}, secret=not found.synthetic)
+    emit(data | {"page": str(page)}, f"{as_text(data)}\n\nopen {page}", as_json=as_json)
+
+
+@app.command()
+def local(
+    clients: Annotated[int, typer.Option(metavar="N", help="How many invented clients report in each run.")] = 20_000,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of the clients and their noise.")] = _SEED,
+    runs: Annotated[int, typer.Option(metavar="N", help="How often each setting is measured.")] = 20,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the page and results.json.")] = Path(
+        "experiment-local"
+    ),
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Measure the randomizers that clients run: their errors against theory, and attacks on what they send.
+
+        hushquery experiment local
+        hushquery experiment local --clients 2000 --runs 4 --out quick/
+
+    Mean squared error of every frequency oracle for k = 51, 501 and 5001 and epsilon = 1 to 5; 1BitMean and dBitFlip
+    against their bounds; averaging attacks on responses that are redrawn and on those that are kept; how many of the
+    most frequent values PEM and LDPMiner find. As a table and a page with plots. All clients are invented, so the
+    results may be published. Takes about a minute.
+    """
+    import json
+
+    from hushquery.evaluate.experiments.local import local as run
+    from hushquery.evaluate.experiments.local_page import as_page, as_text
+
+    _check_folder(out)
+    with progress("experiment local", 1.0) as (bar, task):
+        found = run(
+            clients=clients,
+            seed=seed,
+            runs=runs,
+            progress=lambda what, done: bar.update(task, completed=done, description=what),
+        )
+    data = found.to_json()
+    page = _write(out, {_PAGE: as_page(data), _RESULTS: json.dumps(data, indent=1) + "\n"}, secret=False)
     emit(data | {"page": str(page)}, f"{as_text(data)}\n\nopen {page}", as_json=as_json)
 
 
