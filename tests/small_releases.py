@@ -9,6 +9,8 @@ import pyarrow as pa
 from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.unit import Unit
+from hushquery.publish import example
+from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.release import Release
 
 MEANINGS = {
@@ -17,34 +19,7 @@ MEANINGS = {
     "reformulations": "users who went on to the next query",
 }
 
-QUERIES = {
-    "weather leeds": 900,
-    "leeds united": 700,
-    "weather": 650,
-    "news": 600,
-    "weather london": 400,
-    "fear of flying": 90,
-    "leeds united tickets": 80,
-    "fear of heights": 70,
-    "waether leeds": 30,
-}
-CLICKS = {
-    ("weather leeds", "https://weather.example.org/leeds"): 500,
-    ("weather leeds", "https://weather.example.org/"): 100,
-    ("waether leeds", "https://weather.example.org/leeds"): 2,
-    ("weather", "https://weather.example.org/"): 400,
-    ("weather london", "https://weather.example.org/"): 150,
-    ("weather london", "https://news.example.org/"): -3,
-    ("leeds united", "https://football.example.org/leeds"): 350,
-    ("leeds united tickets", "https://football.example.org/leeds"): 40,
-    ("news", "https://news.example.org/"): 420,
-}
-REFORMULATIONS = {
-    ("waether leeds", "weather leeds"): 20,
-    ("weather", "weather leeds"): 120,
-    ("weather", "news"): -4,
-    ("leeds united", "leeds united tickets"): 60,
-}
+REFORMULATIONS = {**example.REFORMULATIONS, ("weather", "news"): -4}
 
 
 def release_of(queries, clicks=None, reformulations=None, *, stderr=5.0, test_noise=False, parameters=None):

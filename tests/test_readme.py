@@ -132,18 +132,18 @@ MARK = "::end of command::"
 
 def run_console(block: Block, folder: Path) -> list[str]:
     """Run a console block in one shell; what went otherwise than shown."""
-    todo = [command for command in commands(block) if not targets(command.text)]
+    runnable = [command for command in commands(block) if not targets(command.text)]
     # After each command its exit code, and then that code again, so that a shown `echo $?` tells the truth.
-    script = "".join(f"{c.text}\n__code=$?; printf '\\n{MARK}%d\\n' $__code; (exit $__code)\n" for c in todo)
+    script = "".join(f"{c.text}\n__code=$?; printf '\\n{MARK}%d\\n' $__code; (exit $__code)\n" for c in runnable)
     _, printed = shell(script, folder)
     pieces = re.split(rf"\n{MARK}(\d+)\n", printed)
     wrong = []
-    for place, command in enumerate(todo):
+    for place, command in enumerate(runnable):
         if 2 * place + 1 >= len(pieces):
             wrong.append(f"line {command.line}: `{command.text}` was not reached: {pieces[-1]}")
             break
         got, code = pieces[2 * place], int(pieces[2 * place + 1])
-        asked = place + 1 < len(todo) and todo[place + 1].text.strip() == "echo $?"
+        asked = place + 1 < len(runnable) and runnable[place + 1].text.strip() == "echo $?"
         if code and not asked:
             wrong.append(f"line {command.line}: `{command.text}` exited with {code}:\n{got}")
         elif command.output.strip() and not agree(command.output, got):

@@ -16,7 +16,7 @@ from typing import Any
 
 from hushquery.errors import DataError, Unavailable, UsageError
 
-__all__ = ["as_table", "connect", "execute", "held", "no_such_column"]
+__all__ = ["as_table", "call", "connect", "execute", "held", "md5", "no_such_column"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
@@ -87,6 +87,22 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
             why=type(error).__name__,
             fix="Give a file name, a mapping of columns, or a pandas, Polars, Arrow or Ibis table with distinct names",
         ) from None
+
+
+def call(function: str, argument: Any, returns: str) -> Any:
+    """Call an engine's own function of one column, which Ibis has no name for."""
+    import ibis
+
+    def of_one_column(value: Any) -> Any:
+        """Stand for the engine's function: Ibis reads its signature and never runs it."""
+        return value
+
+    return ibis.udf.scalar.builtin(of_one_column, name=function, signature=((argument.type(),), returns))(argument)
+
+
+def md5(text: Any) -> Any:
+    """Apply the engine's md5; DuckDB, PostgreSQL and Spark all give the same hexadecimal digits."""
+    return call("md5", text, "string")
 
 
 def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataError:

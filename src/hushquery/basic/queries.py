@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from hushquery.basic.keys import keys_in_column
-from hushquery.engine import no_such_column
+from hushquery.engine import md5, no_such_column
 from hushquery.errors import DataError, UsageError
 from hushquery.privacy.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
 from hushquery.privacy.unit import Relation, Unit
@@ -296,7 +296,7 @@ class Histogram(_Exact):
         place = column.cases(*((key, i) for i, key in enumerate(wanted)), else_=-1)
         held = table.select(unit=table[unit.name], key=place.cast("int64"))
         held = held.filter(held.key >= 0).distinct()
-        held = held.mutate(digest=_md5(held.unit.cast("string") + "|" + held.key.cast("string")))
+        held = held.mutate(digest=md5(held.unit.cast("string") + "|" + held.key.cast("string")))
         kept = held.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
         kept = kept.filter(kept.position < self.keys_per_unit)
         return kept.group_by("key").agg(n=kept.count())
@@ -389,16 +389,6 @@ def _condition(condition: Condition, table: Any) -> Any:
             fix="Use comparisons of columns with fixed values",
         )
     return result
-
-
-def _md5(text: Any) -> Any:
-    """Give the MD5 digest of a text in the engine; the same hexadecimal digits on every engine."""
-    import ibis
-
-    @ibis.udf.scalar.builtin(name="md5")  # type: ignore[untyped-decorator]
-    def md5(s: str) -> str: ...  # type: ignore[empty-body]
-
-    return md5(text)
 
 
 def _column(table: Any, name: str) -> Any:

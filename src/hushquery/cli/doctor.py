@@ -353,16 +353,16 @@ def _table(checks: list[Check], broken: list[Check]) -> str:
         table.add_row(first, escape(check.name), f"[{color}]{check.state}[/]", escape(check.detail))
         group = check.group
 
-    todo: dict[str, list[Check]] = {}
+    remedies: dict[str, list[Check]] = {}
     for check in checks:
         if check.state != "ok":
-            todo.setdefault(check.fix, []).append(check)
+            remedies.setdefault(check.fix, []).append(check)
 
     console = Console(highlight=False)
     with console.capture() as capture:
         console.print(f"hushquery {__version__}, run by {escape(sys.executable)}", "", soft_wrap=True, sep="\n")
         console.print(table, "")
-        for fix, about in todo.items():
+        for fix, about in remedies.items():
             need = "to repair" if any(check.required for check in about) else "optional"
             console.print(f"{need}: {escape(', '.join(f'{c.group} {c.name}' for c in about))}")
             console.print(f"    {escape(fix)}", soft_wrap=True)  # one line, so that it can be copied

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hushquery.engine import md5
 from hushquery.errors import UsageError
 
 __all__ = ["Bound", "Keep", "searches"]
@@ -101,13 +102,3 @@ def _complete(rows: Any, columns: list[str]) -> Any:
     for column in columns[1:]:
         complete = complete & rows[column].notnull()
     return complete
-
-
-def md5(text: Any) -> Any:
-    """Apply the engine's md5; DuckDB, PostgreSQL and Spark all give the same hexadecimal digits."""
-    import ibis
-
-    def digest(value: str) -> str:
-        raise NotImplementedError(value)  # only its name and types are used
-
-    return ibis.udf.scalar.builtin(digest, name="md5")(text)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.curator.bound import Bound, md5
+from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, passing
 from hushquery.curator.select import (
     QUERY,
@@ -30,7 +30,7 @@ from hushquery.curator.select import (
     released_placeholder,
 )
 from hushquery.curator.weighted import equal_weights
-from hushquery.engine import execute, held
+from hushquery.engine import execute, held, md5
 from hushquery.noise.bits import Bits
 from hushquery.noise.sampler import sampler
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushquery.log.functions import call
+from hushquery.engine import call
 
 __all__ = ["BLANKS", "NOT_PLAIN", "PLAIN_URL", "blanks", "has_text", "normal_query", "normal_url", "steps"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hushquery.engine import call
 from hushquery.errors import DataError
-from hushquery.log.functions import call
 from hushquery.log.normalise import blanks, normal_query
 
 __all__ = [

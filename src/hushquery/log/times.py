@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Any
 
+from hushquery.engine import call
 from hushquery.errors import DataError, UsageError
-from hushquery.log.functions import call
 
 __all__ = ["MILLISECONDS_FROM", "instant", "micros"]
 

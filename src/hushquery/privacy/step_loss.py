@@ -8,6 +8,7 @@ Proofs: docs/proofs/thresholds.md, gaussian-threshold.md, weights.md.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -35,15 +36,15 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class StepParameters:
+class StepParameters(ABC):
     """The numbers of one randomised step; subclasses say what they cost."""
 
     kind: ClassVar[str]
 
     @property
+    @abstractmethod
     def loss(self) -> Loss:
         """What the step costs, rounded up."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """Give the numbers as plain data; fractions as text."""

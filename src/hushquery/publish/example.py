@@ -6,9 +6,10 @@ import pyarrow as pa
 
 from hushquery.release import Release
 
-__all__ = ["tiny_release"]
+__all__ = ["CLICKS", "QUERIES", "REFORMULATIONS", "tiny_release"]
 
-_QUERIES = {
+#: Users by query.
+QUERIES = {
     "weather leeds": 900,
     "leeds united": 700,
     "weather": 650,
@@ -19,7 +20,8 @@ _QUERIES = {
     "fear of heights": 70,
     "waether leeds": 30,
 }
-_CLICKS = {
+#: Users by query and URL; one is negative, as noise can make it.
+CLICKS = {
     ("weather leeds", "https://weather.example.org/leeds"): 500,
     ("weather leeds", "https://weather.example.org/"): 100,
     ("waether leeds", "https://weather.example.org/leeds"): 2,
@@ -30,7 +32,8 @@ _CLICKS = {
     ("leeds united tickets", "https://football.example.org/leeds"): 40,
     ("news", "https://news.example.org/"): 420,
 }
-_REFORMULATIONS = {
+#: Users by query and next query.
+REFORMULATIONS = {
     ("waether leeds", "weather leeds"): 20,
     ("weather", "weather leeds"): 120,
     ("leeds united", "leeds united tickets"): 60,
@@ -44,9 +47,9 @@ def tiny_release() -> Release:
     9
     """
     tables = {
-        "queries": _table(("query",), [((query,), count) for query, count in _QUERIES.items()]),
-        "clicks": _table(("query", "url"), list(_CLICKS.items())),
-        "reformulations": _table(("query", "next_query"), list(_REFORMULATIONS.items())),
+        "queries": _table(("query",), [((query,), count) for query, count in QUERIES.items()]),
+        "clicks": _table(("query", "url"), list(CLICKS.items())),
+        "reformulations": _table(("query", "next_query"), list(REFORMULATIONS.items())),
     }
     return Release(tables, (), {})
 
