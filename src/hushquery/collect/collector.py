@@ -1,0 +1,164 @@
+"""The collector without HTTP: store, tasks, writer, tokens, vault and phases of one server process, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from hushquery.collect.epochs import Epoch
+from hushquery.collect.ingest import Board
+from hushquery.collect.local_work import LocalWork
+from hushquery.collect.phases import EpochWork, Phases
+from hushquery.collect.problems import problem_of, refuse
+from hushquery.collect.schema import RELEASE
+from hushquery.collect.settings import Settings
+from hushquery.collect.store import Store
+from hushquery.collect.tokens import Tokens
+from hushquery.collect.vault import Vault
+from hushquery.collect.writer import Writer
+from hushquery.errors import HushqueryError
+
+__all__ = ["Collector"]
+
+
+class Collector:
+    """What one server process works with.
+
+    Args:
+        settings: The settings.
+        work: What is computed at the moves of epochs; by default the counting of reports.
+        clock: Gives the time in seconds since 1970.
+    """
+
+    def __init__(
+        self, settings: Settings, work: EpochWork | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.settings = settings
+        self.store = Store.open(settings.store, most_bytes=settings.most_bytes)
+        self.board = Board(self.store, settings.load_tasks(), clock)
+        self.tokens = Tokens(self.store, clock)
+        self.vault = Vault(self.store, settings.keys, settings.operator())
+        self.phases = Phases(
+            self.store, work or LocalWork(self.store), self.vault, clock=clock, optin_share=settings.optin_share
+        )
+        for number, task in self.board.numbers.items():
+            self.phases.ensure(task, number)
+        self.board.refresh()
+        self.writer: Writer | None = None
+        self._stop = threading.Event()
+        self._ticker: threading.Thread | None = None
+        self._looking = asyncio.Lock()
+        self._documents: dict[int, tuple[tuple[Epoch, ...], bytes, str]] = {}
+
+    # ---- its life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the writer, and the watch over time."""
+        self.writer = Writer(self.store, self.settings.most_waiting)
+        if self.settings.tick_seconds:
+            self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
+            self._ticker.start()
+
+    def stop(self) -> None:
+        """Write what waits, then let go of the store."""
+        self._stop.set()
+        if self.writer is not None:
+            self.writer.close()
+        if self._ticker is not None:
+            self._ticker.join()
+        self.store.close()
+
+    def _tick(self) -> None:
+        while not self._stop.wait(self.settings.tick_seconds):
+            self.phases.tick(self.board.numbers)
+
+    # ---- what requests ask ---------------------------------------------------------------------------------
+
+    def number_of(self, task_id: str) -> int:
+        """Find a task by its id, or refuse with 404."""
+        number = self.board.ids.get(task_id)
+        if number is None:
+            raise refuse("no-such-task")
+        return number
+
+    async def look(self) -> None:
+        """See where the epochs stand, if nobody has done so for a while; who comes meanwhile does not wait."""
+        if self.board.stale and not self._looking.locked():
+            async with self._looking:
+                await asyncio.to_thread(self.board.refresh)
+
+    @contextmanager
+    def counting(self, task_number: int) -> Iterator[Writer]:
+        """Count what is refused in the block."""
+        if self.writer is None:
+            raise refuse("unavailable")
+        try:
+            yield self.writer
+        except HushqueryError as error:
+            self.writer.count(task_number, [problem_of(error).name])
+            raise
+
+    def task_document(self, task_number: int) -> tuple[bytes, str]:
+        """Give what clients fetch: the task, its epoch and what they run; and the ETag of it."""
+        epochs = tuple(one for one in self.board.epochs() if one.task_number == task_number)
+        known = self._documents.get(task_number)
+        present = self.board.present(task_number)
+        # The same objects mean that nothing changed since it was written.
+        key = (*epochs, *([present] if present else []))
+        if known is None or len(known[0]) != len(key) or any(a is not b for a, b in zip(known[0], key, strict=True)):
+            data = self._document(task_number, present, epochs)
+            body = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+            known = (key, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            self._documents[task_number] = known
+        return known[1], known[2]
+
+    def _document(self, task_number: int, present: Epoch | None, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
+        task = self.board.numbers[task_number]
+        configuration = present.configuration if present else None
+        return {
+            "id": task.id,
+            "task": task.to_json(),
+            "epoch": _summary(present),
+            "configuration": None if configuration is None else json.loads(configuration.canonical()),
+            "configuration_hash": None if configuration is None else configuration.digest.hex(),
+            "optin": None if present is None else present.optin,
+            "releases": [{"epoch": one.number, "id": one.release} for one in epochs if one.release is not None],
+        }
+
+    def task_list(self) -> dict[str, Any]:
+        """Give all tasks in brief."""
+        found = []
+        for number, task in self.board.numbers.items():
+            part = task.task
+            present = _summary(self.board.present(number))
+            found.append({"id": task.id, "name": part.name, "kind": part.kind, "epoch": present})
+        return {"tasks": found}
+
+    def release(self, release_id: str) -> bytes:
+        """Read a release, or refuse with 404."""
+        with self.store.read() as connection:
+            found = connection.execute(
+                sa.select(RELEASE.c.document).where(RELEASE.c.id == release_id)
+            ).scalar_one_or_none()
+        if found is None:
+            raise refuse("not-found")
+        return bytes(found)
+
+
+def _summary(epoch: Epoch | None) -> dict[str, Any] | None:
+    if epoch is None:
+        return None
+    return {
+        "number": epoch.number,
+        "phase": epoch.phase,
+        "takes_records": epoch.takes_records,
+        "takes_reports": epoch.takes_reports,
+    }

@@ -1,0 +1,144 @@
+"""What holds for every request: limits on bodies, headers on answers, origins, and nothing said about failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hushquery.collect.problems import MEDIA_TYPE, document, problem_of, refuse
+from hushquery.errors import HushqueryError
+
+__all__ = ["Guard", "media_type", "problem_response", "read_body"]
+
+_log = logging.getLogger("hushquery.collect")
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "interest-cohort=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_TASK_PATH = "/v1/tasks/"
+_METHODS = "GET, PUT, POST"
+_SENT = "Authorization, Content-Type, If-None-Match"
+_SHOWN = "ETag, Retry-After"
+_DAY = "86400"
+# Statuses after which the rest of the body is not worth reading, and those that say when to come back.
+_CLOSING = (408, 413)
+_LATER = (425, 429, 503)
+
+
+def media_type(request: Request) -> str:
+    """Give the media type of a body; one that is compressed is refused."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise refuse("media-type", "bodies are not compressed here")
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
+    """Read a body of limited size in limited time; what is larger is refused before it is read.
+
+    Raises:
+        Refusal: It is larger (413) or slower (408).
+    """
+    length = request.headers.get("content-length", "0")
+    # Digits alone: Python's int() would read "1_0" too.
+    if not (length.isascii() and length.isdigit()) or len(length) > 18:
+        raise refuse("malformed", "Content-Length is no number")
+    if int(length) > most:
+        raise refuse("too-large")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise refuse("too-large")
+                parts.append(part)
+    except TimeoutError:
+        raise refuse("slow") from None
+    except ClientDisconnect:
+        raise refuse("malformed", "the body ended early") from None
+    return b"".join(parts)
+
+
+def problem_response(error: HushqueryError, retry_after: int) -> Response:
+    """Answer with the problem document of an error."""
+    problem = problem_of(error)
+    headers = {"Cache-Control": "no-store"}
+    if problem.status in _LATER:
+        headers["Retry-After"] = str(retry_after)
+    if problem.status in _CLOSING:
+        headers["Connection"] = "close"
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="opt-in records"'
+    body = json.dumps(document(error)).encode()
+    return Response(body, problem.status, headers, MEDIA_TYPE)
+
+
+class Guard:
+    """Stands before the application: adds headers, answers for origins, and lets no error text out.
+
+    Args:
+        app: The application.
+        origins: The origins that each task allows, by task id; ``*`` stands for all.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Mapping[str, Iterable[str]]) -> None:
+        self._app = app
+        self._origins = {task: frozenset(allowed) for task, allowed in origins.items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        cross = self._cross_origin(str(scope["path"]), headers.get("origin"))
+        started = False
+
+        async def guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                answer = MutableHeaders(scope=message)
+                for name, value in (*_HEADERS.items(), *cross.items()):
+                    answer[name] = value
+            await send(message)
+
+        if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
+            await Response(status_code=204)(scope, receive, guarded)
+            return
+        try:
+            await self._app(scope, receive, guarded)
+        except Exception as error:  # its text and its trace may hold a value, so neither is written anywhere
+            _log.error("a request failed: %s", type(error).__name__)
+            if not started:
+                failure = HushqueryError("the collector has failed")
+                await problem_response(failure, 1)(scope, receive, guarded)
+
+    def _cross_origin(self, path: str, origin: str | None) -> dict[str, str]:
+        """Say which headers let a page of another origin read the answer."""
+        if origin is None:
+            return {"Vary": "Origin"} if path.startswith(_TASK_PATH) else {}
+        if not path.startswith(_TASK_PATH):
+            return {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": _SHOWN}
+        allowed = self._origins.get(path.removeprefix(_TASK_PATH).partition("/")[0], frozenset())
+        found = {"Vary": "Origin"}
+        if origin in allowed or "*" in allowed:
+            found["Access-Control-Allow-Origin"] = origin
+            found["Access-Control-Allow-Methods"] = _METHODS
+            found["Access-Control-Allow-Headers"] = _SENT
+            found["Access-Control-Expose-Headers"] = _SHOWN
+            found["Access-Control-Max-Age"] = _DAY
+        return found

@@ -1,0 +1,123 @@
+"""Which reports are taken: checked one by one against their task, its clock rules and its epoch, before anything is
+written.
+
+A report's own time says which epoch it belongs to. Times are coarse (a multiple of the task's precision), never in
+the future by more than the task's clock skew, and never older than the ids that the collector still knows: a report
+that could have been counted and forgotten is refused, not counted again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import sqlalchemy as sa
+
+from hushquery.collect.epochs import OPTIN_OPEN, Epoch, register
+from hushquery.collect.problems import refuse
+from hushquery.collect.schema import EPOCH
+from hushquery.collect.store import Store
+from hushquery.collect.writer import Arrival
+from hushquery.local.report import Report, ReportOfAnotherTask
+from hushquery.task import Task
+
+__all__ = ["Board", "check"]
+
+# An epoch that is not known is looked for at most this often.
+_LOOK_SECONDS = 1.0
+
+
+class Board:
+    """What a server process knows of its tasks: which they are, and where their epochs stood a moment ago.
+
+    The store has the last word on phases, in the transaction that writes; this is what requests are checked with
+    before that, without asking the store each time.
+
+    Args:
+        store: The store.
+        tasks: The tasks that are served.
+        clock: Gives the time in seconds since 1970.
+    """
+
+    def __init__(self, store: Store, tasks: Iterable[Task], clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self.numbers = {register(store, task, clock()): task for task in tasks}
+        self.ids = {task.id: number for number, task in self.numbers.items()}
+        self._epochs: dict[tuple[int, int], Epoch] = {}
+        self._lock = threading.Lock()
+        self._looked = float("-inf")
+
+    def refresh(self) -> None:
+        """Read where all epochs stand."""
+        with self._store.read() as connection:
+            rows = connection.execute(
+                sa.select(EPOCH).where(EPOCH.c.task.in_(list(self.numbers)), EPOCH.c.forgotten.is_(False))
+            ).all()
+        found = {}
+        for row in rows:
+            read = Epoch.read(self.numbers[row.task], row)
+            known = self._epochs.get((row.task, row.number))
+            # The same object as before, where nothing changed: it holds a calibrated mechanism.
+            found[row.task, row.number] = known if known == read else read
+        with self._lock:
+            self._epochs, self._looked = found, time.monotonic()
+
+    def epoch(self, task_number: int, number: int) -> Epoch | None:
+        """Give an epoch as it stood a moment ago."""
+        return self._epochs.get((task_number, number))
+
+    @property
+    def stale(self) -> bool:
+        """Whether it may be worth while to look again."""
+        return time.monotonic() - self._looked > _LOOK_SECONDS
+
+    def present(self, task_number: int) -> Epoch | None:
+        """Give the epoch of the present period, or the latest there is."""
+        now = self.numbers[task_number].period_at(self._clock())
+        numbers = [number for task, number in self._epochs if task == task_number and number <= now]
+        return self._epochs[task_number, max(numbers)] if numbers else None
+
+    def epochs(self) -> list[Epoch]:
+        """Give all epochs."""
+        return [self._epochs[key] for key in sorted(self._epochs)]
+
+    def now(self) -> float:
+        """Give the time."""
+        return self._clock()
+
+
+def check(board: Board, task_number: int, report: Report) -> Arrival:
+    """Check a report that was sent to a task.
+
+    Raises:
+        ReportError: It does not fit the task, its configuration or its domain.
+        Refusal: It is too old, from the future, or its epoch does not take reports.
+    """
+    task, now = board.numbers[task_number], board.now()
+    if report.task != task.digest:
+        raise ReportOfAnotherTask(
+            "the report was made for another task", fix="Send reports to the address of their task"
+        )
+    if report.time > now + task.collect.clock_skew:
+        raise refuse("clock", "its time is in the future")
+    if report.time < now - task.collect.retention:
+        raise refuse("too-old")
+    number = task.period_at(report.time)
+    epoch = board.epoch(task_number, number)
+    if epoch is None:
+        raise refuse("too-early" if number >= task.period_at(now) else "phase-over")
+    if epoch.configuration is None:
+        raise refuse("too-early" if epoch.phase == OPTIN_OPEN else "phase-over")
+    report.open(epoch.configuration)
+    data = report.to_bytes()
+    return Arrival(
+        task=task_number,
+        epoch=number,
+        id=report.id,
+        sha256=hashlib.sha256(data).digest(),
+        data=data,
+        received=task.truncate(now),
+    )

@@ -1,0 +1,327 @@
+"""The phases of an epoch: one move after another, each done once whatever crashes or races.
+
+::
+
+    optin_open --publish_head--> head_published --open_reports--> reports_open --close--> closed --release--> released
+
+A task without a head list to come (it has a domain of its own) begins at ``reports_open``.
+
+A move has three parts. (1) One transaction notes that the move began, if the epoch still is in the phase it leaves:
+from then on nothing more is taken. (2) The work is done, outside any transaction. (3) One transaction enters the
+phase that follows, with what the work gave, if the epoch still is where (1) left it. A lock that dies with its
+process lets one server at a time do this. A crash after (1) is resumed by whoever comes next, under the same key
+(:attr:`~hushquery.collect.epochs.Epoch.key`): the work pays for it once, and what a crashed attempt computed was seen
+by nobody, because only (3) publishes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from hushquery.collect.epochs import (
+    CLOSED,
+    HEAD_PUBLISHED,
+    MOVES,
+    OPTIN_OPEN,
+    PHASES,
+    REPORTS_OPEN,
+    Epoch,
+    count_reports,
+    epoch_row,
+    epochs_of,
+    insert_new,
+)
+from hushquery.collect.schema import EPOCH, RELEASE, REPORT
+from hushquery.collect.store import Store
+from hushquery.collect.vault import Vault
+from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
+from hushquery.local.configuration import Configuration
+from hushquery.task import Task
+
+__all__ = ["EpochWork", "HeadList", "Phases"]
+
+# Rows are emptied or deleted in transactions of so many.
+_BLOCK = 2000
+
+_log = logging.getLogger("hushquery.collect")
+
+
+@dataclass(frozen=True)
+class HeadList:
+    """What the opt-in records became.
+
+    Args:
+        head: The head list: [query, URL] pairs.
+        optin: The opt-in estimates, as public plain data.
+    """
+
+    head: Sequence[Sequence[str]]
+    optin: Mapping[str, Any]
+
+
+class EpochWork(Protocol):
+    """What is computed when an epoch moves. Each may be called again after a crash, and is paid for once.
+
+    ``epoch.key`` names the move. Whatever spends budget records it in the ledger under this key, and spends nothing if
+    the key is there already.
+    """
+
+    def publish_head(self, epoch: Epoch) -> HeadList:
+        """Make the head list and the opt-in estimates of the opt-in records."""
+
+    def close(self, epoch: Epoch) -> Mapping[str, Any]:
+        """Count the reports, as plain data from which everything later is computed."""
+
+    def release(self, epoch: Epoch) -> bytes:
+        """Make the release of the counts, as the JSON document that is served."""
+
+
+class Phases:
+    """Moves the epochs of a store.
+
+    Args:
+        store: The store.
+        work: What is computed at each move.
+        vault: The opt-in records, which are destroyed once the head list is published.
+        clock: Gives the time in seconds since 1970.
+        optin_share: By time, the opt-in phase ends after this share of the period.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        work: EpochWork,
+        vault: Vault,
+        *,
+        clock: Callable[[], float] = time.time,
+        optin_share: float = 0.25,
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._vault = vault
+        self._clock = clock
+        self._optin_share = optin_share
+
+    # ---- by hand -------------------------------------------------------------------------------------------
+
+    def ensure(self, task: Task, task_number: int) -> None:
+        """Make the epoch of the present period, if there is none yet."""
+        now = self._clock()
+        begins = REPORTS_OPEN if task.head is None else OPTIN_OPEN
+        with self._store.write() as connection:
+            connection.execute(
+                insert_new(connection, EPOCH).values(
+                    task=task_number,
+                    number=task.period_at(now),
+                    phase=begins,
+                    since=int(now),
+                    scrubbed=False,
+                    forgotten=False,
+                )
+            )
+
+    def advance(self, task: Task, task_number: int, number: int, to: str | None = None) -> Epoch:
+        """Move an epoch to its next phase, or resume the move that a crash interrupted.
+
+        Args:
+            task: The task.
+            task_number: Its number in the store.
+            number: Which epoch.
+            to: The phase to reach; an epoch that is there already is left alone, so that two who ask do it once.
+
+        Raises:
+            UsageError: That phase does not follow.
+            NotReady: Another server is at it, or there are too few reports to release.
+        """
+        with self._store.alone(f"advance {task.id} {number}"):
+            epoch = self._read(task, task_number, number)
+            if to is not None and epoch.phase == to:
+                return epoch
+            _check_move(epoch, to)
+            # First what a crash after the last move left behind: no phase is left before its secrets are gone.
+            epoch = self._begin(self._tidied(epoch))
+            moved = self._finish(epoch, self._compute(epoch))
+            return self._tidied(moved)
+
+    def _compute(self, epoch: Epoch) -> dict[str, Any]:
+        """Do the work of a move, and give the columns that it fills."""
+        if epoch.moving == "publish_head":
+            made = self._work.publish_head(epoch)
+            Configuration.of(epoch.task, made.head)  # a list that clients could not use is refused here
+            head = [list(one) for one in made.head]
+            return {"head": _text(head), "optin": _text(dict(made.optin))}
+        if epoch.moving == "close":
+            counts = _text(dict(self._work.close(epoch)))
+            with self._store.read() as connection:
+                reports, checksum = count_reports(connection, epoch)
+            return {"counts": counts, "reports": reports, "checksum": checksum}
+        if epoch.moving == "release":
+            document = self._work.release(epoch)
+            return {"release": hashlib.sha256(document).hexdigest(), "document": document}
+        return {}
+
+    def _begin(self, epoch: Epoch) -> Epoch:
+        """Note durably that the move has begun; a move that began before is taken up again."""
+        move, _ = MOVES[epoch.phase]
+        if epoch.moving is not None:
+            return epoch
+        with self._store.write() as connection:
+            self._swap(connection, epoch, {"moving": move})
+        return replace(epoch, moving=move)
+
+    def _finish(self, epoch: Epoch, columns: dict[str, Any]) -> Epoch:
+        """Enter the next phase with what the work gave."""
+        _, following = MOVES[epoch.phase]
+        document = columns.pop("document", None)
+        with self._store.write() as connection:
+            self._swap(connection, epoch, {**columns, "phase": following, "moving": None, "since": int(self._clock())})
+            if document is not None:
+                connection.execute(
+                    sa.insert(RELEASE).values(
+                        id=columns["release"], task=epoch.task_number, epoch=epoch.number, document=document
+                    )
+                )
+        return self._read(epoch.task, epoch.task_number, epoch.number)
+
+    def _swap(self, connection: sa.Connection, epoch: Epoch, values: Mapping[str, Any]) -> None:
+        """Change an epoch if it still is as it was read."""
+        changed = connection.execute(
+            sa.update(EPOCH)
+            .where(
+                EPOCH.c.task == epoch.task_number,
+                EPOCH.c.number == epoch.number,
+                EPOCH.c.phase == epoch.phase,
+                EPOCH.c.moving.is_not_distinct_from(epoch.moving),
+            )
+            .values(**values)
+        )
+        if changed.rowcount != 1:
+            raise NotReady("another server moved the epoch in the meantime", fix="Look at it again")
+
+    def _read(self, task: Task, task_number: int, number: int) -> Epoch:
+        with self._store.read() as connection:
+            epoch = epoch_row(connection, task, task_number, number, lock=False)
+        if epoch is None:
+            raise UsageError(f"the task has no epoch {number}", fix="`hushquery collect status` lists them")
+        return epoch
+
+    # ---- what is left behind -------------------------------------------------------------------------------
+
+    def _tidied(self, epoch: Epoch) -> Epoch:
+        """Destroy what is not needed any more; may be called any number of times."""
+        if epoch.phase == HEAD_PUBLISHED:
+            self._vault.destroy(epoch)
+        if epoch.phase in PHASES[PHASES.index(CLOSED) :] and not epoch.scrubbed:
+            self._empty(epoch, delete=False)
+            self._store.wipe_traces()
+            self._mark(epoch, scrubbed=True)
+            return replace(epoch, scrubbed=True)
+        return epoch
+
+    def _empty(self, epoch: Epoch, *, delete: bool) -> None:
+        """Empty the payloads of an epoch's reports, or delete the rows, in short transactions."""
+        mine = (REPORT.c.task == epoch.task_number, REPORT.c.epoch == epoch.number)
+        wanted = mine if delete else (*mine, REPORT.c.data.is_not(None))
+        while True:
+            with self._store.write() as connection:
+                ids = connection.execute(sa.select(REPORT.c.id).where(*wanted).limit(_BLOCK)).scalars().all()
+                chosen = (REPORT.c.task == epoch.task_number, REPORT.c.id.in_(ids))
+                if delete:
+                    connection.execute(sa.delete(REPORT).where(*chosen))
+                else:
+                    connection.execute(sa.update(REPORT).where(*chosen).values(data=None))
+            if len(ids) < _BLOCK:
+                return
+
+    def _mark(self, epoch: Epoch, **values: bool) -> None:
+        with self._store.write() as connection:
+            connection.execute(
+                sa.update(EPOCH)
+                .where(EPOCH.c.task == epoch.task_number, EPOCH.c.number == epoch.number)
+                .values(**values)
+            )
+
+    # ---- by time -------------------------------------------------------------------------------------------
+
+    def tick(self, tasks: Mapping[int, Task]) -> list[HushqueryError]:
+        """Make the present epochs, resume what was interrupted, and do the moves whose time has come.
+
+        Gives what went wrong; one epoch's trouble does not keep the others from moving.
+        """
+        troubles: list[HushqueryError] = []
+        for task_number, task in tasks.items():
+            try:
+                self.ensure(task, task_number)
+                epochs = epochs_of(self._store, task, task_number)
+            except HushqueryError as error:
+                troubles.append(error)
+                continue
+            for epoch in epochs:
+                try:
+                    self._tick_one(epoch)
+                except NotReady:
+                    continue
+                except HushqueryError as error:
+                    _log.error("an epoch could not be moved: %s", error.what)
+                    troubles.append(error)
+        return troubles
+
+    def _tick_one(self, epoch: Epoch) -> None:
+        while epoch.moving is not None or self._is_due(epoch):
+            epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
+        if not epoch.forgotten:
+            with self._store.alone(f"advance {epoch.task.id} {epoch.number}"):
+                epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
+                if epoch.scrubbed and self._clock() - epoch.since > epoch.task.collect.retention:
+                    # Nothing is forgotten too early: a closed epoch takes no report, known or unknown.
+                    self._empty(epoch, delete=True)
+                    self._mark(epoch, forgotten=True)
+
+    def _is_due(self, epoch: Epoch) -> bool:
+        """Say whether time alone moves this epoch on; a task without periods is moved by hand."""
+        task, now = epoch.task, self._clock()
+        if epoch.phase == HEAD_PUBLISHED:
+            return True
+        if epoch.phase == CLOSED:
+            return (epoch.reports or 0) >= task.collect.min_batch
+        if task.task.period is None:
+            return False
+        begins = epoch.number * task.task.period
+        if epoch.phase == OPTIN_OPEN:
+            return now >= begins + self._optin_share * task.task.period
+        # Reports tell the start of their interval of time and travel for a while.
+        grace = task.collect.time_precision + task.collect.clock_skew
+        return epoch.phase == REPORTS_OPEN and now >= begins + task.task.period + grace
+
+
+def _check_move(epoch: Epoch, to: str | None) -> None:
+    if epoch.phase not in MOVES:
+        raise UsageError("the epoch is released, and that is the last phase", fix="The next period has its own epoch")
+    following = MOVES[epoch.phase][1]
+    if to is not None and to != following:
+        if to not in PHASES:
+            raise UsageError("there is no such phase", fix=f"It is one of: {', '.join(PHASES)}")
+        raise UsageError(f"an epoch does not go from {epoch.phase} to {to}", fix=f"The next phase is {following}")
+    if epoch.phase == CLOSED and (epoch.reports or 0) < epoch.task.collect.min_batch:
+        raise NotReady(
+            "the epoch has fewer reports than the task's min_batch, so nothing is released from it",
+            why=f"{epoch.reports or 0:,} of {epoch.task.collect.min_batch:,}",
+            fix="Its reports stay counted; the next period has its own epoch",
+        )
+
+
+def _text(data: object) -> str:
+    try:
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError):
+        raise DataError(
+            "what the move computed is no plain data", fix="Return numbers, texts, lists, mappings"
+        ) from None

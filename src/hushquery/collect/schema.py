@@ -1,0 +1,187 @@
+"""The collector's tables, their version, and how an older version becomes this one.
+
+No column holds an address, a user agent, or anything else that names a client. A report's row has a random id as its
+key and no number of its own, so that not even the order of arrival is kept (in SQLite; PostgreSQL's pages keep it
+until they are rewritten). Opt-in records are there only as ciphertext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sqlalchemy as sa
+
+from hushquery.errors import DataError
+
+__all__ = [
+    "COUNTER",
+    "EPOCH",
+    "META",
+    "MIGRATIONS",
+    "RECORD",
+    "RELEASE",
+    "REPORT",
+    "SCHEMA",
+    "TABLES",
+    "TASK",
+    "TOKEN",
+    "Migration",
+    "prepare",
+]
+
+#: One step from a version of the tables to the next, inside the transaction that also writes the new version.
+Migration = Callable[[sa.Connection], None]
+
+#: The version of the tables that this hushquery works with.
+SCHEMA = 1
+
+#: By the version they start from: what makes the next version of it. Nothing yet: this is the first.
+MIGRATIONS: Mapping[int, Migration] = {}
+
+#: All tables.
+TABLES = sa.MetaData()
+
+#: One row: the version of the tables.
+META = sa.Table(
+    "hushquery_collect_meta",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("schema", sa.Integer, nullable=False),
+)
+
+#: The tasks; a short number stands for the long id in all other tables.
+TASK = sa.Table(
+    "hushquery_collect_task",
+    TABLES,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("id", sa.LargeBinary(32), nullable=False, unique=True),
+    sa.Column("canonical", sa.Text, nullable=False),
+    sa.Column("since", sa.BigInteger, nullable=False),
+)
+
+#: An epoch of a task: its phase, the move that has begun and not ended, and what each move gave.
+EPOCH = sa.Table(
+    "hushquery_collect_epoch",
+    TABLES,
+    sa.Column("task", sa.Integer, sa.ForeignKey(TASK.c.number), primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("moving", sa.Text),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.Text),
+    sa.Column("optin", sa.Text),
+    sa.Column("counts", sa.Text),
+    sa.Column("reports", sa.BigInteger),
+    sa.Column("checksum", sa.LargeBinary(32)),
+    sa.Column("release", sa.Text),
+    sa.Column("scrubbed", sa.Boolean, nullable=False, default=False),
+    sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
+    sqlite_with_rowid=False,
+)
+
+#: Reports; `data` is emptied once they are counted, the id and the hash stay so that repeats are recognised.
+REPORT = sa.Table(
+    "hushquery_collect_report",
+    TABLES,
+    sa.Column("task", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.LargeBinary(16), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.LargeBinary(32), nullable=False),
+    sa.Column("data", sa.LargeBinary),
+    sa.Column("received", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: Opt-in records: ciphertext under the key of the epoch, and an HMAC under it by which a repeat is recognised.
+RECORD = sa.Table(
+    "hushquery_collect_record",
+    TABLES,
+    sa.Column("task", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.LargeBinary(16), primary_key=True),
+    sa.Column("giver", sa.Text, nullable=False),
+    sa.Column("mac", sa.LargeBinary(32), nullable=False),
+    sa.Column("ciphertext", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("task", "epoch", "giver"),
+    sqlite_with_rowid=False,
+)
+
+#: Bearer tokens: their public name and the hash of their secret.
+TOKEN = sa.Table(
+    "hushquery_collect_token",
+    TABLES,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("task", sa.Integer, sa.ForeignKey(TASK.c.number), nullable=False),
+    sa.Column("sha256", sa.LargeBinary(32), nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sa.Column("shared", sa.Boolean, nullable=False),
+    sa.Column("made", sa.BigInteger, nullable=False),
+    sa.Column("revoked", sa.BigInteger),
+    sqlite_with_rowid=False,
+)
+
+#: How many uploads ended how. Each writing process adds to a slot of its own, so that none waits for another's row.
+COUNTER = sa.Table(
+    "hushquery_collect_counter",
+    TABLES,
+    sa.Column("task", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("reason", sa.Text, primary_key=True),
+    sa.Column("slot", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: Releases as they are served, named by the hash of their bytes.
+RELEASE = sa.Table(
+    "hushquery_collect_release",
+    TABLES,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("task", sa.Integer, sa.ForeignKey(TASK.c.number), nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("task", "epoch"),
+    sqlite_with_rowid=False,
+)
+
+
+def prepare(connection: sa.Connection, name: str, version: int, migrations: Mapping[int, Migration]) -> None:
+    """Make the tables, or take them step by step to a version; all of it in the caller's transaction, or nothing.
+
+    Args:
+        connection: Inside a transaction that keeps all others out.
+        name: What to call the store in messages.
+        version: The version to reach.
+        migrations: The steps, by the version they start from.
+    """
+    found = _version(connection, name)
+    if found is None:
+        TABLES.create_all(connection, checkfirst=False)
+        connection.execute(sa.insert(META).values(id=1, schema=SCHEMA))
+        found = SCHEMA
+    if found > version:
+        raise DataError(
+            f"the store {name} has tables of version {found} and this hushquery knows only version {version}",
+            fix="Upgrade hushquery to the version that wrote it",
+        )
+    for step in range(found, version):
+        if step not in migrations:
+            raise DataError(
+                f"the store {name} has tables of version {found}, which are too old to be converted",
+                fix="Convert it with an earlier hushquery first",
+            )
+        migrations[step](connection)
+        connection.execute(sa.update(META).values(schema=step + 1))
+
+
+def _version(connection: sa.Connection, name: str) -> int | None:
+    """Give the version of the tables; None where there are none yet."""
+    inspector = sa.inspect(connection)
+    names = set(inspector.get_table_names())
+    if META.name not in names:
+        if connection.dialect.name == "sqlite" and names:
+            raise DataError(f"{name} is a database of something else", fix="Give --store another path")
+        return None
+    rows = connection.execute(sa.select(META.c.schema)).scalars().all()
+    if len(rows) != 1 or not isinstance(rows[0], int):
+        raise DataError(f"the store {name} does not say which version its tables have", fix="Restore a backup")
+    return rows[0]

@@ -1,0 +1,82 @@
+"""How a collector is set up: what `hushquery serve` was told, as one value that its worker processes read too."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hushquery.collect.vault import OPERATOR_VARIABLE, operator_key
+from hushquery.errors import DataError, UsageError
+from hushquery.task import Task
+
+__all__ = ["VARIABLE", "Settings"]
+
+#: The environment variable by which worker processes are told their settings.
+VARIABLE = "HUSHQUERY_COLLECTOR"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a collector.
+
+    Args:
+        tasks: The task files.
+        store: Where reports are kept: a path, or ``postgresql://...``.
+        keys: The folder of the keys of opt-in records.
+        most_bytes: The size that the store may have.
+        most_waiting: How many reports may wait to be written before uploads are refused with 429.
+        body_seconds: How long a body may take to arrive.
+        retry_after: What Retry-After says, in seconds.
+        tick_seconds: How often the time is looked at to move epochs; 0: they are moved by hand only.
+        optin_share: After which share of a period its opt-in phase ends.
+        operator_key_file: The file with the operator key; else the environment variable HUSHQUERY_OPERATOR_KEY.
+    """
+
+    tasks: tuple[str, ...]
+    store: str = "collector.db"
+    keys: str = "collector-keys"
+    most_bytes: int | None = None
+    most_waiting: int = 20_000
+    body_seconds: float = 20.0
+    retry_after: int = 30
+    tick_seconds: float = 5.0
+    optin_share: float = 0.25
+    operator_key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise UsageError("a collector needs a task", fix="Give --task FILE")
+        if not 0 < self.optin_share < 1:
+            raise UsageError("the opt-in share of a period is above 0 and below 1")
+        if self.most_waiting < 1 or self.body_seconds <= 0 or self.retry_after < 1 or self.tick_seconds < 0:
+            raise UsageError("limits of a collector are above zero")
+        if self.most_bytes is not None and self.most_bytes < 1 << 20:
+            raise UsageError("a store of less than 1 MiB can't hold anything", fix="Raise the limit")
+
+    def load_tasks(self) -> list[Task]:
+        """Read the task files; the same task twice is a slip."""
+        tasks = [Task.load(path) for path in self.tasks]
+        if len({task.id for task in tasks}) < len(tasks):
+            raise UsageError("two task files are the same task", fix="Give each task once")
+        return tasks
+
+    def operator(self) -> bytes | None:
+        """Read the operator key, where there is one."""
+        if self.operator_key_file is None:
+            return operator_key(os.environ.get(OPERATOR_VARIABLE))
+        try:
+            return operator_key(Path(self.operator_key_file).read_text("ascii"))
+        except (OSError, UnicodeError):
+            raise DataError("the file of the operator key can't be read", fix="Check --operator-key") from None
+
+    def to_json(self) -> str:
+        """Write the settings for worker processes."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """Read what :meth:`to_json` wrote."""
+        data = json.loads(text)
+        return cls(**{**data, "tasks": tuple(data["tasks"])})

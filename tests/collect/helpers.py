@@ -1,0 +1,155 @@
+"""What tests of the collector share: tasks, reports, a clock, a fake of the hybrid's work, and a collector in memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from hushquery.collect.app import make_app
+from hushquery.collect.collector import Collector
+from hushquery.collect.epochs import Epoch, reports_of
+from hushquery.collect.phases import HeadList
+from hushquery.collect.settings import Settings
+from hushquery.collect.store import Store
+from hushquery.collect.vault import Vault
+from hushquery.collect.wire import write_id
+from hushquery.local.configuration import Configuration
+from hushquery.local.report import Report
+from hushquery.noise.bits import SeededBits
+from hushquery.task import Task
+
+NOW = 1_790_000_000.0
+
+SETTING = """
+[task]
+name = "theme"
+population = "app users"
+kind = "setting"
+domain = ["dark", "light", "system"]
+[client]
+epsilon = 1
+lifetime_epsilon = 16
+[collect]
+min_batch = 3
+origins = ["https://app.example.org"]
+"""
+
+WEEKLY = SETTING.replace('kind = "setting"', 'kind = "setting"\nperiod = "7d"')
+
+SEARCHES = """
+[task]
+name = "searches"
+population = "browser users"
+period = "7d"
+[optin]
+epsilon = 4
+delta = 1e-5
+records_per_user = 2
+[client]
+epsilon = 4
+lifetime_epsilon = 16
+[head]
+size = 5
+[collect]
+min_batch = 3
+"""
+
+HEAD = [["weather leeds", "https://weather.example"], ["news", "https://news.example"], ["bus times", ""]]
+
+
+class Clock:
+    """A clock that tells what a test says."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_report(task: Task, number: int = 0, *, time: float = NOW, head: Any = None, cell: int = 0) -> Report:
+    """Make the report of a client; another number is another client."""
+    configuration = Configuration.of(task, head)
+    oracle = configuration.oracle
+    payload = oracle.pack(oracle.randomize(cell, SeededBits(number)))
+    return Report(number.to_bytes(16, "big"), task.digest, configuration.digest, task.truncate(time), payload)
+
+
+class FakeWork:
+    """The hybrid's work, faked: counts how often each move was paid for and computed."""
+
+    def __init__(self, store: Store, vault: Vault) -> None:
+        self.store, self.vault = store, vault
+        self.paid: list[str] = []
+        self.calls: list[str] = []
+        self.seen: list[list[list[str]]] = []
+        self.fail_at: str | None = None
+
+    def _pay(self, epoch: Epoch) -> None:
+        self.calls.append(str(epoch.moving))
+        if epoch.key not in self.paid:
+            self.paid.append(epoch.key)
+        if self.fail_at == epoch.moving:
+            self.fail_at = None
+            raise Crash
+
+    def publish_head(self, epoch: Epoch) -> HeadList:
+        self._pay(epoch)
+        self.seen = [records for _, records in self.vault.records(epoch)]
+        return HeadList(HEAD, {"users": len(self.seen)})
+
+    def close(self, epoch: Epoch) -> Mapping[str, Any]:
+        self._pay(epoch)
+        return {"reports": sum(1 for _ in reports_of(self.store, epoch))}
+
+    def release(self, epoch: Epoch) -> bytes:
+        self._pay(epoch)
+        return json.dumps({"epoch": epoch.number, "reports": epoch.reports}).encode()
+
+
+class Crash(BaseException):
+    """What a test raises where a process would die."""
+
+
+_files = itertools.count()
+
+
+def settings_for(url: str, folder: Path, *tasks: str, **more: Any) -> Settings:
+    """Write task files, and give the settings of a collector that is moved by hand."""
+    paths = []
+    for text in tasks:
+        path = folder / f"task-{next(_files)}.toml"
+        path.write_text(text)
+        paths.append(str(path))
+    given = {"tick_seconds": 0, "keys": str(folder / "keys"), **more}
+    return Settings(tasks=tuple(paths), store=url, **given)
+
+
+@contextmanager
+def running(settings: Settings, clock: Clock, work: Any = None) -> Iterator[tuple[TestClient, Collector]]:
+    """Run the application in this process."""
+    app = make_app(settings, work=work, clock=clock)
+    with TestClient(app, base_url="http://collect.example.org", raise_server_exceptions=True) as client:
+        yield client, app.state.collector
+
+
+def report_path(report: Report) -> str:
+    return f"/v1/tasks/{report.task.hex()}/reports/{write_id(report.id)}"
+
+
+BINARY = {"Content-Type": "application/octet-stream"}
+
+
+def put(client: Any, report: Report, **headers: str) -> Any:
+    return client.put(report_path(report), content=report.to_bytes(), headers={**BINARY, **headers})
+
+
+def random_id() -> bytes:
+    return os.urandom(16)
