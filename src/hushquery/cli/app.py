@@ -14,6 +14,7 @@ from hushquery.cli.doctor import doctor
 from hushquery.cli.plan import plan
 from hushquery.cli.randomize import randomize
 from hushquery.cli.release import release
+from hushquery.cli.serve import serve
 from hushquery.cli.show import show
 from hushquery.cli.synth import synth
 from hushquery.cli.trends import trends
@@ -55,6 +56,7 @@ for publishing in (synth, plan, release, verify, export, randomize):
 for using in (show, search, suggest, correct, similar, find, keywords, classify, trends):
     app.command()(using)
 app.command()(audit)
+app.command()(serve)
 app.add_typer(stat.app)
 app.add_typer(budget.app)
 app.add_typer(explain.app)

@@ -1,0 +1,83 @@
+"""The operator's side of the collector: health, readiness and metrics, on a listener of its own.
+
+Metrics count per task and reason, never per value or client.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from fastapi import FastAPI, Response
+
+from hushquery._version import __version__
+from hushquery.collect.epochs import epochs_of, registered
+from hushquery.collect.problems import PROBLEMS
+from hushquery.collect.schema import SCHEMA
+from hushquery.collect.store import Store
+from hushquery.collect.writer import ACCEPTED, REPEATED, counts
+from hushquery.errors import HushqueryError
+
+__all__ = ["make_admin", "metrics"]
+
+#: The media type of Prometheus's text format.
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def make_admin(store: Store) -> FastAPI:
+    """Make the operator's application; it belongs on a loopback address.
+
+    Args:
+        store: The collector's store.
+    """
+    app = FastAPI(title="hushquery collector: admin", version=__version__, docs_url=None, redoc_url=None)
+
+    @app.get("/healthz", summary="Whether the process lives.")
+    def healthz() -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get("/readyz", summary="Whether the store can be written.")
+    def readyz() -> Response:
+        try:
+            with store.write() as connection:
+                connection.execute(sa.select(1))
+            if store.most_bytes is not None and store.size() >= store.most_bytes:
+                return Response("the store is full\n", 503, media_type="text/plain")
+        except HushqueryError as error:
+            return Response(f"{error.what}\n", 503, media_type="text/plain")
+        return Response("ready\n", media_type="text/plain")
+
+    @app.get("/metrics", summary="Counts in Prometheus's text format.")
+    def show_metrics() -> Response:
+        try:
+            return Response(metrics(store), media_type=_TEXT)
+        except HushqueryError as error:
+            return Response(f"# {error.what}\n", 503, media_type="text/plain")
+
+    return app
+
+
+def metrics(store: Store) -> str:
+    """Write the counts in Prometheus's text format: every reason of every task, zeros included."""
+    counted = counts(store)
+    uploads = ["# HELP hushquery_uploads_total Uploads by task and outcome.", "# TYPE hushquery_uploads_total counter"]
+    phases = ["# HELP hushquery_epoch_phase 1 for the phase of each epoch.", "# TYPE hushquery_epoch_phase gauge"]
+    closed = ["# HELP hushquery_epoch_reports Reports counted at closing.", "# TYPE hushquery_epoch_reports gauge"]
+    for number, task in registered(store):
+        reasons = {reason for of_task, reason in counted if of_task == number}
+        for reason in sorted(reasons | set(PROBLEMS) | {ACCEPTED, REPEATED}):
+            value = counted.get((number, reason), 0)
+            uploads.append(f'hushquery_uploads_total{{task="{task.id}",reason="{reason}"}} {value}')
+        for epoch in epochs_of(store, task, number):
+            if not epoch.forgotten:
+                where = f'task="{task.id}",epoch="{epoch.number}"'
+                phases.append(f'hushquery_epoch_phase{{{where},phase="{epoch.phase}"}} 1')
+                if epoch.reports is not None:
+                    closed.append(f"hushquery_epoch_reports{{{where}}} {epoch.reports}")
+    store_lines = [
+        "# HELP hushquery_store_bytes The size of the tables.",
+        "# TYPE hushquery_store_bytes gauge",
+        f"hushquery_store_bytes {store.size()}",
+        "# HELP hushquery_schema_version The version of the tables.",
+        "# TYPE hushquery_schema_version gauge",
+        f"hushquery_schema_version {SCHEMA}",
+    ]
+    return "\n".join([*uploads, *phases, *closed, *store_lines]) + "\n"

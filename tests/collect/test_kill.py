@@ -1,0 +1,85 @@
+"""kill -9 of a real server under load: every acknowledged report is counted exactly once, on both stores."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from collect.helpers import SETTING, make_report
+from collect.servers import Sender, Server
+from hushquery.collect.epochs import epochs_of, registered, reports_of
+from hushquery.collect.schema import REPORT
+from hushquery.collect.store import Store
+from hushquery.local.report import Report
+from hushquery.task import Task
+
+TASK = Task.loads(SETTING)
+
+
+def many_reports(number: int) -> list[Report]:
+    one = make_report(TASK, time=time.time())
+    return [replace(one, id=(n + 1).to_bytes(16, "big")) for n in range(number)]
+
+
+def kill_under_load(url: str, folder: Path, number: int, kills: int, *more: str) -> None:
+    task = folder / "task.toml"
+    task.write_text(SETTING)
+    chance = random.Random(20261115)
+    reports = many_reports(number)
+    server = Server(url, folder, task, *more)
+    server.wait()
+    port = server.port
+    # Two senders have the same reports: whoever comes second must be told that it is there already.
+    shares = [reports[: number // 2], reports[number // 2 :], reports[: number // 4], reports[: number // 20]]
+    senders = [Sender(port, share, batch) for share, batch in zip(shares, (50, 40, 60, 1), strict=True)]
+    for sender in senders:
+        sender.start()
+    for _ in range(kills):
+        goal = sum(len(sender.acknowledged) for sender in senders) + number // (2 * kills)
+        while sum(len(sender.acknowledged) for sender in senders) < goal and any(s.is_alive() for s in senders):
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.05))
+        server.kill()
+        acknowledged = {report_id for sender in senders for report_id in list(sender.acknowledged)}
+        assert acknowledged <= set(stored(url)), "an acknowledged report is not there"
+        server = Server(url, folder, task, *more, port=port)
+    for sender in senders:
+        sender.join(300)
+        assert not sender.is_alive()
+        assert sender.strange == []
+    assert sum(sender.failures for sender in senders) > 0  # the kills were felt
+    assert server.stop() == 0
+    found = stored(url)
+    assert sorted(found) == [report.id for report in reports]
+    assert len(found) == len(set(found)) == number
+    assert server.log.read_text() == ""
+
+
+def stored(url: str) -> list[bytes]:
+    store = Store.open(url)
+    with store.read() as connection:
+        found = [bytes(one) for one in connection.execute(sa.select(REPORT.c.id)).scalars()]
+    store.close()
+    return found
+
+
+def test_kill_loses_nothing_that_was_acknowledged(new_store: Callable[[], str], folder: Path) -> None:
+    kill_under_load(new_store(), folder, number=3000, kills=2)
+
+
+@pytest.mark.prove
+def test_kill_often_under_much_load(new_store: Callable[[], str], folder: Path) -> None:
+    url = new_store()
+    more = ("--workers", "2") if url.startswith("postgresql") else ()
+    kill_under_load(url, folder, 100_000, 12, *more)
+    store = Store.open(url)
+    ((number, task),) = registered(store)
+    (epoch,) = epochs_of(store, task, number)
+    assert sum(1 for _ in reports_of(store, epoch)) == 100_000
+    store.close()
