@@ -1,0 +1,62 @@
+/** Exact fractions, and a logarithm that is certainly not below the true one. */
+import { wants } from "./errors.js";
+
+/** A fraction of two integers, n/d with d > 0. */
+export type Ratio = readonly [n: bigint, d: bigint];
+
+/** Read `n` or `n/d`, as the canonical form of a task writes numbers. */
+export function ratio(text: unknown): Ratio {
+  wants(typeof text === "string" && /^\d{1,4000}(\/0*[1-9]\d{0,4000})?$/.test(text), "number");
+  const [n, d = 1] = text.split("/");
+  return [BigInt(n as string), BigInt(d)];
+}
+
+/** Give n/d in lowest terms. */
+export function reduced(n: bigint, d: bigint): Ratio {
+  let [a, b] = [n, d];
+  while (b) [a, b] = [b, a % b];
+  return [n / a, d / a];
+}
+
+/** Add two fractions. */
+export function sum(a: Ratio, b: Ratio): Ratio {
+  return reduced(a[0] * b[1] + b[0] * a[1], a[1] * b[1]);
+}
+
+/** Say whether a <= b. */
+export function atMost(a: Ratio, b: Ratio): boolean {
+  return a[0] * b[1] <= b[0] * a[1];
+}
+
+/** Give the decimal with nine places that is next above a fraction. */
+export function roundUp([n, d]: Ratio): number {
+  return Number((n * 1_000_000_000n + d - 1n) / d) / 1e9;
+}
+
+// The logarithm is computed with so many binary digits behind the point.
+const DIGITS = 200n;
+// Each of at most 300 steps loses less than one unit, times at most 160 for the power of two.
+const SLACK = 1n << 16n;
+
+/** Say whether |ln(a/b)| of two chances of one outcome is within epsilon: surely so, at 10^-50. */
+export function lossWithin(a: bigint, b: bigint, epsilon: Ratio): boolean {
+  if (a < b) [a, b] = [b, a];
+  if (b <= 0n) return false;
+  if (a === b) return true;
+  // a/b = 2^power * y with 1 <= y < 2, and ln y = 2 artanh((y - 1)/(y + 1)).
+  let power = 0n;
+  for (; b << 1n <= a; b <<= 1n) power++;
+  const up = 2n * (artanh(a - b, a + b) + power * artanh(1n, 3n)) + SLACK;
+  return atMost([up, 1n << DIGITS], epsilon);
+}
+
+/** artanh(n/d) for n/d <= 1/3, rounded down a little: z + z^3/3 + z^5/5 + ...; (1/9)^70 is below 2^-220. */
+function artanh(n: bigint, d: bigint): bigint {
+  const z = (n << DIGITS) / d;
+  let total = 0n;
+  for (let [term, i] = [z, 1n]; i < 141n; i += 2n) {
+    total += term / i;
+    term = (term * z * z) >> (2n * DIGITS);
+  }
+  return total;
+}

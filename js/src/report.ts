@@ -1,0 +1,64 @@
+/** Report format v1: what leaves a device, byte by byte (docs/report-format.md). */
+import { base64url, big, type Bytes, join } from "./bytes.js";
+
+/** The version of the format. */
+export const VERSION = 1;
+
+/** The longest payload. */
+export const MOST_PAYLOAD = 65535;
+
+/** What a report holds. */
+export interface ReportFields {
+  /** 16 random bytes, which say nothing about the client. */
+  readonly id: Bytes;
+  /** The task id. */
+  readonly task: Bytes;
+  /** The configuration hash. */
+  readonly configuration: Bytes;
+  /** Seconds since 1970, truncated. */
+  readonly time: number;
+  /** The mechanism's answer. */
+  readonly payload: Bytes;
+}
+
+/** The JSON form: bytes as base64url without padding. */
+export interface ReportJson {
+  readonly version: number;
+  readonly id: string;
+  readonly task: string;
+  readonly configuration: string;
+  readonly time: number;
+  readonly payload: string;
+}
+
+/** One report, as it leaves the device. */
+export class Report implements ReportFields {
+  declare readonly id: Bytes;
+  declare readonly task: Bytes;
+  declare readonly configuration: Bytes;
+  declare readonly time: number;
+  declare readonly payload: Bytes;
+
+  constructor({ id, task, configuration, time, payload }: ReportFields) {
+    Object.assign(this, { id, task, configuration, time, payload });
+  }
+
+  /** Give the compact form. */
+  toBytes(): Bytes {
+    const { id, task, configuration, time, payload } = this;
+    return join([VERSION], id, task, configuration, big(time, 8), big(payload.length, 2), payload);
+  }
+
+  /** Give the JSON form as plain data. */
+  toJSON(): ReportJson {
+    const { id, task, configuration, time, payload } = this;
+    return {
+      version: VERSION,
+      id: base64url(id),
+      task: base64url(task),
+      configuration: base64url(configuration),
+      time,
+      payload: base64url(payload),
+    };
+  }
+}

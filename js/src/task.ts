@@ -1,0 +1,62 @@
+/** Fetch a task from its collector, with the ETag of the last time. */
+import { configure, type Configuration } from "./configuration.js";
+import { must } from "./errors.js";
+import { change } from "./memo.js";
+
+/** The browser's `fetch`, or what stands in for it. */
+export type Fetch = (address: string, init: RequestInit) => Promise<Response>;
+
+export interface FetchOptions {
+  /** The database in IndexedDB, where the last answer is kept. */
+  readonly state?: string;
+  /** In place of the browser's own. */
+  readonly fetch?: Fetch;
+}
+
+interface Kept {
+  readonly etag: string | null;
+  readonly text: string;
+}
+
+/** Nothing that could name a client goes along with a request, and no cache between answers it. */
+export const SHY = { cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" } as const satisfies RequestInit;
+
+/** The address of a task at a collector. */
+export function taskAddress(server: string, id: string): string {
+  return `${server}/v1/tasks/${id}`;
+}
+
+/**
+ * Fetch a task and check it: its id, its domain, and that its mechanism loses no more than its epsilon.
+ *
+ * @param server The collector, such as https://collect.example.org
+ * @param id The task id in hexadecimal digits. It is the hash of all that the task promises, so put it into your page:
+ *   a collector can't change the promise then.
+ */
+export async function fetchTask(
+  server: string,
+  id: string,
+  { state = "hushquery", fetch: ask = fetch }: FetchOptions = {},
+): Promise<Configuration> {
+  const key = taskAddress(server, id);
+  let kept = await change<Kept, Kept | undefined>(state, key, (entry) => [entry, entry]);
+  let response: Response;
+  let fresh = false;
+  let served: unknown;
+  try {
+    response = await ask(key, { ...SHY, headers: kept?.etag ? { "If-None-Match": kept.etag } : {} });
+    fresh = response.ok;
+    if (fresh) kept = { etag: response.headers.get("ETag"), text: await response.text() };
+  } catch {
+    must(false, "Unavailable", "network");
+  }
+  must(fresh || (kept && response.status === 304), "Unavailable", `status ${response.status}`);
+  try {
+    served = JSON.parse(kept!.text);
+  } catch {
+    // What is not JSON is no task either.
+  }
+  const configuration = await configure(served, id);
+  if (fresh) await change<Kept, void>(state, key, () => [kept, undefined]);
+  return configuration;
+}

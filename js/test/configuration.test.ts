@@ -1,0 +1,100 @@
+/** What a collector may serve, and what is refused. */
+import { describe, expect, test } from "vitest";
+import { configure, type Served } from "../src/configuration.js";
+import { codeOf, renamed, served, vectors } from "./helpers.js";
+
+const golden = vectors();
+const [wild] = golden.tasks;
+const searches = golden.tasks.find((one) => one.task.canonical.includes('"kind":"searches"'))!;
+
+// biome-ignore lint: a document to be broken
+type Loose = any;
+
+/** Break a served document, give it its right id, and say what becomes of it. */
+async function broken(change: (document: Loose) => void, vector = wild!): Promise<string> {
+  const document = structuredClone(served(vector)) as Loose;
+  change(document);
+  const { served: changed, id } = await renamed(document as Served).catch(() => ({ served: document, id: vector.task.id }));
+  if (document.configuration?.task === "kept") changed.configuration.task = golden.tasks[1]!.task.id;
+  return codeOf(() => configure(changed, id));
+}
+
+test("nothing is wrong with the golden tasks", async () => {
+  for (const vector of golden.tasks) expect(await broken(() => undefined, vector)).toBe("");
+});
+
+test("the id that the page trusts binds the task", async () => {
+  expect(await codeOf(() => configure(served(wild!), golden.tasks[1]!.task.id))).toBe("TaskInvalid");
+  for (const change of [{ epsilon: "5" }, { lifetime_epsilon: "100" }, { sampling: "1/2" }, { unknown: "refuse" }, { records_per_user: 2 }, { oracle: "auto" }])
+    expect(await codeOf(() => configure(served(wild!, change), wild!.task.id))).toBe("TaskInvalid");
+});
+
+test("the off-switch is not part of the id", async () => {
+  expect((await configure(served(wild!, { enabled: false }), wild!.task.id)).task.client.enabled).toBe(false);
+  expect(await codeOf(() => configure(served(wild!, { enabled: "yes" }), wild!.task.id))).toBe("TaskInvalid");
+});
+
+test("a task without its head list is not ready", async () => {
+  expect(await broken((one) => (one.configuration = null), searches)).toBe("NotReady");
+});
+
+describe("integers that lose more than the task allows are refused", () => {
+  test.each<[string, (oracle: Loose) => void, string?]>([
+    ["one unit less of a lie", (oracle) => (oracle.lie -= 1)],
+    ["no lie", (oracle) => (oracle.lie = 0)],
+    ["lies that leave nothing for the truth", (oracle) => (oracle.lie = 2 ** 53 / 2)],
+    ["lies that make the truth rare", (oracle) => (oracle.lie = Math.floor((2 ** 53 - 1) / 3))],
+    ["half a unit", (oracle) => (oracle.lie += 0.5)],
+    ["a text", (oracle) => (oracle.lie = `${oracle.lie}`)],
+    ["too few cells", (oracle) => (oracle.k -= 1)],
+    ["too many cells", (oracle) => (oracle.k += 1)],
+    ["another mechanism", (oracle) => (oracle.name = "oue")],
+    ["an unknown mechanism", (oracle) => (oracle.name = "plain")],
+    ["an inherited name", (oracle) => (oracle.name = "constructor")],
+    ["one more integer", (oracle) => (oracle.more = 1)],
+    ["a missing integer", (oracle) => delete oracle.lie],
+    ["one unit more of the truth", (oracle) => (oracle.truth += 1), "subset"],
+    ["a truth that is nearly impossible", (oracle) => (oracle.truth = 1), "subset"],
+    ["a larger set", (oracle) => (oracle.omega -= 1), "subset"],
+    ["every cell", (oracle) => (oracle.omega = oracle.k), "subset"],
+    ["one unit less of a bit", (oracle) => (oracle.lie -= 1), "oue"],
+    ["bits that are nearly always set", (oracle) => (oracle.lie = 2 ** 53 - 9), "oue"],
+    ["one unit less of a bucket", (oracle) => (oracle.lie -= 1), "olh"],
+    ["one bucket", (oracle) => (oracle.g = 1), "olh"],
+    ["another modulus", (oracle) => (oracle.prime = 7), "olh"],
+    ["one unit less of a flip", (oracle) => (oracle.lie -= 1), "hadamard"],
+  ])("%s", async (_, change, name = "krr") => {
+    const vector = golden.tasks.find((one) => one.configuration.canonical.includes(`"name":"${name}"`))!;
+    expect(await broken((one) => change(one.configuration.oracle), vector)).toBe("TaskInvalid");
+  });
+});
+
+test("a mechanism's own choice needs a task that says auto", async () => {
+  expect(await broken((one) => (one.task.client.oracle = "auto"))).toBe("");
+  expect(await broken((one) => (one.task.client.oracle = "olh"))).toBe("TaskInvalid");
+});
+
+test("each record has its share of epsilon", async () => {
+  expect(await broken((one) => (one.task.client.records_per_user = 2))).toBe("TaskInvalid");
+});
+
+test.each<[string, (document: Loose) => void]>([
+  ["another order of the domain", (one) => one.configuration.domain.records.reverse()],
+  ["another value", (one) => (one.configuration.domain.records[0] = ["sepia"])],
+  ["no wildcard", (one) => (one.configuration.domain.wildcard = false)],
+  ["another kind", (one) => (one.configuration.domain.kind = "searches")],
+  ["another version", (one) => (one.configuration.version = 2)],
+  ["another task's configuration", (one) => (one.configuration.task = "kept")],
+  ["no domain", (one) => delete one.configuration.domain],
+  ["no mechanism", (one) => delete one.configuration.oracle],
+  ["no client part", (one) => delete one.task.client],
+  ["no task part", (one) => delete one.task.task],
+  ["no task", (one) => delete one.task],
+  ["an epsilon that is no number", (one) => (one.task.client.epsilon = "lots")],
+])("refuses %s", async (_, change) => {
+  expect(await broken(change)).toBe("TaskInvalid");
+});
+
+test.each([null, undefined, 7, "task", [], {}])("refuses %o", async (document) => {
+  expect(await codeOf(() => configure(document, wild!.task.id))).toBe("TaskInvalid");
+});

@@ -1,0 +1,107 @@
+/** What several tests share: given and seeded bits, the golden vectors, a collector that is a function. */
+import { readFileSync } from "node:fs";
+import type { Bits } from "../src/bits.js";
+import { type Configuration, configure, type Served } from "../src/configuration.js";
+import { canonical, sha256 } from "../src/hash.js";
+import { HushqueryError } from "../src/errors.js";
+import { hex as asHex } from "../src/bytes.js";
+
+export function fixture<T>(name: string): T {
+  return JSON.parse(readFileSync(new URL(`fixtures/${name}`, import.meta.url), "utf8")) as T;
+}
+
+export interface TaskVectors {
+  readonly task: { readonly canonical: string; readonly id: string };
+  readonly configuration: { readonly canonical: string; readonly hash: string };
+  readonly reports: readonly { readonly answer: unknown; readonly bytes: string; readonly json: Record<string, unknown> }[];
+}
+
+export interface Vectors {
+  readonly tasks: readonly TaskVectors[];
+  readonly refused: readonly { readonly bytes: string; readonly error: string }[];
+  readonly macs: {
+    readonly secret: string;
+    readonly task: string;
+    readonly configuration: string;
+    readonly memo: readonly { readonly slot: number; readonly cell: number; readonly key: string }[];
+    readonly sampling: readonly { readonly period: number; readonly number: string }[];
+  };
+}
+
+export function vectors(): Vectors {
+  return JSON.parse(readFileSync(new URL("../../vectors/report_v1.json", import.meta.url), "utf8")) as Vectors;
+}
+
+export function unhex(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(text.match(/../g) ?? [], (two) => Number.parseInt(two, 16));
+}
+
+/** Words that were written down, 16 hexadecimal digits each; asking for more is an error. */
+export class GivenBits implements Bits {
+  readonly #left: bigint[];
+
+  constructor(words: string | readonly bigint[]) {
+    this.#left = typeof words === "string" ? (words.match(/.{16}/g) ?? []).map((one) => BigInt(`0x${one}`)) : [...words];
+  }
+
+  get left(): number {
+    return this.#left.length;
+  }
+
+  words(n: number): BigUint64Array<ArrayBuffer> {
+    if (n > this.#left.length) throw new Error("no words are left");
+    return BigUint64Array.from(this.#left.splice(0, n));
+  }
+}
+
+/** Repeatable bits for tests: splitmix64. */
+export class SeededBits implements Bits {
+  #state: bigint;
+
+  constructor(seed: number) {
+    this.#state = BigInt(seed) * 0x1234567n;
+  }
+
+  words(n: number): BigUint64Array<ArrayBuffer> {
+    return BigUint64Array.from({ length: n }, () => {
+      this.#state = BigInt.asUintN(64, this.#state + 0x9e3779b97f4a7c15n);
+      let z = this.#state;
+      z = BigInt.asUintN(64, (z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n);
+      z = BigInt.asUintN(64, (z ^ (z >> 27n)) * 0x94d049bb133111ebn);
+      return z ^ (z >> 31n);
+    });
+  }
+}
+
+/** What a collector would serve for one of the golden tasks, with changes. */
+export function served(vector: TaskVectors, client: object = {}, task: object = {}): Served {
+  const plain = JSON.parse(vector.task.canonical) as { client: object; task: object };
+  return {
+    task: { ...plain, client: { ...plain.client, enabled: true, ...client }, task: { ...plain.task, ...task } },
+    configuration: JSON.parse(vector.configuration.canonical) as object,
+  } as unknown as Served;
+}
+
+/** Give a changed task its own id, in the configuration too. */
+export async function renamed(given: Served): Promise<{ readonly served: Served; readonly id: string }> {
+  const { enabled: _, ...client } = given.task.client;
+  const id = asHex(await sha256(canonical({ ...given.task, client })));
+  return { id, served: { ...given, configuration: given.configuration && { ...given.configuration, task: id } } };
+}
+
+/** Configure a golden task with changes. */
+export async function configured(vector: TaskVectors, client: object = {}, task: object = {}): Promise<Configuration> {
+  const { served: changed, id } = await renamed(served(vector, client, task));
+  return configure(changed, id);
+}
+
+/** Give the code of the error that something throws. */
+export async function codeOf(work: () => unknown): Promise<string> {
+  try {
+    await work();
+  } catch (error) {
+    if (error instanceof HushqueryError) return error.code;
+    throw error;
+  }
+  return "";
+}

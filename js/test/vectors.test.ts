@@ -1,0 +1,85 @@
+/** The golden vectors, byte for byte, and draws from the words that Python drew with. */
+import { describe, expect, test } from "vitest";
+import { hex } from "../src/bytes.js";
+import { configure } from "../src/configuration.js";
+import { lossWithin, ratio } from "../src/exact.js";
+import { memoKey, samplingNumber } from "../src/hash.js";
+import { oracleOf } from "../src/mechanisms.js";
+import type { Description } from "../src/oracle.js";
+import { openReport, reportFromBytes, reportFromJson, reportFromText, unpack } from "../src/reading.js";
+import { base64url } from "../src/bytes.js";
+import { codeOf, fixture, GivenBits, served, unhex, vectors } from "./helpers.js";
+
+const golden = vectors();
+
+interface Draws {
+  readonly draws: readonly {
+    readonly oracle: Description;
+    readonly epsilon: string;
+    readonly draws: readonly { readonly cell: number; readonly words: string; readonly answer: unknown; readonly payload: string }[];
+  }[];
+}
+
+describe.each(golden.tasks)("task $task.id", (vector) => {
+  test("has this id and this configuration hash", async () => {
+    const configuration = await configure(served(vector), vector.task.id);
+    expect(hex(configuration.taskId_)).toBe(vector.task.id);
+    expect(hex(configuration.digest_)).toBe(vector.configuration.hash);
+  });
+
+  test("has these reports in every form", async () => {
+    const configuration = await configure(served(vector), vector.task.id);
+    expect(vector.reports.length).toBeGreaterThan(0);
+    for (const { answer, bytes, json } of vector.reports) {
+      const report = reportFromBytes(unhex(bytes));
+      expect(hex(report.toBytes())).toBe(bytes);
+      expect(report.toJSON()).toEqual(json);
+      expect(hex(reportFromJson(json).toBytes())).toBe(bytes);
+      expect(hex(reportFromJson(JSON.stringify(json, null, 2)).toBytes())).toBe(bytes);
+      expect(hex(reportFromText(base64url(unhex(bytes))).toBytes())).toBe(bytes);
+      expect(plain(openReport(report, configuration))).toEqual(plain(answer));
+      expect(report.payload.length).toBe(configuration.oracle_.length_);
+    }
+  });
+});
+
+test("what is no report of the first task is refused for the same reason", async () => {
+  const [vector] = golden.tasks;
+  const configuration = await configure(served(vector!), vector!.task.id);
+  for (const { bytes, error } of golden.refused)
+    expect(await codeOf(() => openReport(reportFromBytes(unhex(bytes)), configuration))).toBe(error);
+});
+
+test("the memo keys and sampling numbers", async () => {
+  const { secret, task, configuration, memo, sampling } = golden.macs;
+  const [key, of, digest] = [unhex(secret), unhex(task), unhex(configuration)];
+  for (const one of memo) expect(hex(await memoKey(key, of, digest, one.slot, one.cell))).toBe(one.key);
+  for (const one of sampling) expect(await samplingNumber(key, of, one.period)).toBe(BigInt(one.number));
+});
+
+describe.each(fixture<Draws>("draws.json").draws)("$oracle.name over $oracle.k cells", ({ oracle: description, epsilon, draws }) => {
+  const oracle = oracleOf(description);
+
+  test("the same words give the same payload as in Python", () => {
+    for (const { cell, words, answer, payload } of draws) {
+      const bits = new GivenBits(words);
+      const made = oracle.randomize_(cell, bits);
+      expect(hex(made)).toBe(payload);
+      expect(bits.left).toBe(0);
+      expect(made.length).toBe(oracle.length_);
+      expect(plain(unpack(description, made))).toEqual(plain(answer));
+    }
+  });
+
+  test("its integers are within the epsilon that Python claims, and not within a billionth less", () => {
+    const [n, d] = ratio(epsilon);
+    expect(oracle.odds_.every(([a, b]) => lossWithin(a, b, [n, d]))).toBe(true);
+    expect(oracle.odds_.every(([a, b]) => lossWithin(a, b, [n * 999_999_999n, d * 1_000_000_000n]))).toBe(false);
+  });
+});
+
+/** One spelling for both sides: numbers as text, bytes in hexadecimal digits. */
+function plain(answer: unknown): unknown {
+  if (answer instanceof Uint8Array) return hex(answer);
+  return Array.isArray(answer) ? answer.map(String) : answer;
+}
