@@ -1,4 +1,4 @@
-"""What tests of the collector share: tasks, reports, a clock, a fake of the hybrid's work, and a collector in memory."""
+"""What tests of the collector share: tasks, reports, a clock, a fake of the hybrid's work, a collector in memory."""
 
 from __future__ import annotations
 

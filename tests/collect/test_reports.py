@@ -1,4 +1,4 @@
-"""Uploads of reports: every status code of the protocol, each with its type, and nothing that was sent in any answer."""
+"""Uploads of reports: every status code of the protocol, each with its type; no answer repeats what was sent."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_broken_frame_takes_nothing(store_url: str, folder: Path, clock: Clock
 
 
 def test_no_answer_repeats_what_was_sent(store_url: str, folder: Path, clock: Clock) -> None:
-    secret = "embarrassing-illness"
+    secret = "embarrassing-illness"  # noqa: S105
     with running(settings_for(store_url, folder, SETTING), clock) as (client, _):
         path = f"/v1/tasks/{TASK.id}/reports"
         report = make_report(TASK).to_json()

@@ -129,11 +129,10 @@ class Vault:
         except OSError as error:
             raise self._unusable(error) from None
         with self._store.write() as connection:
-            deleted = connection.execute(
+            connection.execute(
                 sa.delete(RECORD).where(RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
-            ).rowcount
-        if deleted:
-            self._store.wipe_traces()
+            )
+        self._store.wipe_traces()
 
     # ---- keys ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,61 @@
+"""A whole epoch of a local task over HTTP: reports in, estimates with their guarantee out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collect.helpers import BINARY, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from hushquery.collect.wire import pack_batch
+from hushquery.errors import Unavailable
+from hushquery.local.configuration import Configuration
+from hushquery.noise.bits import SeededBits
+from hushquery.task import Task
+
+TASK = Task.loads(SETTING)
+
+
+def test_reports_become_a_release(store_url: str, folder: Path, clock: Clock) -> None:
+    oracle = Configuration.of(TASK).oracle
+    truth = [0] * 700 + [1] * 250 + [2] * 50
+    rows = oracle.randomize_many(truth, SeededBits(5))
+    one = make_report(TASK)
+    reports = [
+        replace(one, id=(n + 1).to_bytes(16, "big"), payload=oracle.pack(oracle.report(row)))
+        for n, row in enumerate(rows)
+    ]
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
+        path = f"/v1/tasks/{TASK.id}"
+        for start in range(0, len(reports), 250):
+            data = pack_batch([report.to_bytes() for report in reports[start : start + 250]])
+            results = client.post(f"{path}/reports", content=data, headers=BINARY).json()["results"]
+            assert {result["status"] for result in results} == {201}
+        for phase in ("closed", "released"):
+            collector.phases.advance(TASK, 1, 0, phase)
+        collector.board.refresh()
+        served = client.get(path).json()
+        assert served["epoch"]["phase"] == "released"
+        (named,) = served["releases"]
+        answer = client.get(f"/v1/releases/{named['id']}")
+        assert "immutable" in answer.headers["cache-control"]
+        release = answer.json()
+        assert release["reports"] == 1000
+        assert release["guarantee"]["relation"] == "replace-one"
+        assert release["guarantee"]["epsilon"] <= 1
+        values, errors = oracle.frequencies(oracle.support(rows), 1000)
+        for row, value, error in zip(release["estimates"], values, errors, strict=True):
+            assert row["estimate"] == pytest.approx(value)
+            assert row["stderr"] == pytest.approx(error)
+        assert [row["label"] for row in release["estimates"]] == ["dark", "light", "system", "*"]
+        assert put(client, reports[7]).status_code == 200  # counted already, and whoever asks is told so
+        assert put(client, replace(one, id=b"x" * 16)).status_code == 410
+        assert client.get("/v1/releases/" + "0" * 64).status_code == 404
+
+
+def test_head_lists_are_not_its_work(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
+        task = Task.loads(SEARCHES)
+        with pytest.raises(Unavailable, match="head lists"):
+            collector.phases.advance(task, 1, task.period_at(clock()))

@@ -1,0 +1,203 @@
+"""Opt-in records: tokens, encryption at rest, and that nothing of them is left once the head list is published."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from collect.helpers import SEARCHES, SETTING, Clock, FakeWork, random_id, running, settings_for
+from hushquery.collect.collector import Collector
+from hushquery.collect.tokens import Tokens
+from hushquery.collect.vault import Vault, operator_key
+from hushquery.collect.wire import write_id
+from hushquery.errors import DataError, UsageError
+from hushquery.task import Task
+
+TASK = Task.loads(SEARCHES)
+RECORDS = [["rash on left arm", "https://doctor.example/skin"], ["lost my job", ""]]
+WORDS = [b"rash on left arm", b"doctor.example", "rash".encode("utf-16-le"), b"lost my job"]
+
+
+def give(client: Any, token: str | None, records: Any = RECORDS, record_id: bytes | None = None) -> Any:
+    headers = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+    path = f"/v1/tasks/{TASK.id}/records/{write_id(record_id or random_id())}"
+    return client.put(path, content=json.dumps({"records": records}), headers=headers)
+
+
+def kind(response: Any) -> tuple[int, str]:
+    return response.status_code, response.json()["type"].removeprefix("urn:hushquery:problem:")
+
+
+def advance(collector: Collector) -> None:
+    collector.phases.advance(TASK, 1, TASK.period_at(collector.board.now()))
+    collector.board.refresh()
+
+
+def hybrid(collector: Collector) -> FakeWork:
+    """Put the faked work of the hybrid into a collector."""
+    work = FakeWork(collector.store, collector.vault)
+    collector.phases._work = work
+    return work
+
+
+def test_records_need_a_token(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SEARCHES, SETTING), clock) as (client, collector):
+        tokens = Tokens(collector.store, clock)
+        good = tokens.new(1, "ward 3")
+        other_task = tokens.new(2)
+        name, _, secret = good.removeprefix("hq_").partition("_")
+        flipped = ("A" if secret[-1] != "A" else "B").join([secret[:-1], ""])
+        for bad in (None, "", "x", good + "x", other_task, f"hq_{name}_{flipped}", f"hq_{'0' * 16}_{secret}", "é"):
+            headers = {} if bad is None else {"Authorization": f"Bearer {bad}".encode()}
+            path = f"/v1/tasks/{TASK.id}/records/{write_id(random_id())}"
+            answer = client.put(path, json={"records": RECORDS}, headers=headers)
+            assert kind(answer) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+        basic = {"Authorization": f"Basic {good}"}
+        assert client.put(path, json={"records": RECORDS}, headers=basic).status_code == 401
+        record_id = random_id()
+        assert give(client, good, record_id=record_id).status_code == 201
+        assert give(client, good, record_id=record_id).status_code == 200
+        assert kind(give(client, good, [["other", ""]], record_id)) == (409, "other-bytes")
+        assert kind(give(client, good)) == (409, "contributed")  # a second contribution of the same person
+        tokens.revoke(name)
+        assert kind(give(client, good, record_id=record_id)) == (401, "unauthorized")
+        shared = tokens.new(1, shared=True)
+        assert [give(client, shared).status_code for _ in range(3)] == [201] * 3
+        assert [token.note for token in tokens.listed() if token.revoked] == ["ward 3"]
+
+
+def test_tokens_are_kept_as_hashes(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
+        secret = Tokens(collector.store, clock).new(1).rpartition("_")[2]
+        assert len(secret) == 43
+        assert secret.encode() not in everything(store_url)
+        with pytest.raises(UsageError, match="no token"):
+            Tokens(collector.store, clock).revoke("nobody")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        [["q", ""]] * 3,
+        [["q"]],
+        ["q"],
+        [["", ""]],
+        [["q", 1]],
+        [["q" * 5000, ""]],
+        [["q\0", ""]],
+        "q",
+        None,
+        [["\ud800", ""]],
+    ],
+    ids=range(11),
+)
+def test_malformed_records(store_url: str, folder: Path, clock: Clock, records: Any) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        token = collector.tokens.new(1)
+        answer = give(client, token, records)
+        assert kind(answer) == (400, "malformed")
+        assert give(client, token).status_code == 201
+
+
+def everything(url: str) -> bytes:
+    """Read every file in which the store may have kept something, write-ahead logs included."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        files = sorted(path.parent.glob(f"{path.name}*"))
+        assert path in files
+    else:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
+            row = connection.execute("SHOW data_directory").fetchone()
+        assert row is not None
+        files = [path for path in Path(row[0]).rglob("*") if path.is_file()]
+        assert any("pg_wal" in path.parts for path in files)
+    return b"".join(path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["key file", "operator key"])
+def test_neither_plain_text_nor_key_is_in_any_file(
+    new_store: Callable[[], str], folder: Path, clock: Clock, wrapped: bool
+) -> None:
+    url = new_store()
+    more = {}
+    if wrapped:
+        (folder / "operator").write_text(b64encode(os.urandom(32)).decode() + "\n")
+        more = {"operator_key_file": str(folder / "operator")}
+    with running(settings_for(url, folder, SEARCHES, **more), clock) as (client, collector):
+        work = hybrid(collector)
+        shared = collector.tokens.new(1, shared=True)
+        assert all(give(client, shared).status_code == 201 for _ in range(20))
+        (key_file,) = (folder / "keys").iterdir()
+        assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        secret = collector.vault._secret(epoch, make=False)
+        assert len(secret) == 32
+        assert (secret in key_file.read_bytes()) is not wrapped
+        ciphertext = read_ciphertext(url)
+        before = everything(url)
+        assert ciphertext in before  # this does look where the records are
+        assert not [word for word in (*WORDS, secret, key_file.read_bytes()[4:]) if word in before]
+        advance(collector)
+        assert work.seen == [RECORDS] * 20  # the head list was made of what was given
+        assert not list((folder / "keys").iterdir())
+        after = everything(url)
+        assert not [word for word in (*WORDS, secret) if word in after]
+        if url.startswith("sqlite"):
+            assert ciphertext not in after
+        assert read_ciphertext(url) is None
+        assert kind(give(client, collector.tokens.new(1))) == (410, "phase-over")
+        assert not list((folder / "keys").iterdir())  # a late record makes no new key
+
+
+def read_ciphertext(url: str) -> Any:
+    from ledger.workers import sql
+
+    rows = sql(url, "SELECT ciphertext FROM hushquery_collect_record ORDER BY id LIMIT 1")
+    return bytes(rows[0][0]) if rows else None
+
+
+def test_records_are_bound_to_their_place(store_url: str, folder: Path, clock: Clock) -> None:
+    from ledger.workers import sql
+
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        give(client, collector.tokens.new(1))
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        assert [records for _, records in collector.vault.records(epoch)] == [RECORDS]
+        sql(store_url, "UPDATE hushquery_collect_record SET id = ?", (random_id(),))
+        with pytest.raises(DataError, match="can't be decrypted"):
+            list(collector.vault.records(epoch))
+        other = Vault(collector.store, folder / "elsewhere")
+        with pytest.raises(DataError, match="not there"):
+            list(other.records(epoch))
+
+
+def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        keys = [operator_key(b64encode(bytes([n]) * 32).decode()) for n in (1, 2)]
+        first, second, none = (Vault(collector.store, folder / "keys", key) for key in (*keys, None))
+        sealed, mark = first.seal(epoch, bytes(16), RECORDS)
+        again, same_mark = first.seal(epoch, bytes(16), RECORDS)
+        assert sealed != again
+        assert mark == same_mark
+        for vault in (second, none):
+            with pytest.raises(DataError, match="operator key"):
+                vault.seal(epoch, bytes(16), RECORDS)
+    for bad in ("x", "AAAA", "é"):
+        with pytest.raises(UsageError, match="32 bytes"):
+            operator_key(bad)
+    assert operator_key("  ") is None
