@@ -53,9 +53,9 @@ def test_records_need_a_token(store_url: str, folder: Path, clock: Clock) -> Non
         tokens = Tokens(collector.store, clock)
         good = tokens.new(1, "ward 3")
         other_task = tokens.new(2)
-        name, _, secret = good.removeprefix("hq_").partition("_")
+        name, _, secret = good.removeprefix("hq_").partition(".")
         flipped = ("A" if secret[-1] != "A" else "B").join([secret[:-1], ""])
-        for bad in (None, "", "x", good + "x", other_task, f"hq_{name}_{flipped}", f"hq_{'0' * 16}_{secret}", "é"):
+        for bad in (None, "", "x", good + "x", other_task, f"hq_{name}.{flipped}", f"hq_{'0' * 16}.{secret}", "é"):
             headers = {} if bad is None else {"Authorization": f"Bearer {bad}".encode()}
             path = f"/v1/tasks/{TASK.id}/records/{write_id(random_id())}"
             answer = client.put(path, json={"records": RECORDS}, headers=headers)
@@ -77,7 +77,7 @@ def test_records_need_a_token(store_url: str, folder: Path, clock: Clock) -> Non
 
 def test_tokens_are_kept_as_hashes(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
-        secret = Tokens(collector.store, clock).new(1).rpartition("_")[2]
+        secret = Tokens(collector.store, clock).new(1).rpartition(".")[2]
         assert len(secret) == 43
         assert secret.encode() not in everything(store_url)
         with pytest.raises(UsageError, match="no token"):

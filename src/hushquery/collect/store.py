@@ -96,10 +96,14 @@ class Store:
                 store = cls._postgresql(url, most_bytes)
             else:
                 raise _unreadable()
-        with store.write() as connection:
-            if store.path is None:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
-            prepare(connection, store.name, version, migrations)
+        try:
+            with store.write() as connection:
+                if store.path is None:
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
+                prepare(connection, store.name, version, migrations)
+        except BaseException:
+            store.close()
+            raise
         return store
 
     @classmethod
@@ -212,8 +216,11 @@ class Store:
             try:
                 yield
             finally:
-                # The session's end is what frees the lock for certain, so this one does not go back to the pool.
-                connection.invalidate()
+                try:
+                    connection.execute(sa.select(sa.func.pg_advisory_unlock(key)))
+                    connection.commit()
+                except SQLAlchemyError:
+                    connection.invalidate()  # the end of the session frees the lock too
 
     # ---- size and traces -----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Bearer tokens of users who opted in: made once, shown once, kept only as a hash.
 
-A token is ``hq_NAME_SECRET``. The name is public and finds the row; the secret has 32 bytes from the operating
+A token is ``hq_NAME.SECRET``. The name is public and finds the row; the secret has 32 bytes from the operating
 system. A plain SHA-256 is the right hash for it: slow, salted hashes protect passwords, which people choose and others
 can guess, and nobody guesses 256 random bits. Hashes are compared in constant time.
 
@@ -28,7 +28,7 @@ from hushquery.errors import UsageError
 __all__ = ["Token", "Tokens"]
 
 _NOTE = 200
-_FORM = re.compile(r"hq_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_FORM = re.compile(r"hq_([0-9a-f]{16})\.([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Tokens:
                     name=name, task=task, sha256=_hash(secret), note=note, shared=shared, made=int(self._clock())
                 )
             )
-        return f"hq_{name}_{secret}"
+        return f"hq_{name}.{secret}"
 
     def check(self, task: int, header: str | None) -> Token:
         """Read an Authorization header; gives the token, if it is one of this task and was not revoked.
@@ -103,7 +103,7 @@ class Tokens:
 
     def revoke(self, name: str) -> None:
         """Revoke a token by its name; from the next request on it is nothing."""
-        name = name.removeprefix("hq_").partition("_")[0]
+        name = name.removeprefix("hq_").partition(".")[0]
         with self._store.write() as connection:
             there = connection.execute(sa.select(TOKEN.c.name).where(TOKEN.c.name == name)).one_or_none()
             if there is None:

@@ -1,0 +1,274 @@
+"""The store itself: made once by many, converted or refused, and gone, full or damaged without a lie to anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from collect.helpers import NOW, SETTING, Clock, make_report, put, running, settings_for
+from collect.houses import PROCESSES
+from collect.store_workers import open_and_register
+from hushquery.collect.epochs import register, registered
+from hushquery.collect.problems import Refusal
+from hushquery.collect.schema import META, REPORT, SCHEMA
+from hushquery.collect.store import Store, StoreFull
+from hushquery.collect.wire import pack_batch
+from hushquery.collect.writer import Arrival, Writer
+from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
+from hushquery.task import Task
+
+TASK = Task.loads(SETTING)
+
+
+def add_column(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE hushquery_collect_task ADD COLUMN colour TEXT")
+
+
+def break_off(connection: sa.Connection) -> None:
+    add_column(connection)
+    raise Unavailable("the power is gone")
+
+
+def columns(store: Store) -> set[str]:
+    with store.read() as connection:
+        return {column["name"] for column in sa.inspect(connection).get_columns("hushquery_collect_task")}
+
+
+def test_a_store_is_converted_step_by_step(store_url: str) -> None:
+    store = Store.open(store_url)
+    register(store, TASK, NOW)
+    store.close()
+    with pytest.raises(Unavailable, match="power"):
+        Store.open(store_url, version=SCHEMA + 1, migrations={SCHEMA: break_off})
+    store = Store.open(store_url)  # nothing of the broken step is left
+    assert "colour" not in columns(store)
+    store.close()
+    rename = "UPDATE hushquery_collect_task SET colour = 'green'"
+    steps = {SCHEMA: add_column, SCHEMA + 1: lambda connection: connection.exec_driver_sql(rename)}
+    store = Store.open(store_url, version=SCHEMA + 2, migrations=steps)  # type: ignore[arg-type]
+    assert "colour" in columns(store)
+    assert [task.id for _, task in registered(store)] == [TASK.id]
+    with store.read() as connection:
+        assert connection.execute(sa.select(META.c.schema)).scalar_one() == SCHEMA + 2
+    store.close()
+    with pytest.raises(DataError, match="knows only version"):
+        Store.open(store_url)
+
+
+def test_a_version_without_a_way_to_it_is_refused(store_url: str) -> None:
+    Store.open(store_url).close()
+    with pytest.raises(DataError, match="too old"):
+        Store.open(store_url, version=SCHEMA + 1, migrations={})
+
+
+def test_many_processes_make_one_store(store_url: str) -> None:
+    racers = 8
+    start, answers = PROCESSES.Barrier(racers), PROCESSES.Queue()
+    processes = [
+        PROCESSES.Process(target=open_and_register, args=(store_url, SETTING, start, answers)) for _ in range(racers)
+    ]
+    for process in processes:
+        process.start()
+    found = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+        process.close()
+    assert found == [1] * racers
+
+
+def test_who_is_alone_is_alone(store_url: str) -> None:
+    one, two = Store.open(store_url), Store.open(store_url)
+    with one.alone("x"):
+        with pytest.raises(NotReady), two.alone("x"):
+            pass
+        with two.alone("y"):
+            pass
+    with two.alone("x"):
+        pass
+    one.close()
+    two.close()
+
+
+def test_a_failed_block_changes_nothing(store_url: str) -> None:
+    store = Store.open(store_url)
+    register(store, TASK, NOW)
+
+    def change() -> None:
+        with store.write() as connection:
+            connection.execute(sa.update(META).values(schema=99))
+            raise UsageError("no")
+
+    with pytest.raises(UsageError):
+        change()
+    with store.read() as connection:
+        assert connection.execute(sa.select(META.c.schema)).scalar_one() == SCHEMA
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["", ":memory:", "mysql://x/y", "sqlite:///a?mode=ro", "http://[", "postgresql://u:pass@h:port/d"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Store.open(address)
+    assert "pass" not in str(caught.value)
+
+
+def test_a_password_is_never_shown(postgres_url: str) -> None:
+    wrong = postgres_url.replace("s3cr3t-Pa55%2Fword", "An0ther%2Fsecret")
+    with pytest.raises(Unavailable) as caught:
+        Store.open(wrong)
+    assert "An0ther" not in str(caught.value)
+
+
+def test_files_that_are_something_else(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("not a database, but long enough to be looked at" * 100)
+    with pytest.raises(DataError, match="damaged"):
+        Store.open(tmp_path / "text.db")
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE x (y)")
+    other.close()
+    with pytest.raises(DataError, match="something else"):
+        Store.open(tmp_path / "other.db")
+    with pytest.raises(Unavailable, match="no store"):
+        Store.open(tmp_path / "none.db", create=False)
+    with pytest.raises(Unavailable):
+        Store.open(tmp_path / "no" / "folder.db")
+    Store.open(tmp_path / "new.db").close()
+    assert stat.S_IMODE((tmp_path / "new.db").stat().st_mode) == 0o600
+
+
+def fill(url: str, folder: Path, clock: Clock, limit: int) -> tuple[int, int]:
+    """Send reports until the store is full; gives how many were acknowledged, and how many refused."""
+    text = SETTING.replace("min_batch", 'max_body = "1MiB"\nmin_batch')
+    task = Task.loads(text)
+    one = make_report(task)
+    good = bad = 0
+    with running(settings_for(url, folder, text, most_bytes=limit), clock) as (client, collector):
+        for start in range(1, 40_000, 1000):
+            ids = range(start, start + 1000)
+            data = pack_batch([replace(one, id=n.to_bytes(16, "big")).to_bytes() for n in ids])
+            if collector.writer:
+                collector.writer._measured = -1e9  # look at the size each time
+            answer = client.post(
+                f"/v1/tasks/{task.id}/reports", content=data, headers={"Content-Type": "application/octet-stream"}
+            )
+            if answer.status_code == 503:
+                assert answer.json()["type"] == "urn:hushquery:problem:store-full"
+                assert "retry-after" in answer.headers
+                bad += 1
+                if bad > 2:
+                    break
+            else:
+                good += sum(result["status"] == 201 for result in answer.json()["results"])
+    return good, bad
+
+
+def test_a_full_store_says_so_and_loses_nothing(store_url: str, folder: Path, clock: Clock) -> None:
+    good, bad = fill(store_url, folder, clock, 2 << 20)
+    assert good > 1000
+    assert bad > 2
+    store = Store.open(store_url)
+    with store.read() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(REPORT)).scalar_one() == good
+    store.close()
+
+
+def test_a_store_file_that_is_gone(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "collector.db"
+    with running(settings_for(str(path), tmp_path, SETTING), clock) as (client, _):
+        assert put(client, make_report(TASK, 1)).status_code == 201
+        away = tmp_path / "away"
+        away.mkdir()
+        for file in tmp_path.glob("collector.db*"):
+            file.rename(away / file.name)
+        answer = put(client, make_report(TASK, 2))
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:hushquery:problem:unavailable")
+        for file in away.iterdir():
+            file.rename(tmp_path / file.name)
+        assert put(client, make_report(TASK, 2)).status_code == 201
+        assert put(client, make_report(TASK, 1)).status_code == 200
+
+
+def test_a_server_that_is_gone(postgres_url: str, folder: Path, clock: Clock) -> None:
+    """All connections are cut while the collector runs: 503 or an answer that is true, and then it works again."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA cut")
+    url = f"{postgres_url}?options=-csearch_path%3Dcut"
+    with running(settings_for(url, folder, SETTING), clock) as (client, _):
+        assert put(client, make_report(TASK, 1)).status_code == 201
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND backend_type = 'client backend'"
+            )
+        statuses = [put(client, make_report(TASK, 2)).status_code for _ in range(2)]
+        assert statuses[0] in (201, 503)
+        assert statuses[1] in (200, 201)
+        assert put(client, make_report(TASK, 1)).status_code == 200
+
+
+class SlowStore:
+    """A store whose transactions begin only when a test says so."""
+
+    def __init__(self, store: Store, gate: asyncio.Event) -> None:
+        self._store, self._gate = store, gate
+        self.path, self.name, self.most_bytes = store.path, store.name, None
+
+    def write(self) -> object:
+        while not self._gate.is_set():
+            pass
+        return self._store.write()
+
+
+def test_a_full_queue_refuses_at_once(store_url: str) -> None:
+    store = Store.open(store_url)
+    number = register(store, TASK, NOW)
+    arrivals = [Arrival(number, 0, n.to_bytes(16, "big"), bytes(32), b"", 0) for n in range(30)]
+
+    async def send() -> tuple[list[object], int]:
+        gate = asyncio.Event()
+        writer = Writer(SlowStore(store, gate), most_waiting=20)  # type: ignore[arg-type]
+        tasks = [asyncio.create_task(writer.write([one])) for one in arrivals]
+        await asyncio.sleep(0.05)
+        refused = sum(task.done() for task in tasks)
+        gate.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(writer.close)
+        return list(found), refused
+
+    found, refused = asyncio.run(send())
+    assert refused == 10
+    assert [isinstance(one, Refusal) and one.problem.status for one in found] == [False] * 20 + [429] * 10
+    store.close()
+
+
+def test_a_writer_writes_what_waits_before_it_stops(store_url: str) -> None:
+    store = Store.open(store_url)
+    number = register(store, TASK, NOW)
+
+    async def send() -> list[object]:
+        writer = Writer(store)
+        tasks = [
+            asyncio.create_task(writer.write([Arrival(number, 0, n.to_bytes(16, "big"), bytes(32), b"", 0)]))
+            for n in range(500)
+        ]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(writer.close)
+        with pytest.raises(HushqueryError, match="shut down"):
+            await writer.write([])
+        return list(await asyncio.gather(*tasks))
+
+    assert asyncio.run(send()) == [["phase-over"]] * 500  # there is no epoch, and each was told so
+    store.close()
+
+
+def test_full_is_a_kind_of_unavailable() -> None:
+    assert issubclass(StoreFull, Unavailable)
