@@ -26,6 +26,6 @@ export function respond(cell: number, k: number, lie: bigint, bits: Bits): numbe
 }
 
 /** Give an integer uniform below 2^53: the upper bits of one word. */
-function fraction(bits: Bits): bigint {
+export function fraction(bits: Bits): bigint {
   return (bits.words(1)[0] as bigint) >> 11n;
 }

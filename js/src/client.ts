@@ -5,13 +5,14 @@
  * replace-one. An answer is drawn once per value and repeated whenever the value comes back; a new value costs epsilon
  * again, up to the device's lifetime budget. After that the client answers with a report that says nothing.
  */
-import { below, type Bits, randomBytes, systemBits } from "./bits.js";
-import { type Bytes, hex } from "./bytes.js";
+import { type Bits, randomBytes, systemBits } from "./bits.js";
+import { big, type Bytes, hex } from "./bytes.js";
 import type { Configuration } from "./configuration.js";
 import { must } from "./errors.js";
 import { atMost, ratio, roundUp, sum } from "./exact.js";
-import { memoKey, samplingNumber } from "./hash.js";
+import { macOf, memoKey, samplingNumber } from "./hash.js";
 import { change, type ClientEntry } from "./memo.js";
+import type { Answers } from "./oracle.js";
 import { Report } from "./report.js";
 
 /**
@@ -38,10 +39,10 @@ export interface ClientOptions {
   readonly clock?: () => number;
 }
 
-/** A value to report: a text, a [query, URL] pair, or null for "nothing to report". */
-export type Value = string | readonly [query: string, url: string] | null;
+/** A value to report: a text, a [query, URL] pair, a number, or null for "nothing to report". */
+export type Value = string | number | readonly [query: string, url: string] | null;
 
-// Stands for "no value" where a memo key has a cell.
+// Stands for "no value" where a memo key has a class.
 const EXHAUSTED = 2 ** 32 - 1;
 
 /** One client of a task. */
@@ -69,16 +70,17 @@ export class Client {
    * The first call of a period decides. It is on the disk before it is handed out, and every later call of the period
    * gives the same bytes, whatever it is asked with, in every tab.
    *
-   * @param value The query, or the value of a setting; null for "nothing to report", which is reported as the wildcard.
+   * @param value The query, the value of a setting, the number or the text; null for "nothing to report", which is
+   *   reported as the wildcard. Tasks of numbers and texts have none.
    * @param url The clicked URL, for searches.
    * @param slot Which of the task's records this is, from 0.
    * @returns Null if the task is switched off, or its sampling leaves this client out in this period.
    */
-  async report(value: string | null, url?: string | null, slot = 0): Promise<Report | null> {
-    const { task, id, taskId_: taskId, digest_: digest, cell_: cellOf, sampling_: sampling } = this.configuration;
+  async report(value: string | number | null, url?: string | null, slot = 0): Promise<Report | null> {
+    const { task, id, hash, taskId_: taskId, digest_: digest, channel_: channel, sampling_: sampling } = this.configuration;
     if (!task.client.enabled) return null;
     must(Number.isInteger(slot) && slot >= 0 && slot < task.client.records_per_user, "Usage", "slot");
-    const cell = cellOf(value, url);
+    const checked = channel.value_(value, url);
     const now = Math.floor(this.clock_());
     must(now >= 0 && now < 2 ** 40, "Usage", "clock");
     const period = Math.floor(now / (task.task.period ?? Infinity));
@@ -86,20 +88,23 @@ export class Client {
     for (;;) {
       // A transaction can't wait for the hashes, so they are made before it, of a secret that it then finds again.
       const secret = await this.#change((entry) => [entry, entry.secret]);
-      const own = hex(await memoKey(secret, taskId, digest, slot, cell));
-      const empty = hex(await memoKey(secret, taskId, digest, slot, EXHAUSTED));
-      const drawn = await samplingNumber(secret, taskId, period);
+      const mac = await macOf(secret);
+      const answers = await channel.prepare_(checked, mac, taskId, this.#bits);
+      const own = await memoKey(mac, taskId, digest, slot, answers.class_);
+      const empty = await memoKey(mac, taskId, digest, slot, big(EXHAUSTED, 4));
+      const drawn = await samplingNumber(mac, taskId, period);
       const made = await this.#change<Report | null | undefined>((entry) => {
         const known = entry.reports[key];
         if (known) return [entry, new Report(known)];
         if (hex(entry.secret) !== hex(secret)) return [entry, undefined];
         if (drawn >= sampling) return [entry, null];
-        const [after, payload] = this.#answer(entry, own, empty, cell, period);
+        const [after, kept] = this.#answer(entry, own, empty, answers, period);
+        const payload = channel.payload_?.(kept, this.#bits) ?? kept;
         const time = now - (now % task.collect.time_precision);
         const report = new Report({ id: randomBytes(16), task: taskId, configuration: digest, time, payload });
         return [{ ...after, reports: { ...after.reports, [key]: { ...report, sent: 0 } } }, report];
       });
-      must(!made || hex(made.configuration) === hex(digest), "AnotherHeadList", "wait for the next period");
+      must(!made || hex(made.configuration) === hash, "AnotherHeadList");
       // Without an answer another tab made this client forget in between: begin anew.
       if (made !== undefined) return made;
     }
@@ -108,11 +113,11 @@ export class Client {
   /** Give all reports of this period: one for each record, padded with "nothing to report". */
   async reports(values: readonly Value[]): Promise<Report[]> {
     const slots = this.configuration.task.client.records_per_user;
-    must(Array.isArray(values) && values.length <= slots, "Usage", "too many values");
+    must(Array.isArray(values) && values.length <= slots, "Usage", "values");
     const made: Report[] = [];
     for (let slot = 0; slot < slots; slot++) {
       const value = values[slot] ?? null;
-      const [text, url] = Array.isArray(value) ? value : [value];
+      const [text, url] = (Array.isArray(value) ? value : [value]) as [string | number | null, string?];
       const report = await this.report(text, url, slot);
       if (report) made.push(report);
     }
@@ -132,7 +137,7 @@ export class Client {
   sent(id: Uint8Array, refused = false): Promise<void> {
     return this.#change((entry) => {
       const [key, report] = Object.entries(entry.reports).find(([, one]) => hex(one.id) === hex(id)) ?? [];
-      must(key && report, "Usage", "there is no such report");
+      must(key && report, "Usage", "id");
       const reports = { ...entry.reports, [key]: { ...report, sent: refused ? 2 : 1 } as const };
       return [{ ...entry, reports }, undefined];
     });
@@ -143,8 +148,7 @@ export class Client {
     return this.#change((entry) => {
       const entries = Object.values(entry.memo)
         .map(({ task, period, cost }) => ({ task, period, epsilon: roundUp(ratio(cost)) }))
-        .filter((one) => one.epsilon)
-        .sort((a, b) => a.period - b.period);
+        .filter((one) => one.epsilon);
       const [spent, lifetime] = [entry.spent, this.#cap(entry)].map((text) => roundUp(ratio(text))) as [number, number];
       return [entry, { spent, lifetime, claim: "given the change times", entries }];
     });
@@ -168,17 +172,15 @@ export class Client {
     return cap && atMost(ratio(cap), own) ? cap : own.join("/");
   }
 
-  /** Give the permanent answer of a cell: from the memo, or drawn and paid for, or after the cap an empty one. */
-  #answer(entry: ClientEntry, own: string, empty: string, cell: number, period: number): [ClientEntry, Bytes] {
-    const { id, epsilon_: cost, oracle_: oracle, listed } = this.configuration;
+  /** Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one. */
+  #answer(entry: ClientEntry, own: string, empty: string, answers: Answers, period: number): [ClientEntry, Bytes] {
+    const { id, cost_: cost } = this.configuration;
     const cap = this.#cap(entry);
     const total = sum(ratio(entry.spent), cost);
     const paid = atMost(total, ratio(cap));
     const known = entry.memo[own] ?? (paid ? undefined : entry.memo[empty]);
     if (known) return [entry, known.payload];
-    // After the cap, a cell that was chosen without looking at any value.
-    const told = paid ? cell : listed.wildcard ? oracle.k_ - 1 : below(this.#bits, oracle.k_);
-    const payload = oracle.randomize_(told, this.#bits);
+    const payload = paid ? answers.answer_() : answers.empty_();
     const answer = { task: id, period, cost: paid ? cost.join("/") : "0", payload };
     const memo = { ...entry.memo, [paid ? own : empty]: answer };
     return [paid ? { ...entry, memo, spent: total.join("/"), cap } : { ...entry, memo }, payload];

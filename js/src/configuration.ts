@@ -1,11 +1,11 @@
 /** Configuration: a task with its domain and the integers its clients run with, all checked, and its hashes. */
-import { type Bytes, hex } from "./bytes.js";
-import { type CellOf, cellsOf, type Listed } from "./domain.js";
-import { must, wants } from "./errors.js";
-import { lossWithin, ratio, type Ratio, reduced } from "./exact.js";
+import { type Bytes, hex, utf8 } from "./bytes.js";
+import { listChannel, type Listed } from "./domain.js";
+import { HushqueryError, must, wants } from "./errors.js";
+import { atMost, loss, ratio, type Ratio, reduced } from "./exact.js";
 import { canonical, sha256 } from "./hash.js";
-import { oracleOf } from "./mechanisms.js";
-import type { Description, Oracle } from "./oracle.js";
+import { made } from "./mechanisms.js";
+import type { Channel, Description } from "./oracle.js";
 import { MOST_PAYLOAD } from "./report.js";
 
 /** The task as a collector serves it; numbers such as epsilon are texts `n` or `n/d`, times are seconds. */
@@ -13,7 +13,9 @@ export interface Task {
   readonly task: {
     readonly name: string;
     readonly population: string;
-    readonly kind: "searches" | "setting";
+    readonly kind: "searches" | "setting" | "number" | "text";
+    /** For numbers: the largest there can be. */
+    readonly highest?: number;
     readonly period: number | null;
     readonly domain: readonly (string | readonly string[])[] | null;
   };
@@ -25,9 +27,17 @@ export interface Task {
     readonly unknown: "wildcard" | "refuse";
     readonly sampling: string;
     readonly enabled: boolean;
+    /** For numbers and texts: the grid, the buckets and bits of each device, the filter. */
+    readonly step?: number;
+    readonly buckets?: number;
+    readonly bits?: number;
+    readonly rappor?: { readonly k: number; readonly h: number; readonly m: number };
   };
   readonly collect: { readonly time_precision: number; readonly max_body: number };
 }
+
+/** What can be reported without a list. */
+export type Unlisted = { readonly kind: "number"; readonly highest: number } | { readonly kind: "text" };
 
 /** What a collector serves for a task: the task, and its configuration once the domain is known. */
 export interface Served {
@@ -35,7 +45,7 @@ export interface Served {
   readonly configuration: {
     readonly version: number;
     readonly task: string;
-    readonly domain: Listed;
+    readonly domain: Listed | Unlisted;
     readonly oracle: Description;
   } | null;
 }
@@ -46,64 +56,74 @@ export interface Configuration {
   /** The task id: the SHA-256 of the task's canonical form, in hexadecimal digits. */
   readonly id: string;
   /** What can be reported. */
-  readonly listed: Listed;
+  readonly domain: Listed | Unlisted;
   /** The mechanism: its name and its integers. */
   readonly description: Description;
+  /** The configuration hash, in hexadecimal digits. */
+  readonly hash: string;
   /** @internal */ readonly taskId_: Bytes;
-  /** The configuration hash. @internal */
-  readonly digest_: Bytes;
-  /** @internal */ readonly cell_: CellOf;
-  /** @internal */ readonly oracle_: Oracle;
-  /** What one report may cost. @internal */
-  readonly epsilon_: Ratio;
+  /** @internal */ readonly digest_: Bytes;
+  /** @internal */ readonly channel_: Channel;
+  /** What a new permanent answer costs. @internal */
+  readonly cost_: Ratio;
   /** @internal */ readonly lifetime_: Ratio;
   /** The chance of taking part in a period, over 2^53. @internal */
   readonly sampling_: bigint;
 }
 
 /**
- * Check what a collector served. The task must have the id that the page trusts; domain and mechanism must be the
+ * Check what a collector served, as text or as plain data. The task must have the id that the page trusts; domain and mechanism must be the
  * task's; and the mechanism's integers must lose no more than the task's epsilon, whoever computed them.
  */
 export async function configure(served: unknown, id: string): Promise<Configuration> {
   try {
-    return await checked(served as Served, id);
+    return await checked((typeof served === "string" ? JSON.parse(served) : served) as Served, id);
   } catch (error) {
-    // A part that is missing or no object.
-    wants(!(error instanceof TypeError), "a part is missing");
-    throw error;
+    if (error instanceof HushqueryError) throw error;
+    // Something is missing, or of another type.
+    throw new HushqueryError("TaskInvalid", "format");
   }
 }
 
 async function checked({ task, configuration }: Served, id: string): Promise<Configuration> {
   const { enabled, ...client } = task.client;
-  const taskId = await sha256(canonical({ ...task, client }));
-  wants(hex(taskId) === id && typeof enabled === "boolean", "it has another id");
-  must(configuration !== null, "NotReady", "there is no head list yet");
+  const taskId = await sha256(utf8(canonical({ ...task, client })));
+  wants(hex(taskId) === id && typeof enabled === "boolean", "id");
+  must(configuration !== null, "NotReady", "no head list");
 
   // The id vouches for the task; domain and mechanism are the collector's word.
-  const { version, task: of, domain: listed, oracle: description } = configuration;
-  const { kind, domain } = task.task;
-  const { records, wildcard } = listed;
+  const { version, task: of, domain, oracle: description } = configuration;
+  const { kind, domain: own } = task.task;
+  const { name } = description;
   const share = ratio(client.sampling);
   const [n, d] = ratio(client.epsilon);
+  wants(version === 1 && of === id && domain.kind === kind, "configuration");
+  wants(client.oracle === "auto" || client.oracle === name, "mechanism");
+  const mechanism = await made(description, task);
+  let channel: Channel;
+  if (mechanism.randomize_) {
+    const { records, wildcard } = domain as Listed;
+    const grouped = name === "two-stage";
+    wants(wildcard === (client.unknown === "wildcard"), "domain");
+    wants(!own || grouped || canonical(own) === canonical(kind === "setting" ? records.flat() : records), "domain");
+    channel = listChannel(domain as Listed, mechanism, grouped);
+  } else channel = mechanism;
+
+  const most = channel.odds_.map(([one, other]) => loss(one, other)).reduce((a, b) => (atMost(a, b) ? b : a));
   const epsilon = reduced(n, d * BigInt(client.records_per_user));
-  wants(version === 1 && of === id && listed.kind === kind && wildcard === (client.unknown === "wildcard"), "domain");
-  wants(!domain || canonical(domain) === canonical(kind === "setting" ? records.flat() : records), "domain");
-  const oracle = oracleOf(description);
-  wants(client.oracle === "auto" || client.oracle === description.name, "mechanism");
-  wants(oracle.k_ === records.length + Number(wildcard) && oracle.length_ <= MOST_PAYLOAD, "mechanism");
-  wants(oracle.odds_.every(([one, other]) => lossWithin(one, other, epsilon)), "the mechanism loses too much");
+  wants(atMost(most, epsilon) && channel.length_ <= MOST_PAYLOAD, "loss");
+  const digest = await sha256(utf8(canonical(configuration)));
   return {
     task,
     id,
-    listed,
+    domain,
     description,
+    hash: hex(digest),
     taskId_: taskId,
-    digest_: await sha256(canonical(configuration)),
-    cell_: cellsOf(listed),
-    oracle_: oracle,
-    epsilon_: epsilon,
+    digest_: digest,
+    channel_: channel,
+    // RAPPOR's chances are given and not calibrated to epsilon.
+    cost_: name === "rappor" ? most : epsilon,
     lifetime_: ratio(client.lifetime_epsilon),
     sampling_: (share[0] << 53n) / share[1],
   };

@@ -1,36 +1,60 @@
-/** The domain: the public list of what can be reported, one cell each, and a last cell for everything else. */
-import { must } from "./errors.js";
+/** What can be reported from a public list: one cell for each value, and a last one for everything else. */
+import { below } from "./bits.js";
+import { big } from "./bytes.js";
+import { must, wants } from "./errors.js";
 import { normalQuery, normalUrl, normalValue } from "./normalise.js";
+import type { Channel, Oracle } from "./oracle.js";
 
-/** What a configuration says about its domain. */
+/** A list as a configuration has it. */
 export interface Listed {
   readonly kind: "searches" | "setting";
   readonly records: readonly (readonly string[])[];
   readonly wildcard: boolean;
 }
 
-/** Say which cell a value falls into; null is "nothing to report" and falls into the wildcard. */
-export type CellOf = (value: string | null, url?: string | null) => number;
-
 const LONGEST = 4096;
 
-/** Number the values of a list. */
-export function cellsOf({ kind, records, wildcard }: Listed): CellOf {
+/**
+ * Let a mechanism answer for a list.
+ *
+ * @param grouped Whether each query has one more cell, for its other URLs, as two-stage has them.
+ */
+export function listChannel({ kind, records, wildcard }: Listed, oracle: Oracle, grouped: boolean): Channel<number> {
   const searches = kind === "searches";
-  const listed = new Map(records.map((record, cell) => [record.join("\0"), cell]));
-  return (value, url) => {
-    must(value === null || typeof value === "string", "Usage", "a value is text or null");
-    must(url == null || (searches && typeof url === "string"), "Usage", "only searches have a URL, a text");
-    const found =
-      value !== null && short(value) && short(url ?? "")
-        ? listed.get(searches ? `${normalQuery(value)}\0${normalUrl(url ?? "")}` : normalValue(value))
-        : undefined;
-    must(found !== undefined || wildcard, "UnknownValue", "nothing is reported");
-    return found ?? records.length;
+  const listed = new Map<string, number>();
+  let k = 0;
+  records.forEach((record, i) => {
+    listed.set(record.join("\0"), k++);
+    if (grouped && record[0] !== records[i + 1]?.[0]) listed.set(record[0]!, k++);
+  });
+  k += Number(wildcard);
+  wants(k === oracle.k_, "domain");
+  return {
+    ...oracle,
+    value_(value, url) {
+      const text = value === null || typeof value === "string";
+      must(text && (url == null || (searches && typeof url === "string")), "Usage", "value");
+      const keys: string[] = [];
+      if (value !== null && short(value)) {
+        if (searches) {
+          const query = normalQuery(value);
+          if (short(url ?? "")) keys.push(`${query}\0${normalUrl(url ?? "")}`);
+          keys.push(query);
+        } else keys.push(normalValue(value));
+      }
+      const found = keys.map((key) => listed.get(key)).find((cell) => cell !== undefined);
+      must(found !== undefined || wildcard, "UnknownValue");
+      return found ?? k - 1;
+    },
+    prepare_: async (cell, _mac, _task, bits) => ({
+      class_: big(cell, 4),
+      answer_: () => oracle.randomize_(cell, bits),
+      empty_: () => oracle.randomize_(wildcard ? k - 1 : below(bits, k), bits),
+    }),
   };
 }
 
 // Longer texts are unknown values without being looked at. Python counts a letter beyond the first 65,536 as one.
-function short(text: string): boolean {
+export function short(text: string): boolean {
   return text.length <= 2 * LONGEST && [...text].length <= LONGEST;
 }

@@ -13,6 +13,8 @@ export type Code =
   | "ReportTimeInvalid"
   | "ReportOutOfDomain";
 
+const NAME = "HushqueryError";
+
 /** What this package throws; `code` says which kind. */
 export class HushqueryError extends Error {
   constructor(
@@ -20,6 +22,12 @@ export class HushqueryError extends Error {
     why = "",
   ) {
     super(`${code}: ${why}`);
+    this.name = NAME;
+  }
+
+  /** Parts of this package that are loaded later have a class of their own, which is the same. */
+  static override [Symbol.hasInstance](error: unknown): boolean {
+    return (error as Error | undefined)?.name === NAME;
   }
 }
 

@@ -6,7 +6,7 @@ export type Ratio = readonly [n: bigint, d: bigint];
 
 /** Read `n` or `n/d`, as the canonical form of a task writes numbers. */
 export function ratio(text: unknown): Ratio {
-  wants(typeof text === "string" && /^\d{1,4000}(\/0*[1-9]\d{0,4000})?$/.test(text), "number");
+  wants(typeof text === "string" && /^\d+(\/0*[1-9]\d*)?$/.test(text), "number");
   const [n, d = 1] = text.split("/");
   return [BigInt(n as string), BigInt(d)];
 }
@@ -35,19 +35,17 @@ export function roundUp([n, d]: Ratio): number {
 
 // The logarithm is computed with so many binary digits behind the point.
 const DIGITS = 200n;
-// Each of at most 300 steps loses less than one unit, times at most 160 for the power of two.
-const SLACK = 1n << 16n;
+// Each of a few hundred steps loses less than one unit, times the power of two, which is below 2^13.
+const SLACK = 1n << 24n;
 
-/** Say whether |ln(a/b)| of two chances of one outcome is within epsilon: surely so, at 10^-50. */
-export function lossWithin(a: bigint, b: bigint, epsilon: Ratio): boolean {
+/** Give |ln(a/b)| of two chances of one outcome, certainly not too small and at most 10^-50 too large; 1/0 is infinite. */
+export function loss(a: bigint, b: bigint): Ratio {
   if (a < b) [a, b] = [b, a];
-  if (b <= 0n) return false;
-  if (a === b) return true;
+  if (b <= 0n) return [1n, 0n];
   // a/b = 2^power * y with 1 <= y < 2, and ln y = 2 artanh((y - 1)/(y + 1)).
   let power = 0n;
   for (; b << 1n <= a; b <<= 1n) power++;
-  const up = 2n * (artanh(a - b, a + b) + power * artanh(1n, 3n)) + SLACK;
-  return atMost([up, 1n << DIGITS], epsilon);
+  return reduced(2n * (artanh(a - b, a + b) + power * artanh(1n, 3n)) + SLACK, 1n << DIGITS);
 }
 
 /** artanh(n/d) for n/d <= 1/3, rounded down a little: z + z^3/3 + z^5/5 + ...; (1/9)^70 is below 2^-220. */

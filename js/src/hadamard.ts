@@ -6,7 +6,7 @@ import { bytesFor, cells, type Description, lieChance, type Oracle } from "./ora
 
 export function hadamard(description: Description): Oracle {
   const k = cells(description);
-  const lie = lieChance(description.lie, 1);
+  const lie = lieChance(description.lie);
   const order = 2 ** (k - 1).toString(2).length;
   const length = bytesFor(2 * order);
   return {

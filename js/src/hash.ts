@@ -1,39 +1,45 @@
 /** SHA-256 and HMAC-SHA256 of the browser, and the one text that is hashed. */
-import { big, type Bytes, fromBig, join, utf8 } from "./bytes.js";
-import { wants } from "./errors.js";
+import { big, type Bytes, fromBig, hex, join, utf8 } from "./bytes.js";
 
-/** Write plain data as canonical JSON: keys sorted, no spaces, ASCII only. */
+/** Write plain data as canonical JSON: keys sorted, no spaces, ASCII only. Numbers in tasks are whole, up to 2^53. */
 export function canonical(data: unknown): string {
   if (Array.isArray(data)) return `[${data.map(canonical)}]`;
   if (data && typeof data === "object") {
     const entries = Object.entries(data).sort(([a], [b]) => (a < b ? -1 : 1));
     return `{${entries.map(([key, value]) => `${canonical(key)}:${canonical(value)}`)}}`;
   }
-  // Every number in a task is whole; the largest is the chance 2^53.
-  wants(typeof data !== "number" || (Number.isInteger(data) && Math.abs(data) <= 2 ** 53), "number");
-  return JSON.stringify(data).replace(/[^ -~]/g, (unit) => `\\u${hex4(unit.charCodeAt(0))}`);
+  return JSON.stringify(data).replace(/[^ -~]/g, (unit) => `\\u${(unit.charCodeAt(0) + 65536).toString(16).slice(1)}`);
 }
 
-function hex4(unit: number): string {
-  return (unit + 65536).toString(16).slice(1);
+/** Hash bytes. */
+export async function sha256(data: Bytes): Promise<Bytes> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", data));
 }
 
-/** Hash a text. */
-export async function sha256(text: string): Promise<Bytes> {
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", utf8(text)));
+/** HMAC-SHA256 under a device's secret, of texts and bytes one behind the other. */
+export type Mac = (...parts: readonly (string | Bytes)[]) => Promise<Bytes>;
+
+/** Make the MAC of a secret. */
+export async function macOf(secret: Bytes): Promise<Mac> {
+  const { subtle } = crypto;
+  const key = await subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  return async (...parts) => {
+    const message = join(...parts.map((part) => (typeof part === "string" ? utf8(part) : part)));
+    return new Uint8Array(await subtle.sign("HMAC", key, message));
+  };
 }
 
-/** Name an answer without storing what it answers. Cell 2^32 - 1 stands for the empty answer after the cap. */
-export function memoKey(secret: Bytes, task: Bytes, configuration: Bytes, slot: number, cell: number): Promise<Bytes> {
-  return mac(secret, "memo", task, configuration, big(slot, 4), big(cell, 4));
+/** Name an answer without storing what it answers. */
+export async function memoKey(mac: Mac, task: Bytes, configuration: Bytes, slot: number, name: Bytes): Promise<string> {
+  return hex(await mac("hushquery-v1 memo\0", task, configuration, big(slot, 4), name));
 }
 
 /** Give the number below 2^53 that decides on a client's sampling in a period. */
-export async function samplingNumber(secret: Bytes, task: Bytes, period: number): Promise<bigint> {
-  return fromBig((await mac(secret, "sampling", task, big(period, 8))).subarray(0, 8)) >> 11n;
+export async function samplingNumber(mac: Mac, task: Bytes, period: number): Promise<bigint> {
+  return upper(await mac("hushquery-v1 sampling\0", task, big(period, 8)));
 }
 
-async function mac(secret: Bytes, purpose: string, ...rest: Bytes[]): Promise<Bytes> {
-  const key = await crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
-  return new Uint8Array(await crypto.subtle.sign("HMAC", key, join(utf8(`hushquery-v1 ${purpose}\0`), ...rest)));
+/** Give the upper 53 bits of a MAC. */
+export function upper(mac: Bytes): bigint {
+  return fromBig(mac.subarray(0, 8)) >> 11n;
 }

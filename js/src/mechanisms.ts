@@ -1,26 +1,27 @@
 /** Which mechanism a configuration names. */
+import type { Task } from "./configuration.js";
 import { wants } from "./errors.js";
-import { hadamard } from "./hadamard.js";
 import { krr } from "./krr.js";
 import { olh } from "./olh.js";
-import type { Description, Oracle } from "./oracle.js";
+import type { Channel, Description, Oracle } from "./oracle.js";
 import { oue } from "./oue.js";
 import { subset } from "./subset.js";
-import { twoStage } from "./two_stage.js";
+
+/** A mechanism over a list of cells, or one that takes values as they are. */
+export type Made = (Oracle & { readonly value_?: never }) | (Channel & { readonly randomize_?: never });
 
 // By name and the keys of the description: one with other keys is another mechanism.
-const MECHANISMS: Readonly<Record<string, (description: Description) => Oracle>> = {
+const MECHANISMS: Readonly<Record<string, (integers: Description) => Oracle>> = {
   "krr,k,lie": krr,
   "oue,k,lie": oue,
-  "hadamard,k,lie": hadamard,
   "subset,k,omega,truth": subset,
   "olh,g,k,lie,prime": olh,
-  "two-stage,k,query_lie,url_lies,urls": twoStage,
 };
 
 /** Make the mechanism of a description. */
-export function oracleOf({ name, ...integers }: Description): Oracle {
+export async function made({ name, ...integers }: Description, task: Task): Promise<Made> {
   const key = [name, ...Object.keys(integers).sort()].join();
-  wants(Object.hasOwn(MECHANISMS, key), "mechanism");
-  return MECHANISMS[key]!(integers);
+  const make = MECHANISMS[key] ?? (await import("./more.js")).MORE[key];
+  wants(make, "mechanism");
+  return make(integers, task);
 }

@@ -1,22 +1,21 @@
 /** The normal form of queries, URLs and values, in which the domain is written: the same as in Python, to the letter. */
 
 // Unicode's blanks and control characters, as logs are read.
-const BLANKS = /[\0-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]+/gu;
+const BLANKS = /[\0-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]+/g;
 // What Python strips from the ends of a text.
 const SPACE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+";
 const ENDS = new RegExp(`^${SPACE}|${SPACE}$`, "g");
 
-const NO_URL = /^[ \t\r\n]*(?:-[ \t\r\n]*)?(?:#[^\n]*)?$/u;
-const HOST = /^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:$|[:/?#]))/u;
+const NO_URL = /^[ \t\r\n]*(?:-[ \t\r\n]*)?(?:#[^\n]*)?$/;
+const HOST = /^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:$|[:/?#]))/;
 const URL_CHANGES: readonly (readonly [RegExp, string])[] = [
-  [/^[ \t\r\n]+/u, ""],
-  [/#[^\n]*$/u, ""],
-  [/[ \t\r\n]+$/u, ""],
-  [/[ \t\r\n]+/gu, "%20"],
-  [/^([a-z][a-z0-9+.-]*:\/\/)[^/?]*@/u, "$1"],
-  [/^(http:\/\/(?:\[[^\]/?]*\]|[^:/?]*)):80([/?]|$)/u, "$1$2"],
-  [/^(https:\/\/(?:\[[^\]/?]*\]|[^:/?]*)):443([/?]|$)/u, "$1$2"],
-  [/^((?:[a-z][a-z0-9+.-]*:\/\/)?[^/?]+)\/$/u, "$1"],
+  [/#[^\n]*$/, ""],
+  [/^[ \t\r\n]+|[ \t\r\n]+$/g, ""],
+  [/[ \t\r\n]+/g, "%20"],
+  [/^([a-z][a-z0-9+.-]*:\/\/)[^/?]*@/, "$1"],
+  [/^(http:\/\/(?:\[[^\]/?]*\]|[^:/?]*)):80([/?]|$)/, "$1$2"],
+  [/^(https:\/\/(?:\[[^\]/?]*\]|[^:/?]*)):443([/?]|$)/, "$1$2"],
+  [/^((?:[a-z][a-z0-9+.-]*:\/\/)?[^/?]+)\/$/, "$1"],
 ];
 
 /** Give a query in lower case and Unicode NFC, with single blanks inside and none at the ends. */

@@ -4,7 +4,7 @@ import { cells, type Description, lieChance, type Oracle, packBits } from "./ora
 
 export function oue(description: Description): Oracle {
   const k = cells(description);
-  const lie = lieChance(description.lie, 1);
+  const lie = lieChance(description.lie);
   return {
     k_: k,
     length_: Math.ceil(k / 8),
@@ -13,10 +13,7 @@ export function oue(description: Description): Oracle {
     randomize_(cell, bits) {
       const vector = manyCoins(lie, k, bits);
       vector[cell] = coin(ONE / 2n, bits);
-      return packBits(
-        k,
-        [...vector.keys()].filter((i) => vector[i]),
-      );
+      return packBits(vector);
     },
   };
 }

@@ -3,21 +3,26 @@
  *
  * A page that only reports does not need this, so it is a module of its own.
  */
-import { base64url, type Bytes, fromBig, hex } from "./bytes.js";
+import { base64url, big, type Bytes, fromBig, hex, join } from "./bytes.js";
 import type { Configuration } from "./configuration.js";
 import { must } from "./errors.js";
 import { PRIME } from "./olh.js";
 import { bytesFor, type Description } from "./oracle.js";
 import { MOST_PAYLOAD, Report, type ReportFields, VERSION } from "./report.js";
 
-/** What a mechanism says: a cell, ascending cells, a bit vector, (seed, bucket), or (row, bit). */
-export type Answer = number | readonly number[] | Bytes | readonly [bigint, number];
+/** What a mechanism says: a cell or bit, several numbers, a bit vector, (seed, bucket), or (cohort, response). */
+export type Answer = number | readonly number[] | Bytes | readonly [bigint, number] | readonly [number, bigint];
 
 const KEYS = "configuration,id,payload,task,time,version";
 
 const HEADER = 91;
 
-/** Read the compact form; refuses everything that `toBytes` does not write. */
+/** Give the compact form of a report. */
+export function reportToBytes({ id, task, configuration, time, payload }: ReportFields): Bytes {
+  return join([VERSION], id, task, configuration, big(time, 8), big(payload.length, 2), payload);
+}
+
+/** Read the compact form; refuses everything that `reportToBytes` does not write. */
 export function reportFromBytes(bytes: Uint8Array): Report {
   must(bytes.length, "ReportMalformed");
   must(bytes[0] === VERSION, "ReportVersionUnknown");
@@ -83,14 +88,14 @@ function parsed(text: string): unknown {
 /** Check that a report belongs to a configuration, and give what the mechanism said. */
 export function openReport(report: Report, configuration: Configuration): Answer {
   must(hex(report.task) === configuration.id, "ReportOfAnotherTask");
-  must(hex(report.configuration) === hex(configuration.digest_), "ReportOfAnotherConfiguration");
+  must(hex(report.configuration) === configuration.hash, "ReportOfAnotherConfiguration");
   must(report.time % configuration.task.collect.time_precision === 0, "ReportTimeInvalid");
   return unpack(configuration.description, report.payload);
 }
 
 /** Read a payload; refuses everything that the mechanism does not write. */
 export function unpack(description: Description, payload: Bytes): Answer {
-  const { name, k, omega, g } = description;
+  const { name, k = 2, omega, g, d, m } = description;
   const width = bytesFor(k);
   const one = (from: number, to: number): bigint => fromBig(payload.slice(from, to).reverse());
   const small = (length: number, limit: number): number => {
@@ -125,6 +130,22 @@ export function unpack(description: Description, payload: Bytes): Answer {
       const [seed, bucket] = [one(0, 8), Number(one(8, payload.length))];
       fits(seed < PRIME * PRIME && bucket < g);
       return [seed, bucket];
+    }
+    case "onebit":
+      return small(1, 2);
+    case "dbitflip": {
+      const cut = d * width;
+      const sampled: number[] = Array.from({ length: d }, (_, i) => Number(one(i * width, (i + 1) * width)));
+      const set = setBits(d, payload.slice(cut));
+      fits(sampled.every((bucket, i) => bucket < k && (!i || bucket > sampled[i - 1]!)));
+      return [...sampled, ...sampled.map((_, i) => Number(set.includes(i)))];
+    }
+    case "rappor": {
+      const cut = bytesFor(m);
+      setBits(k, payload.slice(cut));
+      const cohort = Number(one(0, cut));
+      fits(cohort < m);
+      return [cohort, one(cut, payload.length)];
     }
     default:
       return fits(false) as never;

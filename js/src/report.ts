@@ -1,5 +1,5 @@
 /** Report format v1: what leaves a device, byte by byte (docs/report-format.md). */
-import { base64url, big, type Bytes, join } from "./bytes.js";
+import { base64url, type Bytes } from "./bytes.js";
 
 /** The version of the format. */
 export const VERSION = 1;
@@ -39,14 +39,8 @@ export class Report implements ReportFields {
   declare readonly time: number;
   declare readonly payload: Bytes;
 
-  constructor({ id, task, configuration, time, payload }: ReportFields) {
-    Object.assign(this, { id, task, configuration, time, payload });
-  }
-
-  /** Give the compact form. */
-  toBytes(): Bytes {
-    const { id, task, configuration, time, payload } = this;
-    return join([VERSION], id, task, configuration, big(time, 8), big(payload.length, 2), payload);
+  constructor(fields: ReportFields) {
+    Object.assign(this, fields);
   }
 
   /** Give the JSON form as plain data. */

@@ -24,15 +24,21 @@ export interface SendOptions {
 }
 
 // How many seconds a collector that took nothing is left alone if it does not say: 5 minutes, then 15 each time.
-const PAUSES = [300, 900] as const;
+const FIRST_PAUSE = 300;
+const NEXT_PAUSE = 900;
 // A longer Retry-After than a day is a slip.
 const MOST_PAUSE = 86_400;
 // Malformed, other bytes under this id, phase over, too large, not of this task: trying again changes nothing.
 const REFUSED = [400, 409, 410, 413, 422];
 
+/** Kept while the last try failed. */
 interface Pause {
   readonly until: number;
-  readonly failures: number;
+}
+
+/** The answer to a batch: a status for each report, in their order. */
+interface Results {
+  readonly results: readonly { readonly status: number }[];
 }
 
 /**
@@ -47,80 +53,57 @@ export async function send(
   server: string,
   { single = false, fetch: ask = fetch }: SendOptions = {},
 ): Promise<Delivery[]> {
-  const { configuration, state_: state } = client;
+  const { configuration, state_: state, clock_: clock } = client;
   const { id, task } = configuration;
   const address = `${taskAddress(server, id)}/reports`;
   const pause = await change<Pause, Pause | undefined>(state, address, (entry) => [entry, entry]);
-  if (!task.client.enabled || client.clock_() < (pause?.until ?? 0)) return [];
-  const waiting = (await client.outbox()).filter((report) => hex(report.task) === id);
-  const queue = batches(waiting, single ? 0 : task.collect.max_body);
+  if (!task.client.enabled || clock() < (pause?.until ?? 0)) return [];
+  // One report each, or as many as fit into a body.
+  const queue: Report[][] = [];
+  for (const report of await client.outbox()) {
+    if (hex(report.task) !== id) continue;
+    const last = queue.at(-1);
+    if (!single && last && JSON.stringify({ reports: [...last, report] }).length <= task.collect.max_body) last.push(report);
+    else queue.push([report]);
+  }
   const done: Delivery[] = [];
-  for (let batch = queue.shift(); batch; batch = queue.shift()) {
-    const { status, statuses, wait } = await request(batch, address, ask);
-    if (batch.length > 1 && REFUSED.includes(status)) {
+  for (const batch of queue) {
+    const one = batch.length < 2 && batch[0];
+    let status = 0;
+    let statuses: readonly number[] = [];
+    let wait = 0;
+    try {
+      const response = await ask(one ? `${address}/${base64url(one.id)}` : address, {
+        ...SHY,
+        method: one ? "PUT" : "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(one || { reports: batch }),
+      });
+      status = response.status;
+      const after = response.headers.get("Retry-After") ?? "";
+      wait = Number(after) || (Date.parse(after) - Date.now()) / 1000;
+      statuses = one ? [status] : ((await response.json()) as Results).results.map((result) => result.status);
+    } catch {
+      // Nobody answered, or nothing that can be read: all of it goes again, with the same bytes.
+    }
+    if (!one && REFUSED.includes(status)) {
       // A refusal of the whole says nothing about one report.
-      queue.unshift(...batch.map((report) => [report]));
+      queue.push(...batch.map((report) => [report]));
       continue;
     }
     let later = false;
     for (const [i, report] of batch.entries()) {
       const found = statuses[i] ?? 0;
-      const outcome = found === 200 || found === 201 ? "stored" : REFUSED.includes(found) ? "refused" : "later";
-      if (outcome === "later") later = true;
-      else await client.sent(report.id, outcome === "refused");
-      done.push({ report, outcome, status: found || status });
+      const refused = REFUSED.includes(found);
+      const ended = refused || found === 200 || found === 201;
+      later ||= !ended;
+      if (ended) await client.sent(report.id, refused);
+      done.push({ report, outcome: refused ? "refused" : ended ? "stored" : "later", status: found || status });
     }
-    const failures = later ? (pause?.failures ?? 0) + 1 : 0;
-    const seconds = later ? Math.min(wait || PAUSES[failures - 1] || PAUSES[1], MOST_PAUSE) : 0;
-    await change<Pause, void>(state, address, () => [{ failures, until: client.clock_() + seconds }, undefined]);
+    const until = clock() + Math.min(wait > 0 ? wait : pause ? NEXT_PAUSE : FIRST_PAUSE, MOST_PAUSE);
+    await change<Pause, void>(state, address, () => [later ? { until } : undefined, undefined]);
     // The next ones would be turned away too.
     if (later) break;
   }
   return done;
-}
-
-/** Cut the outbox into requests: one report each, or as many as fit into a body. */
-function batches(reports: readonly Report[], most: number): Report[][] {
-  const all: Report[][] = [];
-  for (const report of reports) {
-    const last = all.at(-1);
-    if (last && JSON.stringify({ reports: [...last, report] }).length <= most) last.push(report);
-    else all.push([report]);
-  }
-  return all;
-}
-
-interface Reply {
-  /** Of the request, 0 if nobody answered. */
-  readonly status: number;
-  /** Of each report. */
-  readonly statuses: readonly number[];
-  /** What Retry-After says, in seconds. */
-  readonly wait: number;
-}
-
-async function request(batch: readonly Report[], address: string, ask: Fetch): Promise<Reply> {
-  const one = batch.length < 2 && batch[0];
-  let [status, statuses, wait]: [number, number[], number] = [0, [], 0];
-  try {
-    const response = await ask(one ? `${address}/${base64url(one.id)}` : address, {
-      ...SHY,
-      method: one ? "PUT" : "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(one || { reports: batch }),
-    });
-    status = response.status;
-    const after = response.headers.get("Retry-After") ?? "";
-    wait = Math.max(0, Number(after) || (Date.parse(after) - Date.now()) / 1000 || 0);
-    if (one) statuses = [status];
-    else if (response.ok) statuses = ((await response.json()) as Results).results.map((result) => result.status);
-  } catch {
-    // Nobody answered, or nothing that can be read: all of it goes again, with the same bytes.
-  }
-  return { status, statuses, wait };
-}
-
-/** The answer to a batch: a status for each report, in their order. */
-interface Results {
-  readonly results: readonly { readonly status: number }[];
 }

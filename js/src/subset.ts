@@ -7,7 +7,7 @@ import { bytesFor, cells, type Description, lieChance, type Oracle, packBits, wh
 export function subset(description: Description): Oracle {
   const k = cells(description);
   const omega = whole(description.omega, 1, k - 1);
-  const truth = lieChance(description.truth, 1);
+  const truth = lieChance(description.truth);
   const width = bytesFor(k);
   const length = Math.min(Math.ceil(k / 8), omega * width);
   return {
@@ -27,7 +27,7 @@ export function subset(description: Description): Oracle {
       if (kept) set.push(cell);
       // Any order that depends on the true cell would give it away.
       set.sort((a, b) => a - b);
-      return length < omega * width ? packBits(k, set) : join(...set.map((one) => little(one, width)));
+      return length < omega * width ? packBits(Array.from({ length: k }, (_, i) => set.includes(i))) : join(...set.map((one) => little(one, width)));
     },
   };
 }

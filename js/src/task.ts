@@ -39,24 +39,19 @@ export async function fetchTask(
   { state = "hushquery", fetch: ask = fetch }: FetchOptions = {},
 ): Promise<Configuration> {
   const key = taskAddress(server, id);
-  let kept = await change<Kept, Kept | undefined>(state, key, (entry) => [entry, entry]);
-  let response: Response;
-  let fresh = false;
-  let served: unknown;
+  const kept = await change<Kept, Kept | undefined>(state, key, (entry) => [entry, entry]);
+  let fresh: Kept | undefined;
+  let status = 0;
   try {
-    response = await ask(key, { ...SHY, headers: kept?.etag ? { "If-None-Match": kept.etag } : {} });
-    fresh = response.ok;
-    if (fresh) kept = { etag: response.headers.get("ETag"), text: await response.text() };
+    const response = await ask(key, { ...SHY, headers: kept?.etag ? { "If-None-Match": kept.etag } : {} });
+    status = response.status;
+    if (response.ok) fresh = { etag: response.headers.get("ETag"), text: await response.text() };
   } catch {
-    must(false, "Unavailable", "network");
+    // Nobody answered.
   }
-  must(fresh || (kept && response.status === 304), "Unavailable", `status ${response.status}`);
-  try {
-    served = JSON.parse(kept!.text);
-  } catch {
-    // What is not JSON is no task either.
-  }
-  const configuration = await configure(served, id);
-  if (fresh) await change<Kept, void>(state, key, () => [kept, undefined]);
+  const found = fresh ?? (status === 304 ? kept : undefined);
+  must(found, "Unavailable", `status ${status}`);
+  const configuration = await configure(found.text, id);
+  if (fresh) await change<Kept, void>(state, key, () => [fresh, undefined]);
   return configuration;
 }

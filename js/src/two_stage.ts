@@ -9,23 +9,24 @@ import { bytesFor, cells, type Description, lieChance, MOST_CELLS, type Odds, ty
 export function twoStage(description: Description): Oracle {
   const k = cells(description);
   const { urls, url_lies, query_lie } = description;
-  wants(Array.isArray(urls) && Array.isArray(url_lies), "URLs");
   // How many cells each query has, and where they begin.
-  const sizes = [...urls.map((count) => whole(count, 0, MOST_CELLS) + 1), 1];
+  const sizes: number[] = [...urls.map((count: unknown) => whole(count, 0, MOST_CELLS) + 1), 1];
   let end = 0;
   const starts = sizes.map((size) => (end += size) - size);
   wants(end === k, "URLs");
   const others = urls.length;
   const lie = lieChance(query_lie, others);
   const truth = ONE - BigInt(others) * lie;
-  const urlLies = new Map(url_lies.map(([size, each]) => [size, lieChance(each, whole(size, 2, MOST_CELLS) - 1)]));
+  const urlLies = new Map<number, bigint>(
+    url_lies.map(([size, each]: [number, number]) => [size, lieChance(each, whole(size, 2, MOST_CELLS) - 1)]),
+  );
   const length = bytesFor(k);
   return {
     k_: k,
     length_: length,
     odds_: [...new Set(sizes)].flatMap((size): Odds[] => {
       // The ways to one cell, times the URLs of its query: from another query, itself, or another URL of the query.
-      const each: bigint = urlLies.get(size) ?? 0n;
+      const each = urlLies.get(size) ?? 0n;
       const elsewhere = lie * ONE;
       const own = truth * (ONE - BigInt(size - 1) * each) * BigInt(size);
       const beside = size > 1 ? truth * each * BigInt(size) : own;

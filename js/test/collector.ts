@@ -1,7 +1,7 @@
 /** A collector as a function: takes reports, counts each once, and can be told to misbehave. */
 import { base64url } from "../src/bytes.js";
 import { type ReportJson } from "../src/report.js";
-import { reportFromJson } from "../src/reading.js";
+import { reportFromJson, reportToBytes } from "../src/reading.js";
 
 export interface Request {
   readonly address: string;
@@ -34,7 +34,7 @@ export class Collector {
   };
 
   #take(plain: ReportJson): number {
-    const text = base64url(reportFromJson(plain).toBytes());
+    const text = base64url(reportToBytes(reportFromJson(plain)));
     const known = this.stored.get(plain.id);
     const status = this.statuses.get(plain.id) ?? (known === undefined ? 201 : known === text ? 200 : 409);
     if (status === 201) this.stored.set(plain.id, text);

@@ -1,10 +1,13 @@
 /** What several tests share: given and seeded bits, the golden vectors, a collector that is a function. */
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import type { Bits } from "../src/bits.js";
-import { type Configuration, configure, type Served } from "../src/configuration.js";
+import { type Configuration, configure, type Served, type Task } from "../src/configuration.js";
 import { canonical, sha256 } from "../src/hash.js";
 import { HushqueryError } from "../src/errors.js";
-import { hex as asHex } from "../src/bytes.js";
+import { hex as asHex, utf8 } from "../src/bytes.js";
+import { made } from "../src/mechanisms.js";
+import type { Description, Oracle } from "../src/oracle.js";
 
 export function fixture<T>(name: string): T {
   return JSON.parse(readFileSync(new URL(`fixtures/${name}`, import.meta.url), "utf8")) as T;
@@ -26,10 +29,26 @@ export interface Vectors {
     readonly memo: readonly { readonly slot: number; readonly cell: number; readonly key: string }[];
     readonly sampling: readonly { readonly period: number; readonly number: string }[];
   };
+  readonly clients: readonly ClientVectors[];
+}
+
+export interface ClientVectors {
+  readonly task: string;
+  readonly configuration: string;
+  readonly secret: string;
+  readonly values: readonly {
+    readonly value: readonly [string | number, string?];
+    readonly class: number | string;
+    readonly memo_key: string;
+    readonly words: readonly string[];
+    readonly kept: string;
+    readonly reports: readonly { readonly payload: string; readonly words: readonly string[] }[];
+  }[];
 }
 
 export function vectors(): Vectors {
-  return JSON.parse(readFileSync(new URL("../../vectors/report_v1.json", import.meta.url), "utf8")) as Vectors;
+  const folder = process.env.HUSHQUERY_VECTORS ?? fileURLToPath(new URL("../../vectors", import.meta.url));
+  return JSON.parse(readFileSync(`${folder}/report_v1.json`, "utf8")) as Vectors;
 }
 
 export function unhex(text: string): Uint8Array<ArrayBuffer> {
@@ -85,8 +104,13 @@ export function served(vector: TaskVectors, client: object = {}, task: object = 
 /** Give a changed task its own id, in the configuration too. */
 export async function renamed(given: Served): Promise<{ readonly served: Served; readonly id: string }> {
   const { enabled: _, ...client } = given.task.client;
-  const id = asHex(await sha256(canonical({ ...given.task, client })));
+  const id = asHex(await sha256(utf8(canonical({ ...given.task, client }))));
   return { id, served: { ...given, configuration: given.configuration && { ...given.configuration, task: id } } };
+}
+
+/** Make a mechanism over a list. */
+export async function oracleOf(description: Description): Promise<Oracle> {
+  return (await made(description, {} as Task)) as Oracle;
 }
 
 /** Configure a golden task with changes. */

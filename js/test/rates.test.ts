@@ -3,11 +3,10 @@ import { describe, expect, test } from "vitest";
 import { below, systemBits } from "../src/bits.js";
 import { hex } from "../src/bytes.js";
 import { coin, manyCoins, ONE } from "../src/chance.js";
-import { oracleOf } from "../src/mechanisms.js";
 import { bucketOf } from "../src/olh.js";
 import type { Description } from "../src/oracle.js";
 import { unpack } from "../src/reading.js";
-import { GivenBits, SeededBits } from "./helpers.js";
+import { GivenBits, oracleOf, SeededBits } from "./helpers.js";
 
 const DRAWS = 40_000;
 
@@ -97,8 +96,8 @@ const CASES: readonly (readonly [Description, Law, string])[] = [
 ];
 
 describe.each(CASES)("%o", (description, law, integer) => {
-  const oracle = oracleOf(description);
-  test.each(Array.from({ length: oracle.k_ }, (_, cell) => cell))("the law of cell %i", (cell) => {
+  test.each(Array.from({ length: description.k as number }, (_, cell) => cell))("the law of cell %i", async (cell) => {
+    const oracle = await oracleOf(description);
     const bits = new SeededBits(100 + cell);
     const counts = counted(DRAWS, () => {
       const answer = unpack(description, oracle.randomize_(cell, bits));
@@ -112,9 +111,9 @@ describe.each(CASES)("%o", (description, law, integer) => {
   });
 });
 
-describe("olh", () => {
+describe("olh", async () => {
   const description = { name: "olh", k: 100, g: 4, lie: eighth, prime: 2 ** 31 - 1 };
-  const oracle = oracleOf(description);
+  const oracle = await oracleOf(description);
   const bits = new SeededBits(7);
   const drawn = Array.from({ length: DRAWS }, () => unpack(description, oracle.randomize_(12, bits)) as [bigint, number]);
 
@@ -155,8 +154,8 @@ describe("coins", () => {
     expect(coin(0n, new GivenBits([0n]))).toBe(false);
   });
 
-  test("a lie ends at its last unit", () => {
-    const { randomize_: randomize } = oracleOf({ name: "krr", k: 3, lie: eighth });
+  test("a lie ends at its last unit", async () => {
+    const { randomize_: randomize } = await oracleOf({ name: "krr", k: 3, lie: eighth });
     const after = (fraction: bigint) => randomize(1, new GivenBits([fraction << 11n]))[0];
     const lie = BigInt(eighth);
     expect([0n, lie - 1n, lie, 2n * lie - 1n, 2n * lie, ONE - 1n].map(after)).toEqual([2, 2, 0, 0, 1, 1]);

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { canonical } from "../src/hash.js";
 import { normalQuery, normalUrl, normalValue } from "../src/normalise.js";
-import { codeOf, fixture } from "./helpers.js";
+import { fixture } from "./helpers.js";
 
 interface Texts {
   readonly texts: readonly (readonly [string, string, string, string])[];
@@ -28,9 +28,6 @@ test("every letter that Python knows is written alike", () => {
   expect(wrong).toEqual([]);
 });
 
-test("the text that is hashed", async () => {
+test("the text that is hashed", () => {
   for (const [plain, text] of data) expect(canonical(plain)).toBe(text);
-  expect(await codeOf(() => canonical({ a: 0.5 }))).toBe("TaskInvalid");
-  expect(await codeOf(() => canonical([Number.NaN]))).toBe("TaskInvalid");
-  expect(await codeOf(() => canonical(2 ** 54))).toBe("TaskInvalid");
 });
