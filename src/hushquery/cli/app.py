@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hushquery._version import __version__
-from hushquery.cli import budget, experiment, explain, rappor, stat, task
+from hushquery.cli import budget, collect, experiment, explain, rappor, stat, task
 from hushquery.cli.audit import audit
 from hushquery.cli.demo import demo
 from hushquery.cli.doctor import doctor
@@ -62,4 +62,5 @@ app.add_typer(budget.app)
 app.add_typer(explain.app)
 app.add_typer(experiment.app)
 app.add_typer(task.app)
+app.add_typer(collect.app)
 app.add_typer(rappor.app)

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.ingest import Board
-from hushquery.collect.local_work import LocalWork
 from hushquery.collect.phases import EpochWork, Phases
 from hushquery.collect.problems import problem_of, refuse
 from hushquery.collect.schema import RELEASE
@@ -23,6 +22,7 @@ from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
 from hushquery.collect.tokens import Tokens
 from hushquery.collect.vault import Vault
+from hushquery.collect.work import make_work
 from hushquery.collect.writer import Writer
 from hushquery.errors import HushqueryError
 
@@ -47,7 +47,11 @@ class Collector:
         self.tokens = Tokens(self.store, clock)
         self.vault = Vault(self.store, settings.keys, settings.operator())
         self.phases = Phases(
-            self.store, work or LocalWork(self.store), self.vault, clock=clock, optin_share=settings.optin_share
+            self.store,
+            work or make_work(self.store, self.vault),
+            self.vault,
+            clock=clock,
+            optin_share=settings.optin_share,
         )
         for number, task in self.board.numbers.items():
             self.phases.ensure(task, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hushquery.collect.problems import MEDIA_TYPE, PROBLEMS
-from hushquery.collect.wire import BINARY, JSON, MOST_REPORTS
+from hushquery.collect.wire import BINARY, JSON
 from hushquery.task.domain import LONGEST
 
 __all__ = ["BATCH", "RECORDS", "REPORT", "RESULTS", "TASK", "TASK_LIST", "answers", "body", "cleaned"]
@@ -28,10 +28,11 @@ REPORT: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-#: The JSON form of many reports. What is in the list may be anything: each item gets its own status.
+#: The JSON form of many reports. What is in the list may be anything: each item gets its own status. How many fit is a
+#: matter of size (413), not of form.
 BATCH: dict[str, Any] = {
     "type": "object",
-    "properties": {"reports": {"type": "array", "items": {}, "maxItems": MOST_REPORTS}},
+    "properties": {"reports": {"type": "array", "items": {}}},
     "required": ["reports"],
     "additionalProperties": False,
 }

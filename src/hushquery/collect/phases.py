@@ -109,6 +109,7 @@ class Phases:
         self._vault = vault
         self._clock = clock
         self._optin_share = optin_share
+        self._logged: set[tuple[str, int, str]] = set()
 
     # ---- by hand -------------------------------------------------------------------------------------------
 
@@ -270,9 +271,16 @@ class Phases:
                 except NotReady:
                     continue
                 except HushqueryError as error:
-                    _log.error("an epoch could not be moved: %s", error.what)
+                    self._complain(epoch, error)
                     troubles.append(error)
         return troubles
+
+    def _complain(self, epoch: Epoch, error: HushqueryError) -> None:
+        """Log a trouble once; it is tried again at every tick."""
+        trouble = (epoch.task.id, epoch.number, error.what)
+        if trouble not in self._logged:
+            self._logged.add(trouble)
+            _log.error("an epoch could not be moved: %s", error.what)
 
     def _tick_one(self, epoch: Epoch) -> None:
         while epoch.moving is not None or self._is_due(epoch):

@@ -11,7 +11,7 @@ from hushquery.collect.vault import OPERATOR_VARIABLE, operator_key
 from hushquery.errors import DataError, UsageError
 from hushquery.task import Task
 
-__all__ = ["VARIABLE", "Settings"]
+__all__ = ["VARIABLE", "Settings", "read_operator_key"]
 
 #: The environment variable by which worker processes are told their settings.
 VARIABLE = "HUSHQUERY_COLLECTOR"
@@ -64,12 +64,7 @@ class Settings:
 
     def operator(self) -> bytes | None:
         """Read the operator key, where there is one."""
-        if self.operator_key_file is None:
-            return operator_key(os.environ.get(OPERATOR_VARIABLE))
-        try:
-            return operator_key(Path(self.operator_key_file).read_text("ascii"))
-        except (OSError, UnicodeError):
-            raise DataError("the file of the operator key can't be read", fix="Check --operator-key") from None
+        return read_operator_key(self.operator_key_file)
 
     def to_json(self) -> str:
         """Write the settings for worker processes."""
@@ -80,3 +75,13 @@ class Settings:
         """Read what :meth:`to_json` wrote."""
         data = json.loads(text)
         return cls(**{**data, "tasks": tuple(data["tasks"])})
+
+
+def read_operator_key(path: str | None) -> bytes | None:
+    """Read the operator key from a file, or else from the environment; None where there is none."""
+    if path is None:
+        return operator_key(os.environ.get(OPERATOR_VARIABLE))
+    try:
+        return operator_key(Path(path).read_text("ascii"))
+    except (OSError, UnicodeError):
+        raise DataError("the file of the operator key can't be read", fix="Check --operator-key") from None

@@ -1,0 +1,280 @@
+"""``hushquery collect``: look at a collector's store and move its epochs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+from hushquery.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from hushquery.collect.epochs import Epoch
+    from hushquery.collect.store import Store
+    from hushquery.task import Task
+
+__all__ = ["app"]
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+#: The commands of ``hushquery collect``.
+app = typer.Typer(
+    name="collect",
+    no_args_is_help=True,
+    context_settings=_HELP,
+    help="""Look at the store of a collector, and move its epochs by hand.
+
+    All of it works while `hushquery serve` runs, and without it.
+    """,
+)
+_tokens = typer.Typer(
+    name="tokens",
+    no_args_is_help=True,
+    context_settings=_HELP,
+    help="Bearer tokens of users who opted in; only their hashes are kept.",
+)
+app.add_typer(_tokens)
+
+StoreOption = Annotated[str, typer.Option(metavar="URL", help="The collector's store: a file, or postgresql://...")]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="The beginning of the task's id, or its name; not needed if there is one task."),
+]
+EpochOption = Annotated[
+    int | None, typer.Option(metavar="NUMBER", help="Which epoch; by default the latest.", show_default=False)
+]
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Store]:
+    from hushquery.collect.store import Store
+
+    store = Store.open(url, create=False)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
+    """Find the task that is meant."""
+    from hushquery.collect.epochs import registered
+
+    tasks = registered(store)
+    found = [one for one in tasks if wanted is None or one[1].id.startswith(wanted) or one[1].task.name == wanted]
+    if len(found) != 1:
+        which = "; ".join(f"{task.id[:12]} ({task.task.name})" for _, task in tasks)
+        raise UsageError(
+            "it is not clear which task is meant" if found or wanted is None else "there is no such task",
+            why=f"the store has: {which}" if which else "the store has no task yet",
+            fix="Give --task with the beginning of an id",
+        )
+    return found[0]
+
+
+def _epoch(store: Store, task: Task, number: int, wanted: int | None) -> Epoch:
+    from hushquery.collect.epochs import epochs_of
+
+    found = [one for one in epochs_of(store, task, number) if wanted in (None, one.number)]
+    if not found:
+        raise UsageError("the task has no such epoch", fix="`hushquery collect status` lists them")
+    return found[-1]
+
+
+@app.command()
+def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> None:
+    r"""Say which tasks there are, where their epochs stand, and how uploads ended.
+
+    hushquery collect status
+    """
+    from hushquery.collect.epochs import epochs_of, registered
+    from hushquery.collect.writer import counts
+
+    with _opened(store) as opened:
+        counted = counts(opened)
+        tasks = []
+        for number, task in registered(opened):
+            uploads = {reason: count for (of_task, reason), count in sorted(counted.items()) if of_task == number}
+            epochs = [_described(epoch) for epoch in epochs_of(opened, task, number)]
+            tasks.append({"id": task.id, "name": task.task.name, "uploads": uploads, "epochs": epochs})
+        data = {"store": opened.name, "bytes": opened.size(), "tasks": tasks}
+    emit(data, "\n".join(_lines(data)), as_json=as_json)
+
+
+def _described(epoch: Epoch) -> dict[str, Any]:
+    return {
+        "number": epoch.number,
+        "phase": epoch.phase,
+        "moving": epoch.moving,
+        "since": epoch.since,
+        "reports": epoch.reports,
+        "checksum": None if epoch.checksum is None else epoch.checksum.hex(),
+        "counts": epoch.counts,
+        "release": epoch.release,
+    }
+
+
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    yield f"{data['store']}: {data['bytes']:,} bytes"
+    for task in data["tasks"]:
+        yield f"\n{task['name']}  {task['id']}"
+        for epoch in task["epochs"]:
+            more = "" if epoch["reports"] is None else f", {epoch['reports']:,} reports counted"
+            more += "" if epoch["moving"] is None else f", {epoch['moving']} has begun"
+            more += "" if epoch["release"] is None else f", release {epoch['release'][:12]}"
+            yield f"  epoch {epoch['number']}: {epoch['phase']}{more}"
+        for reason, number in task["uploads"].items():
+            yield f"  {reason:<20} {number:>12,}"
+
+
+@app.command()
+def advance(
+    task: TaskOption = None,
+    epoch: EpochOption = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PHASE",
+            help="head_published, reports_open, closed or released; by default the one that follows.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = "collector.db",
+    keys: Annotated[Path, typer.Option(metavar="FOLDER", help="The keys of opt-in records.")] = Path("collector-keys"),
+    operator_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What wraps those keys.", show_default=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Move an epoch to its next phase, or finish a move that a crash interrupted.
+
+    Each move is done once, however many ask for it at the same time.
+
+        hushquery collect advance --to closed
+    """
+    from hushquery.collect.phases import Phases
+    from hushquery.collect.settings import read_operator_key
+    from hushquery.collect.vault import Vault
+    from hushquery.collect.work import make_work
+
+    with _opened(store) as opened:
+        number, chosen = _chosen(opened, task)
+        before = _epoch(opened, chosen, number, epoch)
+        vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
+        phases = Phases(opened, make_work(opened, vault), vault)
+        moved = phases.advance(chosen, number, before.number, to)
+    text = f"epoch {moved.number} of {chosen.task.name}: {moved.phase}"
+    if moved.release is not None:
+        text += f"; GET /v1/releases/{moved.release}"
+    emit({"task": chosen.id, "epoch": _described(moved)}, text, as_json=as_json)
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to; - for standard output.", show_default=False)],
+    task: TaskOption = None,
+    epoch: EpochOption = None,
+    store: StoreOption = "collector.db",
+) -> None:
+    r"""Write the reports of an epoch, a line of base64url each; only before they are counted and scrubbed.
+
+    hushquery collect export --out reports.txt
+    """
+    from hushquery.collect.copies import report_lines
+
+    with _opened(store) as opened:
+        number, chosen = _chosen(opened, task)
+        lines = report_lines(opened, _epoch(opened, chosen, number, epoch))
+        if str(out) == "-":
+            written = sum(sys.stdout.write(f"{line}\n") > 0 for line in lines)
+        else:
+            try:
+                with out.open("x", encoding="ascii") as file:
+                    written = sum(file.write(f"{line}\n") > 0 for line in lines)
+            except FileExistsError:
+                raise UsageError(f"{out.name} exists already", fix="Choose another --out") from None
+            except OSError as error:
+                raise DataError(f"{out.name} can't be written", why=error.strerror or "") from None
+    typer.secho(f"wrote {written:,} reports", err=True)
+
+
+@app.command()
+def backup(
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
+    store: StoreOption = "collector.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Copy the store, while it is in use, into a new SQLite file that a collector can run on.
+
+    Opt-in records and their keys are left out, because they are to vanish.
+
+        hushquery collect backup collector-backup.db
+    """
+    from hushquery.collect.copies import backup as copy
+
+    with _opened(store) as opened:
+        rows = copy(opened, out)
+    emit({"file": str(out), "rows": rows}, f"wrote {out}: {rows:,} rows", as_json=as_json)
+
+
+@_tokens.command("new")
+def new_token(
+    task: TaskOption = None,
+    note: Annotated[str, typer.Option(help="Whom it is for, in your own words.")] = "",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="For an uploader that gives the records of many users, once each.")
+    ] = False,
+    store: StoreOption = "collector.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Make a token; it is shown now and never again.
+
+    hushquery collect tokens new --note "reading room"
+    """
+    from hushquery.collect.tokens import Tokens
+
+    with _opened(store) as opened:
+        number, chosen = _chosen(opened, task)
+        token = Tokens(opened).new(number, note, shared=shared)
+    emit({"task": chosen.id, "token": token, "shared": shared}, token, as_json=as_json)
+
+
+@_tokens.command("list")
+def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> None:
+    r"""List the tokens by name; their secrets are not kept.
+
+    hushquery collect tokens list
+    """
+    from hushquery.collect.tokens import Tokens
+
+    with _opened(store) as opened:
+        found = Tokens(opened).listed()
+    data = [{**vars(token)} for token in found]
+    lines = [
+        f"{token.name}  task {token.task}  {'shared' if token.shared else 'personal':<8}  "
+        f"{'revoked' if token.revoked else 'valid':<7}  {token.note}"
+        for token in found
+    ]
+    emit({"tokens": data}, "\n".join(lines) or "there are no tokens", as_json=as_json)
+
+
+@_tokens.command("revoke")
+def revoke_token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, as `tokens list` shows it.")],
+    store: StoreOption = "collector.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Revoke a token; the next request with it is refused.
+
+    hushquery collect tokens revoke 0f1e2d3c4b5a6978
+    """
+    from hushquery.collect.tokens import Tokens
+
+    with _opened(store) as opened:
+        Tokens(opened).revoke(name)
+    emit({"revoked": name}, "revoked", as_json=as_json)

@@ -1,0 +1,21 @@
+"""Which work is done at the moves of epochs: one place for the server and the command line to ask."""
+
+from __future__ import annotations
+
+from hushquery.collect.local_work import LocalWork
+from hushquery.collect.phases import EpochWork
+from hushquery.collect.store import Store
+from hushquery.collect.vault import Vault
+
+__all__ = ["make_work"]
+
+
+def make_work(store: Store, vault: Vault) -> EpochWork:
+    """Give what computes head lists, counts and releases.
+
+    Args:
+        store: Where the reports are.
+        vault: Where the opt-in records are; the hybrid reads them there.
+    """
+    del vault
+    return LocalWork(store)

@@ -1,0 +1,144 @@
+"""``hushquery collect``: what it shows, moves, copies and refuses, on both stores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from hushquery.cli.collect import app
+from hushquery.collect.store import Store
+from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
+from hushquery.local.report import Report
+from hushquery.task import Task
+
+TASK = Task.loads(SETTING)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def read(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json"))
+
+
+@pytest.fixture
+def filled(store_url: str, folder: Path, clock: Clock) -> str:
+    """A store with four reports, of which one came twice."""
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, _):
+        for number in (1, 2, 3, 4, 4):
+            assert put(client, make_report(TASK, number)).status_code in (200, 201)
+    return store_url
+
+
+def test_status(filled: str) -> None:
+    (task,) = read("status", "--store", filled)["tasks"]
+    assert task["id"] == TASK.id
+    assert task["uploads"] == {"accepted": 4, "repeated": 1}
+    assert [epoch["phase"] for epoch in task["epochs"]] == ["reports_open"]
+    text = run("status", "--store", filled)
+    assert "epoch 0: reports_open" in text
+    assert "accepted" in text
+    assert "s3cr3t" not in text
+
+
+def test_advance_to_a_release(filled: str, folder: Path) -> None:
+    keys = ("--store", filled, "--keys", str(folder / "keys"))
+    with pytest.raises(UsageError, match="does not go from"):
+        run("advance", "--to", "released", *keys)
+    closed = read("advance", "--to", "closed", *keys)["epoch"]
+    assert (closed["phase"], closed["reports"]) == ("closed", 4)
+    assert read("advance", "--to", "closed", *keys)["epoch"] == closed
+    released = read("advance", *keys)["epoch"]
+    assert released["phase"] == "released"
+    assert released["release"][:12] in run("status", "--store", filled)
+    with pytest.raises(DataError, match="scrubbed"):
+        run("export", "--out", "-", "--store", filled)
+
+
+def test_too_few_stay_closed(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, _):
+        put(client, make_report(TASK))
+    run("advance", "--store", store_url)
+    with pytest.raises(NotReady, match="1 of 3"):
+        run("advance", "--store", store_url)
+
+
+def test_export(filled: str, folder: Path) -> None:
+    out = folder / "reports.txt"
+    run("export", "--out", str(out), "--store", filled)
+    lines = out.read_text().splitlines()
+    assert [Report.from_text(line) for line in lines] == [make_report(TASK, number) for number in (1, 2, 3, 4)]
+    assert run("export", "--out", "-", "--store", filled).splitlines() == lines
+    with pytest.raises(UsageError, match="exists"):
+        run("export", "--out", str(out), "--store", filled)
+
+
+def test_a_backup_runs_as_a_store(filled: str, folder: Path, clock: Clock) -> None:
+    copy = folder / "backup.db"
+    assert read("backup", str(copy), "--store", filled)["rows"] > 4
+    assert sorted(path.name for path in folder.glob("*backup*")) == ["backup.db"]
+    before, after = (read("status", "--store", url)["tasks"] for url in (filled, str(copy)))
+    assert before == after
+    with running(settings_for(str(copy), folder, SETTING), clock) as (client, _):
+        assert put(client, make_report(TASK, 4)).status_code == 200  # it remembers what it has
+        assert put(client, make_report(TASK, 5)).status_code == 201
+    with pytest.raises(UsageError, match="exists"):
+        run("backup", str(copy), "--store", filled)
+    with pytest.raises(HushqueryError):
+        run("backup", str(folder / "no" / "where.db"), "--store", filled)
+
+
+def test_opt_in_records_are_in_no_backup(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        from collect.test_records import give
+
+        assert give(client, collector.tokens.new(1)).status_code == 201
+    run("backup", str(folder / "backup.db"), "--store", store_url)
+    copy = Store.open(folder / "backup.db")
+    with copy.read() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_record").scalar_one() == 0
+        assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_token").scalar_one() == 1
+    copy.close()
+
+
+def test_tokens(filled: str) -> None:
+    where = ("--store", filled)
+    assert run("tokens", "list", *where) == "there are no tokens\n"
+    made = read("tokens", "new", "--note", "reading room", *where)
+    assert made["token"].startswith("hq_")
+    (token,) = read("tokens", "list", *where)["tokens"]
+    assert token["note"] == "reading room"
+    assert token["revoked"] is None
+    assert made["token"].partition(".")[2] not in run("tokens", "list", *where)
+    run("tokens", "revoke", token["name"], *where)
+    assert "revoked" in run("tokens", "list", *where)
+    with pytest.raises(UsageError, match="no token"):
+        run("tokens", "revoke", "x", *where)
+
+
+def test_which_task_is_meant(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SETTING, SEARCHES), clock):
+        pass
+    with pytest.raises(UsageError, match="not clear") as caught:
+        run("tokens", "new", "--store", store_url)
+    assert TASK.id[:12] in str(caught.value)
+    for name in ("searches", Task.loads(SEARCHES).id[:10]):
+        assert read("tokens", "new", "--task", name, "--store", store_url)["task"] == Task.loads(SEARCHES).id
+    with pytest.raises(UsageError, match="no such task"):
+        run("advance", "--task", "zzz", "--store", store_url)
+    with pytest.raises(UsageError, match="no such epoch"):
+        run("advance", "--task", "theme", "--epoch", "7", "--store", store_url)
+
+
+def test_no_store_is_made_by_looking(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no store"):
+        run("status", "--store", str(tmp_path / "none.db"))
+    assert not list(tmp_path.iterdir())
