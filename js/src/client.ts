@@ -87,7 +87,7 @@ export class Client {
     const key = `${id} ${period} ${slot}`;
     for (;;) {
       // A transaction can't wait for the hashes, so they are made before it, of a secret that it then finds again.
-      const secret = await this.#change((entry) => [entry, entry.secret]);
+      const secret = await this.#change((entry) => entry.secret);
       const mac = await macOf(secret);
       const answers = await channel.prepare_(checked, mac, taskId, this.#bits);
       const own = await memoKey(mac, taskId, digest, slot, answers.class_);
@@ -95,14 +95,19 @@ export class Client {
       const drawn = await samplingNumber(mac, taskId, period);
       const made = await this.#change<Report | null | undefined>((entry) => {
         const known = entry.reports[key];
-        if (known) return [entry, new Report(known)];
-        if (hex(entry.secret) !== hex(secret)) return [entry, undefined];
-        if (drawn >= sampling) return [entry, null];
-        const [after, kept] = this.#answer(entry, own, empty, answers, period);
-        const payload = channel.payload_?.(kept, this.#bits) ?? kept;
-        const time = now - (now % task.collect.time_precision);
-        const report = new Report({ id: randomBytes(16), task: taskId, configuration: digest, time, payload });
-        return [{ ...after, reports: { ...after.reports, [key]: { ...report, sent: 0 } } }, report];
+        if (known) return new Report(known);
+        if (hex(entry.secret) !== hex(secret)) return undefined;
+        if (drawn >= sampling) return null;
+        const kept = this.#answer(entry, own, empty, answers, period);
+        const report = new Report({
+          id: randomBytes(16),
+          task: taskId,
+          configuration: digest,
+          time: now - (now % task.collect.time_precision),
+          payload: channel.payload_?.(kept, this.#bits) ?? kept,
+        });
+        entry.reports[key] = { ...report, sent: 0 };
+        return report;
       });
       must(!made || hex(made.configuration) === hash, "AnotherHeadList");
       // Without an answer another tab made this client forget in between: begin anew.
@@ -129,17 +134,16 @@ export class Client {
     return this.#change((entry) => {
       const waiting = Object.values(entry.reports).filter((one) => !one.sent);
       waiting.sort((a, b) => a.time - b.time || (hex(a.id) < hex(b.id) ? -1 : 1));
-      return [entry, waiting.map((one) => new Report(one))];
+      return waiting.map((one) => new Report(one));
     });
   }
 
   /** Note that the collector has acknowledged a report, or refused it for good; it stays, to answer the same again. */
   sent(id: Uint8Array, refused = false): Promise<void> {
     return this.#change((entry) => {
-      const [key, report] = Object.entries(entry.reports).find(([, one]) => hex(one.id) === hex(id)) ?? [];
-      must(key && report, "Usage", "id");
-      const reports = { ...entry.reports, [key]: { ...report, sent: refused ? 2 : 1 } as const };
-      return [{ ...entry, reports }, undefined];
+      const report = Object.values(entry.reports).find((one) => hex(one.id) === hex(id));
+      must(report, "Usage", "id");
+      report.sent = refused ? 2 : 1;
     });
   }
 
@@ -150,7 +154,7 @@ export class Client {
         .map(({ task, period, cost }) => ({ task, period, epsilon: roundUp(ratio(cost)) }))
         .filter((one) => one.epsilon);
       const [spent, lifetime] = [entry.spent, this.#cap(entry)].map((text) => roundUp(ratio(text))) as [number, number];
-      return [entry, { spent, lifetime, claim: "given the change times", entries }];
+      return { spent, lifetime, claim: "given the change times", entries };
     });
   }
 
@@ -159,11 +163,12 @@ export class Client {
     return change(this.state_, this.#id, () => [undefined, undefined]);
   }
 
-  /** Change this client's entry; it is made if there is none. */
-  #change<T>(work: (entry: ClientEntry) => readonly [ClientEntry, T]): Promise<T> {
-    return change<ClientEntry, T>(this.state_, this.#id, (found) =>
-      work(found ?? { secret: randomBytes(32), spent: "0", cap: "", memo: {}, reports: {} }),
-    );
+  /** Change this client's entry in place; it is made if there is none. */
+  #change<T>(work: (entry: ClientEntry) => T): Promise<T> {
+    return change<ClientEntry, T>(this.state_, this.#id, (found) => {
+      const entry = found ?? { secret: randomBytes(32), spent: "0", cap: "", memo: {}, reports: {} };
+      return [entry, work(entry)];
+    });
   }
 
   /** Give the smallest lifetime of this task and those answered before. */
@@ -173,16 +178,20 @@ export class Client {
   }
 
   /** Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one. */
-  #answer(entry: ClientEntry, own: string, empty: string, answers: Answers, period: number): [ClientEntry, Bytes] {
+  #answer(entry: ClientEntry, own: string, empty: string, answers: Answers, period: number): Bytes {
     const { id, cost_: cost } = this.configuration;
+    const { memo } = entry;
     const cap = this.#cap(entry);
     const total = sum(ratio(entry.spent), cost);
     const paid = atMost(total, ratio(cap));
-    const known = entry.memo[own] ?? (paid ? undefined : entry.memo[empty]);
-    if (known) return [entry, known.payload];
+    const known = memo[own] ?? (paid ? undefined : memo[empty]);
+    if (known) return known.payload;
     const payload = paid ? answers.answer_() : answers.empty_();
-    const answer = { task: id, period, cost: paid ? cost.join("/") : "0", payload };
-    const memo = { ...entry.memo, [paid ? own : empty]: answer };
-    return [paid ? { ...entry, memo, spent: total.join("/"), cap } : { ...entry, memo }, payload];
+    memo[paid ? own : empty] = { task: id, period, cost: paid ? cost.join("/") : "0", payload };
+    if (paid) {
+      entry.spent = total.join("/");
+      entry.cap = cap;
+    }
+    return payload;
   }
 }

@@ -1,5 +1,5 @@
 /** hushquery-client: fetch a task, randomise on the device, remember, send. */
-export { type Bits, systemBits } from "./bits.js";
+export type { Bits } from "./bits.js";
 export { type Account, Client, type ClientOptions, type Value } from "./client.js";
 export { type Configuration, configure, type Served, type Task, type Unlisted } from "./configuration.js";
 export type { Listed } from "./domain.js";

@@ -13,12 +13,12 @@ import type { ReportFields } from "./report.js";
 export interface ClientEntry {
   readonly secret: Bytes;
   /** What was lost, and the smallest lifetime of the tasks answered (empty before the first), as `n/d`. */
-  readonly spent: string;
-  readonly cap: string;
+  spent: string;
+  cap: string;
   /** The permanent answers, by memo key. */
-  readonly memo: Readonly<Record<string, MemoEntry>>;
+  readonly memo: Record<string, MemoEntry>;
   /** By task, period and slot. */
-  readonly reports: Readonly<Record<string, ReportEntry>>;
+  readonly reports: Record<string, ReportEntry>;
 }
 
 /** A permanent answer. */
@@ -31,7 +31,7 @@ export interface MemoEntry {
 
 /** A report; `sent` is 0 while it waits in the outbox, 1 when acknowledged, 2 when refused for good. */
 export interface ReportEntry extends ReportFields {
-  readonly sent: 0 | 1 | 2;
+  sent: 0 | 1 | 2;
 }
 
 const STORE = "state";
@@ -44,38 +44,42 @@ const STORE = "state";
  * @param work Gets the entry, undefined if there is none, and gives the new one (undefined deletes it) and a result. If
  *   it throws, nothing has changed.
  */
-export function change<E, T>(
+export async function change<E, T>(
   name: string,
   key: string,
   work: (entry: E | undefined) => readonly [entry: E | undefined, result: T],
 ): Promise<T> {
-  return new Promise((resolve, reject) => {
-    let failure: unknown = new HushqueryError("Unavailable", "storage");
-    const fail = () => reject(failure);
+  let failure: unknown;
+  try {
     const open = indexedDB.open(name, 1);
     open.onupgradeneeded = () => open.result.createObjectStore(STORE);
-    open.onerror = fail;
-    open.onsuccess = () => {
-      const database = open.result;
-      const transaction = database.transaction(STORE, "readwrite", { durability: "strict" });
-      const store = transaction.objectStore(STORE);
-      const found = store.get(key);
-      let result: T;
-      found.onsuccess = () => {
-        try {
-          const [entry, value] = work(found.result as E | undefined);
-          result = value;
-          if (entry) store.put(entry, key);
-          else store.delete(key);
-        } catch (error) {
-          failure = error;
-          transaction.abort();
-        }
-      };
-      transaction.oncomplete = () => resolve(result);
-      transaction.onabort = fail;
-      // It stays open until the transaction has ended, and then keeps no other tab from anything.
-      database.close();
+    await new Promise((resolve, reject) => {
+      open.onsuccess = resolve;
+      open.onerror = reject;
+    });
+    const transaction = open.result.transaction(STORE, "readwrite", { durability: "strict" });
+    // It stays open until the transaction has ended, and then keeps no other tab from anything.
+    open.result.close();
+    const store = transaction.objectStore(STORE);
+    const found = store.get(key);
+    let result: T;
+    found.onsuccess = () => {
+      try {
+        const [entry, value] = work(found.result as E | undefined);
+        result = value;
+        if (entry) store.put(entry, key);
+        else store.delete(key);
+      } catch (error) {
+        failure = error;
+        transaction.abort();
+      }
     };
-  });
+    await new Promise((resolve, reject) => {
+      transaction.oncomplete = resolve;
+      transaction.onabort = reject;
+    });
+    return result!;
+  } catch {
+    throw failure ?? new HushqueryError("Unavailable", "storage");
+  }
 }

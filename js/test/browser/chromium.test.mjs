@@ -29,7 +29,7 @@ async function tab(name, clientId) {
 async function set(page, name, clientId) {
   await page.evaluate(
     async ({ id, clientId }) => {
-      window.hq = await import("/client.js");
+      window.hq = await import("/hushquery-client.js");
       window.client = new hq.Client(await hq.fetchTask(location.origin, id), { clientId });
       window.text = (report) => report && JSON.stringify(report);
     },
@@ -48,15 +48,26 @@ after(async () => {
   rmSync(profile, { recursive: true, force: true });
 });
 
-for (const name of ["krr", "oue", "hadamard", "subset", "olh"]) {
+const OTHERS = { number: [37, 99], searches: ["news", "something else"], setting: ["dark", "sepia"], text: ["one", "another"] };
+const EVERYWHERE = ["krr", "oue", "subset", "olh"];
+for (const name of [...EVERYWHERE, "hadamard", "two-stage", "onebit", "dbitflip", "rappor"]) {
   test(`${name}: the memo survives a reload, and the answer does not change`, async () => {
+    site.modules.length = 0;
     const page = await tab(name, `reload ${name}`);
-    const searches = taskOf(name).served.task.task.kind === "searches";
-    const first = await page.evaluate(async (value) => text(await client.report(value)), searches ? "news" : "dark");
+    const [value, other] = OTHERS[taskOf(name).served.task.task.kind];
+    const first = await page.evaluate(async (value) => text(await client.report(value)), value);
     assert.equal(Buffer.from(JSON.parse(first).configuration, "base64url").toString("hex"), taskOf(name).hash);
+    await page.evaluate(
+      async ({ report, served, id }) => {
+        const reading = await import("/reading.js");
+        reading.openReport(reading.reportFromJson(report), await hq.configure(served, id));
+      },
+      { report: first, ...taskOf(name) },
+    );
+    assert.equal(site.modules.includes("/more.js"), !EVERYWHERE.includes(name), "only some tasks load more");
     await page.reload();
     await set(page, name, `reload ${name}`);
-    assert.equal(await page.evaluate(async () => text(await client.report("something else"))), first);
+    assert.equal(await page.evaluate(async (value) => text(await client.report(value)), other), first);
     assert.equal(await page.evaluate(async () => (await client.account()).entries.length), 1);
     await page.close();
   });
@@ -103,6 +114,16 @@ test("the outbox survives a closed tab and a closed browser, and sends the same 
   assert.ok(site.bodies.length >= 2);
   assert.deepEqual([...site.stored.values()].filter((text) => text === made).length, 1);
   assert.equal(await page.evaluate(async () => (await client.outbox()).length), 0);
+  await page.close();
+});
+
+test("an error of the part that is loaded later is one of the same class", async () => {
+  const page = await tab("onebit", "class");
+  const [same, code] = await page.evaluate(async () => {
+    const error = await client.report(101).catch((error) => error);
+    return [error instanceof hq.HushqueryError && error instanceof Error && !(new TypeError() instanceof hq.HushqueryError), error.code];
+  });
+  assert.deepEqual([same, code], [true, "UnknownValue"]);
   await page.close();
 });
 

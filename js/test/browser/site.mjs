@@ -1,9 +1,11 @@
 // A page with the built client, and a collector, on one local address.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { fileURLToPath } from "node:url";
 
 const read = (path) => readFileSync(new URL(path, import.meta.url), "utf8");
-const golden = JSON.parse(read("../../../vectors/report_v1.json")).tasks;
+const vectors = process.env.HUSHQUERY_VECTORS ?? fileURLToPath(new URL("../../../vectors", import.meta.url));
+const golden = JSON.parse(readFileSync(`${vectors}/report_v1.json`, "utf8")).tasks;
 
 /** The golden task of a mechanism, as a collector serves it. */
 export function taskOf(name) {
@@ -15,7 +17,7 @@ export function taskOf(name) {
 
 /** Start the site; `down` makes the collector break off every upload. */
 export async function startSite() {
-  const site = { down: false, stored: new Map(), bodies: [], tags: [], address: "", close: undefined };
+  const site = { down: false, stored: new Map(), bodies: [], modules: [], tags: [], address: "", close: undefined };
   const put = (report) => {
     const text = JSON.stringify(report);
     const known = site.stored.get(report.id);
@@ -26,7 +28,10 @@ export async function startSite() {
     const { pathname } = new URL(request.url, "http://local.example");
     const [, id, rest] = /^\/v1\/tasks\/([0-9a-f]{64})(\/reports(?:\/[\w-]{22})?)?$/.exec(pathname) ?? [];
     if (pathname === "/") return void response.setHeader("Content-Type", "text/html").end("<!doctype html><title>test</title>");
-    if (pathname === "/client.js") return void response.setHeader("Content-Type", "text/javascript").end(read("../../dist/hushquery-client.js"));
+    if (/^\/(hushquery-client|more|reading)\.js$/.test(pathname)) {
+      site.modules.push(pathname);
+      return void response.setHeader("Content-Type", "text/javascript").end(read(`../../dist${pathname}`));
+    }
     if (!id) return void response.writeHead(404).end();
     if (!rest) {
       const vector = golden.find((one) => one.task.id === id);
