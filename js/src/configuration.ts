@@ -86,6 +86,8 @@ export async function configure(served: unknown, id: string): Promise<Configurat
 }
 
 async function checked({ task, configuration }: Served, id: string): Promise<Configuration> {
+  // Browsers offer it to pages over https and on localhost.
+  must(crypto.subtle, "Unavailable", "https");
   const { enabled, ...client } = task.client;
   const taskId = await sha256(utf8(canonical({ ...task, client })));
   wants(hex(taskId) === id && typeof enabled === "boolean", "id");

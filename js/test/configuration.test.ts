@@ -1,5 +1,5 @@
 /** What a collector may serve, and what is refused. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { configure, type Served } from "../src/configuration.js";
 import { codeOf, renamed, served, vectors } from "./helpers.js";
 
@@ -93,6 +93,12 @@ test.each<[string, (document: Loose) => void]>([
   ["an epsilon that is no number", (one) => (one.task.client.epsilon = "lots")],
 ])("refuses %s", async (_, change) => {
   expect(await broken(change)).toBe("TaskInvalid");
+});
+
+test("a page without https is told so", async () => {
+  vi.stubGlobal("crypto", { getRandomValues: crypto.getRandomValues });
+  expect(await codeOf(() => configure(served(wild!), wild!.task.id))).toBe("Unavailable");
+  vi.unstubAllGlobals();
 });
 
 test.each([null, undefined, 7, "task", [], {}])("refuses %o", async (document) => {
