@@ -157,6 +157,17 @@ def test_one_bad_report_never_spoils_a_batch(store_url: str, folder: Path, clock
         assert counts(collector.store)[1, "accepted"] == 3
 
 
+def test_a_full_queue_is_told_when_to_come_back(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SETTING, most_waiting=3, retry_after=7), clock) as (client, _):
+        path = f"/v1/tasks/{TASK.id}/reports"
+        reports = [make_report(TASK, number) for number in range(4)]
+        many = client.post(path, content=pack_batch([one.to_bytes() for one in reports]), headers=BINARY)
+        assert kind(many) == (429, "busy")
+        assert many.headers["retry-after"] == "7"
+        fewer = client.post(path, content=pack_batch([one.to_bytes() for one in reports[:3]]), headers=BINARY)
+        assert [one["status"] for one in fewer.json()["results"]] == [201] * 3
+
+
 def test_a_broken_frame_takes_nothing(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
         path = f"/v1/tasks/{TASK.id}/reports"

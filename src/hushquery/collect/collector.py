@@ -60,7 +60,7 @@ class Collector:
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
         self._looking = asyncio.Lock()
-        self._documents: dict[int, tuple[tuple[Epoch, ...], bytes, str]] = {}
+        self._documents: dict[int, tuple[Epoch | None, list[tuple[int, str]], bytes, str]] = {}
 
     # ---- its life ------------------------------------------------------------------------------------------
 
@@ -112,19 +112,17 @@ class Collector:
 
     def task_document(self, task_number: int) -> tuple[bytes, str]:
         """Give what clients fetch: the task, its epoch and what they run; and the ETag of it."""
-        epochs = tuple(one for one in self.board.epochs() if one.task_number == task_number)
+        present, releases = self.board.present(task_number), self.board.releases(task_number)
         known = self._documents.get(task_number)
-        present = self.board.present(task_number)
-        # The same objects mean that nothing changed since it was written.
-        key = (*epochs, *([present] if present else []))
-        if known is None or len(known[0]) != len(key) or any(a is not b for a, b in zip(known[0], key, strict=True)):
-            data = self._document(task_number, present, epochs)
+        # The same object means that the epoch has not changed since it was written.
+        if known is None or known[0] is not present or known[1] != releases:
+            data = self._document(task_number, present, releases)
             body = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-            known = (key, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            known = (present, releases, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
             self._documents[task_number] = known
-        return known[1], known[2]
+        return known[2], known[3]
 
-    def _document(self, task_number: int, present: Epoch | None, epochs: tuple[Epoch, ...]) -> dict[str, Any]:
+    def _document(self, task_number: int, present: Epoch | None, releases: list[tuple[int, str]]) -> dict[str, Any]:
         task = self.board.numbers[task_number]
         configuration = present.configuration if present else None
         return {
@@ -134,7 +132,7 @@ class Collector:
             "configuration": None if configuration is None else json.loads(configuration.canonical()),
             "configuration_hash": None if configuration is None else configuration.digest.hex(),
             "optin": None if present is None else present.optin,
-            "releases": [{"epoch": one.number, "id": one.release} for one in epochs if one.release is not None],
+            "releases": [{"epoch": epoch, "id": release} for epoch, release in releases],
         }
 
     def task_list(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from hushquery.collect.epochs import OPTIN_OPEN, Epoch, register
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import EPOCH
+from hushquery.collect.schema import EPOCH, RELEASE
 from hushquery.collect.store import Store
 from hushquery.collect.writer import Arrival
 from hushquery.local.report import Report, ReportOfAnotherTask
@@ -47,6 +47,7 @@ class Board:
         self.numbers = {register(store, task, clock()): task for task in tasks}
         self.ids = {task.id: number for number, task in self.numbers.items()}
         self._epochs: dict[tuple[int, int], Epoch] = {}
+        self._releases: list[tuple[int, int, str]] = []
         self._lock = threading.Lock()
         self._looked = float("-inf")
 
@@ -56,6 +57,11 @@ class Board:
             rows = connection.execute(
                 sa.select(EPOCH).where(EPOCH.c.task.in_(list(self.numbers)), EPOCH.c.forgotten.is_(False))
             ).all()
+            released = connection.execute(
+                sa.select(RELEASE.c.task, RELEASE.c.epoch, RELEASE.c.id)
+                .where(RELEASE.c.task.in_(list(self.numbers)))
+                .order_by(RELEASE.c.epoch)
+            ).all()
         found = {}
         for row in rows:
             read = Epoch.read(self.numbers[row.task], row)
@@ -64,6 +70,7 @@ class Board:
             found[row.task, row.number] = known if known == read else read
         with self._lock:
             self._epochs, self._looked = found, time.monotonic()
+            self._releases = [(task, epoch, release) for task, epoch, release in released]
 
     def epoch(self, task_number: int, number: int) -> Epoch | None:
         """Give an epoch as it stood a moment ago."""
@@ -83,6 +90,10 @@ class Board:
     def epochs(self) -> list[Epoch]:
         """Give all epochs."""
         return [self._epochs[key] for key in sorted(self._epochs)]
+
+    def releases(self, task_number: int) -> list[tuple[int, str]]:
+        """Give the epochs of a task that were released, however long ago, with the ids of the releases."""
+        return [(epoch, release) for task, epoch, release in self._releases if task == task_number]
 
     def now(self) -> float:
         """Give the time."""
