@@ -140,6 +140,12 @@ def running(settings: Settings, clock: Clock, work: Any = None) -> Iterator[tupl
         yield client, app.state.collector
 
 
+def drain(collector: Collector) -> None:
+    """Let the writer write all that waits, counters included, and stop."""
+    assert collector.writer is not None
+    collector.writer.close()
+
+
 def report_path(report: Report) -> str:
     return f"/v1/tasks/{report.task.hex()}/reports/{write_id(report.id)}"
 

@@ -21,6 +21,7 @@ from collect.helpers import (
     SETTING,
     Clock,
     FakeWork,
+    drain,
     make_report,
     put,
     report_path,
@@ -146,8 +147,7 @@ def test_admin(store_url: str, folder: Path, clock: Clock) -> None:
         put(client, make_report(TASK))
         put(client, make_report(TASK))
         client.put(report_path(make_report(TASK)), content=b"x", headers=BINARY)
-        assert collector.writer is not None
-        collector.writer.close()
+        drain(collector)
         admin = TestClient(make_admin(collector.store), base_url="http://127.0.0.1")
         assert admin.get("/healthz").text == "ok\n"
         assert admin.get("/readyz").text == "ready\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -15,7 +16,10 @@ from collect.helpers import SETTING, make_report
 from collect.servers import Sender, Server
 from hushquery.collect.epochs import epochs_of, registered, reports_of
 from hushquery.collect.schema import REPORT
+from hushquery.collect.serve import run
+from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
+from hushquery.errors import UsageError
 from hushquery.local.report import Report
 from hushquery.task import Task
 
@@ -71,6 +75,34 @@ def stored(url: str) -> list[bytes]:
 
 def test_kill_loses_nothing_that_was_acknowledged(new_store: Callable[[], str], folder: Path) -> None:
     kill_under_load(new_store(), folder, number=3000, kills=2)
+
+
+def test_several_workers_are_one_collector(postgres_url: str, folder: Path) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA workers")
+    url = f"{postgres_url}?options=-csearch_path%3Dworkers"
+    task = folder / "task.toml"
+    task.write_text(SETTING)
+    server = Server(url, folder, task, "--workers", "2")
+    server.wait()
+    reports = many_reports(400)
+    senders = [Sender(server.port, reports, batch) for batch in (20, 30, 7)]  # all of them send the same
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join(120)
+        assert set(sender.acknowledged) == {report.id for report in reports}
+        assert sender.strange == []
+    assert server.stop() == 0
+    assert server.log.read_text() == ""
+    assert sorted(stored(url)) == [report.id for report in reports]
+
+
+def test_sqlite_has_one_worker(folder: Path) -> None:
+    (folder / "task.toml").write_text(SETTING)
+    settings = Settings(tasks=(str(folder / "task.toml"),), store=str(folder / "collector.db"))
+    with pytest.raises(UsageError, match="PostgreSQL"):
+        run(settings, port=0, admin_port=0, workers=2)
 
 
 @pytest.mark.prove

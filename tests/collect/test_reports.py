@@ -15,6 +15,7 @@ from collect.helpers import (
     SETTING,
     WEEKLY,
     Clock,
+    drain,
     make_report,
     put,
     report_path,
@@ -48,7 +49,7 @@ def test_new_repeated_other(store_url: str, folder: Path, clock: Clock) -> None:
         assert as_json.status_code == 200  # the same report in its other form
         assert kind(put(client, other)) == (409, "other-bytes")
         assert put(client, report).status_code == 200
-        collector.writer.close()
+        drain(collector)
         assert counts(collector.store) == {(1, "accepted"): 1, (1, "repeated"): 3, (1, "other-bytes"): 1}
 
 
@@ -72,7 +73,7 @@ def test_refusals_are_typed_and_counted(store_url: str, folder: Path, clock: Clo
         assert kind(put(client, replace(good, configuration=bytes(32)))) == (422, "wrong-task")
         assert kind(put(client, replace(good, time=good.time + 1))) == (422, "clock")
         assert put(client, good).status_code == 201
-        collector.writer.close()
+        drain(collector)
         found = {reason: number for (_, reason), number in counts(collector.store).items()}
         assert found == {**dict.fromkeys(cases, 1), "wrong-task": 2, "clock": 2, "accepted": 1}
 
@@ -153,7 +154,7 @@ def test_one_bad_report_never_spoils_a_batch(store_url: str, folder: Path, clock
         assert [one["status"] for one in results] == [201, 422, 201, 200, 400, 409, 201]
         assert [one["id"] is None for one in results] == [one is None for one in sent]
         assert results[5]["type"] == "urn:hushquery:problem:other-bytes"
-        collector.writer.close()
+        drain(collector)
         assert counts(collector.store)[1, "accepted"] == 3
 
 
@@ -177,7 +178,7 @@ def test_a_broken_frame_takes_nothing(store_url: str, folder: Path, clock: Clock
         for text in ("", "[]", '{"reports": 1}', '{"reports": [], "x": 1}', "[" * 100_000, '{"reports": [NaN}'):
             headers = {"Content-Type": "application/json"}
             assert client.post(path, content=text, headers=headers).status_code in (400, 413)
-        collector.writer.close()
+        drain(collector)
         assert (1, "accepted") not in counts(collector.store)
         assert client.post(path, content=b"", headers=BINARY).json() == {"results": []}
 

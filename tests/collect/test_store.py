@@ -52,7 +52,7 @@ def test_a_store_is_converted_step_by_step(store_url: str) -> None:
     store.close()
     rename = "UPDATE hushquery_collect_task SET colour = 'green'"
     steps = {SCHEMA: add_column, SCHEMA + 1: lambda connection: connection.exec_driver_sql(rename)}
-    store = Store.open(store_url, version=SCHEMA + 2, migrations=steps)  # type: ignore[arg-type]
+    store = Store.open(store_url, version=SCHEMA + 2, migrations=steps)
     assert "colour" in columns(store)
     assert [task.id for _, task in registered(store)] == [TASK.id]
     with store.read() as connection:
@@ -94,6 +94,20 @@ def test_who_is_alone_is_alone(store_url: str) -> None:
         pass
     one.close()
     two.close()
+
+
+def test_a_commit_survives_a_power_cut(store_url: str) -> None:
+    """No test can cut the power, so this looks at what the databases were told."""
+    store = Store.open(store_url)
+    with store.write() as connection:
+        if store.path is None:
+            assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
+            assert connection.exec_driver_sql("SHOW fsync").scalar_one() == "on"
+        else:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+            assert connection.exec_driver_sql("PRAGMA secure_delete").scalar_one() == 1
+    store.close()
 
 
 def test_a_failed_block_changes_nothing(store_url: str) -> None:

@@ -72,7 +72,7 @@ def test_good_reports_survive_bad_neighbours(numbers: list[int], data: st.DataOb
     good = [make_report(TASK, number) for number in numbers]
     bad = data.draw(st.lists(VALUES, max_size=4))
     mixed: list[Any] = [report.to_json() for report in good]
-    places = []
+    places: list[int] = []
     for item in bad:
         place = data.draw(st.integers(0, len(mixed)))
         mixed.insert(place, item)

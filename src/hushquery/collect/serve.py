@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from hushquery.collect.settings import VARIABLE, Settings
@@ -60,14 +60,18 @@ def run(
 
     if workers < 1:
         raise UsageError("a collector needs one worker at least")
-    store = Store.open(settings.store, most_bytes=settings.most_bytes)
-    if workers > 1 and store.path is not None:
-        raise UsageError(
-            "several workers need PostgreSQL", why="SQLite has one writer", fix="Give --store postgresql://... "
-        )
     settings.load_tasks()  # what is wrong with them is said here, once, and not by each worker
     settings.operator()
-    with _bound(host, port) as public, _admin(store, admin_host, admin_port) as admin, _signals_end_here():
+    with (
+        closing(Store.open(settings.store, most_bytes=settings.most_bytes)) as store,
+        _bound(host, port) as public,
+        _admin(store, admin_host, admin_port) as admin,
+        _signals_end_here(),
+    ):
+        if workers > 1 and store.path is not None:
+            raise UsageError(
+                "several workers need PostgreSQL", why="SQLite has one writer", fix="Give --store postgresql://..."
+            )
         ready(_address(public), admin)
         if workers == 1:
             config = uvicorn.Config(make_app(settings), limit_concurrency=_MOST_CONNECTIONS, **_QUIET)
@@ -82,7 +86,6 @@ def run(
                 limit_concurrency=_MOST_CONNECTIONS,
                 **_QUIET,
             )
-    store.close()
 
 
 @contextmanager
