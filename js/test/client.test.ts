@@ -1,10 +1,10 @@
 /** The client: once drawn, always the same; its budget, its sampling, its off-switch; and that nothing else is kept. */
 import { beforeEach, describe, expect, test } from "vitest";
-import { base64url, hex } from "../src/bytes.js";
+import { base64url, big, hex } from "../src/bytes.js";
 import { Client, type ClientOptions } from "../src/client.js";
 import type { Configuration } from "../src/configuration.js";
 import { ONE } from "../src/chance.js";
-import { macOf, samplingNumber } from "../src/hash.js";
+import { macOf, memoKey, samplingNumber } from "../src/hash.js";
 import { openReport, reportToBytes } from "../src/reading.js";
 import { change, type ClientEntry } from "../src/memo.js";
 import { codeOf, configured, SeededBits, vectors } from "./helpers.js";
@@ -220,6 +220,23 @@ describe("the outbox", () => {
     expect((await one.account()).spent).toBe(0);
     expect((await one.report("dark"))!.id).not.toEqual(first.id);
     expect((await entryOf())!.secret).not.toEqual(secret);
+  });
+
+  test("a report that was begun before forgetting is one of the new client", async () => {
+    const configuration = await configured(wild!);
+    const { channel_: channel, taskId_: taskId, digest_: digest } = configuration;
+    let forgotten = 0;
+    const slow: typeof channel = {
+      ...channel,
+      async prepare_(...given) {
+        if (!forgotten++) await client(configuration).forget();
+        return channel.prepare_(...given);
+      },
+    };
+    await client({ ...configuration, channel_: slow }).report("light");
+    const { secret, memo } = (await entryOf())!;
+    expect(forgotten).toBe(2);
+    expect(Object.keys(memo)).toEqual([await memoKey(await macOf(secret), taskId, digest, 0, big(1, 4))]);
   });
 
   test("forgetting while a report is made never leaves a report of a secret that is gone", async () => {

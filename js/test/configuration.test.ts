@@ -74,6 +74,14 @@ test("a mechanism's own choice needs a task that says auto", async () => {
   expect(await broken((one) => (one.task.client.oracle = "olh"))).toBe("TaskInvalid");
 });
 
+test("a head list without the wildcard that the task promises is refused", async () => {
+  const change = (one: Loose) => {
+    one.configuration.domain.records.push(["maps", ""]);
+    one.configuration.domain.wildcard = false;
+  };
+  expect(await broken(change, searches)).toBe("TaskInvalid");
+});
+
 test("each record has its share of epsilon", async () => {
   expect(await broken((one) => (one.task.client.records_per_user = 2))).toBe("TaskInvalid");
 });

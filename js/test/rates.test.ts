@@ -141,6 +141,8 @@ describe("olh", async () => {
 
   test("the example of the documentation", () => {
     expect(bucketOf(5n * (2n ** 31n - 1n) + 7n, 12, 4)).toBe(0);
+    // Where the second bucket begins: 4 b >= PRIME.
+    expect([536_870_911n, 536_870_912n].map((b) => bucketOf(b, 12, 4))).toEqual([0, 1]);
     expect(bucketOf((2n ** 31n - 1n) ** 2n - 1n, 99, 4)).toBe(Number(((2147483646n * 99n + 2147483646n) % 2147483647n) * 4n / 2147483647n));
   });
 });

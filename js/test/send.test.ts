@@ -153,6 +153,14 @@ test.each([401, 403, 404, 425, 429, 500, 503])("status %i keeps the report", asy
   expect(await client.outbox()).toHaveLength(1);
 });
 
+test("after the first failure the others are not tried", async () => {
+  const client = await clientWith(3);
+  collector.instead.push([503]);
+  expect(await sendNow(client, true)).toMatchObject([{ outcome: "later", status: 503 }]);
+  expect(collector.requests).toHaveLength(1);
+  expect(await client.outbox()).toHaveLength(3);
+});
+
 test("a batch that is refused as a whole goes one by one", async () => {
   const client = await clientWith(3);
   collector.instead.push([413]);

@@ -44,6 +44,13 @@ test("a change replaces what was kept, the off-switch for example", async () => 
   expect(second.asked.map((one) => one.tag)).toEqual(['"1"', '"2"']);
 });
 
+test("what was kept stands in for no other answer than that it has not changed", async () => {
+  await fetchTask(SERVER, id, { state, ...server(document) });
+  const failing = async () => new Response("", { status: 503 });
+  expect(await codeOf(() => fetchTask(SERVER, id, { state, fetch: failing }))).toBe("Unavailable");
+  expect(await codeOf(() => fetchTask(SERVER, id, { state, fetch: () => Promise.reject(new TypeError("network")) }))).toBe("Unavailable");
+});
+
 test("without an ETag it is fetched anew", async () => {
   const { asked, fetch } = server(document, null);
   for (let turn = 0; turn < 2; turn++) await fetchTask(SERVER, id, { state, fetch });

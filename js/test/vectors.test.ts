@@ -78,6 +78,14 @@ describe.each(fixture<Draws>("draws.json").draws)("$oracle.name over $oracle.k c
   });
 });
 
+test("two-stage: the loss is that of the two most different ways to a cell, even if lies are likelier than the truth", async () => {
+  const [query_lie, url_lie] = [2 ** 53 / 128, (2 ** 53 / 8) * 7];
+  const { odds_: odds } = await oracleOf({ name: "two-stage", k: 3, urls: [1], query_lie, url_lies: [[2, url_lie]] });
+  // Another URL of the query, 2 * 127/128 * 7/8, against another query, 1/128: ln 222.25.
+  expect(odds.every(([a, b]) => lossWithin(a, b, [54040n, 10_000n]))).toBe(true);
+  expect(odds.every(([a, b]) => lossWithin(a, b, [54036n, 10_000n]))).toBe(false);
+});
+
 /** One spelling for both sides: numbers as text, bytes in hexadecimal digits. */
 function plain(answer: unknown): unknown {
   if (answer instanceof Uint8Array) return hex(answer);
