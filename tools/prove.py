@@ -30,11 +30,18 @@ class Run:
     command: str
 
 
+_DEMO3 = " ".join(f"--{name} vectors/rappor_decode/demo3/{name}.csv" for name in ("params", "counts", "map"))
+
 RUNS = (
     Run("Tests at acceptance size", "pytest -m prove -v -rP --durations=20"),
     Run("Audit: discrete Laplace at epsilon 1", "hushquery audit discrete-laplace --epsilon 1"),
     Run("Audit: Gaussian at epsilon 1", "hushquery audit gaussian --epsilon 1"),
     Run("Audit: every negative control is flagged", "hushquery audit --controls"),
+    Run("Experiment: randomizers against theory, and averaging attacks", "python tools/experiments.py local"),
+    Run("RAPPOR's demo3 decoded: more strings", f"hushquery rappor decode {_DEMO3} --rule two-sd"),
+    Run("RAPPOR's demo3 decoded: no decoys", f"hushquery rappor decode {_DEMO3} --rule bonferroni"),
+    Run("Both, against the true histogram", "pytest -v tests/local/test_rappor_decode.py -k demo3"),
+    Run("Local oracles against pure-ldp and multi-freq-ldpy", "python benchmarks/bench_local.py"),
     Run("Samplers against OpenDP and numpy", "python benchmarks/bench_samplers.py"),
     Run("Ten million rows released, against the plain query", "python benchmarks/bench_release.py 10 2"),
     Run("What this machine has", "hushquery doctor"),

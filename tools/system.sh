@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Makes sure the programs that the tests start themselves are there: a PostgreSQL server.
+# Makes sure the programs that the tests start themselves are there: a PostgreSQL server and a Chromium.
 set -euo pipefail
 
-found() {
+found_postgresql() {
   local bin
   command -v initdb >/dev/null && return 0
   for bin in /usr/lib/postgresql/*/bin/initdb; do
     [ -x "$bin" ] && return 0
   done
   return 1
+}
+
+found_chromium() {
+  command -v chromium >/dev/null
 }
 
 as_root() {
@@ -19,23 +23,27 @@ as_root() {
   fi
 }
 
-found && exit 0
+missing=()
+found_postgresql || missing+=(postgresql)
+found_chromium || missing+=(chromium)
+[ ${#missing[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; }; then
-  echo "The ledger's tests run on a real PostgreSQL server, and no initdb was found" >&2
-  echo "(on PATH or in /usr/lib/postgresql/*/bin). It can't be installed from here: that needs apt-get, and root or sudo." >&2
-  echo "Install PostgreSQL 13 or newer, put its bin folder on PATH, and run 'make test' again." >&2
+  echo "The tests run on a real PostgreSQL server and in a real Chromium. Missing here: ${missing[*]}" >&2
+  echo "(initdb on PATH or in /usr/lib/postgresql/*/bin; chromium on PATH)." >&2
+  echo "They can't be installed from here: that needs apt-get, and root or sudo." >&2
+  echo "Install them (PostgreSQL 13 or newer) and run 'make test' again." >&2
   exit 1
 fi
 
-echo "installing PostgreSQL (server binaries, for the tests)"
+echo "installing for the tests: ${missing[*]}"
 # The tests start servers of their own on free ports; without this Debian would also start one for the whole machine.
 as_root mkdir -p /etc/postgresql-common/createcluster.d
 echo "create_main_cluster = false" | as_root tee /etc/postgresql-common/createcluster.d/no-main-cluster.conf >/dev/null
 as_root apt-get update -qq
-as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
+as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 
-found || {
-  echo "PostgreSQL was installed, but its initdb is neither on PATH nor in /usr/lib/postgresql/*/bin." >&2
+found_postgresql && found_chromium || {
+  echo "Installed, but not found: initdb (on PATH or in /usr/lib/postgresql/*/bin) or chromium (on PATH)." >&2
   exit 1
 }

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hushquery.local.channel import Device
 from hushquery.local.client import memo_key, sampling_number
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import Report, ReportError
+from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 
 FILE = Path(__file__).parent.parent / "vectors" / "report_v1.json"
@@ -45,6 +47,38 @@ HEAD = [["weather leeds", "https://weather.example"], ["news", ""], ["\u65b0\u80
 
 MANY = SETTING.replace('["dark", "light", "caf\u00e9"]', json.dumps([f"v{number}" for number in range(15)]))
 
+PAIRS = [["news", "https://a.example"], ["maps", ""], ["news", "https://b.example"], ["news", ""]]
+
+NUMBER = """\
+[task]
+name = "minutes"
+population = "app users"
+kind = "number"
+highest = 100
+[client]
+epsilon = 1
+lifetime_epsilon = 4
+{oracle}
+"""
+ONE_BIT, BUCKETS = 'oracle = "onebit"\nstep = 25', 'oracle = "dbitflip"\nbuckets = 10\nbits = 4'
+TEXT = """\
+[task]
+name = "home pages"
+population = "browser users"
+kind = "text"
+period = "1d"
+[client]
+epsilon = 4.5
+lifetime_epsilon = 9
+[client.rappor]
+k = 20
+h = 2
+m = 300
+p = 0.25
+q = 0.75
+f = 0.5
+"""
+
 # (task, head list, what the mechanism said)
 CASES: list[tuple[str, Any, list[Any]]] = [
     (SETTING.format(oracle="krr", unknown="wildcard"), None, [0, 3]),
@@ -54,6 +88,22 @@ CASES: list[tuple[str, Any, list[Any]]] = [
     (MANY.format(oracle="subset", unknown="wildcard"), None, [(0, 3, 8, 15)]),
     (SEARCHES.format(oracle="subset"), HEAD, [(1,)]),
     (SEARCHES.format(oracle="olh"), HEAD, [(5 * (2**31 - 1) + 7, 3)]),
+    (SEARCHES.format(oracle="two-stage"), PAIRS, [2, 6]),
+    (SEARCHES.format(oracle='two-stage"\nquery_share = "0.85'), HEAD, [0]),
+    (NUMBER.format(oracle=ONE_BIT), None, [0, 1]),
+    (NUMBER.format(oracle=BUCKETS), None, [(0, 3, 8, 9, 1, 0, 0, 1)]),
+    (TEXT, None, [(299, 0b10000000000000000101)]),
+]
+
+QUERIES = [["news", "https://b.example"], ["News", "https://c.example"], ["weather"], ["maps"], ["news"], ["maps", "x"]]
+
+# (task, head list, values): whole ways from a value to a payload. Of a pair the second is the URL.
+WAYS: list[tuple[str, Any, list[Any]]] = [
+    (SETTING.format(oracle="krr", unknown="wildcard"), None, [["light"], ["sepia"]]),
+    (SEARCHES.format(oracle="two-stage").replace("4.0", "0.5"), PAIRS, QUERIES),
+    (NUMBER.format(oracle=ONE_BIT), None, [[0], [37], [100]]),
+    (NUMBER.format(oracle=BUCKETS), None, [[0], [37], [99], [100]]),
+    (TEXT, None, [["https://example.org"], ["caf\u00e9"]]),
 ]
 
 
@@ -70,6 +120,7 @@ def build() -> dict[str, Any]:
         "tasks": [task_vectors(number, *case) for number, case in enumerate(CASES)],
         "refused": refused(),
         "macs": macs(),
+        "clients": [way_vectors(number, *way) for number, way in enumerate(WAYS)],
     }
 
 
@@ -77,7 +128,7 @@ def task_vectors(number: int, toml: str, head: Any, answers: list[Any]) -> dict[
     configuration = Configuration.of(Task.loads(toml), head)
     reports = []
     for turn, answer in enumerate(answers):
-        payload = configuration.oracle.pack(answer)
+        payload = configuration.channel.pack(answer)
         time = configuration.task.truncate(1_700_000_000 + 86400 * turn)
         report = Report(
             fixed(f"id {number} {turn}", 16), configuration.task.digest, configuration.digest, time, payload
@@ -90,6 +141,58 @@ def task_vectors(number: int, toml: str, head: Any, answers: list[Any]) -> dict[
         "task": {"canonical": configuration.task.canonical(), "id": configuration.task.id},
         "configuration": {"canonical": configuration.canonical(), "hash": configuration.digest.hex()},
         "reports": reports,
+    }
+
+
+class Recorded:
+    """Words that are always the same, and a list of those that were taken."""
+
+    secret = False
+
+    def __init__(self, name: str) -> None:
+        self._bits = SeededBits(name)
+        self.taken: list[str] = []
+
+    def words(self, n: int) -> Any:
+        """Give the next n words."""
+        given = self._bits.words(n)
+        self.taken += [f"{int(word):016x}" for word in given]
+        return given
+
+
+def way_vectors(number: int, toml: str, head: Any, values: list[Any]) -> dict[str, Any]:
+    """Give what a device with a given secret and given coins answers, in two reports for each value."""
+    configuration = Configuration.of(Task.loads(toml), head)
+    channel, secret = configuration.channel, fixed(f"device {number}", 32)
+    device = Device(secret, configuration.task.digest)
+    ways = []
+    for turn, value in enumerate(values):
+        cell = configuration.space.cell(*value)
+        name = channel.memo_class(cell, device)
+        coins = Recorded(f"answer {number} {turn}")
+        kept = channel.answer(cell, device, coins)
+        payloads = []
+        for report in range(2):
+            fresh = Recorded(f"report {number} {turn} {report}")
+            payloads.append({"payload": channel.payload(kept, fresh).hex(), "words": fresh.taken})
+        key = memo_key(secret, configuration.task.digest, configuration.digest, 0, name)
+        ways.append(
+            {
+                "value": value,
+                "class": name.hex() if isinstance(name, bytes) else name,
+                "memo_key": key.hex(),
+                "words": coins.taken,
+                "kept": kept.hex(),
+                "reports": payloads,
+            }
+        )
+    return {
+        "toml": toml,
+        "head": head,
+        "task": configuration.task.id,
+        "configuration": configuration.canonical(),
+        "secret": secret.hex(),
+        "values": ways,
     }
 
 

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
     from hushquery.evaluate.audit import audit
+    from hushquery.hybrid.plan import plan_head
+    from hushquery.hybrid.published import PublishedHead
+    from hushquery.hybrid.result import blend
     from hushquery.local.client import Client
+    from hushquery.local.estimate import estimate
     from hushquery.log import Log, read_log
     from hushquery.privacy.budget import Budget, PrivacyWarning
     from hushquery.privacy.compose import compose
@@ -43,6 +47,7 @@ __all__ = [
     "Log",
     "Loss",
     "PrivacyWarning",
+    "PublishedHead",
     "Relation",
     "Release",
     "SearchIndex",
@@ -51,8 +56,11 @@ __all__ = [
     "__version__",
     "audit",
     "basic",
+    "blend",
     "compose",
     "curate",
+    "estimate",
+    "plan_head",
     "read_log",
 ]
 
@@ -67,13 +75,17 @@ _HOMES = {
     "Loss": "privacy.loss",
     "PrivacyWarning": "privacy.budget",
     "Relation": "privacy.unit",
+    "PublishedHead": "hybrid.published",
     "Release": "release",
     "SearchIndex": "publish",
     "Task": "task",
     "Unit": "privacy.unit",
     "audit": "evaluate.audit",
+    "blend": "hybrid.result",
     "compose": "privacy.compose",
     "curate": "curator.plan",
+    "estimate": "local.estimate",
+    "plan_head": "hybrid.plan",
     "read_log": "log",
 }
 

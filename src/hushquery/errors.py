@@ -10,6 +10,8 @@
     |   |-- AccountMissing              exit 3   nobody opened this account, and creating it was not allowed
     |   `-- LedgerCorrupt               exit 3   the ledger can't be trusted: broken chain, unknown kind, newer version
     |-- DataError                       exit 4   the data can't be used as asked
+    |   |-- ReportError                 exit 4   a report can't be accepted; its kinds: hushquery.local.report
+    |   `-- UnknownValue                exit 4   a value is not in the domain, and the task refuses those
     |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
     `-- NotReady                        exit 75  try again later: a batch too small, a phase not open
 

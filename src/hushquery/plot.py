@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hushquery.privacy.estimates import Estimates
     from hushquery.privacy.rounding import Number
 
-__all__ = ["estimates", "forecasts", "ledger_over_time", "save", "svg", "two_worlds"]
+__all__ = ["estimates", "forecasts", "ledger_over_time", "need_altair", "save", "svg", "two_worlds"]
 
 #: The endings a chart may be saved under.
 FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
@@ -32,7 +32,7 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
     Args:
         rows: What :meth:`hushquery.privacy.ledger.Ledger.over_time` gives.
     """
-    _need_altair()
+    need_altair()
     import altair as alt
 
     spent = (
@@ -48,7 +48,9 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
     budget = alt.Chart().mark_rule(strokeDash=[6, 4], color="firebrick").encode(y="max(budget_epsilon):Q")
     # Inline data, not a data frame: no pandas, and no limit on the number of rows.
     layers = alt.layer(budget, spent, data=alt.InlineData(values=[dict(row) for row in rows]))
-    charts: alt.FacetChart = layers.properties(width=600, height=160).facet(row=alt.Row("account:N", title=None))
+    # An account's name may be long: above its chart, where there is room for it.
+    named = alt.Row("account:N", title=None, header=alt.Header(labelOrient="top", labelAnchor="start", labelLimit=600))
+    charts: alt.FacetChart = layers.properties(width=600, height=160).facet(row=named)
     charts.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
     return charts
 
@@ -59,7 +61,7 @@ def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
     Where the two curves lie close, a result says little about which world it came from; nowhere do they differ by more
     than the factor e^epsilon.
     """
-    _need_altair()
+    need_altair()
     import altair as alt
 
     from hushquery.privacy.guarantee import two_worlds as tabulate
@@ -78,7 +80,7 @@ def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
 
 def estimates(table: Estimates) -> altair.LayerChart:
     """Draw estimates as points with their intervals, one line each, in their order."""
-    _need_altair()
+    need_altair()
     import altair as alt
 
     rows = [{"label": r.label, "estimate": r.value, "low": r.low, "high": r.high} for r in table]
@@ -96,7 +98,7 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
     Args:
         rows: What :func:`hushquery.curator.forecast.compare` gives, as plain data.
     """
-    _need_altair()
+    need_altair()
     import altair as alt
 
     base = alt.Chart(alt.InlineData(values=[dict(row) for row in rows])).encode(
@@ -117,7 +119,7 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
 
 def svg(chart: altair.TopLevelMixin) -> str:
     """Give a chart as SVG text, to put into a page that needs no network and no script."""
-    _need_altair()
+    need_altair()
     import io
 
     buffer = io.StringIO()
@@ -135,7 +137,7 @@ def save(chart: altair.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
             what=f"a chart can't be saved as {target.name!r}",
             fix="Give a file that ends in .html, .svg or .png",
         )
-    _need_altair()
+    need_altair()
     try:
         chart.save(str(target), format=ending, inline=ending == "html")
     except OSError as error:
@@ -147,7 +149,8 @@ def save(chart: altair.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _need_altair() -> None:
+def need_altair() -> None:
+    """Refuse with advice where charts can't be drawn."""
     try:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401 -- saving needs it, and half an installation is none

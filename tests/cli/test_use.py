@@ -18,7 +18,7 @@ from hushquery.cli.show import show
 from hushquery.cli.trends import trends
 from hushquery.cli.use import classify, correct, find, keywords, search, similar, suggest
 from hushquery.errors import DataError, HushqueryError, UsageError
-from small_releases import CLICKS, QUERIES, release_of, whole_release
+from small_releases import CLICKS, QUERIES, private_hybrid, release_of, shares_of, whole_release
 
 COMMANDS = (search, show, trends, keywords, suggest, correct, classify, similar, find)
 
@@ -61,6 +61,8 @@ def folders(tmp_path_factory):
         "plain": release_of(QUERIES),
         "bare": release_of(list(QUERIES)),
         "noise": whole_release(test_noise=True),
+        "hybrid": private_hybrid(),
+        "hybrid-later": shares_of({"weather leeds": 0.2, "news": 0.0716, "budget": 0.1}),
         "world": release_of({"北京天气": 90, "طقس القاهرة": 80, "evil \x1b[31m \u202e red": 70, "[bold]x[/]": 60}),
     }
     for name, release in releases.items():
@@ -209,6 +211,60 @@ def test_show_a_query(folders):
     assert "https://news.example.org/" in text
     assert "no reformulations of this query were released" in text
     assert "this release has no clicks" in good("show", folders / "bare", "--query", "weather").stdout
+
+
+def test_shares_are_shown_in_per_cent(folders):
+    text = good("show", folders / "hybrid").stdout
+    assert "shares are of all records; 64.35% of them are not listed" in text
+    assert "11.12%  10.59 to 11.65%" in text
+    assert "8.30% ± 0.50%  5.36% ± 0.25%    0.20     +5.3" in text
+    assert [line.split()[0] for line in text.splitlines()[:2]] == ["epsilon", "epsilon"]
+    text = good("show", folders / "hybrid", "--query", "fear of flying").stdout
+    assert "no clicks of this query were released" in text
+    assert "searches without a click" in text
+    text = good("search", folders / "hybrid", "waether leds").stdout
+    assert text.splitlines()[0].split()[:3] == ["page", "share", "score"]
+    assert text.splitlines()[1].split()[:2] == ["https://weather.example.org/leeds", "9.40%"]
+    text = good("keywords", folders / "hybrid", "--seed", "weather", "--gamma", "0.1").stdout
+    assert "11.12%" in text
+    text = good("find", folders / "hybrid", "fear*").stdout
+    assert text.splitlines()[1].split() == ["1", "fear", "of", "flying", "1.31%", "1.01", "to", "1.61%", "1"]
+    assert "its share is about 11.1%" in good("correct", folders / "hybrid", "waether leeds").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (("search", "weather"), ("queries", 0)),
+        (("search", "weather"), ("urls", 0)),
+        (("keywords", "--seed", "weather", "--gamma", "0.1"), ("keywords", 0)),
+        (("find", "*"), ("queries", 0)),
+        (("trends",), ("top", 0)),
+        (("show", "--query", "weather"), ("urls", 0)),
+    ],
+)
+def test_json_has_the_count_or_the_share(folders, arguments, place):
+    command, *rest = arguments
+    key, index = place
+    ours, theirs = (data(command, folders / name, *rest)[key][index] for name in ("hybrid", "whole"))
+    assert ours["share"] > 0
+    assert not {"count", "clicks", "shares"} & set(ours)
+    assert {"count", "clicks"} & set(theirs)
+    assert not {"share", "shares"} & set(theirs)
+
+
+def test_trends_of_shares(folders):
+    text = good("trends", folders / "hybrid", "--limit", 1)
+    assert text.stdout.splitlines()[1].split() == ["1", "weather", "leeds", "11.12%", "10.59", "to", "11.65%"]
+    done = good("trends", folders / "hybrid", folders / "hybrid-later")
+    assert "change in points" in done.stdout.splitlines()[0]
+    assert done.stdout.splitlines()[1].split()[:5] == ["weather", "leeds", "11.12%", "20.00%", "+8.88%"]
+    assert "not listed" in done.stdout
+    assert "head list" in done.stderr
+    found = data("trends", folders / "hybrid", folders / "hybrid-later")
+    assert found["appeared"] == [{"query": "budget", "shares": [None, 0.1]}]
+    assert found["changes"][0]["shares"] == [pytest.approx(0.1112), 0.2]
+    assert "can't be compared" in refused(DataError, "trends", folders / "whole", folders / "hybrid").what
 
 
 def test_test_noise_is_called_by_its_name(folders):

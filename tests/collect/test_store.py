@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +18,12 @@ from collect.helpers import NOW, SETTING, Clock, make_report, put, running, sett
 from collect.houses import PROCESSES
 from collect.store_workers import open_and_register
 from hushquery.collect.epochs import register, registered
+from hushquery.collect.local_work import LocalWork
+from hushquery.collect.phases import Phases
 from hushquery.collect.problems import Refusal
 from hushquery.collect.schema import META, REPORT, SCHEMA
 from hushquery.collect.store import Store, StoreFull
+from hushquery.collect.vault import Vault
 from hushquery.collect.wire import pack_batch
 from hushquery.collect.writer import Arrival, Writer
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
@@ -240,6 +245,36 @@ class SlowStore:
         while not self._gate.is_set():
             pass
         return self._store.write()
+
+
+class LosingStore(SlowStore):
+    """A store that dies at the very end of a transaction, when all is written and nothing is committed."""
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        with self._store.write() as connection:
+            yield connection
+            raise Unavailable("the power is gone")
+
+
+def test_nothing_is_acknowledged_before_it_is_committed(new_store: Callable[[], str], folder: Path) -> None:
+    store = Store.open(new_store())
+    number = register(store, TASK, NOW)
+    Phases(store, LocalWork(store), Vault(store, folder), clock=Clock()).ensure(TASK, number)
+    arrival = Arrival(number, 0, bytes(16), bytes(32), b"x", 0)
+
+    async def send(into: object) -> list[str]:
+        writer = Writer(into)  # type: ignore[arg-type]
+        try:
+            return await writer.write([arrival])
+        finally:
+            await asyncio.to_thread(writer.close)
+
+    with pytest.raises(Unavailable):
+        asyncio.run(send(LosingStore(store, asyncio.Event())))
+    assert asyncio.run(send(store)) == ["accepted"]  # it was not there
+    assert asyncio.run(send(store)) == ["repeated"]
+    store.close()
 
 
 def test_a_full_queue_refuses_at_once(store_url: str) -> None:

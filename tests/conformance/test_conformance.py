@@ -245,7 +245,7 @@ def test_every_mechanism_of_the_package_is_registered():
         cls
         for cls in subclasses(Mechanism)
         if cls.__module__.startswith("hushquery.")
-        and cls.__module__ != "hushquery.evaluate.controls"
+        and not cls.__module__.startswith("hushquery.evaluate.controls")
         and not inspect.isabstract(cls)
     }
     assert found == {find(name) for name in names()}

@@ -271,14 +271,12 @@ def test_the_page_of_the_docs_comes_from_the_results(data, tmp_path, monkeypatch
     spec = importlib.util.spec_from_file_location("experiments", ROOT / "tools" / "experiments.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    (tmp_path / "images").mkdir()
     results = tmp_path / "results.json"
-    for name, value in {"PAGE": tmp_path / "docs" / "page.md", "IMAGES": tmp_path / "images"}.items():
-        monkeypatch.setattr(tool, name, value)
+    monkeypatch.setattr(tool, "DOCS", tmp_path)
     monkeypatch.setattr(sys, "argv", ["experiments.py", str(results)])
     results.write_text(json.dumps(data))
     tool.main()
-    page = (tmp_path / "docs" / "page.md").read_text()
+    page = (tmp_path / "experiments" / "korolova2009.md").read_text()
     for p in main_grid(data):
         (line,) = [
             row for row in page.split("Queries released:")[1].splitlines() if row.startswith(f"| `{p['selector']}`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ from hushquery.cli import experiment
 from hushquery.errors import UsageError
 from hushquery.evaluate.experiments.local import BETA, _variances, check_claims, local, zipf
 from hushquery.evaluate.experiments.local_attacks import averaging_attacks
-from hushquery.evaluate.experiments.local_page import FIGURES, as_page, as_text, command
+from hushquery.evaluate.experiments.local_page import FIGURES, as_page, as_text, command, page
+from hushquery.evaluate.experiments.page import as_markdown
 from hushquery.local.choose import ORACLES, choose_oracle
 from hushquery.local.krr import KRR
 from hushquery.local.two_stage import TwoStage
@@ -178,22 +180,35 @@ def test_zipf_is_a_law():
 def test_the_page_says_that_it_may_be_published_and_stands_alone(found):
     data = found.to_json()
     assert data["publishable"] is True
-    page = as_page(data)
-    assert "may be published" in page
-    assert "would protect nobody" in page
-    assert page.count("<svg") == len(FIGURES)
+    html = as_page(data)
+    assert "may be published" in html
+    assert "would protect nobody" in html
+    assert html.count("<svg") == len(FIGURES)
     for needs_network_or_script in ("<script", "src=", "<link", "href=", "url(", "@import"):
-        assert needs_network_or_script not in page
+        assert needs_network_or_script not in html
     for p in found.oracles:
-        assert f"{p.ratio:.3f} ± {p.stderr:.3f}" in page
-    assert command(data) in page
+        assert f"{p.ratio:.3f} ± {p.stderr:.3f}" in html
+    assert command(data) in html
+
+
+def test_the_page_of_the_docs_has_the_same_numbers(found):
+    data = found.to_json()
+    text = as_markdown(page(data), "pictures")
+    for p in found.oracles:
+        assert f"{p.measured:.2e}<br>{p.ratio:.3f} ± {p.stderr:.3f}" in text
+    assert command(data) in text
+    assert data["settings"]["date"] in text
+    assert "\n\n\n" not in text
+    assert re.findall(r"!\[.+?\]\(pictures/local-(.+?)\.png\)", text) == list(FIGURES)
+    widths = [line.count(" | ") for line in text.splitlines() if line.startswith("| k = ")]
+    assert widths == [len(EPSILONS)] * len(K)
 
 
 def test_without_altair_the_page_has_words_in_place_of_pictures(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    page = as_page(found.to_json())
-    assert "<svg" not in page
-    assert page.count("no picture") == len(FIGURES)
+    html = as_page(found.to_json())
+    assert "<svg" not in html
+    assert html.count("no picture") == len(FIGURES)
 
 
 def test_the_text_has_every_number(found):

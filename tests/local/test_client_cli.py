@@ -80,6 +80,38 @@ def test_searches_with_a_head_list(folder: Path) -> None:
         run("--head", "missing.json", "news")
 
 
+def test_the_folder_of_a_head_list(folder: Path) -> None:
+    (folder / "task.toml").write_text(template("searches").replace('oracle = "auto"', 'oracle = "two-stage"'))
+    (folder / "head").mkdir()
+    (folder / "head" / "head.json").write_text('{"records": [["news", ""], ["maps", ""]]}')
+    (folder / "head.json").write_text('[["news", ""], ["maps", ""]]')
+    assert told("--head", "head", "news") == told("--head", "head.json", "news")
+    with pytest.raises(DataError, match="can't be read"):
+        run("--head", ".git-is-no-head-list", "news")
+
+
+def test_numbers_are_given_as_digits(folder: Path) -> None:
+    (folder / "task.toml").write_text(template("number"))
+    assert Report.from_text(run(" 90 ").strip()).payload in (b"\0", b"\1")
+    assert run("-", text="90\n") == run("90")
+    for wrong in ("1.5", "-3", "nan", "1e3", "٣", "9" * 30, "", "ninety"):
+        with pytest.raises(UsageError, match="no whole number") as caught:
+            run("--client", "other", "--", wrong)
+        assert "ninety" not in str(caught.value)
+    with pytest.raises(UnknownValue):
+        run("--client", "other", "1441")
+    with pytest.raises(UsageError, match="nothing to report"):
+        run("--client", "other", "--nothing")
+
+
+def test_texts_need_no_list(folder: Path) -> None:
+    (folder / "task.toml").write_text(template("text"))
+    report = Report.from_text(run("https://example.org").strip())
+    assert len(report.payload) == 17
+    assert report.payload[0] < 64
+    assert told("--account")["spent"] == pytest.approx(4.394449)
+
+
 def test_a_value_from_standard_input(folder: Path) -> None:
     (folder / "task.toml").write_text(template("setting").replace('"wildcard"', '"refuse"', 1))
     assert run("-", text="dark\n")

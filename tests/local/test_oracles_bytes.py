@@ -136,6 +136,24 @@ def test_what_is_no_report_is_refused_and_not_shown(name, bad):
         oracle.pack(bad)
 
 
+@pytest.mark.parametrize("bad", [True, False, np.True_, 2.0, "2", None, -1, 2**63, [2], 7])
+def test_one_wrong_cell_in_a_list_is_found(bad):
+    """A long list is read as one block of whole numbers, in which a bool would pass for 0 or 1."""
+    oracle = KRR.calibrate(7, 1)
+    tally = Tally(oracle)
+    for place in (0, 3, 6):
+        listed = [1, 0, 6, 5, 1, 0]
+        listed.insert(place, bad)
+        with pytest.raises(DataError, match="no krr report"):
+            tally.add_many(listed)
+        with pytest.raises(DataError, match="no krr report"):
+            tally.add_many(iter(listed))
+    assert tally.n == 0
+    tally.add_many([1, np.int64(0), 6])
+    tally.add_many([])
+    assert tally.support.tolist() == [1, 1, 0, 0, 0, 0, 1]
+
+
 @EVERY
 def test_arrays_of_the_wrong_shape_or_kind_are_refused(name):
     oracle = RANDOMIZERS[name]

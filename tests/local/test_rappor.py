@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.errors import HushqueryError, UsageError
-from hushquery.evaluate.audit import audit
 from hushquery.local.chance import ONE
 from hushquery.local.rappor import (
     Chances,
@@ -212,19 +211,6 @@ def test_a_report_of_the_mechanism_costs_what_the_formula_says() -> None:
     params = RapporReport.calibrate(Fraction(2), Fraction(0)).params
     assert params.instant_epsilon("native") == pytest.approx(2, rel=1e-9)
     assert params.permanent_epsilon("native") > 2
-
-
-class NeverClears(RapporPermanent):
-    """What pure-ldp 1.2.0 does: a bit that is on stays on, so whoever sends 0 did not hold the value."""
-
-    def run(self, world: bytes, n: int, bits: Any) -> Any:
-        return super().run(world, n, bits) | Encoder(self.params, bytes(32)).bloom(0, world)
-
-
-def test_an_audit_flags_a_response_that_never_clears_a_bit() -> None:
-    broken = NeverClears(RapporPermanent.calibrate(Fraction(1), Fraction(0)).params)
-    assert audit(broken, 1, 0, runs=20_000, seed=1).flagged
-    assert not audit(RapporPermanent(broken.params), 1, 0, runs=20_000, seed=1).flagged
 
 
 # ---- Bloom filters -------------------------------------------------------------------------------------------------

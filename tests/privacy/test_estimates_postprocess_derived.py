@@ -122,8 +122,9 @@ def test_estimates_are_found_by_label():
     assert (found["b"].value, len(found), [r.label for r in found]) == (2.0, 2, ["a", "b"])
     with pytest.raises(UsageError, match="'z'"):
         found["z"]
-    with pytest.raises(ValueError, match="zip"):
-        Estimates.raw(["a"], [1.0, 2.0], [1.0])
+    for uneven in ((["a"], [1.0, 2.0], [1.0]), (["a", "b"], [1.0, 2.0], [1.0]), ([], [1.0], [1.0])):
+        with pytest.raises(UsageError, match="equally many"):
+            Estimates.raw(*uneven)
 
 
 def test_text_json_and_html_carry_guarantee_and_marks():

@@ -157,7 +157,7 @@ def test_the_tables_by_name(recipe):
 
 
 def test_every_table_needs_a_meaning_and_every_population_one_guarantee(recipe):
-    with pytest.raises(UsageError, match="what a count is"):
+    with pytest.raises(UsageError, match="what a number in it is"):
         recipe().make(meanings={"queries": "users"})
     good = recipe().make()
     for guarantees in ([], [good.guarantees[0]] * 2):
@@ -227,7 +227,7 @@ def test_the_manifest_says_these_things_and_nothing_else(recipe):
     told = recipe().make().manifest
     assert list(told) == [
         *("format", "format_version", "hushquery", "kind", "created", "guarantees", "interval_level"),
-        *("parameters", "steps", "meanings", "notes", "versions"),
+        *("parameters", "steps", "meanings", "measures", "notes", "versions"),
     ]
     assert set(told["versions"]) == {"python", "duckdb", "ibis", "numpy", "pyarrow", "mpmath"}
     assert set(told["steps"][0]) == {"population", "name", "detail", "loss", "parameters"}

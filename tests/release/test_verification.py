@@ -18,6 +18,9 @@ from hushquery.privacy.loss import Loss
 from hushquery.release import Release, verify
 from hushquery.release.folder import known_files, manifest_bytes, parquet_bytes, sha256, sign
 
+# What a release of counts holds; records belong to releases of shares.
+FILES = sorted(known_files() - {"records.parquet"})
+
 
 @pytest.fixture(scope="module")
 def whole(recipe, tmp_path_factory):
@@ -64,7 +67,7 @@ def test_a_whole_release_has_no_problem(whole):
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_every_changed_byte_is_found(quick, data):
-    name = data.draw(st.sampled_from(sorted(known_files())))
+    name = data.draw(st.sampled_from(FILES))
     before = (quick / name).read_bytes()
     at = data.draw(st.integers(0, len(before) - 1))
     how = data.draw(st.sampled_from(["change", "remove", "insert", "cut", "repeat"]))
@@ -102,7 +105,7 @@ def test_every_value_of_the_manifest_may_be_anything_and_verify_still_answers(qu
         assert found.ok is not bool(found.problems)
 
 
-@pytest.mark.parametrize("name", sorted(known_files()))
+@pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(copy, name):
     (copy / name).unlink()
     found = verify(copy)

@@ -52,7 +52,7 @@ def test_unknown_values_are_refused_without_being_shown() -> None:
     with pytest.raises(UnknownValue):
         searches(wildcard=False).cell(None)
     with pytest.raises(UsageError, match="is text"):
-        searches().cell(7)  # type: ignore[arg-type]
+        searches().cell(7)
 
 
 def test_a_setting_has_no_url() -> None:

@@ -175,7 +175,7 @@ def test_a_task_is_frozen() -> None:
         ("lifetime_epsilon", "lifetime_epsilom", "did you mean lifetime_epsilon?"),
         ("[client]", "[clients]", "did you mean client?"),
         ("population", "popolation", "did you mean population?"),
-        ("[client]", "[client]\nzzz = 1", "unknown key 'zzz', it may be one of enabled, epsilon"),
+        ("[client]", "[client]\nzzz = 1", "unknown key 'zzz', it may be one of bits, buckets, enabled, epsilon"),
         ("epsilon = 4\n", "", "[client] epsilon is missing"),
         ("epsilon = 4\n", "epsilon = 0\n", "epsilon: must be above zero"),
         ("epsilon = 4\n", "epsilon = nan\n", "epsilon: the number is not a finite number"),
@@ -331,7 +331,8 @@ def test_numbers() -> None:
 
 
 def test_the_schema_judges_files_as_we_do() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     check = jsonschema.Draft202012Validator(Task.json_schema())
     for text in (SEARCHES, SETTING, template("searches"), template("setting")):
         assert check.is_valid(tomllib.loads(text))

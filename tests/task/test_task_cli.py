@@ -19,7 +19,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("kind", ["searches", "setting"])
+@pytest.mark.parametrize("kind", ["searches", "setting", "number", "text"])
 def test_new_writes_what_check_accepts(tmp_path: Path, kind: str) -> None:
     out = tmp_path / "task.toml"
     run("new", "--kind", kind, "--out", str(out))
@@ -29,10 +29,11 @@ def test_new_writes_what_check_accepts(tmp_path: Path, kind: str) -> None:
     assert told["id"] == task.id
     assert told["task"] == task.to_json()
     assert told["canonical"] == task.canonical()
-    assert (told["oracle"] is not None) == (kind == "setting")
+    assert (told["oracle"] is not None) == (kind != "searches")
     words = run("check", str(out))
     assert task.id in words
-    assert "one report per client every 7d" in words
+    often = "7d" if task.is_listed else "1d"
+    assert f"{kind}, one report per client every {often}" in words
     assert "given the change times" in words
 
 
@@ -47,7 +48,7 @@ def test_new_does_not_replace_a_file(tmp_path: Path) -> None:
 
 
 def test_new_refuses_another_kind_and_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="searches or setting"):
+    with pytest.raises(UsageError, match="searches, setting, number or text"):
         run("new", "--kind", "clicks")
     with pytest.raises(UsageError, match="can't be written"):
         run("new", "--out", str(tmp_path / "no" / "task.toml"))
@@ -66,6 +67,54 @@ def test_check_tells_sampling_and_the_off_switch(tmp_path: Path) -> None:
     assert "by 0.25 of the clients" in run("check", str(file))
     file.write_text(template("setting").replace("enabled = true", "enabled = false"))
     assert "switched off" in run("check", str(file))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cost", "words"),
+    [
+        ("setting", 1.0, ["epsilon 1 for a new value", "4 cells, krr", "krr has the shortest report"]),
+        ("number", 1.0, ["epsilon 1 for a new value", "0 to 1,440", "onebit: at most 2 answers per device"]),
+        ("text", 4.394449, ["epsilon 4.4 for a new value", "any text", "eps 1 2.05 for a single one"]),
+        ("searches", None, ["epsilon 4 for a new value", "fixed when the head list is published"]),
+    ],
+)
+def test_check_says_what_a_report_costs_and_why(
+    tmp_path: Path, kind: str, cost: float | None, words: list[str]
+) -> None:
+    file = tmp_path / "task.toml"
+    file.write_text(template(kind))
+    said = run("check", str(file))
+    for part in words:
+        assert part in said
+    told = json.loads(run("check", str(file), "--json"))
+    assert told["cost"] == (cost if cost is None else pytest.approx(cost))
+
+
+def test_check_says_which_two_stage_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    both = '[["a", "https://a.example"], ["b", ""]]'
+    text = f'[task]\nname="q"\npopulation="p"\ndomain={both}\n[client]\nepsilon=2\nlifetime_epsilon=4\n'
+    file.write_text(text + 'oracle="two-stage"\n')
+    assert "two-stage, as the task says: 2 queries" in run("check", str(file))
+    file.write_text(text + 'oracle="krr"\n')
+    assert "krr, as the task says" in run("check", str(file))
+    file.write_text(text + "records_per_user=2\n")
+    assert "epsilon 1 for a new value, 2 for all of a period" in run("check", str(file))
+
+
+def test_check_with_a_head_list(tmp_path: Path) -> None:
+    file, head = tmp_path / "task.toml", tmp_path / "head.json"
+    file.write_text(template("searches"))
+    head.write_text(json.dumps([[f"query {number}", ""] for number in range(500)]))
+    assert "501 cells, subset" in run("check", str(file), "--head", str(head))
+    assert "subset has the smallest variance" in run("check", str(file), "--head", str(head))
+
+
+def test_check_refuses_a_rappor_that_loses_more(tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    file.write_text(template("text").replace("epsilon = 4.5", "epsilon = 4.0"))
+    with pytest.raises(UsageError, match="loses more than the task allows"):
+        run("check", str(file))
 
 
 def test_schema() -> None:

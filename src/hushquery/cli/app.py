@@ -9,8 +9,11 @@ import typer
 from hushquery._version import __version__
 from hushquery.cli import budget, collect, experiment, explain, rappor, stat, task
 from hushquery.cli.audit import audit
+from hushquery.cli.blend import blend
 from hushquery.cli.demo import demo
 from hushquery.cli.doctor import doctor
+from hushquery.cli.estimate import estimate
+from hushquery.cli.head import head
 from hushquery.cli.plan import plan
 from hushquery.cli.randomize import randomize
 from hushquery.cli.release import release
@@ -51,7 +54,7 @@ def root(
 
 app.command()(demo)
 app.command()(doctor)
-for publishing in (synth, plan, release, verify, export, randomize):
+for publishing in (synth, plan, release, verify, export, head, randomize, estimate, blend):
     app.command()(publishing)
 for using in (show, search, suggest, correct, similar, find, keywords, classify, trends):
     app.command()(using)

@@ -12,6 +12,7 @@ from hushquery.errors import BudgetRefused, UsageError
 
 if TYPE_CHECKING:
     from hushquery.evaluate.audit import AuditResult
+    from hushquery.evaluate.simulate import Simulated
     from hushquery.privacy.ledger import Ledger
     from hushquery.release import Release
 
@@ -21,14 +22,18 @@ __all__ = ["demo"]
 _LEDGER = "demo-ledger.db"
 _OURS = {_LEDGER, "log.parquet", "release", "index.html"}
 _POPULATION = "the imaginary users of a synthetic log"
+_OPTIN = "0.2"
 _MOST_SHOWN = 15
+_PER = 100_000  # a share is ranked as if so many records had been counted
+_TASK: dict[str, Any] = {
+    "task": {"name": "demo", "population": _POPULATION},
+    "optin": {"epsilon": 4, "delta": "1e-6"},
+    "client": {"epsilon": 4, "lifetime_epsilon": 4},
+    "head": {"size": 100},
+}
 _STYLE = """
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
-h1 { font-size: 1.9rem } h2 { margin-top: 2.2rem; border-bottom: 1px solid #d8dee4; padding-bottom: .2rem }
-pre { background: #f5f7f9; padding: .8rem 1rem; border-radius: 6px; white-space: pre-wrap; font-size: .88rem }
-figure { margin: 1rem 0; overflow-x: auto } figcaption { color: #57606a; font-size: .9rem }
-table { border-collapse: collapse } td, th { text-align: left; padding: .2rem 1rem .2rem 0; vertical-align: top }
-.refused { border-left: 4px solid #b3261e; padding-left: 1rem }
+figure svg { max-width: 100%; height: auto } figure > svg { background: #fff; border-radius: 8px }
+.refused { border-left: 4px solid var(--alarm); padding-left: 1rem }
 """
 
 
@@ -36,72 +41,77 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the log, the ledger and the page.")] = Path(
         "demo-output"
     ),
-    users: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary users.")] = 20_000,
+    users: Annotated[
+        int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary users.")
+    ] = 100_000,
     seed: Annotated[
         int, typer.Option(metavar="S", help="Of the imaginary log; the noise is always the operating system's.")
     ] = 1,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Make a synthetic search log, publish it privately, search the release, and end in a page to look at.
+    r"""Make a synthetic search log, let a fifth of its users opt in and the others answer for themselves, and blend.
 
         hushquery demo --out demo-output
 
-    Everything is real but the people: the noise, the ledger that refuses a second release, the audit.
+    Everything is real but the people: the head list, every client's randomised report, the two accounts that refuse a
+    second epoch, the audit. It ends in a page to look at, with a search box that works offline.
     """
-    from hushquery.curator.plan import curate
     from hushquery.evaluate.audit import audit
+    from hushquery.evaluate.simulate import simulate
     from hushquery.log import read_log
     from hushquery.log.synthetic import which_private, write_log
-    from hushquery.privacy.budget import Budget
     from hushquery.privacy.ledger import Ledger
+    from hushquery.task import Task
 
     there = {file.name for file in out.iterdir()} if out.is_dir() else set()
     if (out.exists() and not out.is_dir()) or (there and not ({_LEDGER} <= there <= _OURS)):
         raise UsageError(f"{out} exists and is not what a demo made", fix="Give another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / _LEDGER).unlink(missing_ok=True)  # imaginary people: their budget may start anew
-    with progress("demo", 5) as (bar, task):
+    task = Task.make(_TASK)
+    with progress("demo", 5) as (bar, line):
         data = write_log(out / "log.parquet", "aol", users, seed, force=True)
-        bar.advance(task)
+        bar.advance(line)
         ledger = Ledger.open(out / _LEDGER)
-        ledger.open_account(_POPULATION, "add-remove", Budget("ln 10", "1e-6"))
-        plan = curate(
-            read_log(data),
-            epsilon="ln 10",
-            delta="1e-6",
-            queries_per_user=20,
-            clicks_per_user=5,
-            reformulations_per_user=5,
-            population=_POPULATION,
-        )
-        release = plan.run(ledger)
-        release.save(out / "release", force=(out / "release").exists())
-        bar.advance(task)
+        made = simulate(read_log(data), task, _OPTIN, ledger)
+        made.release.save(out / "release", force=(out / "release").exists())
+        bar.advance(line)
         try:
-            plan.run(ledger)
+            simulate(read_log(data), task, _OPTIN, ledger, epoch=1)
             refusal = ""
         except BudgetRefused as error:
             refusal = str(error)
-        bar.advance(task)
-        checked = audit("discrete-laplace", 1)
-        bar.advance(task)
-        names = release.tables["queries"]["query"].to_pylist()
+        bar.advance(line)
+        checked = audit("krr", 1)
+        bar.advance(line)
+        names = made.release.tables["queries"]["query"].to_pylist()
         leaked = int(which_private(names).sum())
-        page = _write_page(out, release, plan.explain(), refusal, checked, ledger, leaked)
-        bar.advance(task)
-    sizes = {name: table.num_rows for name, table in release.tables.items()}
+        page = _write_page(out, made, refusal, checked, ledger, leaked)
+        bar.advance(line)
+    _emit(made, names, leaked, refusal, checked, page, as_json=as_json)
+
+
+def _emit(
+    made: Simulated, names: list[str], leaked: int, refusal: str, checked: AuditResult, page: Path, *, as_json: bool
+) -> None:
+    optin, reports = made.head.optin.n, 0 if made.tally is None else made.tally.n
+    guarantees = made.release.guarantees
     text = (
-        f"{plan.explain()}\n\nreleased: {', '.join(f'{n:,} {name}' for name, n in sizes.items())}\n"
+        f"{optin:,} users opted in: their records gave a head list of {len(made.head)}.\n"
+        f"{reports:,} others measured it, each with one randomised report.\n"
         f"most searched: {', '.join(names[:8])}\n"
         f"queries of the log's private tail (names, numbers, addresses) that came out: {leaked}\n\n"
-        f"A second release was refused: {refusal}\n"
-        f"An audit of the noise found epsilon >= {checked.lower_bound:.3f} for a claim of 1: "
+        + "".join(f"{guarantee.summary()}\n" for guarantee in guarantees)
+        + f"\nA second epoch was refused: {refusal}\n"
+        f"An audit of randomised response found epsilon >= {checked.lower_bound:.3f} for a claim of 1: "
         f"{'FLAGGED' if checked.flagged else 'not flagged'}.\n\n"
         f"open {page}"
     )
     summary = {
-        "tables": sizes,
-        "guarantee": release.guarantees[0].to_json(),
+        "tables": {name: table.num_rows for name, table in made.release.tables.items()},
+        "optin_users": optin,
+        "reports": reports,
+        "guarantees": [guarantee.to_json() for guarantee in guarantees],
         "private_tail": leaked,
         "refused": refusal,
         "audit": checked.to_json(),
@@ -110,33 +120,48 @@ def demo(
     emit(summary, text, as_json=as_json)
 
 
-def _write_page(
-    out: Path, release: Release, explained: str, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int
-) -> Path:
+def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
     from html import escape
 
     from hushquery import plot
+    from hushquery.release.comparison import compared, comparison
+    from hushquery.release.markup import percent
+    from hushquery.release.searchbox import script_policy, search_box
+    from hushquery.release.style import STYLE
 
+    release, reports = made.release, 0 if made.tally is None else made.tally.n
+    rest = percent(release.manifest["parameters"]["rest"])
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; {script_policy()}"
+    promises = "".join(
+        f"<div class=promise><b>For {escape(g.population)}</b><p>{escape(g.summary())}</p></div>"
+        for g in release.guarantees
+    )
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>hushquery demo</title><style>{_STYLE}</style><h1>What a crowd searches, not what anyone did</h1>",
-        f"<p>A private release of {escape(_POPULATION)}, made by <code>hushquery demo</code>. ",
-        "The people are imaginary, everything else is real: the noise, the ledger, the refusal. "
-        "The release itself, safe to publish, is ",
-        "<a href='release/report.html'>release/report.html</a>.</p>",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        f"<title>hushquery demo</title><style>{STYLE}{_STYLE}</style>",
+        "<h1>What a crowd searches, not what anyone did</h1>",
+        f"<p>{made.head.optin.n:,} imaginary users gave their searches to a curator, who published a noisy list of "
+        f"{len(made.head)} frequent ones. {reports:,} others trusted nobody: each sent one randomised report about "
+        "that list. The two estimates were blended. The people are imaginary, everything else is real. The release, "
+        "safe to publish, is <a href='release/report.html'>release/report.html</a>.</p>",
+        "<h2>Search it, offline</h2>",
+        search_box(release.tables, percent, _PER)
+        if release.tables["queries"].num_rows
+        else "<p>(nothing came out: give more --users)</p>",
         "<h2>What people search for</h2>",
-        _figure(plot.estimates, _top(release), "Noisy numbers of users with 95% intervals"),
-        f"<p>The log also holds a private tail: names, numbers, addresses that one person typed. Of it, {leaked} came "
-        "out.</p>",
-        f"<h2>Search the release, offline</h2>{_searches(release)}",
-        f"<h2>What the plan said before anything ran</h2><pre>{escape(explained)}</pre>",
-        f"<h2>What that promises</h2><pre>{escape(release.guarantees[0].in_words())}</pre>",
-        _figure(lambda e: plot.two_worlds(e), "ln 10", "The two worlds: which of them did a noisy result come from?"),
+        _figure(plot.estimates, _top(release), "Shares of all records, in per cent, with 95% intervals"),
+        f"<p>{rest} of all records are not listed. The log also holds a private tail: names, numbers, addresses that "
+        f"one person typed. Of it, {leaked} came out.</p>",
+        "<h2>Opt-in users, clients, and the blend of both</h2>",
+        comparison(compared(release.tables), "Each group alone with two standard errors, and the published share"),
+        f"<p>{escape(release.manifest['notes'][0])}</p>",
+        f"<h2>What it promises</h2>{promises}",
         "<h2>What it cost</h2>",
-        _figure(plot.ledger_over_time, ledger.over_time(), "Spent epsilon, under the line of the budget"),
-        f"<p class=refused><b>A second release was refused.</b> {escape(refusal)}</p>",
-        "<h2>Does the noise keep its promise?</h2>",
-        f"<p>An audit ran the Laplace mechanism {checked.runs:,} times in each of two worlds "
+        _figure(plot.ledger_over_time, ledger.over_time(), "Spent epsilon, under the line of each budget"),
+        f"<p class=refused><b>A second epoch was refused.</b> {escape(refusal)}</p>",
+        "<h2>Does the randomised response keep its promise?</h2>",
+        f"<p>An audit ran it {checked.runs:,} times in each of two worlds "
         f"and looked for an event that tells them apart. The best one proves epsilon &ge; {checked.lower_bound:.3f} "
         f"(confidence {checked.confidence:g}); the claim is 1. A bound above 1 would have flagged it.</p>",
     ]
@@ -149,30 +174,8 @@ def _top(release: Release) -> Any:
     from hushquery.privacy.estimates import Estimate, Estimates
 
     rows = release.tables["queries"].slice(0, _MOST_SHOWN).to_pylist()
-    return Estimates(
-        tuple(Estimate(r["query"], float(r["count"]), r["stderr"], r["low"], r["high"]) for r in rows),
-        guarantee=release.guarantees[0],
-    )
-
-
-def _searches(release: Release) -> str:
-    """Search the release for some of its own queries, one of them misspelt."""
-    from html import escape
-
-    from hushquery.publish import SearchIndex
-
-    index = SearchIndex(release)
-    queries = release.tables["queries"].slice(0, 4)["query"].to_pylist()
-    if not queries:
-        return "<p>(nothing was released: give --users a larger number)</p>"
-    texts = [*queries[:3], queries[-1][:-2] + queries[-1][-1] if len(queries[-1]) > 4 else queries[-1]]
-    rows = []
-    for text in texts:
-        found = index.search(text, limit=3)
-        urls = "<br>".join(escape(hit.url) for hit in found.urls)
-        near = ", ".join(escape(hit.query) for hit in found.queries)
-        rows.append(f"<tr><td><b>{escape(text)}</b></td><td>{urls}</td><td>{near}</td></tr>")
-    return f"<table><tr><th>typed</th><th>pages</th><th>queries</th></tr>{''.join(rows)}</table>"
+    numbers = ("share", "stderr", "low", "high")
+    return Estimates(tuple(Estimate(row["query"], *(100 * row[name] for name in numbers)) for row in rows))
 
 
 def _figure(chart: Any, data: Any, caption: str) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hushquery.cli.common import JsonFlag, emit
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.local.client import Client
+    from hushquery.task import Task
 
 __all__ = ["randomize"]
+
+# More digits than any bound has are no number of a task.
+_MOST_DIGITS = 20
 
 
 def randomize(
@@ -24,8 +27,8 @@ def randomize(
         str | None,
         typer.Argument(
             metavar="VALUE",
-            help="The query or the value of the setting; - reads a line of standard input, where other users of "
-            "the machine can't see it.",
+            help="The query, the value of the setting, the number or the text; - reads a line of standard input, "
+            "where other users of the machine can't see it.",
             show_default=False,
         ),
     ] = None,
@@ -38,7 +41,8 @@ def randomize(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The head list, for a task without a domain: a JSON list of lists of a query and a URL.",
+            help="The head list, for a task without a domain: a JSON list of lists of a query and a URL, or the folder "
+            "of the published list.",
             show_default=False,
         ),
     ] = None,
@@ -57,11 +61,12 @@ def randomize(
         hushquery randomize --task task.toml --state client.db --client laptop --outbox
     """
     from hushquery.local.client import Client
+    from hushquery.local.head_file import read_head
     from hushquery.task import Task
 
     if sum((value is not None, nothing, outbox, account)) != 1:
         raise UsageError("give a VALUE, or one of --nothing, --outbox and --account")
-    one = Client(Task.load(task), state, client, head=None if head is None else _head_list(head))
+    one = Client(Task.load(task), state, client, head=None if head is None else read_head(head))
     if outbox:
         waiting = one.outbox()
         data = {"outbox": [report.to_json() for report in waiting]}
@@ -69,7 +74,7 @@ def randomize(
     elif account:
         _emit_account(one, as_json=as_json)
     else:
-        _emit_report(one, _line() if value == "-" else value, url, as_json=as_json)
+        _emit_report(one, _read(_line() if value == "-" else value, one.task), url, as_json=as_json)
 
 
 def _line() -> str:
@@ -77,7 +82,17 @@ def _line() -> str:
     return sys.stdin.buffer.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _emit_report(client: Client, value: str | None, url: str | None, *, as_json: bool) -> None:
+def _read(value: str | None, task: Task) -> str | int | None:
+    """Give a value as its task wants it: digits are a number where one is collected."""
+    if value is None or task.task.kind != "number":
+        return value
+    digits = value.strip()
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        raise UsageError("the value is no whole number from 0 on", fix="Round it on the device, and give its digits")
+    return int(digits)
+
+
+def _emit_report(client: Client, value: str | int | None, url: str | None, *, as_json: bool) -> None:
     report = client.report(value, url)
     if report is not None:
         emit({"report": report.to_json(), "bytes": report.to_text()}, report.to_text(), as_json=as_json)
@@ -96,15 +111,3 @@ def _emit_account(client: Client, *, as_json: bool) -> None:
         f"epsilon {float(account.spent):.4g} of {float(account.lifetime):.4g} spent on {len(account.entries)} answers"
     )
     emit(account.to_json(), f"{text}; it {account.claim}.", as_json=as_json)
-
-
-def _head_list(path: Path) -> list[Any]:
-    try:
-        items = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise DataError(f"the head list {path.name} can't be read", why=error.strerror or "", fix="Fetch it") from None
-    except (ValueError, RecursionError):
-        raise DataError(f"the head list {path.name} is not JSON", fix="Fetch it again") from None
-    if not isinstance(items, list):
-        raise DataError(f"the head list {path.name} is not a JSON list", fix="It is a list of [query, URL] pairs")
-    return items

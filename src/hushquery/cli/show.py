@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hushquery.cli.common import JsonFlag, emit
-from hushquery.cli.listing import Folder, Limit, interval, joined, listing, number, open_release
+from hushquery.cli.listing import Folder, Limit, joined, listing, number, open_release
+from hushquery.cli.measure import amount, between, measured_rows, percent
 
 if TYPE_CHECKING:
     from hushquery.publish.lookup import Measured
@@ -20,7 +20,7 @@ __all__ = ["show"]
 def show(
     folder: Folder,
     query: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Show one query: its count, its pages, what came next.")
+        str | None, typer.Option(metavar="TEXT", help="Show one query: its count or share, its pages, what came next.")
     ] = None,
     limit: Limit = 10,
     as_json: JsonFlag = False,
@@ -53,21 +53,36 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         "notes": release.manifest.get("notes", []),
     }
     parts = ["\n".join(guarantee.summary() for guarantee in release.guarantees)]
+    if "rest" in data["parameters"]:
+        parts.append(f"shares are of all records; {percent(data['parameters']['rest'])} of them are not listed")
     parts += [str(note) for note in data["notes"]]
     for name, rows in first.items():
         title = f"{name}: {number(tables[name].num_rows)} rows" + (f", {meanings[name]}" if meanings.get(name) else "")
         keys = [column for column in tables[name].column_names if tables[name].schema.field(column).type == "string"]
-        counted = "count" in tables[name].column_names
-        heads = [*keys, "count", "interval"] if counted else keys
-        cells = [
-            [
-                *(row[key] for key in keys),
-                *([number(row["count"]), interval(row["low"], row["high"])] if counted else []),
-            ]
-            for row in rows
-        ]
-        parts.append(f"{title}\n\n{listing(heads, cells, ('count', 'interval'))}" if cells else title)
+        numbers = _numbers(tables[name].column_names)
+        cells = [[*(row[key] for key in keys), *_cells(row)] for row in rows]
+        parts.append(f"{title}\n\n{listing([*keys, *numbers], cells, numbers)}" if cells else title)
     emit(data, "\n\n".join(part for part in parts if part), as_json=as_json)
+
+
+def _numbers(columns: list[str]) -> list[str]:
+    """Give the heads of a table's numbers as a person reads them."""
+    if "optin" in columns:
+        return ["opt-in", "clients", "weight", "shift z"]
+    return [measure for measure in ("count", "share") if measure in columns] + (
+        ["interval"] if "low" in columns else []
+    )
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    if "optin" in row:
+        groups = [f"{percent(row[name])} ± {percent(row[f'{name}_stderr'])}" for name in ("optin", "client")]
+        shift = "" if row["shift_z"] is None else f"{row['shift_z']:+.1f}"
+        return [*groups, f"{row['weight']:.2f}", shift]
+    if "low" not in row:
+        return []
+    share = row.get("share")
+    return [amount(row.get("count"), share), between(row["low"], row["high"], share)]
 
 
 def _show_query(release: Release, query: str, limit: int, as_json: bool) -> None:
@@ -78,17 +93,26 @@ def _show_query(release: Release, query: str, limit: int, as_json: bool) -> None
         nothing = "nothing found: this query is not in the release. `hushquery search` finds queries near to a text"
         emit({"text": query, "query": None}, nothing, as_json=as_json)
         return
+    right = ("count" if about.share is None else "share", "interval")
     head = listing(
-        ("query", "count", "interval"),
-        [(about.query, number(about.count), interval(about.low, about.high))],
-        ("count", "interval"),
+        ("query", *right),
+        [(about.query, amount(about.count, about.share), between(about.low, about.high, about.share))],
+        right,
     )
     parts = [
         head,
         _measured("page", about.urls, "clicks"),
+        *([_measured("searches without a click", (about.unclicked,), "clicks")] if about.unclicked else []),
         _measured("next query", about.next_queries, "reformulations"),
     ]
-    emit({"text": query, **asdict(about)}, "\n\n".join(parts), as_json=as_json)
+    data = {"text": query, **measured_rows([about])[0]}
+    for name in ("urls", "next_queries"):
+        rows = getattr(about, name)
+        data[name] = None if rows is None else measured_rows(rows)
+    data.pop("unclicked")
+    if about.unclicked:
+        data["unclicked"] = measured_rows([about.unclicked])[0]
+    emit(data, "\n\n".join(parts), as_json=as_json)
 
 
 def _measured(head: str, rows: tuple[Measured, ...] | None, table: str) -> str:
@@ -96,5 +120,6 @@ def _measured(head: str, rows: tuple[Measured, ...] | None, table: str) -> str:
         return f"this release has no {table}"
     if not rows:
         return f"no {table} of this query were released"
-    cells = [(row.name, number(row.count), interval(row.low, row.high)) for row in rows]
-    return listing((head, "count", "interval"), cells, ("count", "interval"))
+    cells = [(row.name, amount(row.count, row.share), between(row.low, row.high, row.share)) for row in rows]
+    right = ("count" if rows[0].share is None else "share", "interval")
+    return listing((head, *right), cells, right)

@@ -34,7 +34,10 @@ def new(
         Path | None, typer.Option(metavar="FILE", help="Where to; by default the text is printed.", show_default=False)
     ] = None,
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help="searches (query and URL) or setting (one value of a public list).")
+        str,
+        typer.Option(
+            metavar="KIND", help="searches (query and URL), setting (one value of a public list), number or text."
+        ),
     ] = "searches",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
@@ -61,16 +64,26 @@ def new(
 @app.command()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The task file.")],
+    head: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The head list, once it is published: a JSON list of lists of a query and a URL, or its folder.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Check a task file, and say what it asks of clients and what its id is.
+    r"""Check a task file, and say what it asks of clients, what a report costs and what its id is.
 
     hushquery task check task.toml
     """
+    from hushquery.local.head_file import read_head
     from hushquery.task import Task
 
     task = Task.load(file)
-    data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **_mechanism(task)}
+    mechanism = _mechanism(task, None if head is None else read_head(head))
+    data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **mechanism}
     emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json=as_json)
 
 
@@ -86,17 +99,24 @@ def schema() -> None:
     emit(data, "", as_json=True)
 
 
-def _mechanism(task: Task) -> dict[str, Any]:
-    """Say which mechanism clients will run, where the domain is known already."""
-    if task.task.domain is None:
-        return {"configuration": None, "oracle": None}
+def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
+    """Say which mechanism clients will run, what it costs and why it is this one, where that is known already."""
+    if task.is_listed and task.task.domain is None and head is None:
+        return {"configuration": None, "oracle": None, "cost": None, "why": None}
     from hushquery.local.configuration import Configuration
+    from hushquery.privacy.rounding import round_up
 
-    fixed = Configuration.of(task)
-    return {"configuration": fixed.digest.hex(), "oracle": fixed.oracle.describe()}
+    fixed = Configuration.of(task, head)
+    return {
+        "configuration": fixed.digest.hex(),
+        "oracle": fixed.channel.describe(),
+        "cost": round_up(fixed.cost),
+        "why": fixed.why,
+    }
 
 
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
+    from hushquery.privacy.budget import format_epsilon
     from hushquery.task.units import spelled
 
     client, seconds = task.client, task.task.period
@@ -106,16 +126,28 @@ def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
         times = "nothing: the task is switched off"
     elif client.sampling < 1:
         times += f", by {float(client.sampling):.3g} of the clients"
-    domain = "the head list, once it is published"
-    if data["oracle"]:
-        domain = f"{data['oracle']['k']} cells, {data['oracle']['name']}"
-    return [
+    cost = task.record_epsilon if data["cost"] is None else data["cost"]
+    each = "" if client.records_per_user == 1 else f", {format_epsilon(client.epsilon)} for all of a period"
+    rows = [
         ("name", task.task.name),
         ("id", task.id),
         ("population", task.task.population),
         ("collects", f"{task.task.kind}, {times}"),
-        ("costs", f"epsilon {float(client.epsilon):.3g} for a new value, nothing for a repeated one"),
-        ("lifetime", f"epsilon {float(client.lifetime_epsilon):.3g} per device, given the change times"),
-        ("domain", domain),
-        ("unknown", "reported as *" if client.unknown == "wildcard" else "refused"),
+        ("costs", f"epsilon {format_epsilon(cost)} for a new value{each}, nothing for a repeated one"),
+        ("lifetime", f"epsilon {format_epsilon(client.lifetime_epsilon)} per device, given the change times"),
+        ("domain", _domain(task, data)),
+        ("mechanism", data["why"] or "fixed when the head list is published"),
     ]
+    if task.is_listed:
+        rows.append(("unknown", "reported as *" if client.unknown == "wildcard" else "refused"))
+    return rows
+
+
+def _domain(task: Task, data: dict[str, Any]) -> str:
+    if task.task.kind == "number":
+        return f"whole numbers from 0 to {task.task.highest:,}; others are refused"
+    if task.task.kind == "text":
+        return "any text; candidates are needed to decode"
+    if not data["oracle"]:
+        return "the head list, once it is published"
+    return f"{data['oracle']['k']} cells, {data['oracle']['name']}"

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hushquery.cli.common import JsonFlag, emit
-from hushquery.cli.listing import Limit, as_rows, interval, listing, number, open_release, take_note
+from hushquery.cli.listing import Limit, listing, number, open_release, take_note
+from hushquery.cli.measure import amount, between, measured_rows, percent
 
 if TYPE_CHECKING:
-    from hushquery.publish.trends import Listed, Trends
+    from hushquery.publish.trends import Change, Listed, Trends
 
 __all__ = ["trends"]
 
-_ABSENT = "below the threshold"
+_ABSENT = {"count": "below the threshold", "share": "not listed"}
 
 
 def trends(
@@ -35,6 +36,8 @@ def trends(
     r"""Show the most frequent queries of a release, and what changed since older ones.
 
     hushquery trends release-may/ release-june/ --bonferroni --plot changes.html
+
+    Releases of counts and releases of shares (hybrid) are not compared with each other.
     """
     from hushquery import publish
 
@@ -49,7 +52,7 @@ def trends(
     take_note(found.notes, as_json=as_json)
     data = {
         "releases": folders,
-        **{name: as_rows(getattr(found, name)) for name in ("top", "changes", "appeared", "gone")},
+        **{name: measured_rows(getattr(found, name)) for name in ("top", "changes", "appeared", "gone")},
         "compared": found.compared,
         "level": found.level,
         "notes": list(found.notes),
@@ -60,18 +63,21 @@ def trends(
 def _text(found: Trends, names: list[str]) -> str:
     parts = []
     if len(names) == 1:
-        rows = [(number(row.rank), row.query, number(row.count), interval(row.low, row.high)) for row in found.top]
-        parts.append(
-            listing(("rank", "query", "count", "interval"), rows, ("rank", "count", "interval")) if rows else ""
-        )
+        rows = [
+            (number(row.rank), row.query, amount(row.count, row.share), between(row.low, row.high, row.share))
+            for row in found.top
+        ]
+        right = (found.measure, "interval")
+        parts.append(listing(("rank", "query", *right), rows, ("rank", *right)) if rows else "")
     if found.changes:
-        heads = ("query", *_heads(names), "change", "interval", "")
+        change = "change" if found.measure == "count" else "change in points"
+        heads = ("query", *_heads(names), change, "interval", "")
         changed = [
             (
                 row.query,
-                *(_count(c) for c in row.counts),
-                f"{row.change:+,}",
-                interval(row.low, row.high),
+                *_series(row, found.measure),
+                _signed(row, found.measure),
+                between(row.low, row.high, row.change if row.shares else None),
                 "changed" if row.significant else "",
             )
             for row in found.changes
@@ -79,13 +85,13 @@ def _text(found: Trends, names: list[str]) -> str:
         parts.append(listing(heads, changed, heads[1:-1]))
     for title, listed in (("appeared", found.appeared), ("gone", found.gone)):
         if listed:
-            parts.append(f"{title}:\n{_listed(listed, names)}")
+            parts.append(f"{title}:\n{_listed(listed, names, found.measure)}")
     return "\n\n".join(part for part in parts if part) or "nothing found: there is no query to show"
 
 
-def _listed(rows: tuple[Listed, ...], names: list[str]) -> str:
+def _listed(rows: tuple[Listed, ...], names: list[str], measure: str) -> str:
     heads = ("query", *_heads(names))
-    return listing(heads, [(row.query, *(_count(c) for c in row.counts)) for row in rows], heads[1:])
+    return listing(heads, [(row.query, *_series(row, measure)) for row in rows], heads[1:])
 
 
 def _heads(names: list[str]) -> list[str]:
@@ -93,5 +99,15 @@ def _heads(names: list[str]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{i}. {name}" for i, name in enumerate(names, 1)]
 
 
-def _count(count: int | None) -> str:
-    return _ABSENT if count is None else number(count)
+def _series(row: Change | Listed, measure: str) -> list[str]:
+    absent = _ABSENT[measure]
+    if measure == "share":
+        return [absent if share is None else percent(share) for share in row.shares]
+    return [absent if count is None else number(count) for count in row.counts]
+
+
+def _signed(row: Change, measure: str) -> str:
+    if measure == "count":
+        return f"{row.change:+,}"
+    said = percent(row.change)
+    return said if said.startswith("-") else f"+{said}"

@@ -13,13 +13,13 @@ from hushquery.cli.listing import (
     Limit,
     Words,
     as_rows,
-    interval,
     joined,
     listing,
     number,
     open_release,
     take_note,
 )
+from hushquery.cli.measure import amount, between, measured_rows
 
 __all__ = ["classify", "correct", "find", "keywords", "search", "similar", "suggest"]
 
@@ -43,12 +43,22 @@ def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = F
     take_note(found.notes, as_json=as_json)
     parts = []
     if found.urls:
-        rows = [(hit.url, number(hit.clicks), f"{hit.score:.1f}", hit.queries[0], hit.why) for hit in found.urls]
-        parts.append(listing(("page", "clicks", "score", "from the query", "which"), rows, ("clicks", "score")))
+        rows = [(h.url, amount(h.clicks, h.share), f"{h.score:.1f}", h.queries[0], h.why) for h in found.urls]
+        head = "clicks" if found.urls[0].share is None else "share"
+        parts.append(listing(("page", head, "score", "from the query", "which"), rows, (head, "score")))
     if found.queries:
-        rows = [(h.query, number(h.count), interval(h.low, h.high), f"{h.score:.1f}", h.why) for h in found.queries]
-        parts.append(listing(("query", "count", "interval", "score", "which"), rows, ("count", "interval", "score")))
-    data = {"text": typed, "urls": as_rows(found.urls), "queries": as_rows(found.queries), "notes": list(found.notes)}
+        rows = [
+            (h.query, amount(h.count, h.share), between(h.low, h.high, h.share), f"{h.score:.1f}", h.why)
+            for h in found.queries
+        ]
+        right = (_head(found.queries[0].share), "interval", "score")
+        parts.append(listing(("query", *right, "which"), rows, right))
+    data = {
+        "text": typed,
+        "urls": measured_rows(found.urls),
+        "queries": measured_rows(found.queries),
+        "notes": list(found.notes),
+    }
     nothing = "nothing found: no released query is near to this text; rare searches are never released"
     emit(data, "\n\n".join(parts) or nothing, as_json=as_json)
 
@@ -124,11 +134,14 @@ def keywords(
     found = publish.keywords(open_release(folder), seeds, alpha=alpha, gamma=gamma, limit=limit)
     notes = [f"the release has no query or page {item!r}" for item in found.unknown]
     take_note(notes, as_json=as_json)
-    rows = [(k.query, f"{k.probability:.3f}", number(k.count), interval(k.low, k.high)) for k in found.keywords]
-    right = ("probability", "count", "interval")
+    rows = [
+        (k.query, f"{k.probability:.3f}", amount(k.count, k.share), between(k.low, k.high, k.share))
+        for k in found.keywords
+    ]
+    right = ("probability", _head(found.keywords[0].share if found.keywords else None), "interval")
     shown = listing(("query", *right), rows, right) if rows else ""
     nothing = f"nothing found: no query reaches the seeds with probability {gamma:g}. A lower --gamma finds more"
-    data = {"seeds": seeds, "alpha": alpha, "gamma": gamma, "keywords": as_rows(found.keywords), "notes": notes}
+    data = {"seeds": seeds, "alpha": alpha, "gamma": gamma, "keywords": measured_rows(found.keywords), "notes": notes}
     emit(data, shown or nothing, as_json=as_json)
 
 
@@ -170,7 +183,7 @@ def find(
     limit: Limit = 50,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""List the queries that fit a pattern, or one of several, ranked by count.
+    r"""List the queries that fit a pattern, or one of several, ranked by count or share.
 
     hushquery find release/ "fear of *" "* phobia"
     """
@@ -182,16 +195,21 @@ def find(
         (
             number(row.rank),
             row.query,
-            number(row.count),
-            interval(row.low, row.high),
+            amount(row.count, row.share),
+            between(row.low, row.high, row.share),
             _ranks(row.best_rank, row.worst_rank),
         )
         for row in found
     ]
-    head = ("rank", "query", "count", "interval", "true rank")
-    shown = listing(head, rows, ("rank", "count", "interval", "true rank")) if rows else ""
+    measure = _head(found[0].share if found else None)
+    head = ("rank", "query", measure, "interval", "true rank")
+    shown = listing(head, rows, ("rank", measure, "interval", "true rank")) if rows else ""
     nothing = "nothing found: no released query fits. Put the pattern in quotes; 'fear*' also finds what follows"
-    emit({"patterns": patterns, "queries": as_rows(found)}, shown or nothing, as_json=as_json)
+    emit({"patterns": patterns, "queries": measured_rows(found)}, shown or nothing, as_json=as_json)
+
+
+def _head(share: float | None) -> str:
+    return "count" if share is None else "share"
 
 
 def _ranks(best: int | None, worst: int | None) -> str:

@@ -41,7 +41,9 @@ def verify(folder: Folder, as_json: JsonFlag = False) -> None:
             why="\n  ".join(f"- {problem}" for problem in found.problems),
             fix="Get the release again from where it was published; do not use or publish this one",
         )
-    lines = [f"{folder} is whole, and its guarantee follows from its parameters:"]
+    several = len(found.guarantees) > 1
+    which = "each of its guarantees, for its own people, follows" if several else "its guarantee follows"
+    lines = [f"{folder} is whole, and {which} from its parameters:"]
     lines += [f"  {guarantee.summary()}" for guarantee in found.guarantees]
     if any(guarantee.test_noise for guarantee in found.guarantees):
         typer.secho(

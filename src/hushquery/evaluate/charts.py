@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hushquery.errors import Unavailable
+from hushquery.plot import need_altair
 
 if TYPE_CHECKING:
     import altair
@@ -31,7 +31,7 @@ _TOOLTIP = ["selector:N", "queries_per_user:Q", "queries:Q", "volume_share:Q", "
 
 def coverage_by_d(points: Rows) -> altair.HConcatChart:
     """Draw queries released and share of the search volume against d, a line for each selector."""
-    _need_altair()
+    need_altair()
     import altair as alt
 
     values = sorted({point["queries_per_user"] for point in points})
@@ -45,7 +45,7 @@ def coverage_by_d(points: Rows) -> altair.HConcatChart:
 
 def coverage_by_budget(by_epsilon: Rows, by_delta: Rows) -> altair.HConcatChart:
     """Draw queries released against epsilon and against delta, a line for each selector."""
-    _need_altair()
+    need_altair()
     import altair as alt
 
     epsilon = _lines(by_epsilon, alt.X("epsilon:Q", title="epsilon"))
@@ -59,7 +59,7 @@ def coverage_by_budget(by_epsilon: Rows, by_delta: Rows) -> altair.HConcatChart:
 
 def coverage_with_counts(points: Rows) -> altair.Chart:
     """Draw what each selector releases as a list only, and with noisy counts from the same budget."""
-    _need_altair()
+    need_altair()
     import altair as alt
 
     names = {False: "list of queries only", True: "with noisy counts"}
@@ -86,7 +86,7 @@ def coverage_with_counts(points: Rows) -> altair.Chart:
 
 def keywords(scores: Rows) -> altair.Chart:
     """Draw how the keywords of a release agree with those of the log, against the least probability of a keyword."""
-    _need_altair()
+    need_altair()
     import altair as alt
 
     names = {
@@ -123,7 +123,7 @@ def keywords(scores: Rows) -> altair.Chart:
 
 def fears(ranking: Rows) -> altair.LayerChart:
     """Draw the ranks of the release's most searched fears beside their ranks in the log."""
-    _need_altair()
+    need_altair()
     import altair as alt
 
     sides = ("release", "log")
@@ -162,7 +162,7 @@ def fears(ranking: Rows) -> altair.LayerChart:
 
 
 def _lines(points: Rows, x: Any) -> Any:
-    _need_altair()
+    need_altair()
     import altair as alt
 
     present = [name for name in _COLOURS if any(point["selector"] == name for point in points)]
@@ -185,15 +185,3 @@ def _percent() -> altair.Axis:
     import altair as alt
 
     return alt.Axis(format="~%")
-
-
-def _need_altair() -> None:
-    try:
-        import altair  # noqa: F401
-        import vl_convert  # noqa: F401 -- saving needs it, and half an installation is none
-    except ImportError:
-        raise Unavailable(
-            "charts need the packages altair and vl-convert-python",
-            why="they are not installed",
-            fix="pip install 'hushquery[plot]'",
-        ) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hushquery.evaluate.charts import _need_altair
+from hushquery.plot import need_altair
 
 if TYPE_CHECKING:
     import altair
@@ -24,8 +24,10 @@ _COLOURS = {
     "oue": "#5aa9d6",
     "subset": "#2a9d6f",
     "two-stage": "#b9a1d3",
-    "two-stage tight": "#6f4ba0",
+    "two-stage tight": "#8f5ad6",
 }
+# Lines that cover each other: the ones that are drawn later have gaps, through which the earlier ones are seen.
+_DASHES = {"oue": [7, 5], "subset": [2, 6], "two-stage tight": [5, 5]}
 _TOOLTIP = ["oracle:N", "k:Q", "epsilon:Q", "measured:Q", "theory:Q", "ratio:Q", "stderr:Q", "report_bytes:Q"]
 
 
@@ -39,8 +41,10 @@ def errors(points: Rows) -> altair.HConcatChart:
             x=_epsilon(points), color=_colour(_COLOURS, "oracle"), tooltip=_TOOLTIP
         )
         axis = alt.Axis(format=".0e", values=[10.0**power for power in range(-9, 2)])
+        dash = alt.Scale(domain=list(_COLOURS), range=[_DASHES.get(name, [1, 0]) for name in _COLOURS])
         line = base.mark_line().encode(
-            y=alt.Y("theory:Q", title="mean squared error", scale=alt.Scale(type="log"), axis=axis)
+            y=alt.Y("theory:Q", title="mean squared error", scale=alt.Scale(type="log"), axis=axis),
+            strokeDash=alt.StrokeDash("oracle:N", scale=dash, legend=None),
         )
         dots = base.mark_point(filled=True, size=45).encode(y="measured:Q")
         panels.append(alt.layer(line, dots).properties(width=220, height=260, title=f"k = {k:,}"))
@@ -87,7 +91,8 @@ def means(points: Rows) -> altair.LayerChart:
         if point["bound"] is not None
     ]
     base = alt.Chart(_inline(rows)).encode(x=_epsilon(points), color=_colour(colours, "line"))
-    line = base.mark_line().encode(y=alt.Y("error:Q", title="error of the average (0 to 100)"))
+    dash = alt.condition("datum.measured == null", alt.value([5, 4]), alt.value([1, 0]))
+    line = base.mark_line().encode(y=alt.Y("error:Q", title="error of the average (0 to 100)"), strokeDash=dash)
     dots = base.transform_filter("datum.measured != null").mark_point(filled=True, size=45).encode(y="measured:Q")
     return _sized(alt.layer(line, dots), 440, 240)
 
@@ -96,9 +101,8 @@ def histograms(points: Rows) -> altair.LayerChart:
     """Draw dBitFlip's largest error against epsilon, for each number of bits, and its bound dashed."""
     alt = _altair()
 
-    colours = dict(
-        zip(sorted({f"d = {p['d']}" for p in points}, key=len), ("#d1495b", "#e59f3c", "#2e6f9e"), strict=False)
-    )
+    bits = [f"d = {d}" for d in sorted({point["d"] for point in points})]
+    colours = dict(zip(bits, ("#d1495b", "#e59f3c", "#2e6f9e"), strict=False))
     rows = [{**point, "bits": f"d = {point['d']}"} for point in points]
     base = alt.Chart(_inline(rows)).encode(x=_epsilon(points), color=_colour(colours, "bits"))
     axis = alt.Axis(format="~%", values=[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1])
@@ -161,7 +165,7 @@ def hitters(points: Rows) -> altair.Chart:
 
 def _altair() -> Any:
     """Give the package, or say how to install it."""
-    _need_altair()
+    need_altair()
     import altair
 
     return altair
@@ -184,9 +188,8 @@ def _colour(colours: Mapping[str, str], field: str) -> Any:
     alt = _altair()
 
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Color(
-        f"{field}:N", title=None, sort=list(colours), scale=scale, legend=alt.Legend(orient="top", columns=4)
-    )
+    legend = alt.Legend(orient="top", columns=7, symbolStrokeWidth=0)
+    return alt.Color(f"{field}:N", title=None, sort=list(colours), scale=scale, legend=legend)
 
 
 def _sized(chart: Any, width: int, height: int) -> altair.LayerChart:

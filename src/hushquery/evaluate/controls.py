@@ -38,6 +38,7 @@ from hushquery.curator.mechanisms_guided import Sketch
 from hushquery.curator.mechanisms_walks import ReformulationPairs
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import Korolova
+from hushquery.evaluate.controls_hybrid import HYBRID_CONTROLS
 from hushquery.evaluate.controls_local import LOCAL_CONTROLS
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
@@ -345,4 +346,5 @@ CONTROLS = {
     "counts drawn afresh and not paid": _drawn_twice,
     "at least K in place of above K": _at_least,
     **LOCAL_CONTROLS,
+    **HYBRID_CONTROLS,
 }

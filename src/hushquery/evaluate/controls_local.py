@@ -1,12 +1,12 @@
-"""Negative controls of the local model: frequency oracles that are broken as real libraries were.
+"""Negative controls of the local model: oracles and RAPPOR, broken as real libraries were.
 
-Each runs its defect and claims the epsilon of the honest oracle.
+Each runs its defect and claims the epsilon of the honest one.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.local.chance import coins
+from hushquery.local.chance import ONE, coins
 from hushquery.local.mechanisms import SubsetReport, UnaryReport
 from hushquery.local.oracle import IntArray, Report
+from hushquery.local.rappor_mechanisms import RapporPermanent
 from hushquery.local.subset import SubsetSelection
 from hushquery.local.unary import OUE
 from hushquery.noise.bits import Bits
-from hushquery.privacy.registry import Mechanism
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.registry import Mechanism, Pair
 
 __all__ = ["LOCAL_CONTROLS"]
 
@@ -84,6 +86,92 @@ class _NeverCleared(OUE):
         return np.packbits(vectors, axis=1, bitorder="little")
 
 
+class _Rappor(RapporPermanent):
+    """RAPPOR's permanent response of many devices at once: coins in place of a MAC under each device's secret."""
+
+    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
+        out = np.zeros((n, 1), dtype=np.int64)
+        for j in range(self.params.k):
+            chance = int(self.chance_of_one(bool(self.bloom(world) >> j & 1)) * ONE)
+            out[:, 0] += coins(chance, n, bits).astype(np.int64) << j
+        return out
+
+
+class _RapporNeverCleared(_Rappor):
+    """A bit of the Bloom filter stays on, so whoever sends 0 did not hold the value (pure-ldp 1.2.0)."""
+
+    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
+        return super().run(world, n, bits) | self.bloom(world)
+
+    def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
+        out: dict[tuple[int, ...], float] = {}
+        for (answer,), chance in super().law(world).items():
+            key = (answer | self.bloom(world),)
+            out[key] = out.get(key, 0.0) + chance
+        return out
+
+
+class _RapporOneHash(_Rappor):
+    """f as if the filter had one hash function, though each sets a bit of its own (pure-ldp 1.2.0)."""
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(pure=(super().loss.epsilon(0) / self.params.h,))
+
+
+class _RapporTwice(_Rappor):
+    """Two answers of one device, shown as one number; paid for once."""
+
+    def together(self, first: Any, second: Any) -> Any:
+        return (first << self.params.k) + second
+
+    def two_answers(self, one: bytes, other: bytes) -> Mapping[tuple[int, ...], float]:
+        laws = RapporPermanent.law(self, one).items(), RapporPermanent.law(self, other).items()
+        return {(self.together(a, b),): p * q for ((a,), p), ((b,), q) in itertools.product(*laws)}
+
+
+class _RapporRedrawn(_RapporTwice):
+    """The permanent response is drawn anew when a device is asked again (multi-freq-ldpy 0.2.5)."""
+
+    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
+        first, second = (_Rappor.run(self, world, n, bits) for _ in range(2))
+        return np.asarray(self.together(first, second))
+
+    def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
+        return self.two_answers(world, world)
+
+
+class _RapporShared(_RapporTwice):
+    """The noise of two metrics comes from one key, so equal values give equal answers (google/rappor's Python client).
+
+    A world is a value of each metric; one of them changes.
+    """
+
+    def pairs(self) -> Sequence[Pair[Any]]:
+        [pair] = super().pairs()
+        return [Pair("two metrics agree or not", (pair.left, pair.left), (pair.left, pair.right))]
+
+    def run(self, world: Any, n: int, bits: Bits) -> IntArray:
+        one, other = world
+        first = _Rappor.run(self, one, n, bits)
+        # Filters that differ give independent MACs under one key; equal ones the same.
+        second = first if one == other else _Rappor.run(self, other, n, bits)
+        return np.asarray(self.together(first, second))
+
+    def law(self, world: Any) -> Mapping[tuple[int, ...], float]:
+        one, other = world
+        if one != other:
+            return self.two_answers(one, other)
+        return {(self.together(a, a),): p for (a,), p in RapporPermanent.law(self, one).items()}
+
+
+def _rappor(broken: type[RapporPermanent], times: int = 1) -> Callable[[Fraction, Fraction], Mechanism[Any]]:
+    def build(epsilon: Fraction, delta: Fraction) -> Mechanism[Any]:
+        return broken(RapporPermanent.calibrate(times * epsilon, delta).params)
+
+    return build
+
+
 def _true_first(epsilon: Fraction, delta: Fraction) -> Mechanism[Any]:
     del delta
     honest = SubsetReport.build(epsilon)
@@ -107,4 +195,8 @@ LOCAL_CONTROLS: dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]] = {
     "subset selection with the true cell first": _true_first,
     "last bit of a unary encoding left bare": _last_bit_bare,
     "unary encoding that never clears a bit": _never_cleared,
+    "RAPPOR that never clears a bit": _rappor(_RapporNeverCleared),
+    "RAPPOR that forgets its second hash function": _rappor(_RapporOneHash, times=2),
+    "RAPPOR's permanent response redrawn": _rappor(_RapporRedrawn),
+    "RAPPOR's noise shared by two metrics": _rappor(_RapporShared),
 }

@@ -12,11 +12,16 @@ because two different answers are impossible for a constant history. A repeated 
 payload (a bit vector, a hash seed) is nearly unique, so reports of one client can be linked by it although they carry
 no name. A task without a period asks once, and has neither problem.
 
+What is kept is the answer of a class of values that share one: a cell of the list, a grid point (onebit), which of
+the device's buckets a number is in (dbitflip), a Bloom filter (rappor, which also draws a fresh response from the
+kept one in each period). "Changes" are changes of the class.
+
 **After the cap.** When a new value would take the device's total over its lifetime budget, the client answers with a
-report that says nothing: the mechanism's answer to the wildcard (to a uniformly drawn cell where there is no
-wildcard), drawn once per task and slot, with coins that depend on no value. Its law is the same whatever the new value
-was, so it costs 0. Values answered before keep their answers. In estimates such clients count as "everything else" (or
-evenly everywhere).
+report that says nothing, drawn once per task and slot, with coins that depend on no value: the mechanism's answer to
+the wildcard (to a uniformly drawn cell where there is no wildcard), a fair coin (onebit), the answer for a uniformly
+drawn bucket (dbitflip), that for a random text (rappor). Its law is the same whatever the new value was, so it costs 0.
+Values answered before keep their answers. In estimates such clients count as "everything else" (or evenly everywhere,
+as half of the highest number, as a text that is no candidate).
 
 **Deleting the state makes a new client**: a new secret, new draws, a full budget. What the old one told is not taken
 back, so the losses of both add up for the person behind them.
@@ -37,10 +42,11 @@ from typing import Any
 
 from hushquery.errors import DataError, UsageError
 from hushquery.local.chance import ONE
+from hushquery.local.channel import Device, MemoClass
 from hushquery.local.client_store import ClientStore
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import MOST_PAYLOAD, Report
-from hushquery.noise.bits import Bits, SystemBits, below
+from hushquery.noise.bits import Bits, SystemBits
 from hushquery.privacy.rounding import round_up
 from hushquery.task import Task
 
@@ -124,9 +130,9 @@ class Client:
             raise UsageError(f"the name of a client is 1 to {_MOST_NAME} printable characters")
         self.task = task
         self.configuration = Configuration.of(task, head)
-        if self.configuration.oracle.report_bytes > MOST_PAYLOAD:
+        if self.configuration.channel.report_bytes > MOST_PAYLOAD:
             raise UsageError(
-                f"a report over {self.configuration.oracle.k:,} cells would be longer than {MOST_PAYLOAD:,} bytes",
+                f"a report of this task would be longer than {MOST_PAYLOAD:,} bytes",
                 fix="Use a shorter domain, or an oracle with short reports such as olh",
             )
         self.client_id = client_id
@@ -139,15 +145,15 @@ class Client:
 
     # ---- reporting -----------------------------------------------------------------------------------------
 
-    def report(self, value: str | None, url: str | None = None, *, slot: int = 0) -> Report | None:
+    def report(self, value: str | int | None, url: str | None = None, *, slot: int = 0) -> Report | None:
         """Give the report of this period: the only thing that leaves the device.
 
         The first call of a period decides. It is on the disk before it is handed out, and every later call of the
         period gives the same bytes, whatever it is asked with and whether or not the process was killed in between.
 
         Args:
-            value: The query, or the value of a setting; None for "nothing to report", which is reported as the
-                wildcard, so that silence tells nothing.
+            value: The query, the value of a setting, the number or the text. None for "nothing to report", which is
+                reported as the wildcard, so that silence tells nothing; tasks of numbers and texts refuse it.
             url: The clicked URL, for searches.
             slot: Which of the task's ``records_per_user`` records this is, from 0.
 
@@ -155,13 +161,13 @@ class Client:
             The report, or None if the task is switched off or its sampling leaves this client out in this period.
 
         Raises:
-            UnknownValue: The value is not in the domain, and the task refuses such values.
+            UnknownValue: The value is not in the domain, and the task refuses such values; or a number is out of range.
         """
         if not self.task.client.enabled:
             return None
         if type(slot) is not int or not 0 <= slot < self.task.client.records_per_user:
             raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
-        cell = self.configuration.domain.cell(value, url)
+        cell = self.configuration.space.cell(value, url)
         now = self._now()
         period = self.task.period_at(now)
         with self._store.transaction() as connection:
@@ -170,7 +176,8 @@ class Client:
                 secret = self._secret(connection)
                 if not self._sampled(secret, period):
                     return None
-                payload = self._answer(connection, secret, cell, slot, period)
+                kept = self._answer(connection, secret, cell, slot, period)
+                payload = self.configuration.channel.payload(kept, self._bits)
                 made = Report(
                     os.urandom(16), self.task.digest, self.configuration.digest, self.task.truncate(now), payload
                 )
@@ -181,7 +188,7 @@ class Client:
         # The transaction has ended: the report is durable, and only now does anybody see it.
         return made
 
-    def reports(self, values: Sequence[str | tuple[str, str] | None]) -> list[Report]:
+    def reports(self, values: Sequence[str | int | tuple[str, str] | None]) -> list[Report]:
         """Give all reports of this period: one for each record, padded with "nothing to report".
 
         How many records a client has is private too, so a task with several needs all of its slots filled.
@@ -290,70 +297,52 @@ class Client:
         drawn = sampling_number(secret, self.task.digest, period)
         return drawn < math.floor(self.task.client.sampling * ONE)
 
-    def _answer(self, connection: sqlite3.Connection, secret: bytes, cell: int, slot: int, period: int) -> bytes:
-        """Give the permanent answer of a cell: from the memo, or drawn and paid for, or after the cap an empty one."""
-        known = self._recall(connection, secret, cell, slot)
+    def _answer(self, connection: sqlite3.Connection, secret: bytes, value: Any, slot: int, period: int) -> bytes:
+        """Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one."""
+        channel, device = self.configuration.channel, Device(secret, self.task.digest)
+        name = channel.memo_class(value, device)
+        known = self._recall(connection, secret, name, slot)
         if known is not None:
             return known
-        cost = self.task.record_epsilon
+        cost = self.configuration.cost
         spent, cap = self._budget(connection)
         if spent + cost <= cap:
             connection.execute(
                 "UPDATE client SET spent = ?, cap = ? WHERE id = ?", (str(spent + cost), str(cap), self.client_id)
             )
-            return self._draw(connection, secret, cell, slot, period, cell, cost)
+            kept = channel.answer(value, device, self._bits)
+            return self._remember(connection, self._memo_key(secret, name, slot), period, kept, cost)
         empty = self._recall(connection, secret, _EXHAUSTED, slot)
         if empty is not None:
             return empty
-        return self._draw(connection, secret, _EXHAUSTED, slot, period, self._neutral_cell(), Fraction(0))
+        kept = channel.empty(device, self._bits)
+        return self._remember(connection, self._memo_key(secret, _EXHAUSTED, slot), period, kept, Fraction(0))
 
-    def _neutral_cell(self) -> int:
-        """Choose a cell without looking at any value."""
-        domain = self.configuration.domain
-        return len(domain) - 1 if domain.wildcard else int(below(self._bits, len(domain), 1)[0])
-
-    def _recall(self, connection: sqlite3.Connection, secret: bytes, cell: int, slot: int) -> bytes | None:
-        key = self._memo_key(secret, cell, slot)
+    def _recall(self, connection: sqlite3.Connection, secret: bytes, name: MemoClass, slot: int) -> bytes | None:
+        key = self._memo_key(secret, name, slot)
         row = connection.execute("SELECT payload FROM memo WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def _draw(
-        self,
-        connection: sqlite3.Connection,
-        secret: bytes,
-        memo_cell: int,
-        slot: int,
-        period: int,
-        cell: int,
-        cost: Fraction,
-    ) -> bytes:
-        """Randomise a cell, this once, and remember the answer."""
-        oracle = self.configuration.oracle
-        payload = oracle.pack(oracle.randomize(cell, self._bits))
+    def _remember(self, connection: sqlite3.Connection, key: bytes, period: int, kept: bytes, cost: Fraction) -> bytes:
+        """Keep an answer that was drawn, this once."""
         connection.execute(
             "INSERT INTO memo (key, client, task, period, cost, payload) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                self._memo_key(secret, memo_cell, slot),
-                self.client_id,
-                self.task.digest,
-                period,
-                str(cost),
-                payload,
-            ),
+            (key, self.client_id, self.task.digest, period, str(cost), kept),
         )
-        return payload
+        return kept
 
-    def _memo_key(self, secret: bytes, cell: int, slot: int) -> bytes:
-        return memo_key(secret, self.task.digest, self.configuration.digest, slot, cell)
+    def _memo_key(self, secret: bytes, name: MemoClass, slot: int) -> bytes:
+        return memo_key(secret, self.task.digest, self.configuration.digest, slot, name)
 
 
-def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, cell: int) -> bytes:
+def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, name: MemoClass) -> bytes:
     """Name an answer without storing what it answers: an HMAC-SHA256 under the device's secret.
 
-    The slot is part of it: two records of one period that shared an answer would show that they are equal. Cell
-    2^32 - 1 stands for the empty answer after the cap.
+    The slot is part of it: two records of one period that shared an answer would show that they are equal. A class is
+    a number, as 4 bytes (2^32 - 1 stands for the empty answer after the cap), or bytes, as their SHA-256.
     """
-    return _mac(secret, b"memo", task, configuration + slot.to_bytes(4, "big") + cell.to_bytes(4, "big"))
+    told = name.to_bytes(4, "big") if isinstance(name, int) else hashlib.sha256(name).digest()
+    return _mac(secret, b"memo", task, configuration + slot.to_bytes(4, "big") + told)
 
 
 def sampling_number(secret: bytes, task: bytes, period: int) -> int:
@@ -365,5 +354,6 @@ def sampling_number(secret: bytes, task: bytes, period: int) -> int:
 
 
 def _mac(secret: bytes, purpose: bytes, task: bytes, rest: bytes) -> bytes:
-    # The purpose ends at the zero byte and all that follows has a fixed length, so no two inputs are alike.
+    # The purpose ends at the zero byte and what follows has one length for each configuration, or another for the empty
+    # answer, so no two inputs are alike.
     return hmac.new(secret, b"hushquery-v1 " + purpose + b"\0" + task + rest, hashlib.sha256).digest()

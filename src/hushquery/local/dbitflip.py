@@ -88,10 +88,14 @@ class DBitFlip:
         answer: BoolArray = truth == kept
         return answer
 
+    def sampled(self, secret: bytes, task: bytes) -> tuple[int, ...]:
+        """Give the buckets that a device answers for, ascending: the same ones for good, whatever its value."""
+        return tuple(self.sample(1, _Stream(secret, task, b"sample"))[0].tolist())
+
     def respond(self, secret: bytes, task: bytes, value: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Give one device's sampled buckets and kept bits: the same each time for the same class of values."""
         cell = int(self._checked([value])[0])
-        sampled = self.sample(1, _Stream(secret, task, b"sample"))[0]
+        sampled = np.array(self.sampled(secret, task), dtype=np.int64)
         where = np.flatnonzero(sampled == cell)
         name = b"bits:%d" % (int(where[0]) if len(where) else -1)
         answer = self.randomize_many([cell], sampled[None, :], _Stream(secret, task, name))[0]

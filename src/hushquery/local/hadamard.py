@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hushquery.errors import UsageError
 from hushquery.local.chance import ONE, checked_cells, checked_epsilon, coins, loss_of_ratio, uniform_below
 from hushquery.local.krr import lie_chance
-from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for
+from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for, numbers_from
 from hushquery.noise.bits import Bits
 from hushquery.privacy.rounding import Number
 
@@ -118,6 +118,11 @@ class Hadamard(Oracle):
         """Read a row and a bit."""
         number = int.from_bytes(self.checked_bytes(data), "little")
         return self.report(self.rows([(number >> 1, number & 1)])[0])
+
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
+        """Read many rows and bits."""
+        numbers = numbers_from(payloads)
+        return self._checked(np.stack([numbers >> np.uint64(1), numbers & np.uint64(1)], axis=1))
 
     def describe(self) -> dict[str, Any]:
         """Name, domain and integers."""

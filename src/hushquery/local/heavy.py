@@ -11,7 +11,7 @@ Khalil, Xiao and Ren 2016, "Heavy hitter estimation over set-valued data with lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -108,21 +108,35 @@ class PrefixExtending:
         """Find the most frequent values from the reports of all groups, in the order of the groups."""
         if len(reports) != self.groups or any(len(group) < 2 for group in reports):
             raise UsageError("every group must have reported", fix=f"Give reports of {self.groups} groups")
+        return self.search(lambda turn, prefixes: self._shares(reports[turn], prefixes, self.lengths[turn]), limit)
+
+    def search(
+        self, estimate: Callable[[int, IntArray], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], limit: int
+    ) -> list[Hitter]:
+        """Grow prefixes, asking for the shares and standard errors of candidates as group after group gives them.
+
+        Args:
+            estimate: Takes a group and candidate prefixes of its length; a simulation may draw what the group's reports
+                would have said.
+            limit: How many values to give.
+        """
         prefixes = np.arange(2**self.first, dtype=np.int64)
         length = self.first
-        for turn, group in enumerate(reports):
+        for turn in range(self.groups):
             grow = self.lengths[turn] - length
             if grow:
                 prefixes = ((prefixes[:, None] << grow) | np.arange(2**grow)).ravel()
                 length += grow
-            shares, errors = self._shares(group, _cells(prefixes, length))
+            shares, errors = estimate(turn, prefixes)
             best = np.argsort(-shares, kind="stable")[: self.keep if turn < self.groups - 1 else limit]
             prefixes, shares, errors = prefixes[best], shares[best], errors[best]
         return [Hitter(int(v), float(s), float(e)) for v, s, e in zip(prefixes, shares, errors, strict=True)]
 
-    def _shares(self, reports: IntArray, cells: IntArray) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def _shares(
+        self, reports: IntArray, prefixes: IntArray, length: int
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Estimate only the candidates' cells."""
-        oracle = self.oracle
+        oracle, cells = self.oracle, _cells(prefixes, length)
         slope, begin = np.divmod(reports[:, 0], oracle.prime)
         counts = np.empty(len(cells), dtype=np.int64)
         for i, cell in enumerate(cells.tolist()):
@@ -192,8 +206,12 @@ class TwoPhases:
         padding = self.first.k - 1
         tally = Tally(self.first)
         tally.add_many(self.first.randomize_many(self.pick(sets, padding, bits), bits))
-        shares, _ = self.first.frequencies(tally.support, tally.n)
-        return [int(value) for value in np.argsort(-shares[:padding], kind="stable")[: self.second.k - 1]]
+        return self.best_candidates(tally.support, tally.n)
+
+    def best_candidates(self, support: IntArray, n: int) -> list[int]:
+        """Give the most frequent values, from the support of phase one's ``n`` reports."""
+        shares, _ = self.first.frequencies(support, n)
+        return [int(value) for value in np.argsort(-shares[:-1], kind="stable")[: self.second.k - 1]]
 
     def measure(self, sets: Sequence[Sequence[int]], candidates: Sequence[int], bits: Bits) -> list[Hitter]:
         """Run phase two: report a candidate of each set, and give all candidates with their shares of clients."""
@@ -203,7 +221,11 @@ class TwoPhases:
         inside = [[place[value] for value in held if value in place] for held in sets]
         tally = Tally(self.second)
         tally.add_many(self.second.randomize_many(self.pick(inside, len(place), bits), bits))
-        shares, errors = self.second.frequencies(tally.support, tally.n)
+        return self.measured(candidates, tally.support, tally.n)
+
+    def measured(self, candidates: Sequence[int], support: IntArray, n: int) -> list[Hitter]:
+        """Give the candidates with their shares, from the support of phase two's ``n`` reports."""
+        shares, errors = self.second.frequencies(support, n)
         found = [
             Hitter(int(v), self.size * float(shares[i]), self.size * float(errors[i])) for i, v in enumerate(candidates)
         ]

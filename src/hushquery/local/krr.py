@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,11 +22,11 @@ from hushquery.local.chance import (
     loss_of_ratio,
     within_budget,
 )
-from hushquery.local.oracle import IntArray, Oracle, Randomizer, Report, bytes_for
+from hushquery.local.oracle import IntArray, Oracle, Randomizer, Report, bytes_for, numbers_from
 from hushquery.noise.bits import Bits, one_word
 from hushquery.privacy.rounding import Number, working
 
-__all__ = ["KRR", "CellReports", "binary_response", "cells_from", "lie_chance", "respond"]
+__all__ = ["KRR", "CellReports", "Response", "binary_response", "cells_from", "lie_chance", "respond"]
 
 # Clients are randomised in blocks that stay in the processor's cache.
 _BLOCK = 1 << 14
@@ -49,7 +51,7 @@ class CellReports(Randomizer):
 
     def rows(self, reports: Iterable[Any]) -> IntArray:
         """An array of cell numbers."""
-        return cells_from(self, reports if isinstance(reports, list) else list(reports))
+        return cells_from(self, _numbers(self, reports if isinstance(reports, list) else list(reports)))
 
     def pack(self, report: Report) -> bytes:
         """The cell number, little-endian."""
@@ -59,9 +61,40 @@ class CellReports(Randomizer):
         """Read a cell number."""
         return self.report(self.rows([int.from_bytes(self.checked_bytes(data), "little")])[0])
 
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
+        """Read many cell numbers."""
+        return cells_from(self, numbers_from(payloads))
+
+
+class Response(Oracle):
+    """An oracle that answers truly with a larger chance than with each of the other answers, all equally likely."""
+
+    #: The chance of each other answer, over 2^53; a field of every subclass.
+    lie: int
+
+    @property
+    @abstractmethod
+    def answers(self) -> int:
+        """How many answers there are."""
+
+    @property
+    def truth(self) -> int:
+        """The chance of the true answer, over 2^53."""
+        return ONE - (self.answers - 1) * self.lie
+
+    @property
+    def epsilon(self) -> Fraction:
+        """ln(truth/lie), rounded up."""
+        return loss_of_ratio(self.truth, self.lie)
+
+    @property
+    def p(self) -> Fraction:
+        """The chance of the true answer."""
+        return Fraction(self.truth, ONE)
+
 
 @dataclass(frozen=True)
-class KRR(CellReports, Oracle):
+class KRR(CellReports, Response):
     """k-ary randomised response.
 
     One integer below 2^53 decides: each other cell has ``lie`` of them, the true one the remaining ``ONE - (k-1) lie``.
@@ -87,19 +120,9 @@ class KRR(CellReports, Oracle):
         return cls(checked_cells(k), lie_chance(k, checked_epsilon(epsilon)))
 
     @property
-    def truth(self) -> int:
-        """The chance of the true cell, over 2^53."""
-        return ONE - (self.k - 1) * self.lie
-
-    @property
-    def epsilon(self) -> Fraction:
-        """ln(truth/lie), rounded up."""
-        return loss_of_ratio(self.truth, self.lie)
-
-    @property
-    def p(self) -> Fraction:
-        """The chance of the true cell."""
-        return Fraction(self.truth, ONE)
+    def answers(self) -> int:
+        """The cells."""
+        return self.k
 
     @property
     def q(self) -> Fraction:
@@ -157,14 +180,22 @@ def respond(cells: IntArray, k: int, lie: int, bits: Bits) -> IntArray:
     return around
 
 
-def cells_from(oracle: Randomizer, reports: Any) -> IntArray:
-    """Refuse what is no list of cells of the domain."""
-    try:
-        given = np.asarray(reports)
-    except (ValueError, TypeError, OverflowError):
-        raise oracle.malformed("it is no cell number") from None
+def cells_from(oracle: Randomizer, given: npt.NDArray[Any]) -> IntArray:
+    """Refuse what is no array of cells of the domain."""
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise oracle.malformed("it is no cell number")
     if given.size and (given.min() < 0 or given.max() >= oracle.k):
         raise oracle.malformed(f"cells are 0 to {oracle.k - 1}")
     return given.astype(np.int64, copy=False)
+
+
+def _numbers(oracle: Randomizer, listed: list[Any]) -> IntArray:
+    """Give a list of whole numbers as an array; ``struct`` reads one faster than NumPy, and nothing else than them."""
+    try:
+        numbers = np.frombuffer(struct.pack(f"{len(listed)}q", *listed), dtype=np.int64)
+    except (struct.error, TypeError, ValueError, OverflowError):
+        raise oracle.malformed("it is no cell number") from None
+    # It takes True for 1, so what became 0 or 1 is looked at again.
+    if any(isinstance(listed[place], bool | np.bool_) for place in np.flatnonzero(numbers.view(np.uint64) <= 1)):
+        raise oracle.malformed("it is no cell number")
+    return numbers

@@ -191,20 +191,15 @@ class UnaryReport(_OneReport):
         return np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(len(reports), -1)
 
 
-class _OneNumber(_OneReport):
-    """A seed and a private number, shown as one number, so that an audit sees both at once."""
-
-    @property
-    @abstractmethod
-    def answers(self) -> int:
-        """How many private numbers there are."""
+class _SeedAndBit(_OneReport):
+    """A public seed and a private bit, shown as one number, so that an audit sees both at once."""
 
     def columns(self, reports: npt.NDArray[Any]) -> IntArray:
-        """The seed times the number of answers plus the answer."""
-        return np.asarray(reports[:, 0] * self.answers + reports[:, 1], dtype=np.int64)[:, None]
+        """Twice the seed plus the bit."""
+        return np.asarray(reports[:, 0] * 2 + reports[:, 1], dtype=np.int64)[:, None]
 
 
-class HashedReport(_OneNumber):
+class HashedReport(_SeedAndBit):
     """Optimised local hashing of three cells into two buckets, with nine seeds.
 
     **Guarantee:** pure epsilon = ln(p/lie) over the buckets for one report, replace-one (docs/proofs/olh.md).
@@ -224,13 +219,8 @@ class HashedReport(_OneNumber):
         """The hash modulo 3 instead of 2^31 - 1."""
         return OLH.calibrate(3, epsilon, g=2, prime=3)
 
-    @property
-    def answers(self) -> int:
-        """The buckets."""
-        return 2
 
-
-class HadamardReport(_OneNumber):
+class HadamardReport(_SeedAndBit):
     """Hadamard response over four cells.
 
     **Guarantee:** pure epsilon = ln((1-flip)/flip) for one report, replace-one (docs/proofs/hadamard.md).
@@ -249,11 +239,6 @@ class HadamardReport(_OneNumber):
     def build(cls, epsilon: Fraction) -> Hadamard:
         """Four cells."""
         return Hadamard.calibrate(4, epsilon)
-
-    @property
-    def answers(self) -> int:
-        """The bits."""
-        return 2
 
 
 class SubsetReport(_OneReport):

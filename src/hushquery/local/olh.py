@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
-from hushquery.local.chance import ONE, checked_cells, checked_epsilon, e_to, loss_of_ratio, uniform_below
-from hushquery.local.krr import lie_chance, respond
-from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for
+from hushquery.local.chance import ONE, checked_cells, checked_epsilon, e_to, uniform_below
+from hushquery.local.krr import Response, lie_chance, respond
+from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Report, bytes_for, numbers_from
 from hushquery.noise.bits import Bits
 from hushquery.privacy.rounding import Number, working
 
@@ -37,7 +37,7 @@ _BLOCK = 1 << 13
 
 
 @dataclass(frozen=True)
-class OLH(Oracle):
+class OLH(Response):
     """Optimised local hashing (Wang, Blocki, Li and Jha 2017): g = round(e^epsilon) + 1 buckets.
 
     A report is (seed, bucket); the seed is public and uniform, so all of epsilon is in the bucket.
@@ -76,19 +76,9 @@ class OLH(Oracle):
         return cls(int(k), buckets, lie_chance(buckets, wanted), prime)
 
     @property
-    def truth(self) -> int:
-        """The chance of the true bucket, over 2^53."""
-        return ONE - (self.g - 1) * self.lie
-
-    @property
-    def epsilon(self) -> Fraction:
-        """ln(truth/lie), rounded up."""
-        return loss_of_ratio(self.truth, self.lie)
-
-    @property
-    def p(self) -> Fraction:
-        """The chance of the true cell's bucket."""
-        return Fraction(self.truth, ONE)
+    def answers(self) -> int:
+        """The buckets."""
+        return self.g
 
     @property
     def q(self) -> Fraction:
@@ -178,6 +168,11 @@ class OLH(Oracle):
         data, cut = self.checked_bytes(data), bytes_for(self.prime**2)
         pair = int.from_bytes(data[:cut], "little"), int.from_bytes(data[cut:], "little")
         return self.report(self.rows([pair])[0])
+
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
+        """Read many seeds and buckets."""
+        cut = bytes_for(self.prime**2)
+        return self._checked(np.stack([numbers_from(payloads[:, :cut]), numbers_from(payloads[:, cut:])], axis=1))
 
     def describe(self) -> dict[str, Any]:
         """Name, domain and integers."""

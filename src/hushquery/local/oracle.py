@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.guarantee import Guarantee
 from hushquery.privacy.rounding import Number
 
-__all__ = ["FloatArray", "IntArray", "Oracle", "Randomizer", "Report", "Tally", "bytes_for"]
+__all__ = ["FloatArray", "IntArray", "Oracle", "Randomizer", "Report", "Tally", "bytes_for", "numbers_from"]
 
 #: One report: a cell, an ascending tuple of cells, the bytes of a bit vector, or (seed, cell).
 Report = int | bytes | tuple[int, ...]
@@ -92,6 +92,10 @@ class Randomizer(ABC):
     @abstractmethod
     def unpack(self, data: bytes) -> Report:
         """Read the bytes of a report; refuses everything that ``pack`` does not write."""
+
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """Read packed reports, one per row of ``report_bytes`` bytes; refuses all of them if one is not canonical."""
+        return self.rows([self.unpack(row.tobytes()) for row in payloads])
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -202,8 +206,8 @@ class Tally:
         if isinstance(reports, np.ndarray):
             support, n = self.oracle.support(reports), len(reports)
         else:
-            support, n, remaining = np.zeros_like(self._support), 0, iter(reports)
-            while block := list(islice(remaining, max(1, _LISTED // self.oracle.report_bytes))):
+            support, n = np.zeros_like(self._support), 0
+            for block in _blocks(reports, max(1, _LISTED // self.oracle.report_bytes)):
                 support += self.oracle.support(self.oracle.rows(block))
                 n += len(block)
         self._support += support
@@ -267,6 +271,27 @@ class Tally:
         if self._pending:
             pending, self._pending = self._pending, []
             self.add_many(self.oracle.rows(pending))
+
+
+def _blocks(reports: Iterable[Report], size: int) -> Iterator[list[Report]]:
+    """Cut reports into lists of ``size``; a list that is short enough goes as it is."""
+    if isinstance(reports, list) and 0 < len(reports) <= size:
+        yield reports
+        return
+    remaining = iter(reports)
+    while block := list(islice(remaining, size)):
+        yield block
+
+
+def numbers_from(payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Read a little-endian number from each row of at most 8 bytes.
+
+    >>> numbers_from(np.array([[1, 0], [0, 1]], dtype=np.uint8)).tolist()
+    [1, 256]
+    """
+    wide = np.zeros((len(payloads), 8), dtype=np.uint8)
+    wide[:, : payloads.shape[1]] = payloads
+    return wide.view("<u8").astype(np.uint64, copy=False).reshape(len(payloads))
 
 
 def bytes_for(limit: int) -> int:

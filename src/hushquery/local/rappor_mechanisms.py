@@ -61,12 +61,15 @@ class _Rappor(Mechanism[bytes]):
         """Two values whose filters share no bit: as far apart as two values can be."""
         return [Pair("values with disjoint filters", _value(0b0011), _value(0b1100))]
 
+    def bloom(self, world: bytes) -> int:
+        """Give a value's Bloom filter as a number."""
+        return _device(self.params).bloom(_COHORT, world)
+
     def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
         """Answer ``n`` times, each time as a new device; one column, the answer's bits as a number."""
         secrets = bits.words(4 * n).astype("<u8").tobytes()
         permanent = np.empty((n, _BITS), dtype=np.bool_)
-        any_device = _device(self.params)
-        bloom = any_device.bloom(_COHORT, world)
+        any_device, bloom = _device(self.params), self.bloom(world)
         for i in range(n):
             answer = any_device.another(secrets[32 * i : 32 * i + 32]).permanent(bloom)
             permanent[i] = [answer >> j & 1 for j in range(_BITS)]
@@ -75,7 +78,7 @@ class _Rappor(Mechanism[bytes]):
 
     def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
         """Enumerate all answers: bits are independent given the filter."""
-        bloom = _device(self.params).bloom(_COHORT, world)
+        bloom = self.bloom(world)
         law: dict[tuple[int, ...], float] = {}
         for answer in range(1 << _BITS):
             chance = Fraction(1)

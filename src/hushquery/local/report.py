@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEADER_BYTES",
     "MOST_PAYLOAD",
+    "MOST_TEXT",
     "VERSION",
     "Report",
     "ReportError",
@@ -51,6 +52,7 @@ __all__ = [
     "ReportOutOfDomain",
     "ReportTimeInvalid",
     "ReportVersionUnknown",
+    "from_base64url",
 ]
 
 #: The version of this format.
@@ -61,8 +63,8 @@ MOST_PAYLOAD = 2**16 - 1
 
 # JavaScript counts exactly up to here.
 _MOST_TIME = 2**53 - 1
-# The longest JSON text that can be a report: its bytes in base64, and room for names.
-_MOST_JSON = 2 * MOST_PAYLOAD
+#: The longest text that can be a report: its bytes in base64, and room for the names of the JSON form.
+MOST_TEXT = 2 * MOST_PAYLOAD
 
 _HEADER = struct.Struct(">B16s32s32sQH")
 
@@ -198,7 +200,7 @@ class Report:
     @classmethod
     def from_text(cls, text: str) -> Report:
         """Read what :meth:`to_text` gave."""
-        return cls.from_bytes(_decode("text", text))
+        return cls.from_bytes(from_base64url(text))
 
     def open(self, configuration: Configuration) -> Any:
         """Check that the report belongs to a configuration, and give what the mechanism said.
@@ -224,13 +226,18 @@ class Report:
                 fix="Truncate it to a multiple of time_precision on the client",
             )
         try:
-            return configuration.oracle.unpack(self.payload)
+            return configuration.channel.unpack(self.payload)
         except DataError as error:
             raise ReportOutOfDomain(
                 "the report's payload is not in the domain of the task",
                 why=error.why,
                 fix="Reject it; clients of this task never send it",
             ) from None
+
+
+def from_base64url(text: str) -> bytes:
+    """Read the bytes of a report from one word of base64url, without looking at what they say."""
+    return _decode("text", text)
 
 
 def _malformed(why: str) -> ReportMalformed:
@@ -249,7 +256,7 @@ def _encode(data: bytes) -> str:
 
 def _decode(name: str, text: object) -> bytes:
     """Read base64url without padding; a text that is not how its bytes are written is refused."""
-    if isinstance(text, str) and len(text) <= _MOST_JSON and text.isascii():
+    if isinstance(text, str) and len(text) <= MOST_TEXT and text.isascii():
         try:
             data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
@@ -260,7 +267,7 @@ def _decode(name: str, text: object) -> bytes:
 
 
 def _parse(text: str | bytes) -> Mapping[str, Any]:
-    if len(text) > _MOST_JSON:
+    if len(text) > MOST_TEXT:
         raise _malformed("it is too long")
     try:
         fields = json.loads(text, object_pairs_hook=_once)

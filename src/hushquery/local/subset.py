@@ -25,7 +25,7 @@ from hushquery.local.chance import (
     uniform_below,
     within_budget,
 )
-from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for
+from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for, numbers_from
 from hushquery.noise.bits import Bits
 from hushquery.privacy.rounding import Number, working
 
@@ -153,6 +153,16 @@ class SubsetSelection(Oracle):
         width = bytes_for(self.k)
         cells = tuple(int.from_bytes(data[i : i + width], "little") for i in range(0, len(data), width))
         return self.report(self.rows([cells])[0])
+
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
+        """Read many sets."""
+        if self._as_bits:
+            marked = np.unpackbits(payloads, axis=1, bitorder="little")
+            if (marked.sum(axis=1, dtype=np.int64) != self.omega).any():
+                raise self.malformed(f"it is no set of {self.omega} cells")
+            return self._checked(np.nonzero(marked)[1].reshape(len(payloads), self.omega))
+        flat = numbers_from(payloads.reshape(-1, bytes_for(self.k)))
+        return self._checked(flat.astype(np.int64).reshape(len(payloads), self.omega))
 
     def describe(self) -> dict[str, Any]:
         """Name, domain and integers."""

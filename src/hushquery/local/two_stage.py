@@ -225,6 +225,32 @@ class TwoStage(CellReports):
         share = d[one] * frequency + inside[one] * of_query + outside[one] * (1 - of_query)
         return float(self._spread(share, query_share, a, outside[one] - inside[one], d[one])[0]) / n
 
+    @property
+    def starts(self) -> IntArray:
+        """The first cell of each query, and that of ``<*, *>``."""
+        return self._starts
+
+    @property
+    def sizes(self) -> IntArray:
+        """How many cells each query has, its ``*`` among them; 1 for ``<*, *>``."""
+        return self._sizes
+
+    @property
+    def t(self) -> float:
+        """The chance that the query is kept."""
+        return self._t
+
+    def channel(self) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+        """Give a, and for each cell A, B and D of docs/proofs/two-stage.md; refuses a stage that says nothing."""
+        known = [self._url_chances(size) for size, _ in self.url_lies]
+        if not (self.urls and self._query_truth > self.query_lie and all(truth > lie for truth, lie in known)):
+            raise CalibrationError(
+                "these chances tell nothing about the record",
+                why="the truth is no likelier than any other answer, so the channel has no inverse",
+                fix="Give each stage an epsilon above 0",
+            )
+        return self._channel()
+
     def describe(self) -> dict[str, Any]:
         """Name, domain and integers."""
         return {

@@ -130,6 +130,10 @@ class OUE(Oracle):
         """Refuse another length and spare bits that are set."""
         return self.report(self.rows([data])[0])
 
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Reports are their bytes."""
+        return self._checked(payloads)
+
     def describe(self) -> dict[str, Any]:
         """Name, domain and integers."""
         return {"name": self.name, "k": self.k, "lie": self.lie}

@@ -12,7 +12,19 @@ from typing import Any
 
 from hushquery.engine import call
 
-__all__ = ["BLANKS", "NOT_PLAIN", "PLAIN_URL", "blanks", "has_text", "normal_query", "normal_url", "steps"]
+__all__ = [
+    "BLANKS",
+    "HOST",
+    "NOT_PLAIN",
+    "NO_URL",
+    "PLAIN_URL",
+    "URL_CHANGES",
+    "blanks",
+    "has_text",
+    "normal_query",
+    "normal_url",
+    "steps",
+]
 
 #: Unicode's blanks and control characters as (first, last) code points.
 BLANKS = (
@@ -34,10 +46,14 @@ PLAIN_URL = "^https?://[a-z0-9-]{1,15}(?:[.][a-z0-9-]{1,15})*(?:/[a-z0-9._~-]{1,
 
 # The engines' own functions; a function of ours would run row by row in Python.
 _NFC = {"duckdb": "nfc_normalize", "postgres": "normalize"}
-_NO_URL = "^[ \t\r\n]*(?:-[ \t\r\n]*)?(?:#.*)?$"
-_HOST = "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:$|[:/?#]))"
+#: What stands for "no URL": nothing, blanks, a dash, or a fragment alone.
+NO_URL = "^[ \t\r\n]*(?:-[ \t\r\n]*)?(?:#.*)?$"
+#: Scheme and host, which are written in lower case.
+HOST = "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:$|[:/?#]))"
+# A host without its port.
 _NO_PORT = r"(?:\[[^]/?]*\]|[^:/?]*)"
-_URL_CHANGES = (
+#: What is changed in a URL, in this order: pattern and replacement.
+URL_CHANGES = (
     ("^[ \t\r\n]+", ""),
     ("#.*$", ""),
     ("[ \t\r\n]+$", ""),
@@ -96,18 +112,18 @@ def normal_url(url: Any, dialect: str) -> Any:
     import ibis
 
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
-    changed = ibis.ifelse(url.re_search(_HOST), url.re_extract(_HOST, 0).lower() + url.re_replace(_HOST, ""), url)
-    for pattern, replacement in _URL_CHANGES:
+    changed = ibis.ifelse(url.re_search(HOST), url.re_extract(HOST, 0).lower() + url.re_replace(HOST, ""), url)
+    for pattern, replacement in URL_CHANGES:
         changed = changed.re_replace(pattern, replacement.replace("\\", "$") if dialect == "pyspark" else replacement)
     missing = ibis.null("string")
     if dialect != "duckdb":
-        return ibis.ifelse(url.re_search(_NO_URL), missing, changed)
+        return ibis.ifelse(url.re_search(NO_URL), missing, changed)
     # DuckDB computes for every row what an expression mentions twice, so nothing but the column itself is.
     return ibis.cases(
         (url == "", missing),
         (url.re_search(_USUAL_URL), url),
         (url.re_search(_USUAL_HOST_AND_SLASH), url.left(url.length() - 1)),
-        (url.re_search(_NO_URL), missing),
+        (url.re_search(NO_URL), missing),
         else_=changed,
     )
 

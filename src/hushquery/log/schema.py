@@ -90,6 +90,23 @@ class Log:
         clicked = self.rows.filter(self.rows.url.notnull())
         return self._get("_finish_urls")(clicked.semi_join(queries, "query").select(*clicked.columns))
 
+    def part(self, keeps: Callable[[Any], Any], step: str) -> Log:
+        """Give the log of some of its users.
+
+        Args:
+            keeps: Says of the rows which to keep, as an Ibis condition on the column ``user`` alone.
+            step: What that does, in words that may be published.
+        """
+        part = self.rows.filter(keeps(self.rows.user))
+        return Log(
+            part,
+            [*self.steps, step],
+            self._get("_count_defects"),
+            self._get("_check_files"),
+            self._get("_finish_urls"),
+            normalises=self.normalises,
+        )
+
     @property
     def normalises(self) -> bool:
         """Whether queries and URLs are brought into one form each."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hushquery.errors import UsageError
 from hushquery.privacy.guarantee import Guarantee
@@ -25,8 +25,8 @@ class NoiseWidth(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Estimate:
+# A tuple, because a table can have a hundred thousand of them; a frozen dataclass takes four times as long.
+class Estimate(NamedTuple):
     """One noisy number: its label, value, standard error and interval at the level of its table."""
 
     label: str
@@ -71,12 +71,28 @@ class Estimates:
         """Make a table of raw estimates with intervals value +- half width (of the noise, or normal)."""
         if not 0 < level < 1:
             raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
-        rows = []
+        if not len(labels) == len(values) == len(stderrs):
+            raise UsageError("labels, values and standard errors are not equally many", fix="Give one of each per row")
         known, normal = noise.half_width(level) if noise is not None else None, NormalDist().inv_cdf((1 + level) / 2)
-        for label, value, stderr in zip(labels, values, stderrs, strict=True):
-            w = known if known is not None else normal * stderr
-            rows.append(Estimate(label, value, stderr, value - w, value + w))
-        return cls(tuple(rows), level, guarantee, (), noise)
+        table = cls((), level, guarantee, (), noise)
+        # A server with thousands of cells may want only a few rows, and to make them all takes longer than to estimate
+        # them: so they wait as columns until one is asked for.
+        del table.__dict__["rows"]
+        table.__dict__["_columns"] = tuple(labels), tuple(values), tuple(stderrs), normal, known
+        return table
+
+    if not TYPE_CHECKING:  # where it would hide misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the rows of a raw table, once."""
+            if name != "rows" or "_columns" not in self.__dict__:
+                raise AttributeError(name)
+            labels, values, stderrs, normal, known = self.__dict__["_columns"]
+            rows = tuple(
+                Estimate(label, value, stderr, value - (w := normal * stderr if known is None else known), value + w)
+                for label, value, stderr in zip(labels, values, stderrs, strict=True)
+            )
+            return self.__dict__.setdefault("rows", rows)
 
     def __iter__(self) -> Iterator[Estimate]:
         return iter(self.rows)

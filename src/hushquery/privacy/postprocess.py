@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from hushquery.errors import UsageError
 from hushquery.privacy.estimates import Estimate, Estimates
@@ -37,7 +36,7 @@ def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
 
     return estimates.changed(
         [
-            replace(r, value=to(r.value, round), low=to(r.low, math.floor), high=to(r.high, math.ceil))
+            r._replace(value=to(r.value, round), low=to(r.low, math.floor), high=to(r.high, math.ceil))
             for r in estimates
         ],
         f"rounded to {step:g}",
@@ -59,7 +58,7 @@ def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Esti
 
     words = f"clipped at {low:g}" if math.isinf(high) else f"clipped to {low:g}..{high:g}"
     return estimates.changed(
-        [replace(r, value=into(r.value), low=into(r.low), high=into(r.high)) for r in estimates], words
+        [r._replace(value=into(r.value), low=into(r.low), high=into(r.high)) for r in estimates], words
     )
 
 
@@ -139,4 +138,4 @@ def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
 
 def _moved(estimates: Estimates, values: Sequence[float]) -> list[Estimate]:
     """Put new values into the rows; an interval grows where it would leave its own value outside."""
-    return [replace(r, value=v, low=min(r.low, v), high=max(r.high, v)) for r, v in zip(estimates, values, strict=True)]
+    return [r._replace(value=v, low=min(r.low, v), high=max(r.high, v)) for r, v in zip(estimates, values, strict=True)]

@@ -18,6 +18,7 @@ import mpmath
 
 from hushquery.errors import CalibrationError, DataError
 from hushquery.privacy.gaussian import normal_sf
+from hushquery.privacy.local_loss import report_epsilon
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact, rational_mpf, round_up, working
 from hushquery.privacy.sparse_gaussian import SparseGaussian
@@ -28,10 +29,12 @@ __all__ = [
     "GaussianHistogram",
     "GaussianWeights",
     "LaplaceHistogram",
+    "LocalChannel",
     "OptimalSelection",
     "StepParameters",
     "equal_weight",
     "loss_from",
+    "step_from",
 ]
 
 
@@ -68,7 +71,8 @@ class LaplaceHistogram(StepParameters):
         relation: The neighbouring relation.
 
     **Guarantee:** (d/b, delta) for one user, add-remove, with delta the exact chance that a key of that user alone is
-    released; twice the epsilon under replace-one. The noisy counts themselves may be published.
+    released; (2d/b, the same delta) under replace-one, where one world's new keys are missing in the other and never
+    both (docs/proofs/headlist.md). The noisy counts themselves may be published.
 
     >>> LaplaceHistogram(20, Fraction(20), 300).loss.pure
     (Fraction(1, 1),)
@@ -91,14 +95,15 @@ class LaplaceHistogram(StepParameters):
         if self.threshold is None:
             return Loss(pure=(epsilon,), threshold_delta=self.least_delta)
         # A key that only one user holds is absent with probability 1 - p in that user's world, and always without:
-        # the factor 1/(1 - p) must be within e^(1/b), else it is what is charged per key.
+        # the factor 1/(1 - p) must be within e^(1/b), else it is what is charged per key. Under replace-one the other
+        # world's d keys can only add their shift of counts: absence speaks for the keys of one world at a time.
         p = exact(laplace_delta(self.scale, 1, self.threshold))
         if p >= 1:
             raise CalibrationError("this threshold hides nothing", fix="Raise the threshold")
         with working():
             absent = -mpmath.log1p(-rational_mpf(p))
             if absent > rational_mpf(1 / self.scale):
-                epsilon = both_ways * self.keys_per_user * exact(round_up(absent))
+                epsilon += self.keys_per_user * (exact(round_up(absent)) - 1 / self.scale)
         delta = exact(laplace_delta(self.scale, self.keys_per_user, self.threshold, row_counts=self.row_counts))
         return Loss(pure=(epsilon,), threshold_delta=max(delta, self.least_delta))
 
@@ -221,8 +226,38 @@ def equal_weight(keys: int) -> int:
     return weight
 
 
+@dataclass(frozen=True)
+class LocalChannel(StepParameters):
+    """Reports of one client, each randomised on the device by the same randomizer.
+
+    Args:
+        oracle: What ``describe()`` of the randomizer says: its name, its domain and the integers it runs with.
+        reports: How many reports one client sends.
+        relation: Replace-one; a local randomizer knows no other.
+
+    **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
+    of any one report under two values; :mod:`hushquery.privacy.local_loss` computes it from the integers.
+
+    >>> round(LocalChannel({"name": "krr", "k": 3, "lie": 2**51}).loss.epsilon(0), 6)
+    0.693147
+    """
+
+    kind: ClassVar[str] = "local-channel"
+
+    oracle: Mapping[str, Any]
+    reports: int = 1
+    relation: Relation = Relation.REPLACE_ONE
+
+    @property
+    def loss(self) -> Loss:
+        """Pure epsilon, once per report."""
+        if type(self.reports) is not int or self.reports < 1 or self.relation is not Relation.REPLACE_ONE:
+            raise DataError("a local step has at least one report, under replace-one", fix="Get the release again")
+        return Loss(pure=(report_epsilon(self.oracle),) * self.reports)
+
+
 _KINDS: dict[str, type[StepParameters]] = {
-    cls.kind: cls for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights)
+    cls.kind: cls for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, LocalChannel)
 }
 _FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta"}
 
@@ -233,6 +268,19 @@ def loss_from(parameters: Mapping[str, Any]) -> Loss:
     >>> loss_from({"kind": "gaussian-histogram", "keys_per_user": 20, "sigma": "10", "threshold": None}).mu_squared
     Fraction(1, 5)
     """
+    return _read(parameters)[1]
+
+
+def step_from(parameters: Mapping[str, Any]) -> StepParameters:
+    """Read the numbers of a step that :meth:`StepParameters.to_json` wrote; numbers without a cost are refused.
+
+    >>> step_from(LaplaceHistogram(1, Fraction(2), 24).to_json()).threshold
+    24
+    """
+    return _read(parameters)[0]
+
+
+def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
     cls = _KINDS.get(str(parameters.get("kind")))
     if cls is None:
         raise DataError(
@@ -253,7 +301,8 @@ def loss_from(parameters: Mapping[str, Any]) -> Loss:
         for name in ("keys_per_user", "threshold"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)
-        return cls(**values).loss
+        step = cls(**values)
+        return step, step.loss
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise DataError(
             f"the numbers of a {cls.kind} step make no sense", why=type(error).__name__, fix="Get the release again"

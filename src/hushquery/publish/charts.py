@@ -27,13 +27,13 @@ def trend_chart(found: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
             for row in found.changes
         ]
         between = f" from {names[0]} to {names[-1]}" if len(names) > 1 else ""
-        title = f"change of the noisy count{between}, with {100 * found.level:.4g}% interval"
+        title = f"change of the noisy {found.measure}{between}, with {100 * found.level:.4g}% interval"
     elif found.top:
         rows = [
-            {"query": row.query, "value": row.count, "low": row.low, "high": row.high, "changed": False}
+            {"query": row.query, "value": row.value, "low": row.low, "high": row.high, "changed": False}
             for row in found.top
         ]
-        title = "noisy count with its interval"
+        title = f"noisy {found.measure} with its interval"
     else:
         raise DataError("there is nothing to draw", why="the releases have no counts to compare", fix="Use others")
     try:
@@ -45,7 +45,9 @@ def trend_chart(found: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("query:N", title=None, sort=None))
     colour = alt.Color("changed:N", legend=None, scale=alt.Scale(domain=[False, True], range=["#2e6f9e", "#d1495b"]))
     chart: alt.LayerChart = base.mark_rule(strokeWidth=3, opacity=0.5).encode(
-        x=alt.X("low:Q", title=title), x2="high:Q", color=colour
+        x=alt.X("low:Q", title=title, axis=alt.Axis(format=".2~%") if found.measure == "share" else alt.Axis()),
+        x2="high:Q",
+        color=colour,
     ) + base.mark_point(filled=True, size=60).encode(
         x="value:Q", color=colour, tooltip=["query:N", "value:Q", "low:Q", "high:Q"]
     )

@@ -3,14 +3,14 @@
 The noisy channel of spelling correction, with what a release knows. A released query ``c`` within a few typing
 mistakes of the text ``t`` scores::
 
-    ln (2 + count of c) / (2 + count of t)     people search for c more often
+    ln (2 + weight of c) / (2 + weight of t)   people search for c more often
     - mistakes * ln 20                         a mistake is made about once in 20 words
     + ln (1 + 20 * share)                      share of the searches for t after which people went on to c
     + ln (0.1 + clicks of c) / (0.1 + clicks of t)     clicks per search, at most 2 either way: few clicks on t
 
 A text that is released itself (a frequent mistake, or simply another word) is corrected only when the score is above
 zero; a text that is not released gets the best candidate. Texts that differ in a digit are never taken for each other.
-Negative noisy counts are taken as zero.
+A weight is a count, or a share of 100,000 records; negative noisy counts are taken as zero.
 
 References:
     M. D. Kernighan, K. W. Church, W. A. Gale, A spelling correction program based on a noisy channel model,
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from hushquery.publish.distance import allowed_edits, edits
 from hushquery.publish.search import SearchIndex
-from hushquery.publish.tables import row_counts
+from hushquery.publish.tables import PER, row_numbers, with_pages
 from hushquery.publish.text import fold, has_digits_changed
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class _Evidence:
         self._queries = index.queries
         self._name = None if place is None else index.queries.names[place]
         self._count = 0.0 if place is None else float(index.queries.weight[place])
-        self._counted = index.queries.counts is not None
+        self._counted = index.queries.measured is not None
+        self._measure = index.queries.measure
         self._clicks = _clicks_by_query(release)
         self._next = _next_queries(release, self._name) if self._name is not None else {}
 
@@ -109,9 +110,10 @@ class _Evidence:
         if self._counted:
             score += math.log((2 + weight) / (2 + self._count))
             if self._name is None:
-                reasons.append(f"its count is about {weight:,.0f}, the text is not in the release")
+                reasons.append(f"its {self._measure} is about {self._say(weight)}, the text is not in the release")
             elif weight > self._count:
-                reasons.append(f"its count is about {weight:,.0f}, that of the text {self._count:,.0f}")
+                told = f"{self._say(weight)}, that of the text {self._say(self._count)}"
+                reasons.append(f"its {self._measure} is about {told}")
         elif self._name is None:
             reasons.append("the text is not in the release")
         if self._name is None:
@@ -130,13 +132,16 @@ class _Evidence:
                 reasons.append("the text got few clicks")
         return score, tuple(reasons)
 
+    def _say(self, weight: float) -> str:
+        return f"{100 * weight / PER:.3g}%" if self._measure == "share" else f"{weight:,.0f}"
+
 
 def _clicks_by_query(release: Release) -> Mapping[str, float]:
     if "clicks" not in release.tables:
         return {}
-    table = release.tables["clicks"]
+    table = with_pages(release.tables["clicks"])
     totals: dict[str, float] = {}
-    for query, clicks in zip(table["query"].to_pylist(), row_counts(table).weight.tolist(), strict=True):
+    for query, clicks in zip(table["query"].to_pylist(), row_numbers(table).weight.tolist(), strict=True):
         totals[query] = totals.get(query, 0.0) + clicks
     return totals
 
@@ -146,6 +151,6 @@ def _next_queries(release: Release, name: str) -> Mapping[str, float]:
         return {}
     table = release.tables["reformulations"]
     rows = zip(
-        table["query"].to_pylist(), table["next_query"].to_pylist(), row_counts(table).weight.tolist(), strict=True
+        table["query"].to_pylist(), table["next_query"].to_pylist(), row_numbers(table).weight.tolist(), strict=True
     )
     return {following: weight for query, following, weight in rows if query == name and weight > 0}

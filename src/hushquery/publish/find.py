@@ -28,13 +28,14 @@ class Found:
     """A query that fits a pattern.
 
     Attributes:
-        rank: Its place by noisy count among those that fit, from 1; None where no counts were released.
+        rank: Its place by noisy count or share among those that fit, from 1; None where neither was released.
         query: The query.
-        count: Its noisy count.
+        count: Its noisy count; None where shares were released.
         low: The lower end of the interval.
         high: The upper end.
         best_rank: The best rank it may truly have, by the intervals of all that fit.
         worst_rank: The worst.
+        share: Its share; None where counts were released.
     """
 
     rank: int | None
@@ -44,6 +45,7 @@ class Found:
     high: float | None
     best_rank: int | None
     worst_rank: int | None
+    share: float | None = None
 
 
 def find(release: Release, patterns: str | Sequence[str], limit: int | None = None) -> tuple[Found, ...]:
@@ -69,18 +71,18 @@ def find(release: Release, patterns: str | Sequence[str], limit: int | None = No
     tests = [_expression(pattern) for pattern in wanted if pattern.strip()]
     queries = queries_of(release)
     fits = [index for index, folded in enumerate(queries.folded) if any(test.fullmatch(folded) for test in tests)]
-    if queries.counts is None:
+    if queries.measured is None:
         names = sorted(queries.names[index] for index in fits)
         return tuple(Found(None, name, None, None, None, None, None) for name in names[:limit])
-    counts, lows, highs = queries.counts.count, queries.counts.low, queries.counts.high
-    fits.sort(key=lambda index: (-counts[index], queries.names[index]))
+    values, lows, highs = queries.measured.value, queries.measured.low, queries.measured.high
+    fits.sort(key=lambda index: (-values[index], queries.names[index]))
     all_lows, all_highs = sorted(lows[fits].tolist()), sorted(highs[fits].tolist())
     rows = []
     for rank, index in enumerate(fits[:limit], 1):
         surely_above = len(fits) - bisect_right(all_lows, highs[index])
         surely_below = bisect_left(all_highs, lows[index])
-        numbers = queries.numbers(index)
-        rows.append(Found(rank, queries.names[index], *numbers, 1 + surely_above, len(fits) - surely_below))
+        ranks = (1 + surely_above, len(fits) - surely_below)
+        rows.append(Found(rank, queries.names[index], *queries.numbers(index), *ranks, queries.share(index)))
     return tuple(rows)
 
 

@@ -23,13 +23,14 @@ GAMMA = 0.5
 
 @dataclass(frozen=True)
 class Keyword:
-    """A query, the probability that a walk from it ends at a seed, and its noisy count (None where not released)."""
+    """A query, the probability that a walk from it ends at a seed, and its noisy count or share (None if not there)."""
 
     query: str
     probability: float
     count: int | None
     low: float | None
     high: float | None
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def keywords(
         name = graph.queries[index]
         place = listed.by_name.get(name) if listed is not None else None
         numbers = listed.numbers(place) if listed is not None and place is not None else (None, None, None)
-        rows.append(Keyword(name, float(probability[index]), *numbers))
-    # Probabilities that differ by less than the walk's tolerance are the same; the count decides.
-    rows.sort(key=lambda row: (-round(row.probability, 6), -(row.count or 0), row.query))
+        share = listed.share(place) if listed is not None and place is not None else None
+        rows.append(Keyword(name, float(probability[index]), *numbers, share))
+    # Probabilities that differ by less than the walk's tolerance are the same; the count or share decides.
+    rows.sort(key=lambda row: (-round(row.probability, 6), -(row.count or row.share or 0), row.query))
     return Keywords(tuple(rows[:limit]), unknown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hushquery.publish.tables import checked_limit, queries_of, row_counts
+from hushquery.publish.tables import checked_limit, queries_of, row_numbers
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -15,17 +15,21 @@ __all__ = ["About", "Measured", "look_up"]
 
 @dataclass(frozen=True)
 class Measured:
-    """A URL or a query with its noisy count and interval, as released."""
+    """A URL or a query with its noisy count or share and interval, as released."""
 
     name: str
-    count: int
+    count: int | None
     low: float
     high: float
+    share: float | None = None
 
 
 @dataclass(frozen=True)
 class About:
-    """What a release says of a query; ``urls`` and ``next_queries`` are None where the release has no such table."""
+    """What a release says of a query; ``urls`` and ``next_queries`` are None where the release has no such table.
+
+    ``unclicked`` is what it says of searches for the query without a click; None where it says nothing.
+    """
 
     query: str
     count: int | None
@@ -33,10 +37,12 @@ class About:
     high: float | None
     urls: tuple[Measured, ...] | None
     next_queries: tuple[Measured, ...] | None
+    share: float | None = None
+    unclicked: Measured | None = None
 
 
 def look_up(release: Release, query: str, limit: int = 10) -> About | None:
-    """Give a query's count, its URLs and what people searched for next, all as released; None if it is not there.
+    """Give a query's count or share, its URLs and what people searched for next, as released; None if it is not there.
 
     >>> from hushquery.publish.example import tiny_release
     >>> about = look_up(tiny_release(), "Weather  London")
@@ -49,23 +55,27 @@ def look_up(release: Release, query: str, limit: int = 10) -> About | None:
     if place is None:
         return None
     name = queries.names[place]
+    clicks, following = _rows(release, "clicks", "url", name), _rows(release, "reformulations", "next_query", name)
+    pages = None if clicks is None else tuple(row for row in clicks if row.name)
     return About(
         name,
         *queries.numbers(place),
-        _rows(release, "clicks", "url", name, limit),
-        _rows(release, "reformulations", "next_query", name, limit),
+        pages if pages is None else pages[:limit],
+        following if following is None else following[:limit],
+        queries.share(place),
+        next((row for row in clicks or () if not row.name), None),
     )
 
 
-def _rows(release: Release, table_name: str, column: str, query: str, limit: int) -> tuple[Measured, ...] | None:
+def _rows(release: Release, table_name: str, column: str, query: str) -> tuple[Measured, ...] | None:
     if table_name not in release.tables:
         return None
     table = release.tables[table_name]
-    counts = row_counts(table)
+    numbers = row_numbers(table)
     names = table[column].to_pylist()
     rows = [
-        Measured(names[index], int(counts.count[index]), float(counts.low[index]), float(counts.high[index]))
+        Measured(names[index], *numbers.told(index), numbers.share(index))
         for index, other in enumerate(table["query"].to_pylist())
         if other == query
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.count, row.name))[:limit])
+    return tuple(sorted(rows, key=lambda row: (-(row.count or row.share or 0), row.name)))

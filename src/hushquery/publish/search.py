@@ -10,12 +10,13 @@ How a result is scored, so that anybody can check it:
   - 0.8 times the squared share of words they have in common (Dice), rare words weighing more; a word with a mistake,
     or whose beginning was typed last, counts in part.
 
-* The **score of a query** is its quality times ln(2 + its count); the same text always comes first.
+* The **score of a query** is its quality times ln(2 + its weight); the same text always comes first.
 * The **score of a URL** is the sum, over matched queries at least half as good as the best one, of the square of the
   query's quality times the clicks on the URL after it: a page that most people chose is not outvoted by one that a few
   chose after many similar queries.
 
-Counts and clicks are noisy; negative ones are taken as zero here, for ranking only. Candidates come from an index of
+A weight is a count, or a share of 100,000 records (:mod:`hushquery.publish.tables`). Counts and clicks are noisy;
+negative ones are taken as zero here, for ranking only. Candidates come from an index of
 character n-grams, beginnings and words, so that a text is never compared with every query.
 
 References:
@@ -34,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.publish.match import Matcher, Typed
-from hushquery.publish.tables import checked_limit, queries_of, row_counts
+from hushquery.publish.tables import PER, checked_limit, queries_of, row_numbers, with_pages
 from hushquery.publish.text import fold, grams, key_of, tokens
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _VOTES = 0.5
 
 @dataclass(frozen=True)
 class QueryHit:
-    """A released query near to a text: its noisy count with interval (None where none was released), and why."""
+    """A released query near to a text: its noisy count or share with interval (None if not released), and why."""
 
     query: str
     count: int | None
@@ -61,6 +62,7 @@ class QueryHit:
     quality: float
     score: float
     why: str
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,18 @@ class UrlHit:
     Attributes:
         url: The URL.
         score: What it is ranked by.
-        clicks: The noisy clicks after those queries, negative ones left out.
+        clicks: The noisy clicks after those queries, negative ones left out; None where shares were released.
         queries: The queries it comes from, the one that says most first.
         why: How the first of them matches.
+        share: The share of those queries with a click on the URL; None where counts were released.
     """
 
     url: str
     score: float
-    clicks: int
+    clicks: int | None
     queries: tuple[str, ...]
     why: str
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class SearchIndex:
         elif hits:
             best = max(hit.quality for hit in hits)
             urls = self._clicks.rank([hit for hit in hits if hit.quality >= _VOTES * best])
-        if self.queries.counts is None:
+        if self.queries.measured is None:
             notes.append("this release has no counts, so queries rank by how well they match alone")
         return SearchResult(tuple(urls[: checked_limit(limit)]), tuple(hits[:limit]), tuple(notes))
 
@@ -155,7 +159,8 @@ class SearchIndex:
             )
             if quality > 0:
                 score = quality * float(self._popularity[index])
-                found.append(QueryHit(self.queries.names[index], *self.queries.numbers(index), quality, score, why))
+                name, told, share = self.queries.names[index], self.queries.numbers(index), self.queries.share(index)
+                found.append(QueryHit(name, *told, quality, score, why, share))
         found.sort(key=lambda hit: (hit.quality < 1, -hit.score, hit.query))
         return found
 
@@ -192,8 +197,10 @@ class _Clicks:
     """The clicked URLs of each query."""
 
     def __init__(self, release: Release, places: dict[str, int]) -> None:
-        table = release.tables["clicks"]
-        weight = row_counts(table).weight
+        table = with_pages(release.tables["clicks"])
+        numbers = row_numbers(table)
+        self._shares = numbers.measure == "share"
+        weight = numbers.weight
         self._rows: dict[str, list[tuple[str, float]]] = {}
         for query, url, clicks in zip(
             table["query"].to_pylist(), table["url"].to_pylist(), weight.tolist(), strict=True
@@ -212,7 +219,9 @@ class _Clicks:
             cast.sort(key=lambda vote: (-vote[0], vote[2].query))
             queries = tuple(hit.query for _, _, hit in cast)
             total = sum(clicks for _, clicks, _ in cast)
-            found.append(UrlHit(url, sum(score for score, _, _ in cast), int(total), queries, cast[0][2].why))
+            number = (None, total / PER) if self._shares else (int(total), None)
+            score = sum(score for score, _, _ in cast)
+            found.append(UrlHit(url, score, number[0], queries, cast[0][2].why, number[1]))
         found.sort(key=lambda hit: (-hit.score, hit.url))
         return found
 

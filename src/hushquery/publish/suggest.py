@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hushquery.errors import DataError
-from hushquery.publish.tables import checked_limit, click_graph, queries_of, row_counts
+from hushquery.publish.tables import checked_limit, click_graph, queries_of, row_numbers
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -131,19 +131,17 @@ def _went_on_to(release: Release, name: str) -> list[Suggestion]:
     if "reformulations" not in release.tables:
         return []
     table = release.tables["reformulations"]
-    counts = row_counts(table)
+    numbers = row_numbers(table)  # counts: there are no shares of reformulations
     nexts = table["next_query"].to_pylist()
     rows = [
         Suggestion(
             nexts[index],
             "reformulation",
-            int(counts.count[index]),
-            float(counts.low[index]),
-            float(counts.high[index]),
+            *numbers.told(index),
             None,
             "people went on to it",
         )
         for index, query in enumerate(table["query"].to_pylist())
-        if query == name and counts.count[index] > 0 and nexts[index] != name
+        if query == name and numbers.value[index] > 0 and nexts[index] != name
     ]
     return sorted(rows, key=lambda row: (-(row.count or 0), row.query))

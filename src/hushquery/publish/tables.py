@@ -1,7 +1,10 @@
 """The tables of a release as arrays and as a graph, with clear words where one is missing.
 
-Noisy counts may be below zero. They are shown as released; wherever a count is used as a *weight* (a rank, a step of a
-walk) it is clipped at zero first, because nobody can click a negative number of times.
+A release holds counts, or shares of all records. Both are shown as released. Wherever one is used as a *weight* (a
+rank, a step of a walk) there is one notion of it: a count clipped at zero, because nobody can click a negative number
+of times; a share as if 100,000 records had been counted, so that both rank alike.
+
+A record with an empty URL is a search without a click: it is no page, and no page is ever found through it.
 """
 
 from __future__ import annotations
@@ -9,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 from scipy import sparse
 
 from hushquery.errors import DataError, UsageError
@@ -23,7 +27,21 @@ if TYPE_CHECKING:
 
     from hushquery.release import Release
 
-__all__ = ["ClickGraph", "Counts", "Queries", "checked_limit", "click_graph", "need_table", "queries_of", "row_counts"]
+__all__ = [
+    "PER",
+    "ClickGraph",
+    "Numbers",
+    "Queries",
+    "checked_limit",
+    "click_graph",
+    "need_table",
+    "queries_of",
+    "row_numbers",
+    "with_pages",
+]
+
+#: A share weighs as much as its count among so many records.
+PER = 100_000
 
 _MADE_BY = {
     "queries": "Every release of `hushquery release` has it",
@@ -33,26 +51,39 @@ _MADE_BY = {
 
 
 @dataclass(frozen=True)
-class Counts:
-    """The noisy numbers of some rows, in the order of the rows."""
+class Numbers:
+    """The noisy numbers of some rows, in the order of the rows: counts or shares, with errors and intervals."""
 
-    count: npt.NDArray[np.float64]
+    measure: Literal["count", "share"]
+    value: npt.NDArray[np.float64]
     stderr: npt.NDArray[np.float64]
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
 
     @property
     def weight(self) -> npt.NDArray[np.float64]:
-        """The counts clipped at zero, for ranking."""
-        return np.maximum(self.count, 0.0)
+        """What ranks and walks weigh a row by; never below zero."""
+        return np.maximum(self.value, 0.0) * (PER if self.measure == "share" else 1.0)
+
+    def count(self, index: int) -> int | None:
+        """Give the count of a row; None where shares were released."""
+        return int(self.value[index]) if self.measure == "count" else None
+
+    def share(self, index: int) -> float | None:
+        """Give the share of a row; None where counts were released."""
+        return float(self.value[index]) if self.measure == "share" else None
+
+    def told(self, index: int) -> tuple[int | None, float, float]:
+        """Give the count of a row (None for a share) and its interval, as released."""
+        return self.count(index), float(self.low[index]), float(self.high[index])
 
 
 @dataclass(frozen=True)
 class Queries:
-    """The released queries, with counts unless only the list was released."""
+    """The released queries, with numbers unless only the list was released."""
 
     names: list[str]
-    counts: Counts | None
+    measured: Numbers | None
 
     @cached_property
     def by_name(self) -> dict[str, int]:
@@ -74,14 +105,21 @@ class Queries:
 
     @cached_property
     def weight(self) -> npt.NDArray[np.float64]:
-        """The counts clipped at zero; all alike where no counts were released."""
-        return self.counts.weight if self.counts is not None else np.ones(len(self.names))
+        """What ranks weigh a query by; all alike where no numbers were released."""
+        return self.measured.weight if self.measured is not None else np.ones(len(self.names))
+
+    @property
+    def measure(self) -> Literal["count", "share"] | None:
+        """What the numbers are; None where only the list was released."""
+        return None if self.measured is None else self.measured.measure
 
     def numbers(self, index: int) -> tuple[int | None, float | None, float | None]:
-        """Give the count of one query and its interval, as released."""
-        if self.counts is None:
-            return None, None, None
-        return int(self.counts.count[index]), float(self.counts.low[index]), float(self.counts.high[index])
+        """Give the count of one query (None for a share) and its interval, as released."""
+        return (None, None, None) if self.measured is None else self.measured.told(index)
+
+    def share(self, index: int) -> float | None:
+        """Give the share of one query; None where no shares were released."""
+        return None if self.measured is None else self.measured.share(index)
 
     def where(self, text: str) -> int | None:
         """Find a query: as it was released, else the most frequent one that differs in case, accents or blanks."""
@@ -94,7 +132,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class ClickGraph:
-    """Queries on one side, URLs on the other; an edge weighs the noisy clicks, clipped at zero.
+    """Queries on one side, URLs on the other; an edge weighs the noisy clicks, never below zero.
 
     Attributes:
         queries: The released queries, then those that have clicks only.
@@ -134,7 +172,7 @@ class ClickGraph:
 def queries_of(release: Release) -> Queries:
     """Give the queries of a release."""
     table = need_table(release, "queries", "nothing can be looked up")
-    return Queries(table["query"].to_pylist(), row_counts(table) if "count" in table.column_names else None)
+    return Queries(table["query"].to_pylist(), row_numbers(table) if table.num_columns > 1 else None)
 
 
 def click_graph(release: Release, purpose: str) -> ClickGraph:
@@ -144,11 +182,11 @@ def click_graph(release: Release, purpose: str) -> ClickGraph:
         release: The release.
         purpose: What can't be done without clicks, for the message.
     """
-    table = need_table(release, "clicks", purpose)
+    table = with_pages(need_table(release, "clicks", purpose))
     known = release.tables["queries"]["query"].to_pylist() if "queries" in release.tables else []
     queries, rows = _numbered(table["query"].to_pylist(), known)
     urls, columns = _numbered(table["url"].to_pylist(), ())
-    weight = row_counts(table).weight
+    weight = row_numbers(table).weight
     kept = weight > 0
     shape = (len(queries), len(urls))
     return ClickGraph(queries, urls, sparse.csr_array((weight[kept], (rows[kept], columns[kept])), shape=shape))
@@ -165,11 +203,16 @@ def need_table(release: Release, name: str, purpose: str) -> pa.Table:
     return release.tables[name]
 
 
-def row_counts(table: pa.Table) -> Counts:
+def row_numbers(table: pa.Table) -> Numbers:
     """Give the numbers of a table's rows."""
-    return Counts(
-        *(np.asarray(table[name].to_numpy(), dtype=np.float64) for name in ("count", "stderr", "low", "high"))
-    )
+    measure: Literal["count", "share"] = "share" if "share" in table.column_names else "count"
+    columns = (measure, "stderr", "low", "high")
+    return Numbers(measure, *(np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns))
+
+
+def with_pages(clicks: pa.Table) -> pa.Table:
+    """Leave out the searches without a click."""
+    return clicks.filter(pc.not_equal(clicks["url"], ""))
 
 
 def checked_limit(limit: int) -> int:

@@ -1,7 +1,9 @@
 """Trends: the most frequent queries of a release, and what changed between releases.
 
-The change of a query is the difference of two noisy counts. Releases draw their noise independently, so its standard
-error is sqrt(s1^2 + s2^2). The interval is wide enough for Gaussian noise and for Laplace noise: the larger of the
+The change of a query is the difference of two noisy counts, or of two shares. Releases draw their noise independently,
+so its standard error is sqrt(s1^2 + s2^2). (Where clients answered both times with a memoised report, or the same
+people were drawn twice, the two errors go the same way: the true standard error is then smaller, and the interval is on
+the safe side.) The interval is wide enough for Gaussian noise and for Laplace noise: the larger of the
 normal quantile and ln(1 / (1 - level)) / sqrt(2) standard errors, the quantile of a Laplace law, whose tails are the
 heaviest that a sum of such noises can have at the same variance.
 
@@ -22,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.tables import Queries, checked_limit, queries_of
@@ -32,50 +34,62 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "Listed", "Top", "Trends", "half_widths", "trends"]
 
-# What makes the counts of two releases differ although nothing changed.
-_COMPARABLE = ("queries_per_user", "clicks_per_user", "keep", "selector")
+# What makes the numbers of two releases differ although nothing changed.
+_COMPARABLE = ("queries_per_user", "clicks_per_user", "keep", "selector", "records_per_user", "mode", "robust")
 
 
 @dataclass(frozen=True)
 class Top:
-    """One of the most frequent queries, with its noisy count and interval as released."""
+    """One of the most frequent queries, with its noisy count or share (the other is None) and interval as released."""
 
     rank: int
     query: str
-    count: int
+    count: int | None
     low: float
     high: float
+    share: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The count or the share."""
+        return self.share if self.share is not None else self.count or 0
 
 
 @dataclass(frozen=True)
 class Change:
-    """How the count of a query changed from the first release to the last.
+    """How the count or the share of a query changed from the first release to the last.
 
     Attributes:
         query: The query.
-        counts: Its noisy count in each release; None where it was below the threshold.
-        change: The last count less the first.
+        counts: Its noisy count in each release; None where it was below the threshold. Empty for shares.
+        change: The last count or share less the first.
         stderr: The standard error of the change.
         low: The lower end of the interval of the change.
         high: The upper end.
         significant: Whether the interval leaves out zero.
+        shares: Its share in each release; None where it was not on the head list. Empty for counts.
     """
 
     query: str
     counts: tuple[int | None, ...]
-    change: int
+    change: float
     stderr: float
     low: float
     high: float
     significant: bool
+    shares: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A query that is in the first release or in the last, not in both; None where it was below the threshold."""
+    """A query that is in the first release or in the last, not in both; None where it was not released.
+
+    ``counts`` is empty for releases of shares, ``shares`` for releases of counts.
+    """
 
     query: str
     counts: tuple[int | None, ...]
+    shares: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,7 @@ class Trends:
         compared: How many queries are in both.
         level: The coverage of the intervals of changes, after the correction for many looks.
         notes: What a reader has to know.
+        measure: Whether all of this is about counts or about shares.
     """
 
     top: tuple[Top, ...]
@@ -99,6 +114,7 @@ class Trends:
     compared: int = 0
     level: float = 0.95
     notes: tuple[str, ...] = ()
+    measure: Literal["count", "share"] = "count"
 
 
 def trends(
@@ -112,6 +128,9 @@ def trends(
         level: The coverage of the interval of a change.
         bonferroni: Make the level hold for all compared queries at once.
 
+    Raises:
+        DataError: A release of counts can't be compared with one of shares, nor a list without numbers looked at alone.
+
     >>> from hushquery.publish.example import tiny_release
     >>> found = trends([tiny_release(), tiny_release()], limit=1)
     >>> found.top[0].query, found.compared, found.changes[0].change, found.changes[0].significant
@@ -124,32 +143,55 @@ def trends(
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
         raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
     tables = [queries_of(release) for release in several]
-    counted = [table.counts is not None for table in tables]
+    counted = [table.measured is not None for table in tables]
+    measure = _measure(tables)
     if not any(counted) and len(several) == 1:
         raise DataError(
             "this release has no counts",
             why="it was made with --select-only: a list of queries without an order",
             fix="Use a release with counts; `hushquery find DIR '*'` lists the queries",
         )
-    notes = ["Counts are noisy, and capped: each person adds only a limited number of searches."]
+    notes = [_NOISY[measure]]
     if len(several) == 1:
-        return Trends(_top(tables[0], limit), notes=tuple(notes))
+        return Trends(_top(tables[0], limit), notes=tuple(notes), measure=measure)
     first, last = tables[0], tables[-1]
     both = [name for name in last.names if name in first.by_name]
     used = 1 - (1 - level) / max(1, len(both)) if bonferroni else level
     changes = _changes(tables, both, used) if counted[0] and counted[-1] else []
-    notes += _warnings(several, counted, len(both), level, bonferroni)
-    appeared = [Listed(name, _series(tables, name)) for name in last.names if name not in first.by_name]
-    gone = [Listed(name, _series(tables, name)) for name in first.names if name not in last.by_name]
+    notes += [_MISSING[measure], *_warnings(several, counted, len(both), level, bonferroni)]
+    appeared = [Listed(name, *_series(tables, name, measure)) for name in last.names if name not in first.by_name]
+    gone = [Listed(name, *_series(tables, name, measure)) for name in first.names if name not in last.by_name]
     return Trends(
         _top(last, limit) if counted[-1] else (),
         tuple(changes[:limit]),
-        tuple(sorted(appeared, key=lambda row: (-(row.counts[-1] or 0), row.query))[:limit]),
-        tuple(sorted(gone, key=lambda row: (-(row.counts[0] or 0), row.query))[:limit]),
+        tuple(sorted(appeared, key=lambda row: (-((row.shares or row.counts)[-1] or 0), row.query))[:limit]),
+        tuple(sorted(gone, key=lambda row: (-((row.shares or row.counts)[0] or 0), row.query))[:limit]),
         len(both),
         used,
         tuple(notes),
+        measure,
     )
+
+
+_NOISY = {
+    "count": "Counts are noisy, and capped: each person adds only a limited number of searches.",
+    "share": "Shares are noisy, and of records: each person takes part with a limited number of them.",
+}
+_MISSING = {
+    "count": "A query missing in a release was below the threshold then, which is not zero.",
+    "share": "A query missing in a release was not on its head list then, which is not zero.",
+}
+
+
+def _measure(tables: Sequence[Queries]) -> Literal["count", "share"]:
+    found = {table.measure for table in tables if table.measure is not None}
+    if len(found) > 1:
+        raise DataError(
+            "a release of counts can't be compared with a release of shares",
+            why="a count depends on how many people there are, a share does not",
+            fix="Compare releases of one kind: curator with curator, hybrid with hybrid",
+        )
+    return "share" if "share" in found else "count"
 
 
 def half_widths(level: float) -> float:
@@ -163,28 +205,30 @@ def half_widths(level: float) -> float:
 
 
 def _top(queries: Queries, limit: int) -> tuple[Top, ...]:
-    counts = queries.counts
-    if counts is None:
+    measured = queries.measured
+    if measured is None:
         return ()
-    order = sorted(range(len(queries.names)), key=lambda i: (-counts.count[i], queries.names[i]))
+    order = sorted(range(len(queries.names)), key=lambda i: (-measured.value[i], queries.names[i]))
     return tuple(
-        Top(rank, queries.names[i], int(counts.count[i]), float(counts.low[i]), float(counts.high[i]))
-        for rank, i in enumerate(order[:limit], 1)
+        Top(rank, queries.names[i], *measured.told(i), measured.share(i)) for rank, i in enumerate(order[:limit], 1)
     )
 
 
 def _changes(tables: Sequence[Queries], names: Sequence[str], level: float) -> list[Change]:
     first, last = tables[0], tables[-1]
-    if first.counts is None or last.counts is None:
+    if first.measured is None or last.measured is None:
         return []
+    measure, whole = first.measured.measure, first.measured.measure == "count"
     width = half_widths(level)
     rows = []
     for name in names:
         i, j = first.by_name[name], last.by_name[name]
-        change = int(last.counts.count[j]) - int(first.counts.count[i])
-        stderr = math.hypot(first.counts.stderr[i], last.counts.stderr[j])
+        difference = float(last.measured.value[j] - first.measured.value[i])
+        change = int(difference) if whole else difference
+        stderr = math.hypot(first.measured.stderr[i], last.measured.stderr[j])
         low, high = change - width * stderr, change + width * stderr
-        rows.append(Change(name, _series(tables, name), change, stderr, low, high, low > 0 or high < 0))
+        counts, shares = _series(tables, name, measure)
+        rows.append(Change(name, counts, change, stderr, low, high, low > 0 or high < 0, shares))
     return sorted(rows, key=lambda row: (-_significance(row), row.query))
 
 
@@ -192,14 +236,20 @@ def _significance(row: Change) -> float:
     return abs(row.change) / row.stderr if row.stderr > 0 else math.inf if row.change else 0.0
 
 
-def _series(tables: Sequence[Queries], name: str) -> tuple[int | None, ...]:
-    return tuple(table.numbers(table.by_name[name])[0] if name in table.by_name else None for table in tables)
+def _series(
+    tables: Sequence[Queries], name: str, measure: str
+) -> tuple[tuple[int | None, ...], tuple[float | None, ...]]:
+    """Give the counts of a query, or its shares, release by release; the other of the two is empty."""
+    places = [table.by_name.get(name) for table in tables]
+    if measure == "count":
+        return tuple(None if i is None else t.numbers(i)[0] for t, i in zip(tables, places, strict=True)), ()
+    return (), tuple(None if i is None else t.share(i) for t, i in zip(tables, places, strict=True))
 
 
 def _warnings(
     releases: Sequence[Release], counted: Sequence[bool], looks: int, level: float, bonferroni: bool
 ) -> list[str]:
-    notes = ["A query missing in a release was below the threshold then, which is not zero."]
+    notes = []
     if not (counted[0] and counted[-1]):
         notes.append("A release without counts (--select-only) is among them: only what appeared and went is known.")
     elif looks and not bonferroni:
@@ -212,5 +262,5 @@ def _warnings(
     ]
     differ = [name for name in _COMPARABLE if chosen[0].get(name) != chosen[1].get(name)]
     if differ:
-        notes.append(f"The releases were made with different {', '.join(differ)}: their counts are not alike.")
+        notes.append(f"The releases were made with different {', '.join(differ)}: their numbers are not alike.")
     return notes

@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from hushquery.privacy.guarantee import Guarantee
-from hushquery.release.tables import KINDS, NUMBERS
+from hushquery.release.markup import percent
+from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
 
-__all__ = ["card", "limits", "nothing_promised", "populations", "setting"]
+__all__ = ["card", "limits", "nothing_promised", "populations", "setting", "two_promises"]
 
+# Of a longer list the manifest has the rest.
+_LISTED = 12
 _LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
 
 
@@ -34,12 +37,21 @@ def nothing_promised(guarantees: Sequence[Guarantee]) -> str:
 
 def limits(tables: Mapping[str, pa.Table], level: float) -> list[str]:
     """Say what the numbers can't tell, a sentence each."""
+    found = ["What few people did is missing on purpose. That something is not here does not mean that nobody did it."]
+    found += _of_shares(tables, level) if release_measure(tables) == "share" else _of_counts(tables, level)
+    found.append(
+        "It must not be used to look for individual people, nor joined with other data for that purpose. "
+        "The promise holds all the same, but a guess about a person that it allows is still a guess."
+    )
+    return found
+
+
+def _of_counts(tables: Mapping[str, pa.Table], level: float) -> list[str]:
     found = [
-        "What few people did is missing on purpose. That something is not here does not mean that nobody did it.",
         "Every person counts in a limited number of rows, so counts are below the true number of searches, "
         "and more so for what very active people do.",
     ]
-    if any("count" in table.column_names for table in tables.values()):
+    if "count" in measures_of(tables).values():
         found.append(
             f"Counts have noise. An interval covers what the count would be without it in {100 * level:g} of 100 "
             "cases; where only counts above a threshold were released, it is computed given that the count was."
@@ -49,11 +61,35 @@ def limits(tables: Mapping[str, pa.Table], level: float) -> list[str]:
         )
     if "reformulations" in tables:
         found.append("A reformulation may be false: noise alone lets a few pairs through that nobody made.")
-    found.append(
-        "It must not be used to look for individual people, nor joined with other data for that purpose. "
-        "The promise holds all the same, but a guess about a person that it allows is still a guess."
-    )
     return found
+
+
+def _of_shares(tables: Mapping[str, pa.Table], level: float) -> list[str]:
+    found = [
+        "Shares are shares of records, not of people or of all searches: every person takes part with a limited "
+        "number of records, so that very active people do not count for more.",
+        f"Shares have noise. An interval covers the true share in about {100 * level:g} of 100 cases. Shares were made "
+        "to lie between 0 and 1 and to make up the whole together with the rest, so that a share of 0 means too "
+        "small to measure, not none.",
+        "A small difference between two shares may be noise alone.",
+    ]
+    if "records" in tables:
+        found.append(
+            "People who opted in may search otherwise than the others. Where the two groups disagree by much more than "
+            "their standard errors, a blend of both describes neither."
+        )
+    return found
+
+
+def two_promises(guarantees: Sequence[Guarantee]) -> str:
+    """Say that the promises of a release are not one; empty where there is one only."""
+    if len(guarantees) < 2:
+        return ""
+    return (
+        "This release speaks of several groups of people, and each has a promise of its own. No number here holds for "
+        "all of them together: look for the group that somebody belongs to. Whoever was in two groups, one after the "
+        "other, spent in both."
+    )
 
 
 def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
@@ -74,7 +110,9 @@ def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manife
         "The exact record of how is in `manifest.json`; `report.html` shows the same with charts.",
         "## What is in it",
         *_tables(tables, manifest["meanings"]),
+        *(_rest(manifest) if release_measure(tables) == "share" else []),
         "## What protects people, and what that promises",
+        *([two_promises(guarantees)] if len(guarantees) > 1 else []),
         *(_code(guarantee.in_words()) for guarantee in guarantees),
         "## What it can't tell, and what it must not be used for",
         _list(limits(tables, level)),
@@ -101,19 +139,30 @@ def _tables(tables: Mapping[str, pa.Table], meanings: Mapping[str, str]) -> list
     for name, table in tables.items():
         kind = KINDS[name]
         lines = [f"| column | type | what it is |\n|---|---|---|\n| `{kind.keys[0]}` | text | the query |"]
-        lines += [f"| `{key}` | text | {_KEY_WORDS[key]} |" for key in kind.keys[1:]]
-        if "count" in table.column_names:
+        measure = measure_of(table)
+        words = _KEY_WORDS if measure == "count" else _KEY_WORDS | _NO_CLICK
+        lines += [f"| `{key}` | text | {words[key]} |" for key in kind.keys[1:]]
+        if measure:
             types = {"count": "whole number"}
-            lines += [f"| `{column}` | {types.get(column, 'number')} | {what} |" for column, what in NUMBERS.items()]
+            told = NUMBERS[measure].items()
+            lines += [f"| `{column}` | {types.get(column, 'number')} | {what} |" for column, what in told]
         rows = f"{table.num_rows:,} row{'' if table.num_rows == 1 else 's'}"
         parts += [
             f"### `{name}.parquet`: {rows}, each {kind.row}",
-            f"What a {'count' if 'count' in table.column_names else 'row'} is: {_md(meanings[name])}",
+            f"What a {measure if measure in ('count', 'share') else 'row'} is: {_md(meanings[name])}",
             "\n".join(lines),
         ]
     return parts
 
 
+def _rest(manifest: Mapping[str, Any]) -> list[str]:
+    return [
+        f"Numbers here are shares of all records, not counts. Everything that is not listed has {REST} = "
+        f"{percent(manifest['parameters'][REST])} of them together."
+    ]
+
+
+_NO_CLICK = {"url": "the page; empty for searches without a click"}
 _KEY_WORDS = {"url": "the page", "next_query": "the query that came next"}
 
 
@@ -122,7 +171,8 @@ def setting(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {setting(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(setting, value)) or "none"
+        first = ", ".join(map(setting, value[:_LISTED])) or "none"
+        return first if len(value) <= _LISTED else f"{first} and {len(value) - _LISTED} more"
     if value is None:
         return "none"
     if isinstance(value, str) and _LONG_FRACTION.fullmatch(value):

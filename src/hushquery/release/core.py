@@ -14,7 +14,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.privacy.guarantee import Guarantee
 from hushquery.release import folder as files
 from hushquery.release.manifest import make_manifest
-from hushquery.release.tables import KINDS, check_references, checked_table
+from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
 
 __all__ = ["Release"]
 
@@ -24,7 +24,7 @@ class Release:
     """Public tables, what their publication promises, and how they were made. Made by :meth:`make` or :meth:`load`.
 
     Args:
-        tables: Any of ``queries``, ``clicks`` and ``reformulations``.
+        tables: Any of ``queries``, ``clicks``, ``reformulations`` and ``records``.
         guarantees: One per population.
         manifest: How it was made, as plain JSON data.
 
@@ -71,14 +71,16 @@ class Release:
         """Make a release from what may be published, in one order and form whatever made it.
 
         Args:
-            tables: The tables, by name; their rows in any order.
+            tables: The tables, by name; their rows in any order. Their columns say whether they hold counts or
+                shares; a release holds one of the two.
             guarantees: What is promised, one per population.
-            kind: How it came about, such as ``curator``.
-            parameters: What the steward chose. Nothing that was computed from the log.
+            kind: How it came about, such as ``curator`` or ``hybrid``.
+            parameters: What the steward chose. Nothing that was computed from the log. A release of shares also states
+                ``rest`` here: the share of everything that is not listed.
             steps: One mapping per randomised step, in the order of the guarantees' steps, with ``parameters``: the
                 exact numbers it ran with, from which :func:`hushquery.release.verify` computes its cost anew.
                 ``threshold`` and ``table`` among them say that no count in that table is below the threshold.
-            meanings: What a count is, in a sentence per table.
+            meanings: What a count or a share is, in a sentence per table.
             notes: What else a reader should know.
             created: The day; today in UTC by default.
             level: The coverage of the intervals.
@@ -88,15 +90,18 @@ class Release:
         if not guarantees or len({g.population for g in guarantees}) < len(guarantees):
             raise UsageError("a release needs one guarantee per population", fix="State what is promised, and to whom")
         ready = {name: checked_table(name, tables[name]) for name in sorted(tables, key=_rank)}
-        check_references(ready)
+        check_references(ready, parameters)
         if set(meanings) != set(ready):
-            raise UsageError("a release says of each of its tables what a count is", fix="Give meanings by table")
+            raise UsageError(
+                "a release says of each of its tables what a number in it is", fix="Give meanings by table"
+            )
         manifest = make_manifest(
             guarantees,
             kind=kind,
             parameters=parameters,
             steps=steps,
             meanings={name: meanings[name] for name in ready},
+            measures=measures_of(ready),
             notes=notes,
             created=created,
             level=level,
@@ -117,6 +122,11 @@ class Release:
     def reformulations(self) -> pa.Table | None:
         """The reformulations, or None."""
         return self.tables.get("reformulations")
+
+    @property
+    def records(self) -> pa.Table | None:
+        """The two estimates behind each blended share, or None."""
+        return self.tables.get("records")
 
     @property
     def test_noise(self) -> bool:
@@ -167,7 +177,7 @@ class Release:
         return card(self.tables, self.guarantees, self.manifest)
 
     def page(self, *, budget: Mapping[str, Any] | None = None) -> str:
-        """Give the page to look at, as HTML that needs neither network nor script."""
+        """Give the page to look at, as HTML that needs no network; only the search box of shares needs a script."""
         from hushquery.release.page import page
 
         return page(self.tables, self.guarantees, self.manifest, budget=budget)

@@ -22,7 +22,7 @@ from hushquery.release.tables import KINDS
 
 __all__ = ["to_csv", "to_sqlite"]
 
-_SQL_TYPES = {"count": "INTEGER", "stderr": "REAL", "low": "REAL", "high": "REAL"}
+_SQL_TYPES = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.float64(): "REAL"}
 
 
 def to_csv(
@@ -87,7 +87,10 @@ def _fill(file: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any
         base.executemany("INSERT INTO manifest VALUES (?, ?)", told)
         for name, table in tables.items():
             # Names of tables and columns are our own, never a value.
-            columns = ", ".join(f'"{c}" {_SQL_TYPES.get(c, "TEXT")} NOT NULL' for c in table.column_names)
+            columns = ", ".join(
+                f'"{field.name}" {_SQL_TYPES[field.type]}{"" if field.nullable else " NOT NULL"}'
+                for field in table.schema
+            )
             key = ", ".join(f'"{column}"' for column in KINDS[name].keys)
             base.execute(f'CREATE TABLE "{name}" ({columns}, PRIMARY KEY ({key}))')
             places = ", ".join("?" * table.num_columns)

@@ -27,6 +27,7 @@ from hushquery.privacy.unit import Unit
 __all__ = [
     "FORMAT",
     "FORMAT_VERSION",
+    "check_measures",
     "check_shape",
     "guarantee_from_json",
     "make_manifest",
@@ -37,8 +38,10 @@ __all__ = [
 #: What the manifest calls its own format.
 FORMAT = "hushquery-release"
 
-#: The version of the format that this version of hushquery writes, and the newest it reads.
-FORMAT_VERSION = 1
+#: The newest version of the format that this version of hushquery reads. Version 1 knows tables of counts; version 2
+#: adds shares and records, and ``measures``, which says of each table what its numbers are. A release is written in the
+#: lowest version that can say what it holds, so that older programs go on reading counts.
+FORMAT_VERSION = 2
 
 # Libraries whose version could change what a release holds.
 _LIBRARIES = {"duckdb": "duckdb", "ibis": "ibis-framework", "numpy": "numpy", "pyarrow": "pyarrow", "mpmath": "mpmath"}
@@ -76,6 +79,7 @@ def make_manifest(
     parameters: Mapping[str, Any],
     steps: Sequence[Mapping[str, Any]],
     meanings: Mapping[str, str],
+    measures: Mapping[str, str | None],
     notes: Sequence[str],
     created: date | None,
     level: float,
@@ -88,7 +92,7 @@ def make_manifest(
         day = (day.astimezone(UTC) if day.tzinfo else day).date()
     return {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": _least_version(measures),
         "hushquery": __version__,
         "kind": plain(kind, "kind"),
         "created": day.isoformat(),
@@ -97,6 +101,7 @@ def make_manifest(
         "parameters": plain(parameters, "parameters", names=True),
         "steps": _steps(guarantees, steps),
         "meanings": plain(meanings, "meanings"),
+        "measures": plain(measures, "measures"),
         "notes": plain(list(notes), "notes"),
         "versions": _versions(),
     }
@@ -221,6 +226,24 @@ def steps_of(manifest: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mappi
     """Pair each step of the guarantees with what the manifest says of how it ran."""
     promised = [step for guarantee in manifest["guarantees"] for step in guarantee["steps"]]
     return list(zip(promised, manifest["steps"], strict=True))
+
+
+def _least_version(measures: Mapping[str, str | None]) -> int:
+    return 1 if set(measures.values()) <= {"count", None} else FORMAT_VERSION
+
+
+def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | None]) -> None:
+    """Refuse a manifest that says other things of the numbers in its tables than the tables do.
+
+    Manifests that were written before there were shares do not say; all their numbers are counts.
+    """
+    stated = manifest.get("measures", measures)
+    if stated != measures or manifest["format_version"] < _least_version(measures):
+        raise DataError(
+            "manifest.json does not say what the numbers in the tables are",
+            why="it states other measures, or a format that does not know them",
+            fix="Get the release again",
+        )
 
 
 def check_shape(manifest: Any) -> None:

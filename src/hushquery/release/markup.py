@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Bar", "bars", "isolated", "number", "shown", "words_as_html"]
+__all__ = ["Bar", "bars", "isolated", "number", "percent", "shown", "words_as_html"]
 
 # Longer keys are cut on the page; the tables have them whole.
 _LONGEST = 160
@@ -35,6 +35,18 @@ def number(value: float) -> str:
     return f"{round(value):,}".replace("-", "−")
 
 
+def percent(share: float) -> str:
+    """Print a share in per cent: two digits behind the point, more where it would be nothing.
+
+    >>> percent(0.1234), percent(0.00042), percent(0.0000042), percent(0), percent(-0.01)
+    ('12.34%', '0.042%', '0.0004%', '0.00%', '−1.00%')
+    """
+    hundred = abs(100 * share)
+    digits = 2 if hundred >= 0.1 or hundred < 5e-7 else 3 if hundred >= 0.01 else 4 if hundred >= 0.0001 else 6
+    said = f"{hundred:.{digits}f}%"
+    return f"−{said}" if share < 0 and any(digit in said for digit in "123456789") else said
+
+
 @dataclass(frozen=True)
 class Bar:
     """One row of a chart: its label as HTML, its value and its interval."""
@@ -45,7 +57,7 @@ class Bar:
     high: float
 
 
-def bars(rows: Sequence[Bar], caption: str = "") -> str:
+def bars(rows: Sequence[Bar], caption: str = "", say: Callable[[float], str] = number) -> str:
     """Draw values as bars with their intervals; all rows share one axis that includes zero."""
     least = min(0.0, *(min(row.low, row.value) for row in rows))
     most = max(0.0, *(max(row.high, row.value) for row in rows))
@@ -67,8 +79,8 @@ def bars(rows: Sequence[Bar], caption: str = "") -> str:
         lines.append(
             f'<li><span class="label">{row.label}</span>'
             f'<span class="drawn"><svg aria-hidden="true" height="16">{drawn}</svg></span>'
-            f'<span class="value">{number(row.value)} '
-            f"<small>{number(row.low)} to {number(row.high)}</small></span></li>"
+            f'<span class="value">{say(row.value)} '
+            f"<small>{say(row.low).removesuffix('%')} to {say(row.high)}</small></span></li>"
         )
     told = f"<figcaption>{caption}</figcaption>" if caption else ""
     return f'<figure>{told}<ol class="bars">{"".join(lines)}</ol></figure>'

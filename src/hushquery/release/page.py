@@ -1,13 +1,13 @@
 """The page of a release: what came out, what it promises, and how it was made, in one file that loads nothing.
 
-There is no script, no network, and a policy that forbids both. Queries are written by strangers: each is escaped, runs
-in its own direction, and no URL becomes a link.
+There is no network, no script but that of the search box (of releases of shares), and a policy that forbids everything
+else. Queries are written by strangers: each is escaped, runs in its own direction, and no URL becomes a link.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -21,10 +21,12 @@ from hushquery.privacy.guarantee import Guarantee
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact
 from hushquery.privacy.unit import Relation
-from hushquery.release.card import limits, nothing_promised, populations, setting
-from hushquery.release.markup import Bar, bars, isolated, number, shown, words_as_html
+from hushquery.release.card import limits, nothing_promised, populations, setting, two_promises
+from hushquery.release.comparison import compared, comparison, disagreement
+from hushquery.release.markup import Bar, bars, isolated, number, percent, shown, words_as_html
+from hushquery.release.searchbox import script_policy, search_box
 from hushquery.release.style import STYLE
-from hushquery.release.tables import KINDS
+from hushquery.release.tables import KINDS, REST, measure_of, release_measure
 
 __all__ = ["page", "summary"]
 
@@ -32,6 +34,9 @@ _TOP = 25
 _CLICKED_QUERIES = 8
 _PAGES_EACH = 5
 _FIRST_ROWS = 10
+
+# A share is ranked as if so many records had been counted.
+_PER = 100_000
 
 # Where a step or a release states how many pairs noise alone is expected to make.
 _FALSE_EDGES = "expected_false_reformulations"
@@ -52,22 +57,32 @@ def page(
     body = [
         f'<header><p class="over">{made}</p><h1>Search statistics of {isolated(populations(guarantees))}</h1></header>',
         _alarm(guarantees),
-        *(_promise(guarantee) for guarantee in guarantees),
-        f'<dl class="facts">{"".join(_fact(number(t.num_rows), name) for name, t in tables.items())}</dl>',
+        f'<p class="soft">{shown(two_promises(guarantees))}</p>' if len(guarantees) > 1 else "",
+        *(_promise(guarantee, named=len(guarantees) > 1) for guarantee in guarantees),
+        f'<dl class="facts">{"".join(_fact(number(t.num_rows), name) for name, t in tables.items())}'
+        f"{_rest(tables, manifest)}</dl>",
+        _search(tables),
         _queries(tables, manifest, level),
         _clicks(tables, manifest),
         _reformulations(tables, manifest),
+        _records(tables, manifest),
         *_section("What it can't tell", _plain_list(limits(tables, level))),
-        *_section("What is promised", *(words_as_html(replace(g, steps=()).in_words()) for g in guarantees)),
-        *_section("What was done, and what it cost", *(_steps(g, manifest) for g in guarantees)),
+        *_section("What is promised", *_each(guarantees, lambda g: words_as_html(replace(g, steps=()).in_words()))),
+        *_section("What was done, and what it cost", *_each(guarantees, lambda g: _steps(g, manifest))),
         *(_section("Budget left", _budget(budget)) if budget is not None else ()),
-        *_section("What the steward chose", _pairs(manifest["parameters"])),
+        *_section(
+            "How it was made" if release_measure(tables) == "share" else "What the steward chose",
+            _pairs({name: value for name, value in manifest["parameters"].items() if name != REST}),
+        ),
         *(_section("Notes", _plain_list(manifest["notes"])) if manifest["notes"] else ()),
         *_section("How to check and to cite it", _check(guarantees, manifest)),
     ]
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    if _has_search(tables):
+        policy += f"; {script_policy()}; form-action 'none'; base-uri 'none'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="referrer" content="no-referrer">\n<title>{shown(title)}</title>\n<style>{STYLE}</style></head>\n'
         f"<body>\n{chr(10).join(part for part in body if part)}\n</body></html>\n"
@@ -84,7 +99,11 @@ def summary(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], man
     for name, table in tables.items():
         keys, head = KINDS[name].keys, "".join(f"<th>{column}</th>" for column in table.column_names)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{isolated(v) if k in keys else f'{v:,.6g}'}</td>" for k, v in row.items()) + "</tr>"
+            "<tr>"
+            + "".join(
+                f"<td>{isolated(v) if k in keys else '' if v is None else f'{v:,.6g}'}</td>" for k, v in row.items()
+            )
+            + "</tr>"
             for row in table.slice(0, _FIRST_ROWS).to_pylist()
         )
         first = f"{name}: {table.num_rows:,}" + (f", the first {_FIRST_ROWS}" if table.num_rows > _FIRST_ROWS else "")
@@ -106,7 +125,27 @@ def _fact(value: str, name: str) -> str:
     return f"<div><dt>{shown(name)}</dt><dd>{shown(value)}</dd></div>"
 
 
-def _promise(guarantee: Guarantee) -> str:
+def _each(guarantees: Sequence[Guarantee], part: Callable[[Guarantee], str]) -> list[str]:
+    """Give a part per promise, under the name of its people where there are several."""
+    if len(guarantees) == 1:
+        return [part(guarantees[0])]
+    return [f"<h3>For {isolated(guarantee.population)}</h3>{part(guarantee)}" for guarantee in guarantees]
+
+
+def _rest(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
+    shares = release_measure(tables) == "share"
+    return _fact(percent(manifest["parameters"][REST]), "of all records are not listed") if shares else ""
+
+
+def _has_search(tables: Mapping[str, pa.Table]) -> bool:
+    return "queries" in tables and measure_of(tables["queries"]) == "share" and tables["queries"].num_rows > 0
+
+
+def _search(tables: Mapping[str, pa.Table]) -> str:
+    return "\n".join(_section("Search", search_box(tables, percent, _PER))) if _has_search(tables) else ""
+
+
+def _promise(guarantee: Guarantee, *, named: bool = False) -> str:
     who = guarantee.unit.name
     change = "not taken part" if guarantee.unit.relation is Relation.ADD_REMOVE else "had other data"
     but = " (but for delta)" if guarantee.delta else ""
@@ -116,8 +155,10 @@ def _promise(guarantee: Guarantee) -> str:
         else f"Had any one {who} {change}, nothing that could have come out would have been more than "
         f"{_factor(guarantee.epsilon)} times more or less likely{but}. Below, the same in words and in numbers."
     )
+    model = "an operator holds their data" if guarantee.model == "curator" else "nobody is trusted with their data"
+    name = f"<h2>For {isolated(guarantee.population)} <small>({model})</small></h2>" if named else ""
     return (
-        '<div class="promise"><dl class="facts">'
+        f'<div class="promise">{name}<dl class="facts">'
         + _fact(format_epsilon(guarantee.epsilon), "epsilon")
         + _fact(format_delta(guarantee.delta), "delta")
         + _fact(f"one {who}", f"is protected ({guarantee.unit.relation.value})")
@@ -130,7 +171,8 @@ def _factor(epsilon: float) -> str:
     return significant_up(exact(math.nextafter(math.exp(epsilon), math.inf)), 4) if epsilon < 13.8 else "a million"
 
 
-def _meaning(name: str, manifest: Mapping[str, Any], what: str = "A count") -> str:
+def _meaning(name: str, manifest: Mapping[str, Any], what: str = "") -> str:
+    what = what or f"A {manifest.get('measures', {}).get(name, 'count')}"
     return f"<p>{what} is: {shown(manifest['meanings'][name])}</p>"
 
 
@@ -138,32 +180,38 @@ def _queries(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], level:
     table = tables.get("queries")
     if table is None:
         return ""
-    if "count" not in table.column_names:
+    measure = measure_of(table)
+    if measure is None:
         keys = table["query"].slice(0, 4 * _TOP).to_pylist()
         more = f", the first {len(keys)} in the order of their letters" if table.num_rows > len(keys) else ""
         listed = "".join(f"<li>{isolated(key)}</li>" for key in keys)
         body = f'<p class="soft">A list without counts{more}.</p><ul class="plain">{listed}</ul>'
         return "\n".join(_section("Queries", _meaning("queries", manifest, "A row"), body))
-    rows = [Bar(isolated(r["query"]), r["count"], r["low"], r["high"]) for r in table.slice(0, _TOP).to_pylist()]
-    which = f"The {len(rows)} queries with the highest counts, of {number(table.num_rows)}. " if rows else ""
+    rows = [Bar(isolated(r["query"]), r[measure], r["low"], r["high"]) for r in table.slice(0, _TOP).to_pylist()]
+    which = f"The {len(rows)} queries with the highest {measure}s, of {number(table.num_rows)}. " if rows else ""
     caption = f"{which}The thin lines are {100 * level:g}% intervals."
-    return "\n".join(
-        _section("Queries", _meaning("queries", manifest), bars(rows, caption) if rows else _nothing("queries"))
-    )
+    drawn = bars(rows, caption, _say(measure)) if rows else _nothing("queries")
+    return "\n".join(_section("Queries", _meaning("queries", manifest), drawn))
+
+
+def _say(measure: str) -> Callable[[float], str]:
+    return percent if measure == "share" else number
 
 
 def _clicks(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
     table = tables.get("clicks")
     if table is None:
         return ""
+    measure = measure_of(table) or "count"
     groups: dict[str, list[Bar]] = {}
     for row in _of_top_queries(tables, table).to_pylist():
         if row["query"] not in groups and len(groups) == _CLICKED_QUERIES:
             continue
         group = groups.setdefault(row["query"], [])
         if len(group) < _PAGES_EACH:
-            group.append(Bar(isolated(row["url"]), row["count"], row["low"], row["high"]))
-    drawn = [f"<h3>{isolated(query)}</h3>{bars(group)}" for query, group in groups.items()]
+            label = isolated(row["url"]) if row["url"] or measure == "count" else "<i>no click</i>"
+            group.append(Bar(label, row[measure], row["low"], row["high"]))
+    drawn = [f"<h3>{isolated(query)}</h3>{bars(group, say=_say(measure))}" for query, group in groups.items()]
     which = f"The pages most clicked on after {len(groups)} of the queries, of {number(table.num_rows)} pairs"
     told = f'<p class="soft">{which}. Each query has its own scale.</p>'
     return "\n".join(
@@ -197,6 +245,20 @@ def _reformulations(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any])
     caption = f"The {len(rows)} with the highest counts, of {number(table.num_rows)}."
     drawn = bars(rows, caption) if rows else _nothing("reformulations")
     return "\n".join(_section("Reformulations", _meaning("reformulations", manifest), told, drawn))
+
+
+def _records(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
+    table = tables.get("records")
+    if table is None:
+        return ""
+    rows = compared(tables)
+    caption = f"The {len(rows)} most frequent records, of {number(table.num_rows)}. Lines reach two standard errors."
+    parts = (
+        [f"<p>{shown(disagreement(table))}</p>", comparison(rows, caption)]
+        if rows
+        else ['<p class="soft">The head list is empty.</p>']
+    )
+    return "\n".join(_section("Opt-in users against clients", _meaning("records", manifest, "A row"), *parts))
 
 
 def _false_edges(manifest: Mapping[str, Any]) -> str:

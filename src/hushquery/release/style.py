@@ -7,9 +7,11 @@ __all__ = ["STYLE"]
 #: The style sheet of the page.
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2530; --soft: #5b6773; --line: #dfe4ea; --paper: #ffffff; --tint: #f4f7fa;
-  --bar: #8fb8d8; --range: #24506f; --accent: #1f6491; --alarm: #a5211b; --alarm-tint: #fdecea }
+  --bar: #8fb8d8; --range: #24506f; --accent: #1f6491; --alarm: #a5211b; --alarm-tint: #fdecea;
+  --optin: #a34a00; --client: #0f6b5c }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --soft: #9aa6b2; --line: #2d3741; --paper: #12181e;
-  --tint: #1a222a; --bar: #2f6a94; --range: #b7dcf5; --accent: #7fc1ee; --alarm: #ff9a92; --alarm-tint: #3a1a18 } }
+  --tint: #1a222a; --bar: #2f6a94; --range: #b7dcf5; --accent: #7fc1ee; --alarm: #ff9a92;
+  --alarm-tint: #3a1a18; --optin: #ffb066; --client: #5fd4bf } }
 * { box-sizing: border-box }
 body { margin: 0 auto; max-width: 60rem; padding: 2.5rem 1.5rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK SC", sans-serif;
@@ -36,14 +38,37 @@ ul, ol { padding-left: 1.2rem; max-width: 44rem }
 figure { margin: .8rem 0 }
 figcaption { font-size: .88rem; margin-bottom: .5rem; max-width: 44rem }
 ol.bars { list-style: none; padding: 0; margin: 0; max-width: none }
-ol.bars li { display: grid; grid-template-columns: minmax(0, 17rem) minmax(0, 1fr) 11rem; gap: 0 1rem;
+ol.bars li { display: grid; grid-template-columns: minmax(0, 17rem) minmax(0, 1fr) 11.5rem; gap: 0 1rem;
   align-items: center; padding: .16rem 0; break-inside: avoid }
 .label { line-height: 1.35 }
 .label .to { color: var(--soft); padding: 0 .25em }
 .drawn svg { display: block; width: 100%; overflow: visible }
 .bar { fill: var(--bar) } .range { stroke: var(--range); stroke-width: 1.5 }
 .value { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right }
-.value small { display: inline-block; min-width: 6.4rem; text-align: right; font-size: .82rem }
+.value small { display: inline-block; min-width: 7rem; text-align: right; font-size: .82rem }
+ol.compared .bar { opacity: .55 } ol.compared .page { display: block; font-size: .82rem; line-height: 1.3 }
+ol.compared li { padding: .3rem 0 }
+.value.three { display: flex; flex-direction: column; line-height: 1.35 } .value.three small { font-size: .78rem }
+.apart { color: var(--alarm); font-weight: 650; font-size: .78rem }
+line.optin { stroke: var(--optin); stroke-width: 1.5 } circle.optin { fill: var(--optin) }
+line.client { stroke: var(--client); stroke-width: 1.5 } circle.client { fill: var(--client) }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .85rem; color: var(--soft) }
+.legend span::before { content: ""; display: inline-block; width: .7em; height: .7em; margin-right: .4em;
+  border-radius: 50%; background: var(--client) }
+.legend .of-optin::before { background: var(--optin) }
+.legend .of-bar::before { background: var(--bar); border-radius: 2px; opacity: .55 }
+#search label { display: block; font-weight: 600; margin: .4rem 0 .3rem }
+#search input { font: inherit; width: 100%; max-width: 44rem; padding: .6rem .8rem; color: var(--ink);
+  background: var(--tint); border: 1px solid var(--soft); border-radius: 8px }
+#search input:focus-visible { outline: 3px solid var(--accent); outline-offset: 1px }
+#search .soft, #search-status { font-size: .88rem }
+#search-found { list-style: none; padding: 0 }
+#search-found > li { border-top: 1px solid var(--line); padding: .55rem 0 }
+#search-found p { margin: 0; font-weight: 600 } #search-found p, #search-found li li { display: flex; gap: 1rem;
+  justify-content: space-between }
+#search-found ul { list-style: none; padding: 0; margin: .15rem 0 0; font-size: .9rem; color: var(--soft) }
+.much { font-variant-numeric: tabular-nums; white-space: nowrap }
+.promise h2 { border: 0; margin: 0 0 .6rem; padding: 0; font-size: 1.05rem } .promise h2 small { font-weight: 400 }
 ul.plain { list-style: none; padding: 0; columns: 15rem 3; column-gap: 2rem; max-width: none }
 ul.plain li { break-inside: avoid }
 ol.steps { list-style: none; padding: 0; max-width: none; counter-reset: step }
@@ -70,7 +95,8 @@ dl.pairs dt { color: var(--soft) } dl.pairs dd { margin: 0 }
   ol.steps > li { padding-left: 2.2rem } }
 @media print {
   :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --tint: #f3f3f3; --bar: #bcd; --range: #123;
-    --accent: #123 }
+    --accent: #123; --optin: #843c00; --client: #004d40 }
+  #search, noscript { display: none }
   body { font-size: 10.5pt; padding: 0; max-width: none } h2 { break-after: avoid }
   .bar, .range, .promise, .gauge { print-color-adjust: exact; -webkit-print-color-adjust: exact } }
 """

@@ -1,20 +1,46 @@
 """The tables a release may hold: their columns, and the one order their rows come in.
 
-Columns that are not listed here are refused: a column somebody added for debugging could be a true count. The order
-of rows depends on nothing but what they say, because the order of an engine may follow the log.
+A table holds counts, or shares of all records, or (``records``) the estimates that shares were blended from. Columns
+that are not listed here are refused: a column somebody added for debugging could be a true count. The order of rows
+depends on nothing but what they say, because the order of an engine may follow the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hushquery.errors import DataError, UsageError
 
-__all__ = ["KINDS", "NUMBERS", "TableKind", "check_references", "checked_table"]
+__all__ = [
+    "KINDS",
+    "NUMBERS",
+    "REST",
+    "Measure",
+    "TableKind",
+    "check_references",
+    "checked_table",
+    "measure_of",
+    "measures_of",
+    "release_measure",
+]
+
+#: What the numbers of a table are: counts, shares of all records, or the two estimates behind a share.
+Measure = Literal["count", "share", "estimates"]
+
+#: The parameter of a release of shares that states the share of everything that is not listed.
+REST = "rest"
+
+# The columns in which a value may be missing; NaN means the same.
+_MAY_MISS = {"shift_z"}
+
+# Sums of rounded shares may pass the whole by this much.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -24,11 +50,13 @@ class TableKind:
     Args:
         keys: The text columns that name a row.
         row: What one row is, in a clause.
-        bare: Whether the table may come as a list of keys without counts.
+        measures: What its numbers may be.
+        bare: Whether the table may come as a list of keys without numbers.
     """
 
     keys: tuple[str, ...]
     row: str
+    measures: tuple[Measure, ...] = ("count", "share")
     bare: bool = False
 
 
@@ -36,16 +64,62 @@ class TableKind:
 KINDS: Mapping[str, TableKind] = {
     "queries": TableKind(("query",), "a query that people searched for", bare=True),
     "clicks": TableKind(("query", "url"), "a query and a page that people clicked on after it"),
-    "reformulations": TableKind(("query", "next_query"), "a query and the query that people searched for next"),
+    "reformulations": TableKind(
+        ("query", "next_query"), "a query and the query that people searched for next", measures=("count",)
+    ),
+    "records": TableKind(
+        ("query", "url"), "a query and a page, as the two groups of people measured them", measures=("estimates",)
+    ),
 }
 
-#: The columns that follow the keys, with what they hold.
-NUMBERS: Mapping[str, str] = {
-    "count": "the noisy count; it may be below zero, because noise is",
-    "stderr": "the standard error of the noise",
-    "low": "the lower end of the interval",
-    "high": "the upper end of the interval",
+_INTERVAL = {"low": "the lower end of the interval", "high": "the upper end of the interval"}
+
+#: The columns that follow the keys, with what they hold, by what the numbers of a table are.
+NUMBERS: Mapping[Measure, Mapping[str, str]] = {
+    "count": {
+        "count": "the noisy count; it may be below zero, because noise is",
+        "stderr": "the standard error of the noise",
+        **_INTERVAL,
+    },
+    "share": {
+        "share": "the share of all records, from 0 to 1",
+        "stderr": "the standard error of the share",
+        **_INTERVAL,
+    },
+    "estimates": {
+        "optin": "the share by the opt-in users alone; it may be below zero, because noise is",
+        "optin_stderr": "its standard error",
+        "client": "the share by the clients alone; it may be below zero too",
+        "client_stderr": "its standard error",
+        "weight": "the part of the opt-in estimate in the blend, from 0 to 1; the clients have the rest",
+        "shift_z": "the difference between the two in standard errors; far from 0 the groups search differently; "
+        "missing where it could not be tested",
+    },
 }
+
+
+def measure_of(table: pa.Table) -> Measure | None:
+    """Tell what the numbers of a table are by its columns; None for a bare list of keys."""
+    return next((measure for measure, columns in NUMBERS.items() if next(iter(columns)) in table.column_names), None)
+
+
+def measures_of(tables: Mapping[str, pa.Table]) -> dict[str, Measure | None]:
+    """Tell it of each table, by name."""
+    return {name: measure_of(table) for name, table in tables.items()}
+
+
+def release_measure(tables: Mapping[str, pa.Table]) -> Literal["count", "share"] | None:
+    """Tell whether a release speaks in counts or in shares; None where it has lists alone.
+
+    Raises:
+        DataError: It speaks in both: nobody could read one beside the other.
+    """
+    found = {measure for measure in measures_of(tables).values() if measure is not None}
+    if "count" in found and len(found) > 1:
+        raise DataError(
+            "the tables of a release mix counts with shares", fix="Make one release of counts and one of shares"
+        )
+    return None if not found else "count" if "count" in found else "share"
 
 
 def checked_table(name: str, table: pa.Table) -> pa.Table:
@@ -60,19 +134,21 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
         raise UsageError(f"a release has no table {name!r}", fix=f"Give one of: {', '.join(KINDS)}")
     if not isinstance(table, pa.Table):
         raise UsageError(f"the table {name!r} is a {type(table).__name__}", fix="Give a pyarrow.Table")
+    forms = [(*kind.keys, *NUMBERS[measure]) for measure in kind.measures]
     names = table.column_names
-    full = [*kind.keys, *NUMBERS]
-    wanted = list(kind.keys) if kind.bare and set(names) == set(kind.keys) else full
-    if sorted(names) != sorted(wanted):
+    wanted = next(
+        (form for form in (*forms, *([kind.keys] if kind.bare else [])) if sorted(form) == sorted(names)), None
+    )
+    if wanted is None:
         raise UsageError(
             f"the table {name!r} does not have the columns of one",
             why=f"a release holds what is listed and nothing else, and it has {len(names)} columns",
-            fix=f"Give exactly: {', '.join(full)}",
+            fix="Give exactly: " + "; or: ".join(", ".join(form) for form in forms),
         )
-    schema = pa.schema([pa.field(column, _type(column), nullable=False) for column in wanted])
+    schema = pa.schema([pa.field(column, _type(column, kind), nullable=column in _MAY_MISS) for column in wanted])
     try:
         table.validate(full=True)
-        plain = pa.Table.from_arrays([table[column].cast(_type(column)) for column in wanted], names=wanted)
+        plain = pa.Table.from_arrays([_cast(table[column], column, kind) for column in wanted], names=list(wanted))
         plain.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
@@ -80,49 +156,95 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
             why=type(error).__name__,
             fix="Keys are valid UTF-8 text, counts whole numbers, the others numbers",
         ) from None
-    _check_values(name, plain, kind.keys)
-    order = [(key, "ascending") for key in kind.keys]
-    if len(wanted) > len(kind.keys):
-        order.insert(0, ("count", "descending"))
-    return plain.sort_by(order).combine_chunks().cast(schema)
-
-
-def check_references(tables: Mapping[str, pa.Table]) -> None:
-    """Refuse reformulations between queries that are not released: their keys would come from nowhere public."""
-    if "queries" not in tables or "reformulations" not in tables:
-        return
-    public = tables["queries"]["query"]
-    for column in ("query", "next_query"):
-        if not pc.all(
-            pc.is_in(tables["reformulations"][column], value_set=public.combine_chunks()), min_count=0
-        ).as_py():
-            raise DataError(
-                "a reformulation names a query that is not released",
-                why="only pairs of released queries are a public domain",
-                fix="Count pairs of released queries only",
-            )
-
-
-def _type(column: str) -> pa.DataType:
-    return pa.int64() if column == "count" else pa.float64() if column in NUMBERS else pa.string()
-
-
-def _check_values(name: str, table: pa.Table, keys: tuple[str, ...]) -> None:
-    problem = ""
-    if any(table[column].null_count for column in table.column_names):
-        problem = "it has missing values"
-    elif table.group_by(list(keys)).aggregate([]).num_rows != table.num_rows:
-        problem = "a key stands in it twice"
-    elif "count" in table.column_names:
-        finite = all(_all(pc.is_finite(table[column])) for column in ("stderr", "low", "high"))
-        if not finite:
-            problem = "a number in it is not finite"
-        elif not _all(pc.greater_equal(table["stderr"], 0.0)):
-            problem = "a standard error in it is below zero"
-        elif not _all(pc.less_equal(table["low"], table["high"])):
-            problem = "an interval in it ends before it begins"
+    problem = _problem(plain, kind.keys)
     if problem:
         raise DataError(f"the table {name!r} can't be published", why=problem, fix="This is a defect of what made it")
+    return _ordered(plain, kind.keys).combine_chunks().cast(schema)
+
+
+def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any] | None = None) -> None:
+    """Refuse tables that do not fit together.
+
+    Reformulations are between released queries, because their keys would come from nowhere public otherwise; so are
+    the records and clicks of a release of shares, which have one head list. Shares and the rest make up at most all.
+
+    Args:
+        tables: Checked tables, by name.
+        parameters: The release's parameters, where they are to be looked at too.
+    """
+    measure = release_measure(tables)
+    if "queries" in tables:
+        public = tables["queries"]["query"].combine_chunks()
+        rooted = [("reformulations", "query"), ("reformulations", "next_query")]
+        rooted += [("clicks", "query"), ("records", "query")] if measure == "share" else []
+        for name, column in rooted:
+            if name in tables and not _all(pc.is_in(tables[name][column], value_set=public)):
+                raise DataError(
+                    f"a {name.removesuffix('s')} names a query that is not released",
+                    why="only released queries are a public domain",
+                    fix="Count what belongs to released queries only",
+                )
+    if measure == "share" and parameters is not None:
+        rest = parameters.get(REST)
+        if isinstance(rest, bool) or not isinstance(rest, int | float) or not 0 <= rest <= 1:
+            raise DataError(
+                "a release of shares does not say which share the rest has",
+                fix=f"Give parameters a number {REST!r} from 0 to 1: the share of everything that is not listed",
+            )
+        for name in ("queries", "clicks"):
+            listed = pc.sum(tables[name]["share"]).as_py() if name in tables and tables[name].num_columns > 1 else 0.0
+            if (listed or 0.0) + rest > 1 + _ROUNDING:
+                raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Get it again")
+
+
+def _type(column: str, kind: TableKind) -> pa.DataType:
+    return pa.string() if column in kind.keys else pa.int64() if column == "count" else pa.float64()
+
+
+def _cast(values: pa.ChunkedArray, column: str, kind: TableKind) -> pa.ChunkedArray:
+    plain = values.cast(_type(column, kind))
+    return pc.if_else(pc.is_nan(plain), None, plain) if column in _MAY_MISS else plain
+
+
+def _ordered(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """Put what is most frequent first; what is equally frequent goes by its key."""
+    order = [(key, "ascending") for key in keys]
+    measure = measure_of(table)
+    if measure == "estimates":
+        return table.take(pc.sort_indices(table.append_column("by", _blended(table)), [("by", "descending"), *order]))
+    return table.sort_by([(measure, "descending"), *order] if measure else order)
+
+
+def _blended(table: pa.Table) -> pa.ChunkedArray:
+    ours = pc.multiply(table["weight"], table["optin"])
+    return pc.add(ours, pc.multiply(pc.subtract(1.0, table["weight"]), table["client"]))
+
+
+def _problem(table: pa.Table, keys: tuple[str, ...]) -> str:
+    """Say why a table can't be published; empty where it can."""
+    if any(table[column].null_count for column in table.column_names if column not in _MAY_MISS):
+        return "it has missing values"
+    if table.group_by(list(keys)).aggregate([]).num_rows != table.num_rows:
+        return "a key stands in it twice"
+    columns = [column for column in table.column_names if column not in keys]
+    if not all(_all(pc.is_finite(table[column])) for column in columns):
+        return "a number in it is not finite"
+    if not all(_all(pc.greater_equal(table[column], 0.0)) for column in columns if column.endswith("stderr")):
+        return "a standard error in it is below zero"
+    if "low" in columns and not _ascending(table["low"], table["high"]):
+        return "an interval in it ends before it begins"
+    for column in ("share", "weight"):
+        if column in columns and not (
+            _all(pc.greater_equal(table[column], 0.0)) and _all(pc.less_equal(table[column], 1.0))
+        ):
+            return f"a {column} in it is not from 0 to 1"
+    if "share" in columns and not _ascending(table["low"], table["share"], table["high"]):
+        return "a share in it is outside its interval"
+    return ""
+
+
+def _ascending(*columns: pa.ChunkedArray) -> bool:
+    return all(_all(pc.less_equal(one, other)) for one, other in pairwise(columns))
 
 
 def _all(truths: pa.ChunkedArray) -> bool:

@@ -22,8 +22,8 @@ from hushquery.privacy.step_loss import loss_from
 from hushquery.privacy.unit import Relation
 from hushquery.release.core import Release
 from hushquery.release.folder import MANIFEST, known_files, read_manifest, read_table, sha256
-from hushquery.release.manifest import guarantee_from_json, plain, steps_of
-from hushquery.release.tables import KINDS, check_references, checked_table
+from hushquery.release.manifest import check_measures, guarantee_from_json, plain, steps_of
+from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
 
 __all__ = ["Verification", "read_release", "verify"]
 
@@ -85,7 +85,9 @@ def read_release(folder: Path) -> tuple[Release | None, list[str], Mapping[str, 
     try:
         for name, listed in _listed(manifest).items():
             problems += _file_problems(folder / name, listed, tables)
-        check_references(tables)
+        check_references(tables, manifest["parameters"])
+        if len(tables) == len([name for name in _listed(manifest) if name.endswith(".parquet")]):  # else said above
+            check_measures(manifest, measures_of(tables))
     except _DAMAGE as error:
         problems.append(_say(error))
     try:

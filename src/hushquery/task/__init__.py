@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from hushquery.task.domain import Domain
-from hushquery.task.model import ClientPart, CollectPart, HeadPart, OptInPart, Task, TaskPart
+from hushquery.task.domain import Domain, GroupedDomain
+from hushquery.task.model import ClientPart, CollectPart, HeadPart, OptInPart, RapporPart, Task, TaskPart
 from hushquery.task.template import template
+from hushquery.task.values import Numbers, Texts
 
-__all__ = ["ClientPart", "CollectPart", "Domain", "HeadPart", "OptInPart", "Task", "TaskPart", "template"]
+__all__ = [
+    "ClientPart",
+    "CollectPart",
+    "Domain",
+    "GroupedDomain",
+    "HeadPart",
+    "Numbers",
+    "OptInPart",
+    "RapporPart",
+    "Task",
+    "TaskPart",
+    "Texts",
+    "template",
+]

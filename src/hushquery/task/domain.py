@@ -14,9 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hushquery.errors import DataError, UsageError
-from hushquery.log.normalise import _HOST, _NO_URL, _URL_CHANGES, blanks
+from hushquery.log.normalise import HOST, NO_URL, URL_CHANGES, blanks
 
-__all__ = ["LONGEST", "MOST", "WILDCARD", "Domain", "UnknownValue", "normal_query", "normal_url", "normal_value"]
+__all__ = [
+    "LONGEST",
+    "MOST",
+    "WILDCARD",
+    "Domain",
+    "GroupedDomain",
+    "UnknownValue",
+    "normal_query",
+    "normal_url",
+    "normal_value",
+]
 
 #: How the cell of everything else is shown.
 WILDCARD = "*"
@@ -30,8 +40,8 @@ MOST = 2**20
 # RE2, in which the rules are written, knows only the very end as `$`; Python also stops before a last line break.
 _END = r"\Z"
 _BLANKS = re.compile(f"[\0{blanks('python')}]+")
-_URL_RULES = [(re.compile(pattern.replace("$", _END)), replacement) for pattern, replacement in _URL_CHANGES]
-_WITH_HOST, _WITHOUT_URL = re.compile(_HOST.replace("$", _END)), re.compile(_NO_URL.replace("$", _END))
+_URL_RULES = [(re.compile(pattern.replace("$", _END)), replacement) for pattern, replacement in URL_CHANGES]
+_WITH_HOST, _WITHOUT_URL = re.compile(HOST.replace("$", _END)), re.compile(NO_URL.replace("$", _END))
 
 
 class UnknownValue(DataError):
@@ -108,7 +118,7 @@ class Domain:
     def __len__(self) -> int:
         return len(self.records) + self.wildcard
 
-    def cell(self, value: str | None, url: str | None = None) -> int:
+    def cell(self, value: object, url: object = None) -> int:
         """Say which cell a value falls into; None is "nothing to report" and falls into the wildcard.
 
         Raises:
@@ -127,7 +137,7 @@ class Domain:
                 why='the task says unknown = "refuse"',
                 fix='Report one of the listed values, or use a task with unknown = "wildcard"',
             )
-        return len(self.records)
+        return len(self) - 1
 
     def _find(self, value: str, url: str | None) -> int | None:
         if len(value) > LONGEST or len(url or "") > LONGEST:
@@ -136,13 +146,90 @@ class Domain:
 
     def label(self, cell: int) -> str:
         """Name a cell for a table: the value, or query and URL with a tab between, or ``*``."""
+        return _label(self.records[cell]) if self._checked(cell) < len(self.records) else WILDCARD
+
+    def labels(self) -> list[str]:
+        """Name all cells, in their order."""
+        return [self.label(cell) for cell in range(len(self))]
+
+    def _checked(self, cell: int) -> int:
         if not 0 <= cell < len(self):
             raise UsageError(f"the domain has no cell {cell}", fix=f"Its cells are 0 to {len(self) - 1}")
-        return "\t".join(self.records[cell]).rstrip("\t") if cell < len(self.records) else WILDCARD
+        return cell
 
     def to_json(self) -> dict[str, Any]:
         """Give the domain as plain data, as it enters the hash of a configuration."""
         return {"kind": self.kind, "records": [list(record) for record in self.records], "wildcard": self.wildcard}
+
+
+@dataclass(frozen=True)
+class GroupedDomain(Domain):
+    r"""(query, URL) records query by query: its URLs, then ``<q, *>`` for its other ones; ``<*, *>`` is the last cell.
+
+    The queries stand in the order of their first appearance, and so do the URLs of each.
+
+    >>> pairs = Domain.read("searches", [["news", "https://a.example"], ["maps", ""], ["news", ""]], wildcard=True)
+    >>> grouped = GroupedDomain.of(pairs)
+    >>> grouped.urls, [grouped.label(cell) for cell in (0, 1, 2, 3, 4, 5)]
+    ((2, 1), ['news\thttps://a.example', 'news', 'news\t*', 'maps', 'maps\t*', '*'])
+    >>> grouped.cell("News", "https://b.example"), grouped.cell("maps"), grouped.cell("weather")
+    (2, 3, 5)
+    """
+
+    urls: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _others: dict[str, int] = field(init=False, repr=False, compare=False)
+    _names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        listed: dict[str, list[tuple[str, ...]]] = {}
+        for record in self.records:
+            listed.setdefault(record[0], []).append(record)
+        cells: dict[tuple[str, ...], int] = {}
+        others: dict[str, int] = {}
+        names: list[str] = []
+        for query, records in listed.items():
+            for record in records:
+                cells[record] = len(names)
+                names.append(_label(record))
+            others[query] = len(names)
+            names.append(f"{query}\t{WILDCARD}")
+        counts = tuple(len(records) for records in listed.values())
+        made = {"_cells": cells, "urls": counts, "_others": others, "_names": (*names, WILDCARD)}
+        for name, value in {**made, "records": tuple(cells)}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, domain: Domain) -> GroupedDomain:
+        """Group the records of a domain by their query."""
+        if domain.kind != "searches" or not domain.wildcard:
+            raise UsageError(
+                "only searches with a wildcard can be grouped by query",
+                fix='Use kind = "searches" and unknown = "wildcard", or another oracle',
+            )
+        return cls(domain.kind, domain.records, wildcard=True)
+
+    @property
+    def others(self) -> dict[str, int]:
+        """The cell of each query's other URLs."""
+        return dict(self._others)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _find(self, value: str, url: str | None) -> int | None:
+        if len(value) > LONGEST:
+            return None
+        # A URL that is too long to be listed is still another URL of its query.
+        record = _normal(self.kind, [value, url or ""]) if len(url or "") <= LONGEST else (normal_query(value),)
+        return self._cells.get(record, self._others.get(record[0]))
+
+    def label(self, cell: int) -> str:
+        """Name a cell for a table: query and URL with a tab between; ``*`` stands for all others."""
+        return self._names[self._checked(cell)]
+
+
+def _label(record: Sequence[str]) -> str:
+    return "\t".join(record).rstrip("\t")
 
 
 def _normal(kind: str, texts: Sequence[str]) -> tuple[str, ...]:

@@ -16,10 +16,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from hushquery.errors import DataError, UsageError
 from hushquery.task.domain import Domain
+from hushquery.task.kinds import check_kind
 from hushquery.task.problems import refusal
 from hushquery.task.units import Bytes, Exact, Seconds, Whole
 
-__all__ = ["ClientPart", "CollectPart", "HeadPart", "OptInPart", "Task", "TaskPart"]
+__all__ = ["ClientPart", "CollectPart", "HeadPart", "OptInPart", "RapporPart", "Task", "TaskPart"]
 
 # A file beyond this is no task: a domain belongs into a head list then.
 _MOST_BYTES = 64 * 1024 * 1024
@@ -49,6 +50,21 @@ def _small(value: Fraction) -> Fraction:
     return value
 
 
+def _chance(value: Fraction) -> Fraction:
+    if not 0 <= value <= 1:
+        raise UsageError("must be a chance from 0 to 1")
+    return value
+
+
+def _between(value: Fraction) -> Fraction:
+    if not 0 < value < 1:
+        raise UsageError("must be above 0 and below 1")
+    return value
+
+
+# Keys that only some tasks have: where they are absent, the canonical form does not name them.
+_SPECIAL = {"task": ("highest",), "client": ("query_share", "step", "buckets", "bits", "rappor")}
+
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
 Epsilon = Annotated[Exact, AfterValidator(_above_zero)]
 Count = Annotated[Whole, Field(ge=1, le=2**31)]
@@ -65,12 +81,14 @@ class TaskPart(_Part):
     """A short name for people; the task's identity is its hash."""
     population: Line
     """Whose budget it is."""
-    kind: Literal["searches", "setting"] = "searches"
-    """searches: (query, URL) records. setting: one value out of a public list."""
+    kind: Literal["searches", "setting", "number", "text"] = "searches"
+    """searches: (query, URL) records. setting: one value out of a public list. number: 0 to highest. text: any."""
     period: Seconds | None = None
     """How often a client reports; absent: once."""
     domain: tuple[str | tuple[str, str], ...] | None = None
     """A public list of values ([query, URL] pairs for searches); with it no head list is needed."""
+    highest: Count | None = None
+    """For numbers: the largest there can be, a public bound."""
 
 
 class OptInPart(_Part):
@@ -80,6 +98,23 @@ class OptInPart(_Part):
     delta: Annotated[Exact, AfterValidator(_small)]
     records_per_user: Count = 1
     relation: Literal["replace-one", "add-remove"] = "replace-one"
+
+
+class RapporPart(_Part):
+    """The parameters of RAPPOR."""
+
+    k: Annotated[Whole, Field(ge=2, le=2**16)]
+    """Bits of the Bloom filter."""
+    h: Annotated[Whole, Field(ge=1, le=64)]
+    """Hash functions."""
+    m: Annotated[Whole, Field(ge=1, le=2**16)]
+    """Cohorts."""
+    p: Annotated[Exact, AfterValidator(_chance)]
+    """The chance of a 1 in a report where the permanent bit is 0."""
+    q: Annotated[Exact, AfterValidator(_chance)]
+    """The chance of a 1 in a report where the permanent bit is 1."""
+    f: Annotated[Exact, AfterValidator(_chance)]
+    """How much of the permanent response is noise: a bit is flipped with chance f/2."""
 
 
 class ClientPart(_Part):
@@ -99,6 +134,16 @@ class ClientPart(_Part):
     """The share of clients that report in a period."""
     enabled: bool = True
     """The off-switch: false, and no client reports. Not part of the task's hash."""
+    query_share: Annotated[Exact, AfterValidator(_between)] | None = None
+    """For two-stage: the share of epsilon that the query gets (f_C of BLENDER); absent: all that the URL leaves."""
+    step: Count | None = None
+    """For onebit: the distance of the grid points that a device keeps answers for; divides highest. Absent: highest."""
+    buckets: Annotated[Whole, Field(ge=2, le=2**20)] | None = None
+    """For dbitflip: into how many equal ranges 0 to highest is divided."""
+    bits: Annotated[Whole, Field(ge=1, le=2**20)] | None = None
+    """For dbitflip: for how many of the buckets each device answers."""
+    rappor: RapporPart | None = None
+    """For rappor: its parameters."""
 
 
 class HeadPart(_Part):
@@ -158,14 +203,8 @@ class Task(_Part):
                 "[task] period is not a multiple of [collect] time_precision, so a report's time could not tell its "
                 "period"
             )
-        if self.task.domain is None:
-            if self.task.kind == "setting":
-                raise UsageError("[task] domain is missing: list the values that the setting can have")
-            if self.head is None:
-                raise UsageError("the task has neither a [head] list to come nor a [task] domain")
-        elif self.head is not None:
-            raise UsageError("the task has both a [task] domain and a [head] list; leave one of them out")
-        else:
+        check_kind(self)
+        if self.task.domain is not None:
             self.listed()
         return self
 
@@ -228,6 +267,10 @@ class Task(_Part):
         if self.task.domain is not None:
             records = self.listed().records
             data["task"]["domain"] = [list(one) if len(one) > 1 else one[0] for one in records]
+        for part, names in _SPECIAL.items():
+            data[part] = {key: value for key, value in data[part].items() if value is not None or key not in names}
+        if not self.is_listed:
+            data["client"]["unknown"] = "refuse"
         return data
 
     def canonical(self) -> str:
@@ -249,6 +292,11 @@ class Task(_Part):
     # ---- what clients need ---------------------------------------------------------------------------------
 
     @property
+    def is_listed(self) -> bool:
+        """Whether what can be reported is a public list, of queries and URLs or of values."""
+        return self.task.kind in ("searches", "setting")
+
+    @property
     def record_epsilon(self) -> Fraction:
         """What one report may cost: an equal share of epsilon."""
         return Fraction(self.client.epsilon) / self.client.records_per_user
@@ -259,6 +307,8 @@ class Task(_Part):
         Raises:
             UsageError: The task has no list of its own and none was given, or both.
         """
+        if not self.is_listed:
+            raise UsageError(f"a {self.task.kind} task has no list of values", fix="Leave the head list out")
         if self.task.domain is None and head is None:
             raise UsageError(
                 "the task's domain is its head list, which was not given",

@@ -10,7 +10,7 @@ _SEARCHES = """\
 [task]                         # the id of the task is the hash of all this; comments and order don't count
 name = "example-searches"
 population = "browser users"   # whose budget it is
-kind = "searches"              # (query, URL) records; "setting": one value out of a public list
+kind = "searches"              # (query, URL) records; there are also "setting", "number" and "text"
 period = "7d"                  # each client reports once in a period; absent: once
 # domain = [["weather leeds", "https://weather.example"]]   # a public list makes [optin] and [head] unnecessary
 
@@ -25,20 +25,65 @@ _SETTING = """\
 [task]                         # the id of the task is the hash of all this; comments and order don't count
 name = "example-theme"
 population = "app users"       # whose budget it is
-kind = "setting"               # one value out of a public list; "searches": (query, URL) records
+kind = "setting"               # one value out of a public list; there are also "searches", "number" and "text"
 period = "7d"                  # each client reports once in a period; absent: once
 domain = ["light", "dark", "system"]   # everybody may know this list
+"""
+
+_NUMBER = """\
+[task]                         # the id of the task is the hash of all this; comments and order don't count
+name = "example-minutes"
+population = "app users"       # whose budget it is
+kind = "number"                # a whole number; there are also "searches", "setting" and "text"
+period = "1d"                  # each client reports once in a period; absent: once
+highest = 1440                 # the largest number there can be, a public bound; others are refused
+"""
+
+_TEXT = """\
+[task]                         # the id of the task is the hash of all this; comments and order don't count
+name = "example-home-pages"
+population = "browser users"   # whose budget it is
+kind = "text"                  # any text, without a list; candidates are needed only to decode
+period = "1d"                  # each client reports once in a period; absent: once
 """
 
 _CLIENT = """
 [client]                       # what the others report, randomised on their own device
 epsilon = {epsilon}                  # the loss of one period's report: 4, 0.5, "1/3" or "ln(10)"
+"""
+
+_LIST = """\
 records_per_user = 1           # each gets an equal share of epsilon
-oracle = "auto"                # the mechanism with the smallest error for this domain and epsilon
+oracle = "auto"                # the mechanism with the smallest error for this domain and epsilon{more}
 unknown = "wildcard"           # values not listed become "everything else"; "refuse": an error, and no report
+"""
+
+_LIFE = """\
 lifetime_epsilon = 16.0        # what a device may lose in its life, in all its tasks together
 sampling = 1.0                 # the share of clients that report in a period
 enabled = true                 # the off-switch
+"""
+
+_TWO_STAGE = """
+# oracle = "two-stage"         # first the query, then the URL: also counts the other URLs of each query
+# query_share = 0.85           # for two-stage: the query's share of epsilon; absent: all that the URL leaves"""
+
+_ONE_BIT = """\
+oracle = "onebit"              # one bit for the average; "dbitflip": a histogram
+step = 1440                    # divides highest: a device keeps one answer for each multiple; absent: highest
+# oracle = "dbitflip"          # instead of the two lines above
+# buckets = 24                 # for dbitflip: so many equal ranges
+# bits = 4                     # for dbitflip: for so many of them each device answers
+"""
+
+_RAPPOR = """
+[client.rappor]                # eps infinity = 2h ln((1 - f/2)/(f/2)) must not be above epsilon: here 4 ln 3
+k = 128                        # bits of the Bloom filter
+h = 2                          # hash functions
+m = 64                         # cohorts
+p = 0.25                       # the chance of a 1 in a report where the permanent bit is 0
+q = 0.75                       # the same where it is 1
+f = 0.5                        # a bit of the permanent response is flipped with chance f/2
 """
 
 _HEAD = """
@@ -65,7 +110,13 @@ def template(kind: str = "searches") -> str:
     'name = "example-theme"'
     """
     if kind == "searches":
-        return _SEARCHES + _CLIENT.format(epsilon="4.0") + _HEAD + _COLLECT
+        listed = _LIST.format(more=_TWO_STAGE)
+        return _SEARCHES + _CLIENT.format(epsilon="4.0") + listed + _LIFE + _HEAD + _COLLECT
     if kind == "setting":
-        return _SETTING + _CLIENT.format(epsilon="1.0") + _COLLECT
-    raise UsageError("there is no such kind of task", fix="It is searches or setting")
+        return _SETTING + _CLIENT.format(epsilon="1.0") + _LIST.format(more="") + _LIFE + _COLLECT
+    if kind == "number":
+        return _NUMBER + _CLIENT.format(epsilon="1.0") + _ONE_BIT + _LIFE + _COLLECT
+    if kind == "text":
+        client = _CLIENT.format(epsilon="4.5") + 'oracle = "rappor"\n' + _LIFE.replace("16.0", "18.0")
+        return _TEXT + client + _RAPPOR + _COLLECT
+    raise UsageError("there is no such kind of task", fix="It is searches, setting, number or text")

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hushquery import plot
-from hushquery.errors import Unavailable
+from hushquery.curator.korolova import calibrate_korolova
 from hushquery.evaluate import charts
+from hushquery.evaluate.experiments.korolova2009 import DELTA, EPSILON, QUERIES_PER_USER
+from hushquery.evaluate.experiments.page import (
+    Data,
+    Details,
+    Facts,
+    Figure,
+    Figures,
+    Heading,
+    Page,
+    Part,
+    Table,
+    Text,
+    as_html,
+    figure,
+    verdict,
+)
 from hushquery.evaluate.unpublishable import MARK
-from hushquery.release.markup import isolated, shown
-from hushquery.release.style import STYLE
 
-__all__ = ["FIGURES", "as_page", "as_text", "command", "main_grid", "percent", "pivot", "tau", "verdict"]
-
-Data = Mapping[str, Any]
+__all__ = ["FIGURES", "as_page", "as_text", "command", "main_grid", "page", "percent", "pivot"]
 
 _HARMLESS = (
-    "This log is synthetic: nobody is in it, so here the mark is a matter of principle and sharing does no harm."
+    "This log is synthetic: nobody is in it, so sharing this page does no harm. The same page about a real log must "
+    "stay with its steward: every number on it is a question to the log answered without noise."
 )
 _HARMFUL = (
     "Every number below is the answer to a question about the log without any noise. Keep this for the choice of d, "
     "epsilon and delta, and delete it. No budget was spent, because nothing was released."
 )
-_EXTRA_STYLE = """
-figure svg { max-width: 100%; height: auto; background: #fff; border-radius: 8px; padding: .4rem }
-table { border-collapse: collapse; margin: .8rem 0; font-size: .92rem; font-variant-numeric: tabular-nums }
-th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
-  white-space: nowrap; overflow-wrap: normal }
-th:first-child, td:first-child { text-align: left; white-space: normal }
-thead th { color: var(--soft); font-weight: 600 }
-td small { display: block } .wide { overflow-x: auto }
-.facts { margin: 1.2rem 0 }
-.big { font-size: 1.35rem; letter-spacing: .01em; text-align: center }
-.holds { color: var(--accent); font-weight: 650 } .fails { color: var(--alarm); font-weight: 650 }
-"""
 
 
 def main_grid(data: Data) -> list[Data]:
@@ -69,12 +69,7 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "-" if share is None else f"{100 * share:.{digits}f}%"
 
 
-def verdict(claim: Data) -> str:
-    """Say in a word whether a ratio was reached."""
-    return {True: "pass", False: "FAIL", None: "not measured"}[claim["holds"]]
-
-
-def tau(data: Data) -> str:
+def _tau(data: Data) -> str:
     """Print Kendall's tau of the fears."""
     value = data["fears"]["kendall_tau"]
     return "-" if value is None else f"{value:.3f}"
@@ -106,13 +101,13 @@ def as_text(data: Data) -> str:
     fears = data["fears"]
     lines += [
         "",
-        f"fears: {fears['overlap']} of the top {fears['top']} agree, Kendall tau {tau(data)} over the fears in both "
+        f"fears: {fears['overlap']} of the top {fears['top']} agree, Kendall tau {_tau(data)} over the fears in both "
         f"({fears['private']} released of {fears['raw']})",
         "",
     ]
     for claim in data["claims"]:
         ratio = "-" if claim["ratio"] is None else f"{claim['ratio']:.2f}"
-        lines.append(f"{verdict(claim):13}{claim['what']}: {ratio} times (at least {claim['at_least']:g})")
+        lines.append(f"{verdict(claim['holds']):13}{claim['what']}: {ratio} times (at least {claim['at_least']:g})")
     return "\n".join(lines)
 
 
@@ -146,7 +141,7 @@ def _with_counts(data: Data) -> Any:
 
 
 #: The figures of the page: a name, how to draw it from the data, and its caption.
-FIGURES: Mapping[str, tuple[Callable[[Data], Any], str]] = {
+FIGURES: Figures = {
     "coverage": (
         lambda data: charts.coverage_by_d(main_grid(data)),
         "At e^epsilon = 10 and delta = 1e-5, the list of queries only. More queries per user (d) count for more, and "
@@ -167,125 +162,171 @@ FIGURES: Mapping[str, tuple[Callable[[Data], Any], str]] = {
 
 
 def as_page(data: Data) -> str:
-    """Give the page to look at, as HTML that needs neither network nor script."""
-    log, settings, fears = data["log"], data["settings"], data["fears"]
+    """Give the page to look at, as HTML."""
+    return as_html(page(data))
+
+
+def page(data: Data) -> Page:
+    """Say what is on the page."""
+    settings = data["settings"]
     synthetic = settings["log"] == "synthetic"
-    facts = {
-        "users": f"{log['users']:,}",
-        "searches": f"{log['searches']:,}",
-        "distinct queries": f"{log['distinct_queries']:,}",
-        "of them searched once": percent(log["searched_once_share"], 0),
-    }
-    release = settings["release"]
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>Not publishable: hushquery experiment korolova2009</title><style>{STYLE}{_EXTRA_STYLE}</style>",
-        "<p class=over>hushquery experiment korolova2009</p>",
-        "<h1>How much of a search log can be published privately?</h1>",
-        f"<p class='alarm big'>{MARK}</p><p>{_HARMLESS if synthetic else _HARMFUL}</p>",
-        "<dl class=facts>" + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in facts.items()) + "</dl>",
-        "<h2>What had to be reached</h2>",
-        _table(("ratio of queries released", "measured", "at least", ""), [_claim_row(c) for c in data["claims"]]),
-        "<h2>Coverage against d</h2>",
-        _figure("coverage", data),
-        "<p>Queries released, their share of all distinct queries, and their share of the search volume:</p>",
-        _coverage_table(data),
-        "<h2>Coverage against epsilon and delta</h2>",
-        _figure("budget", data),
-        "<h2>With counts</h2>",
-        _figure("counts", data),
-        "<h2>Keywords: release against log</h2>",
-        f"<p>A release with selector {release['selector']}, d = {release['queries_per_user']} and "
-        f"{release['clicks_per_user']} clicks per user, against the click graph of the whole log.</p>",
-    ]
-    if data["keywords"]:
-        parts += [_figure("keywords", data), _keyword_table(data)]
-    else:
-        parts.append("<p>The log has no clicks to walk on.</p>")
-    parts += [
-        "<h2>Human fears: release against log</h2>",
-        f"<p>Queries “fear of X” and “X phobia”. {fears['overlap']} of the top {fears['top']} agree; Kendall's tau of "
-        f"the order is {tau(data)} over the fears that both have. The release names {fears['private']} fears, the log "
-        f"{fears['raw']}; those that only the log has are not named here.</p>",
-    ]
-    if fears["ranking"]:
-        parts += [_figure("fears", data), _fears_table(data)]
-    parts += [
-        "<h2>How this was made</h2>",
-        f"<pre>{shown(command(data))}</pre>",
-        f"<p class=soft>hushquery {shown(settings['version'])}, {shown(settings['date'])}, {settings['seconds']:,.0f} "
-        f"seconds, mean of {settings['runs']} run{'s' if settings['runs'] > 1 else ''} per setting. "
-        f"{'The noise came from the seed, so the numbers can be repeated.' if synthetic else ''}</p>",
-        f"<p class='alarm big'>{MARK}</p></html>",
-    ]
-    return "\n".join(parts)
-
-
-def _figure(name: str, data: Data) -> str:
-    draw, caption = FIGURES[name]
-    try:
-        return f"<figure>{plot.svg(draw(data))}<figcaption>{shown(caption)}</figcaption></figure>"
-    except Unavailable as error:
-        return f"<p>(no picture: {shown(error.fix)})</p>"
-
-
-def _claim_row(claim: Data) -> tuple[str, ...]:
-    ratio = "-" if claim["ratio"] is None else f"{claim['ratio']:.2f}"
-    style = "fails" if claim["holds"] is False else "holds"
-    return shown(claim["what"]), ratio, f"{claim['at_least']:g}", f"<span class={style}>{verdict(claim)}</span>"
-
-
-def _coverage_table(data: Data) -> str:
-    ds = data["settings"]["queries_per_user"]
-    rows = [
-        (
-            shown(name),
-            *(
-                f"{row[d]['queries']:,.0f}<small>{percent(row[d]['distinct_share'], 2)}</small>"
-                f"<small>{percent(row[d]['volume_share'])}</small>"
-                for d in ds
-            ),
-        )
-        for name, row in pivot(main_grid(data)).items()
-    ]
-    return _table(("selector", *(f"d = {d}" for d in ds)), rows)
-
-
-def _keyword_table(data: Data) -> str:
-    heads = ("topic", "gamma", "in release", "in log", "both", "precision", "recall", "of released", "Jaccard")
-    scores = [*data["keywords"]["together"], *data["keywords"]["topics"]]
-    rows = [
-        (
-            isolated(score["topic"]),
-            f"{score['gamma']:g}",
-            *(f"{score[name]:,}" for name in ("private", "raw", "both")),
-            *(percent(score[name]) for name in ("precision", "recall", "recall_released", "jaccard")),
-        )
-        for score in scores
-    ]
-    together = len(data["keywords"]["together"])
-    return (
-        _table(heads, rows[:together])
-        + f"<details><summary>by topic</summary>{_table(heads, rows[together:])}</details>"
+    note = f"Mean of {settings['runs']} run{'s' if settings['runs'] > 1 else ''} per setting."
+    if synthetic:
+        note += " The noise came from the seed, so the numbers can be repeated."
+    return Page(
+        "How much of a search log can be published privately?",
+        _HARMLESS if synthetic else _HARMFUL,
+        [*_setting(data), *_coverage(data), *_keywords(data), *_fears(data)],
+        command(data),
+        data,
+        note,
+        MARK,
     )
 
 
-def _fears_table(data: Data) -> str:
-    rows = [
+def _figure(name: str, data: Data) -> Figure:
+    return figure(FIGURES, name, data)
+
+
+def _setting(data: Data) -> list[Part]:
+    """Put the paper's setting beside ours; K and b are computed from the theorem."""
+    log, settings = data["log"], data["settings"]
+    ds, gaussian = settings["queries_per_user"], pivot(main_grid(data))["gaussian"]
+    theorems = [calibrate_korolova(d, EPSILON, DELTA) for d in ds]
+    ours = (
+        f"synthetic, profile `{settings['profile']}`, seed {settings['seed']}"
+        if settings["log"] == "synthetic"
+        else "the log that was given"
+    )
+    return [
+        Facts(
+            {
+                "users": f"{log['users']:,}",
+                "searches": f"{log['searches']:,}",
+                "distinct queries": f"{log['distinct_queries']:,}",
+                "of them searched once": percent(log["searched_once_share"], 0),
+            }
+        ),
+        Heading("The setting"),
+        Text("Korolova, Kenthapadi, Mishra and Ntoulas 2009, measured again."),
+        Table(
+            ("", "the paper", "here"),
+            [
+                ("log", "the log of a search engine, which nobody else can have", ours),
+                ("budget", "e^epsilon = 10, delta = 1e-5", "the same"),
+                ("d", ", ".join(map(str, QUERIES_PER_USER)), ", ".join(map(str, ds))),
+                ("algorithm", "Algorithm 1", "Algorithm 1 (`korolova2009`) and five other selectors"),
+                ("noise", "continuous", "discrete, exact to the last bit"),
+                ("runs", "-", f"mean of {settings['runs']}"),
+            ],
+        ),
+        Text(
+            "The thresholds, which are known before any row is read: K and b of the paper's Theorem 1 as its slides "
+            "have them, and the threshold of `gaussian` at the same budget."
+        ),
+        Table(
+            ("d", *map(str, ds)),
+            [
+                ("K, in searches", *(f"{float(theorem.threshold):.2f}" for theorem in theorems)),
+                ("b", *(f"{float(theorem.scale):.2f}" for theorem in theorems)),
+                ("`gaussian`, in users", *(f"{gaussian[d]['threshold']:g}" for d in ds)),
+            ],
+        ),
+        Heading("What had to be reached"),
+        Table(
+            ("ratio of queries released", "measured", "at least", ""),
+            [
+                (
+                    claim["what"],
+                    "-" if claim["ratio"] is None else f"{claim['ratio']:.2f}",
+                    f"{claim['at_least']:g}",
+                    verdict(claim["holds"]),
+                )
+                for claim in data["claims"]
+            ],
+        ),
+    ]
+
+
+def _coverage(data: Data) -> list[Part]:
+    grid, ds = pivot(main_grid(data)), data["settings"]["queries_per_user"]
+    parts: list[Part] = [Heading("Coverage against d"), _figure("coverage", data)]
+    shown: dict[str, Callable[[Data], str]] = {
+        "Queries released:": lambda p: f"{p['queries']:,.0f}",
+        "Their share of all distinct queries:": lambda p: percent(p["distinct_share"], 2),
+        "Their share of the search volume:": lambda p: percent(p["volume_share"]),
+    }
+    for title, show in shown.items():
+        rows = [(f"`{name}`", *(show(row[d]) for d in ds)) for name, row in grid.items()]
+        parts += [Text(title), Table(("selector", *(f"d = {d}" for d in ds)), rows)]
+    others = [
         (
-            isolated(row["fear"]),
-            f"{row['rank']}",
-            f"{row['count']:,}",
-            "-" if row["raw_rank"] is None else f"{row['raw_rank']}",
-            f"{row['raw_count']:,}",
+            f"`{p['selector']}`",
+            f"{p['epsilon']:.4g}",
+            f"{p['delta']:.0e}",
+            "with counts" if p["with_counts"] else "list only",
+            f"{p['queries']:,.0f}",
+            percent(p["volume_share"]),
         )
-        for row in data["fears"]["ranking"]
+        for p in data["coverage"]
+        if p not in main_grid(data)
+    ]
+    heads = ("selector", "epsilon", "delta", "what is made", "queries released", "search volume")
+    return [
+        *parts,
+        Heading("Coverage against epsilon and delta, and with counts"),
+        _figure("budget", data),
+        _figure("counts", data),
+        Table(heads, others),
+    ]
+
+
+def _keywords(data: Data) -> list[Part]:
+    release, found = data["settings"]["release"], data["keywords"]
+    parts: list[Part] = [Heading("Keywords: release against log")]
+    if not found:
+        return [*parts, Text("The log has no clicks to walk on.")]
+    heads = ("gamma", "in release", "in log", "of them released", "both", "precision", "recall", "recall of released")
+
+    def numbers(score: Data) -> tuple[str, ...]:
+        return (
+            f"{score['gamma']:g}",
+            *(f"{score[name]:,}" for name in ("private", "raw", "raw_released", "both")),
+            *(percent(score[name]) for name in ("precision", "recall", "recall_released", "jaccard")),
+        )
+
+    return [
+        *parts,
+        Text(
+            f"A release with `{release['selector']}`, d = {release['queries_per_user']} and "
+            f"{release['clicks_per_user']} clicks per user at the same budget, against the click graph of the whole "
+            "log. A topic is given by its sites; a keyword is a query from which a random walk with alpha = "
+            f"{found['alpha']} ends at them with probability gamma or more."
+        ),
+        _figure("keywords", data),
+        Table((*heads, "Jaccard"), [numbers(score) for score in found["together"]]),
+        Details(
+            "by topic",
+            Table(("topic", *heads, "Jaccard"), [(score["topic"], *numbers(score)) for score in found["topics"]]),
+        ),
+    ]
+
+
+def _fears(data: Data) -> list[Part]:
+    found = data["fears"]
+    parts: list[Part] = [
+        Heading("Human fears: release against log"),
+        Text(
+            f"Queries `fear of X` and `X phobia`, ranked by count. {found['overlap']} of the top {found['top']} agree; "
+            f"Kendall's tau of the order is {_tau(data)} over the fears that both have. The release names "
+            f"{found['private']} fears, the log {found['raw']}; those that only the log has are not named here."
+        ),
+    ]
+    if not found["ranking"]:
+        return parts
+    rows = [
+        (row["fear"], f"{row['rank']}", f"{row['count']:,}", f"{row['raw_rank'] or '-'}", f"{row['raw_count']:,}")
+        for row in found["ranking"]
     ]
     heads = ("fear", "rank in release", "noisy count, capped", "rank in log", "users in log")
-    return _table(heads, rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{one}</th>" for one in heads)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return [*parts, _figure("fears", data), Table(heads, rows)]

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from hushquery import plot
-from hushquery.errors import Unavailable
 from hushquery.evaluate import charts_local as charts
-from hushquery.release.markup import shown
-from hushquery.release.style import STYLE
+from hushquery.evaluate.experiments.page import (
+    Data,
+    Facts,
+    Figure,
+    Figures,
+    Heading,
+    Page,
+    Part,
+    Table,
+    Text,
+    as_html,
+    figure,
+    verdict,
+)
 
-__all__ = ["FIGURES", "as_page", "as_text", "command"]
-
-Data = Mapping[str, Any]
+__all__ = ["FIGURES", "as_page", "as_text", "command", "page"]
 
 _OPEN = (
     "Everybody here is invented, so this page may be published. The noise came from a seed, to let you repeat the "
     "numbers; a client that drew its noise so would protect nobody."
 )
-_EXTRA_STYLE = """
-body { max-width: 68rem }
-figure svg { max-width: 100%; height: auto; background: #fff; border-radius: 8px; padding: .4rem }
-table { border-collapse: collapse; margin: .8rem 0; font-size: .92rem; font-variant-numeric: tabular-nums }
-th, td { padding: .28rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
-  white-space: nowrap; overflow-wrap: normal }
-th:first-child, td:first-child { text-align: left; white-space: normal }
-thead th { color: var(--soft); font-weight: 600 }
-td small { display: block } .wide { overflow-x: auto }
-.facts { margin: 1.2rem 0 }
-.holds { color: var(--accent); font-weight: 650 } .fails { color: var(--alarm); font-weight: 650 }
-"""
 
 
 def command(data: Data) -> str:
@@ -81,7 +76,7 @@ def as_text(data: Data) -> str:
         lines.append(f"  {name:26}" + "".join(f"{found[e]:>12.1f}" for e in epsilons))
     lines.append("")
     for claim in data["claims"]:
-        lines.append(f"{'pass' if claim['holds'] else 'FAIL':6}{claim['what']}: {claim['measured']}")
+        lines.append(f"{verdict(claim['holds']):6}{claim['what']}: {claim['measured']}")
     return "\n".join(lines)
 
 
@@ -110,7 +105,7 @@ def _response(attack: Data) -> str:
 
 
 #: The figures of the page: a name, how to draw it from the data, and its caption.
-FIGURES: Mapping[str, tuple[Callable[[Data], Any], str]] = {
+FIGURES: Figures = {
     "errors": (
         lambda data: charts.errors(data["oracles"]),
         "Lines are theory, dots were measured. Where one line covers another, the oracles are as good as each other: "
@@ -123,8 +118,9 @@ FIGURES: Mapping[str, tuple[Callable[[Data], Any], str]] = {
     ),
     "means": (
         lambda data: charts.means(data["means"]),
-        "Lines are theory, dots were measured. One bit beats Laplace noise where epsilon is small, and the number with "
-        "Laplace noise wins where it is large.",
+        "Lines are theory, dots were measured, and dashed is the published bound. One bit beats Laplace noise where "
+        "epsilon is small, and the number with Laplace noise wins where it is large: for these clients, of whom most "
+        "have small numbers, from about 3.4 on.",
     ),
     "histograms": (
         lambda data: charts.histograms(data["histograms"]),
@@ -143,80 +139,82 @@ FIGURES: Mapping[str, tuple[Callable[[Data], Any], str]] = {
 
 
 def as_page(data: Data) -> str:
-    """Give the page to look at, as HTML that needs neither network nor script."""
+    """Give the page to look at, as HTML."""
+    return as_html(page(data))
+
+
+def page(data: Data) -> Page:
+    """Say what is on the page."""
     settings = data["settings"]
-    facts = {
-        "clients": f"{settings['clients']:,}",
-        "settings of oracles": f"{len(data['oracles'])}",
-        "devices attacked": f"{settings['devices']:,}",
-    }
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>hushquery experiment local</title><style>{STYLE}{_EXTRA_STYLE}</style>",
-        "<p class=over>hushquery experiment local</p>",
-        "<h1>What can be learnt when nobody is trusted?</h1>",
-        f"<p>{_OPEN}</p>",
-        "<dl class=facts>" + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in facts.items()) + "</dl>",
-        "<h2>What had to be shown</h2>",
-        _table(("claim", "measured", ""), [_claim_row(claim) for claim in data["claims"]]),
-        "<h2>Frequency oracles: error against theory and each other</h2>",
-        f"<p>Clients: {shown(settings['population'])}.</p>",
+    parts: list[Part] = [
+        Facts(
+            {
+                "clients": f"{settings['clients']:,}",
+                "settings of oracles": f"{len(data['oracles'])}",
+                "devices attacked": f"{settings['devices']:,}",
+            }
+        ),
+        Heading("What had to be shown"),
+        Table(
+            ("claim", "measured", ""),
+            [(claim["what"], claim["measured"], verdict(claim["holds"])) for claim in data["claims"]],
+        ),
+        Heading("Frequency oracles: error against theory and each other"),
+        Text(f"Clients: {settings['population']}."),
         _figure("errors", data),
         _figure("ratios", data),
-        "<p>Mean squared error of a cell's frequency; below it measured over theory; * marks the one that "
-        "<code>choose_oracle</code> picks.</p>",
+        Text(
+            "Mean squared error of a cell's frequency, and below it measured over theory; * marks the oracle that "
+            "`choose_oracle` picks."
+        ),
         *(_oracle_table(data, k) for k in settings["domains"]),
-        "<h2>1BitMean and Laplace: the average of numbers</h2>",
+        Heading("1BitMean and Laplace: the average of numbers"),
         _figure("means", data),
         _mean_table(data),
-        "<h2>dBitFlip: a histogram</h2>",
+        Heading("dBitFlip: a histogram"),
         _figure("histograms", data),
         _histogram_table(data),
-        "<h2>Averaging attacks</h2>",
-        "<p>Whoever asks a device often averages noise away that is drawn anew. So a permanent response is drawn once, "
-        "from the device's secret, and stays: asking again tells nothing new. RAPPOR's reports also carry fresh noise; "
-        "averaging removes that, and finds the permanent response at most.</p>",
+        Heading("Averaging attacks"),
+        Text(
+            "Whoever asks a device often averages noise away that is drawn anew. So a permanent response is drawn "
+            "once, from the device's secret, and stays: asking again tells nothing new. RAPPOR's reports also carry "
+            "fresh noise; averaging removes that, and finds the permanent response at most."
+        ),
         _figure("attacks", data),
         _attack_table(data),
-        "<h2>Heavy hitters without an opt-in group</h2>",
-        "<p>The ten most frequent of 4,096 values, by the finder's first ten.</p>",
+        Heading("Heavy hitters without an opt-in group"),
+        Text("The ten most frequent of 4,096 values, by the finder's first ten."),
         _figure("hitters", data),
         _hitter_table(data),
-        "<h2>How this was made</h2>",
-        f"<pre>{shown(command(data))}</pre>",
-        f"<p class=soft>hushquery {shown(settings['version'])}, {shown(settings['date'])}, {settings['seconds']:,.0f} "
-        f"seconds. Noise: {shown(settings['noise'])}.</p></html>",
     ]
-    return "\n".join(parts)
+    return Page(
+        "What can be learnt when nobody is trusted?",
+        _OPEN,
+        parts,
+        command(data),
+        data,
+        f"Noise: {settings['noise']}.",
+    )
 
 
-def _figure(name: str, data: Data) -> str:
-    draw, caption = FIGURES[name]
-    try:
-        return f"<figure>{plot.svg(draw(data))}<figcaption>{shown(caption)}</figcaption></figure>"
-    except Unavailable as error:
-        return f"<p>(no picture: {shown(error.fix)})</p>"
+def _figure(name: str, data: Data) -> Figure:
+    return figure(FIGURES, name, data)
 
 
-def _claim_row(claim: Data) -> tuple[str, ...]:
-    style, word = ("holds", "pass") if claim["holds"] else ("fails", "FAIL")
-    return shown(claim["what"]), shown(claim["measured"]), f"<span class={style}>{word}</span>"
-
-
-def _oracle_table(data: Data, k: int) -> str:
+def _oracle_table(data: Data, k: int) -> Table:
     epsilons = data["settings"]["epsilons"]
     rows = [
         (
-            f"{shown(name)}<small>{_lengths(row)}</small>",
+            f"{name}\n{_lengths(row)}",
             *(
-                f"{'* ' if row[e]['chosen'] else ''}{row[e]['measured']:.2e}"
-                f"<small>{row[e]['ratio']:.3f} ± {row[e]['stderr']:.3f}</small>"
+                f"{'* ' if row[e]['chosen'] else ''}{row[e]['measured']:.2e}\n"
+                f"{row[e]['ratio']:.3f} ± {row[e]['stderr']:.3f}"
                 for e in epsilons
             ),
         )
         for name, row in _by_oracle(data, k).items()
     ]
-    return _table((f"k = {k:,}", *(f"epsilon = {e:g}" for e in epsilons)), rows)
+    return Table((f"k = {k:,}", *(f"epsilon = {e:g}" for e in epsilons)), rows)
 
 
 def _lengths(row: Mapping[float, Data]) -> str:
@@ -226,10 +224,10 @@ def _lengths(row: Mapping[float, Data]) -> str:
     return f"{sizes[0]:,} byte{'s' if sizes[0] > 1 else ''}"
 
 
-def _mean_table(data: Data) -> str:
+def _mean_table(data: Data) -> Table:
     rows = [
         (
-            shown(p["mechanism"]),
+            p["mechanism"],
             f"{p['epsilon']:g}",
             f"{p['measured']:.3f}",
             f"{p['theory']:.3f}",
@@ -237,10 +235,10 @@ def _mean_table(data: Data) -> str:
         )
         for p in data["means"]
     ]
-    return _table(("", "epsilon", "error (rms)", "theory", "bound", "runs beyond it"), rows)
+    return Table(("", "epsilon", "error (rms)", "theory", "bound", "runs beyond it"), rows)
 
 
-def _histogram_table(data: Data) -> str:
+def _histogram_table(data: Data) -> Table:
     rows = [
         (
             f"d = {p['d']}",
@@ -250,10 +248,10 @@ def _histogram_table(data: Data) -> str:
         )
         for p in data["histograms"]
     ]
-    return _table(("", "epsilon", "largest error", "in the worst run", "bound", "runs beyond it"), rows)
+    return Table(("", "epsilon", "largest error", "in the worst run", "bound", "runs beyond it"), rows)
 
 
-def _attack_table(data: Data) -> str:
+def _attack_table(data: Data) -> Table:
     heads = (
         "devices whose value is found",
         *(f"{n} asked" for n in data["attacks"][0]["asked"]),
@@ -262,23 +260,17 @@ def _attack_table(data: Data) -> str:
     )
     rows = [
         (
-            f"{shown(attack['mechanism'])}, {_response(attack)}",
+            f"{attack['mechanism']}, {_response(attack)}",
             *(f"{found:.1%}" for found in attack["found"]),
             "-" if attack["redrawn"] else f"{attack['limit']:.1%} ± {attack['spread']:.1%}",
             f"{attack['answers']}",
         )
         for attack in data["attacks"]
     ]
-    return _table(heads, rows)
+    return Table(heads, rows)
 
 
-def _hitter_table(data: Data) -> str:
+def _hitter_table(data: Data) -> Table:
     epsilons = data["settings"]["epsilons"]
-    rows = [(shown(name), *(f"{found[e]:.1f}" for e in epsilons)) for name, found in _by_finder(data).items()]
-    return _table(("found of 10", *(f"epsilon = {e:g}" for e in epsilons)), rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{one}</th>" for one in heads)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    rows = [(name, *(f"{found[e]:.1f}" for e in epsilons)) for name, found in _by_finder(data).items()]
+    return Table(("found of 10", *(f"epsilon = {e:g}" for e in epsilons)), rows)

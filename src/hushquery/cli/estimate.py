@@ -1,0 +1,95 @@
+"""``hushquery estimate``: from the reports of clients to a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["estimate"]
+
+
+def estimate(
+    reports: Annotated[
+        Path,
+        typer.Argument(
+            metavar="REPORTS",
+            help="A file with a report on each line (base64url or JSON, also .gz), or Parquet with a binary column "
+            "called report.",
+        ),
+    ],
+    task: Annotated[Path, typer.Option(metavar="FILE", help="The task file.", show_default=False)],
+    head: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The head list, for a task without a domain: a JSON list of lists of a query and a URL, or the folder "
+            "of the published list.",
+            show_default=False,
+        ),
+    ] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For a task of texts: what to look for, one per line.", show_default=False),
+    ] = None,
+    post: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="clip: cut at what can't be. norm-sub: shift all shares alike and cut at zero so that they sum to 1. "
+            "simplex: the nearest shares that sum to 1, which is the same. Without it estimates are raw and unbiased.",
+            show_default=False,
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="The coverage of each interval.")] = 0.95,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one report is bad.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Also write estimates.parquet and estimates.json into a new folder.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Estimate from the reports of clients how many of them hold what.
+
+    Each report is checked and counted once. Bad ones are counted by kind and left out, and nothing is estimated from
+    fewer good ones than the task's min_batch. Raw estimates may be negative; sums and averages should start from them.
+
+        hushquery estimate reports.txt --task task.toml
+        hushquery estimate reports.parquet --task task.toml --head head/ --post norm-sub --out est/
+        hushquery estimate reports.txt.gz --task names.toml --candidates names.txt --json
+    """
+    from hushquery.local.estimate import check_post, new_folder
+    from hushquery.local.estimate import estimate as estimated
+    from hushquery.local.head_file import read_head
+    from hushquery.task import Task
+
+    if out is not None:
+        new_folder(out)
+    asked = Task.load(task)
+    texts: Iterable[str] | None = None
+    if candidates is not None:
+        from hushquery.local.rappor_files import read_lines
+
+        texts = [line for line in read_lines(candidates) if line]
+    with progress("counting reports") as (bar, counting):
+        found = estimated(
+            asked,
+            reports,
+            head=None if head is None else read_head(head),
+            level=level,
+            post=None if post is None else check_post(post),
+            candidates=texts,
+            strict=strict,
+            progress=lambda read: bar.update(counting, description=f"counting reports: {read:,}"),
+        )
+    if out is not None:
+        found.save(out)
+    emit(found.to_json(), str(found), as_json=as_json)

@@ -1,0 +1,311 @@
+"""BlendProbabilities: one share per head record out of two, each weighted by how little it varies.
+
+``best``: pooled variances, the wildcard by subtraction. ``paper``: the same weights on two-stage reports; ``<q, *>``
+and ``<*, *>`` are known to clients only and stay with them. ``printed``: weights from Theorem 5 as printed, which is
+wrong. The shares that are published are projected on the simplex; the raw blend, which is what to sum and average,
+stays beside them. Everything here is post-processing of published numbers and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal, get_args
+
+import numpy as np
+
+from hushquery.errors import UsageError
+from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z, selection_bias
+from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares
+from hushquery.hybrid.pooled import ROUNDS, Pooled, Shares, clipped, multinomial_variance_of_sum, pool
+from hushquery.hybrid.printed import printed_weights
+from hushquery.local.oracle import FloatArray
+from hushquery.privacy.postprocess import project_on_simplex
+
+__all__ = ["TOLERANCE", "Blended", "Mode", "QueryShares", "Shares", "blend_probabilities", "robust_weights"]
+
+#: How the two sides are blended.
+Mode = Literal["best", "paper", "printed"]
+
+# Standard errors of difference between sums of both sides that chance hardly ever makes.
+_EVIDENT = 3.0
+
+#: Standard errors of difference up to which the robust blend trusts the opt-in side in full.
+TOLERANCE = 2.5
+
+
+@dataclass(frozen=True, eq=False)
+class QueryShares:
+    """Per query, the sums over its head records; standard errors with every covariance.
+
+    Args:
+        queries: The queries, in the order of their first record.
+        optin: The sum of opt-in shares.
+        optin_stderr: Its standard error.
+        client: The sum of client shares.
+        client_stderr: Its standard error.
+        direct: What clients say of the query itself, its unknown URLs included; NaN unless they report in two stages.
+        direct_stderr: Its standard error.
+        other: The raw share of ``<q, *>``, from clients alone; NaN likewise.
+        other_stderr: Its standard error.
+        blended: The sum of raw blended shares.
+        share: The sum of published shares.
+        stderr: The standard error of ``blended``.
+        low: The interval's lower end.
+        high: The interval's upper end.
+    """
+
+    queries: tuple[str, ...]
+    optin: FloatArray
+    optin_stderr: FloatArray
+    client: FloatArray
+    client_stderr: FloatArray
+    direct: FloatArray
+    direct_stderr: FloatArray
+    other: FloatArray
+    other_stderr: FloatArray
+    blended: FloatArray
+    share: FloatArray
+    stderr: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Blended:
+    """The blend of a head list, record by record.
+
+    Args:
+        mode: How it was blended.
+        robust: Whether weights fall toward the clients where the two sides disagree.
+        records: The head list.
+        optin: Raw opt-in shares.
+        optin_stderr: Their standard errors.
+        client: Raw client shares.
+        client_stderr: Their standard errors.
+        weight: The opt-in side's weight.
+        blended: weight times opt-in plus the rest times client: the raw blend.
+        share: What is published: the blend after the steps named in ``marks``.
+        stderr: The standard error of ``blended``: the root of its estimated mean squared error, in which the selection
+            of large opt-in counts is allowed for, and in a robust blend the shift too.
+        low: The lower end of an interval for the true share.
+        high: Its upper end.
+        shift_z: The difference of both sides in standard errors, corrected for selection; NaN where not tested.
+        wildcard: The published share of everything that is no head record: 1 minus their sum.
+        wildcard_raw: The same before projection.
+        wildcard_stderr: Its standard error.
+        queries: The sums per query.
+        agreement: The test for population shift.
+        level: The coverage of each interval.
+        marks: What was done to the raw blend.
+    """
+
+    mode: Mode
+    robust: bool
+    records: tuple[Record, ...]
+    optin: FloatArray
+    optin_stderr: FloatArray
+    client: FloatArray
+    client_stderr: FloatArray
+    weight: FloatArray
+    blended: FloatArray
+    share: FloatArray
+    stderr: FloatArray
+    low: FloatArray
+    high: FloatArray
+    shift_z: FloatArray
+    wildcard: float
+    wildcard_raw: float
+    wildcard_stderr: float
+    queries: QueryShares
+    agreement: Agreement
+    level: float
+    marks: tuple[str, ...]
+
+
+def blend_probabilities(
+    records: Sequence[Record],
+    optin: Shares,
+    clients: ClientShares,
+    *,
+    mode: Mode = "best",
+    robust: bool = False,
+    level: float = 0.95,
+    alpha: float = ALPHA,
+    least: float | None = None,
+) -> Blended:
+    """Blend what opt-in users and clients say of the records of a head list.
+
+    Args:
+        records: The head list, in the order of both sides' shares.
+        optin: The opt-in users' raw shares.
+        clients: The clients' raw shares.
+        mode: ``best``, ``paper`` or ``printed``; the last two need two-stage reports.
+        robust: Fall back toward the clients where the two sides disagree (:func:`robust_weights`).
+        level: The coverage of each interval.
+        alpha: The chance of a false alarm in the test for population shift.
+        least: The smallest opt-in share that would have been published, see
+            :func:`hushquery.hybrid.agreement.agreement`.
+    """
+    if mode not in get_args(Mode):
+        raise UsageError(f"no mode of blending is called {mode!r}", fix="Give best, paper or printed")
+    if not 0 < level < 1:
+        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+    named = tuple((query, url) for query, url in records)
+    two_stage = clients if isinstance(clients, TwoStageShares) else None
+    if mode != "best" and two_stage is None:
+        raise UsageError(f"mode {mode} needs two-stage reports", fix="Blend these reports in mode best")
+    if len(named) != len(clients.values) or (two_stage is not None and two_stage.cells.records != named):
+        raise UsageError("these reports are not about this head list", fix="Load the head list that the clients used")
+
+    pooled = pool(optin, clients)
+    left, right, z = np.asarray(optin.values, dtype=np.float64), clients.values, raw_z(optin, clients, pooled)
+    weight = pooled.weight
+    if mode == "printed" and two_stage is not None:
+        weight = printed_weights(two_stage, pooled.optin_variance)
+    bias = weight * selection_bias(optin, clients, pooled, least)
+    if robust:
+        weight = robust_weights(weight, z)
+        spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
+        shift = weight * np.sign(z) * spread * np.sqrt(np.maximum(z**2 - 1, 0))
+        bias = np.where(np.abs(shift) > bias, shift, bias)
+    sums = _Sums(optin, clients, pooled, weight, bias)
+    raw = weight * left + (1 - weight) * right
+    variance = weight**2 * pooled.optin_variance + (1 - weight) ** 2 * pooled.client_variance + bias**2
+
+    wildcard, wildcard_stderr = float(1 - raw.sum()), sums.stderr(np.ones_like(raw))
+    # <q, *> and <*, *> of two-stage reports are the clients' alone and stay beside this: their noise, which is far
+    # larger than that of the blend, would push the projected records to zero.
+    projected = project_on_simplex([*raw.tolist(), wildcard])
+    share = np.array(projected[: len(raw)])
+
+    tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
+    reach = NormalDist().inv_cdf((1 + level) / 2)
+    stderr = np.sqrt(variance)
+    low, high = _around(sums.end(raw, -reach), sums.end(raw, reach), share)
+    return Blended(
+        mode=mode,
+        robust=robust,
+        records=named,
+        optin=left,
+        optin_stderr=np.sqrt(pooled.optin_variance),
+        client=right,
+        client_stderr=np.sqrt(pooled.client_variance),
+        weight=weight,
+        blended=raw,
+        share=share,
+        stderr=stderr,
+        low=low,
+        high=high,
+        shift_z=tested.z,
+        wildcard=projected[-1],
+        wildcard_raw=wildcard,
+        wildcard_stderr=wildcard_stderr,
+        queries=_per_query(named, sums, raw, share, two_stage, reach),
+        agreement=tested,
+        level=level,
+        marks=("projected on sum 1",),
+    )
+
+
+def robust_weights(weight: FloatArray, z: FloatArray) -> FloatArray:
+    """Give the opt-in weights of the robust blend: weight times min(1, (TOLERANCE/z)^2).
+
+    Up to TOLERANCE standard errors of difference nothing changes. Beyond, the weight falls as if the square of the
+    difference were bias: the opt-in side moves the blend by at most TOLERANCE sqrt(weight) standard errors of the
+    client's share, and the less the further away it is.
+
+    >>> robust_weights(np.array([0.5, 0.5, 0.5]), np.array([1.0, -5.0, 10.0])).tolist()
+    [0.5, 0.125, 0.03125]
+    """
+    fallen: FloatArray = weight * np.minimum(1.0, (TOLERANCE / np.maximum(np.abs(z), TOLERANCE)) ** 2)
+    return fallen
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Standard errors of sums of blended shares: the two sides are independent, records of one side are not."""
+
+    optin: Shares
+    clients: ClientShares
+    pooled: Pooled
+    weight: FloatArray
+    bias: FloatArray
+
+    def stderr(self, chosen: FloatArray) -> float:
+        """Give the standard error of the sum of the chosen (1, else 0) blended shares.
+
+        The expected bias of selection is allowed for. Small biases of many records add up where their noise does not:
+        what the two sides' difference moves the sum by, less its variance, is allowed for too, in the sum of all
+        records, and elsewhere where that difference is beyond what chance makes of it.
+        """
+        p, pull = self.pooled.p, chosen * self.weight
+        moved = float(pull @ (np.asarray(self.optin.values, dtype=np.float64) - self.clients.values))
+        left = multinomial_variance_of_sum(self.optin, pull, p)
+        right = self.clients.variance_of_sum(chosen - pull, p)
+        chance = left + self.clients.variance_of_sum(pull, p)
+        beyond = moved**2 - chance if chosen.all() or moved**2 > _EVIDENT**2 * chance else 0.0
+        return float(np.sqrt(left + right + max(beyond, float(chosen @ self.bias) ** 2)))
+
+    def end(self, raw: FloatArray, reach: float) -> FloatArray:
+        """Give the share that is ``reach`` of its own standard errors away from each raw blend (a score interval)."""
+        at, w = self.pooled.p, self.weight
+        for _ in range(ROUNDS + 1):
+            at = clipped(at)
+            variance = w**2 * self.optin.variance_at(at) + (1 - w) ** 2 * self.clients.variance_at(at) + self.bias**2
+            at = raw + reach * np.sqrt(np.maximum(variance, 0.0))
+        return at
+
+    def sides(self, chosen: FloatArray) -> tuple[float, float]:
+        """Give the standard errors of the sums of the chosen opt-in and client shares."""
+        left = multinomial_variance_of_sum(self.optin, chosen, self.pooled.p)
+        return float(np.sqrt(left)), float(np.sqrt(self.clients.variance_of_sum(chosen, self.pooled.p)))
+
+
+def _per_query(
+    records: tuple[Record, ...],
+    sums: _Sums,
+    raw: FloatArray,
+    share: FloatArray,
+    two_stage: TwoStageShares | None,
+    reach: float,
+) -> QueryShares:
+    queries = tuple(dict.fromkeys(query for query, _ in records))
+    number = {query: i for i, query in enumerate(queries)}
+    of = np.array([number[query] for query, _ in records], dtype=np.int64)
+    stderr, optin_stderr, client_stderr = np.zeros((3, len(queries)))
+    for i in range(len(queries)):
+        chosen = (of == i).astype(np.float64)
+        stderr[i] = sums.stderr(chosen)
+        optin_stderr[i], client_stderr[i] = sums.sides(chosen)
+    direct, direct_stderr, other, other_stderr = np.full((4, len(queries)), np.nan)
+    if two_stage is not None:
+        direct, direct_stderr = two_stage.query_values, np.sqrt(two_stage.query_variances(sums.pooled.p))
+        other, other_stderr = two_stage.others, np.sqrt(two_stage.other_variances(sums.pooled.p)[0])
+
+    def total(values: FloatArray) -> FloatArray:
+        return np.bincount(of, values, len(queries)).astype(np.float64)
+
+    low, high = _around(total(raw) - reach * stderr, total(raw) + reach * stderr, total(share))
+    return QueryShares(
+        queries=queries,
+        optin=total(np.asarray(sums.optin.values, dtype=np.float64)),
+        optin_stderr=optin_stderr,
+        client=total(sums.clients.values),
+        client_stderr=client_stderr,
+        direct=direct,
+        direct_stderr=direct_stderr,
+        other=other,
+        other_stderr=other_stderr,
+        blended=total(raw),
+        share=total(share),
+        stderr=stderr,
+        low=low,
+        high=high,
+    )
+
+
+def _around(low: FloatArray, high: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Give an interval within 0..1, grown where it would leave the published share outside."""
+    return np.minimum(np.clip(low, 0.0, 1.0), share), np.maximum(np.clip(high, 0.0, 1.0), share)

@@ -1,0 +1,420 @@
+"""EstimateClientProbabilities: which cell a client randomises for its record, and what the reports say of the head.
+
+``best`` mode has M + 1 cells: the head records in their order, and one wildcard; any frequency oracle serves.
+``paper`` mode has the cells of two-stage response: query by query, each with its own ``<q, *>``, and ``<*, *>`` last.
+Variances and covariances are those of n clients drawn at random (docs/proofs/blend.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.hybrid.hashed import variance_of_one_report
+from hushquery.local.choose import oracle_named
+from hushquery.local.hadamard import Hadamard
+from hushquery.local.krr import KRR
+from hushquery.local.olh import OLH
+from hushquery.local.oracle import FloatArray, IntArray, Oracle, Randomizer, Tally
+from hushquery.local.subset import SubsetSelection
+from hushquery.local.two_stage import TwoStage
+from hushquery.local.unary import OUE
+from hushquery.privacy.rounding import Number
+
+__all__ = [
+    "ClientShares",
+    "FlatCells",
+    "FlatShares",
+    "Record",
+    "TwoStageCells",
+    "TwoStageShares",
+    "client_shares",
+    "joint_chances",
+]
+
+#: A (query, URL) pair of a head list.
+Record = tuple[str, str]
+
+
+# ---- from records to cells -----------------------------------------------------------------------------------------
+
+
+class FlatCells:
+    """The cells of ``best`` mode: head record i is cell i, everything else the wildcard's cell M.
+
+    >>> cells = FlatCells([("cat", "a.example"), ("cat", "b.example"), ("dog", "c.example")])
+    >>> cells.k, cells.cell("cat", "b.example"), cells.cell("cat", "other.example"), cells.cell("cow", "a.example")
+    (4, 1, 3, 3)
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = _checked_records(records)
+        self._cells = {record: i for i, record in enumerate(self.records)}
+        self.k = len(self.records) + 1
+
+    def cell(self, query: str, url: str) -> int:
+        """Give the cell that a client with this record randomises."""
+        return self._cells.get((query, url), self.k - 1)
+
+    def randomizer(self, epsilon: Number, oracle: str = "auto") -> Randomizer:
+        """Calibrate the oracle over these cells; an empty head list has one cell, which says and costs nothing."""
+        return oracle_named(oracle, self.k, epsilon) if self.records else TwoStage.calibrate([], epsilon)
+
+
+class TwoStageCells:
+    """The cells of ``paper`` mode: query by query in the order of their first record, ``<q, *>`` after q's URLs.
+
+    >>> cells = TwoStageCells([("cat", "a.example"), ("dog", "c.example"), ("cat", "b.example")])
+    >>> cells.k, cells.queries, cells.urls, cells.record_cells.tolist()
+    (6, ('cat', 'dog'), (2, 1), [0, 3, 1])
+    >>> cells.cell("cat", "other.example"), cells.cell("cow", "a.example")
+    (2, 5)
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = _checked_records(records)
+        self.queries = tuple(dict.fromkeys(query for query, _ in self.records))
+        number = {query: i for i, query in enumerate(self.queries)}
+        #: The number of each record's query.
+        self.query_of: IntArray = np.array([number[query] for query, _ in self.records], dtype=np.int64)
+        self.urls = tuple(np.bincount(self.query_of, minlength=len(self.queries)).tolist())
+        self.k = len(self.records) + len(self.queries) + 1
+        starts = np.concatenate([[0], np.cumsum(np.array(self.urls, dtype=np.int64) + 1)]).astype(np.int64)
+        seen = [0] * len(self.queries)
+        self._cells: dict[Record, int] = {}
+        for record, query in zip(self.records, self.query_of.tolist(), strict=True):
+            self._cells[record] = int(starts[query]) + seen[query]
+            seen[query] += 1
+        #: The cell of each record, and that of each query's ``<q, *>``.
+        self.record_cells: IntArray = np.array([self._cells[r] for r in self.records], dtype=np.int64)
+        self.other_cells: IntArray = starts[1:] - 1
+        self._others: dict[str, int] = dict(zip(self.queries, self.other_cells.tolist(), strict=True))
+
+    def cell(self, query: str, url: str) -> int:
+        """Give the cell that a client with this record randomises."""
+        return self._cells.get((query, url), self._others.get(query, self.k - 1))
+
+    def randomizer(self, epsilon: Number, query_share: Number = "0.85") -> TwoStage:
+        """Calibrate two-stage response over these cells; ``query_share`` is f_C."""
+        return TwoStage.calibrate(self.urls, epsilon, query_share=query_share)
+
+
+# ---- what the reports say ------------------------------------------------------------------------------------------
+
+
+class ClientShares(ABC):
+    """The clients' raw, unbiased shares of the head records, and how they vary.
+
+    **Guarantee:** post-processing of reports, each epsilon-DP under replace-one for its client; costs nothing more.
+    """
+
+    #: The number of reports.
+    n: int
+    #: The share of each head record.
+    values: FloatArray
+
+    @abstractmethod
+    def variance_at(self, p: FloatArray) -> FloatArray:
+        """Give each share's variance if the true shares of the head records were ``p``."""
+
+    @abstractmethod
+    def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
+        """Give the variance of the sum of weight times share, with every covariance."""
+
+    @abstractmethod
+    def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
+        """Give the covariances of some shares (rows) with all shares (columns); None where they are not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class FlatShares(ClientShares):
+    """Shares from a frequency oracle over M + 1 cells: (c/n - q)/(p - q).
+
+    Variance: r(1-r)/(n(p-q)^2) with r = q + share (p - q). The covariance of two cells i, j follows from the chances
+    that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh they
+    depend on the cells, and sums are averaged over seeds (:mod:`hushquery.hybrid.hashed`).
+
+    Args:
+        oracle: The oracle; None for an empty head list.
+        support: How many reports speak for each of the M + 1 cells.
+        n: The number of reports.
+    """
+
+    oracle: Oracle | None
+    support: IntArray
+    n: int
+
+    def __post_init__(self) -> None:
+        _checked_support(self.support, self.n, 1 if self.oracle is None else self.oracle.k)
+        if self.oracle is not None and self.oracle.p <= self.oracle.q:
+            raise CalibrationError(
+                "these chances tell nothing about the record",
+                why="the truth is no likelier than any other answer",
+                fix="Give the clients an epsilon above 0",
+            )
+
+    @cached_property
+    def values(self) -> FloatArray:  # type: ignore[override]
+        """The share of each head record."""
+        if self.oracle is None:
+            return np.zeros(0)
+        return self.oracle.frequencies(self.support, self.n)[0][:-1]
+
+    def variance_at(self, p: FloatArray) -> FloatArray:
+        """r(1-r)/(n(p-q)^2)."""
+        if self.oracle is None:
+            return np.zeros(0)
+        r, gap = self._rates(p)
+        return r * (1 - r) / (self.n * gap**2)
+
+    def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
+        """The quadratic form of the exact covariances, in time linear in M."""
+        if self.oracle is None:
+            return 0.0
+        p = _at_most_one(p)
+        r, gap = self._rates(p)
+        if isinstance(self.oracle, OLH):
+            every = np.append(p, max(0.0, 1 - p.sum()))
+            return variance_of_one_report(self.oracle, np.append(weights, 0.0), every) / (self.n * gap**2)
+        own, other = joint_chances(self.oracle)
+        total = float(weights.sum())
+        crossed = other * total**2 + 2 * (own - other) * float(weights @ p) * total - float(weights @ r) ** 2
+        # The diagonal of that is not a variance: put the right one in its place.
+        diagonal = r * (1 - r) - (other + 2 * (own - other) * p - r**2)
+        return max(0.0, (crossed + float(weights**2 @ diagonal)) / (self.n * gap**2))
+
+    def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
+        """Off the diagonal other + (own - other)(p_i + p_j) - r_i r_j, over n(p-q)^2."""
+        if self.oracle is None:
+            return np.zeros((0, 0))
+        if isinstance(self.oracle, OLH):
+            return None
+        p = _at_most_one(p)
+        r, gap = self._rates(p)
+        own, other = joint_chances(self.oracle)
+        out: FloatArray = other + (own - other) * np.add.outer(p[rows], p) - np.multiply.outer(r[rows], r)
+        some = np.arange(len(p))[rows]
+        out[np.arange(len(some)), some] = r[some] * (1 - r[some])
+        return out / (self.n * gap**2)
+
+    def _rates(self, p: FloatArray) -> tuple[FloatArray, float]:
+        assert self.oracle is not None  # noqa: S101 - for the type checker
+        gap = float(self.oracle.p - self.oracle.q)
+        return float(self.oracle.q) + np.clip(p, 0.0, 1.0) * gap, gap
+
+
+def joint_chances(oracle: Oracle) -> tuple[float, float]:
+    """Give the chances that a report speaks for two given cells: one of them the client's own, and neither.
+
+    >>> joint_chances(KRR.calibrate(5, 1))
+    (0.0, 0.0)
+    """
+    p, q = float(oracle.p), float(oracle.q)
+    if isinstance(oracle, KRR):
+        return 0.0, 0.0
+    if isinstance(oracle, OUE | Hadamard):  # independent bits; rows of a Hadamard matrix agree in half of the places
+        return p * q, q * q
+    if isinstance(oracle, SubsetSelection):
+        k, size = oracle.k, oracle.omega
+        own = p * (size - 1) / (k - 1)
+        pairs = (p * (size - 1) * (size - 2) + (1 - p) * size * (size - 1)) / ((k - 1) * (k - 2)) if k > 2 else 0.0
+        return own, pairs
+    raise UsageError(
+        f"two cells of {oracle.name} reports have no such chances",
+        why="they are not the same for all cells",
+        fix="Ask for the variance of a sum",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TwoStageShares(ClientShares):
+    """Shares from two-stage reports, with the corrected Theorem 5 and every covariance exactly.
+
+    A share is linear in the shares r of reports per cell, which are multinomial: with h = c/(D a) for the cell's query,
+    it is (r_qu - B)/D + h (r_q - base), so all covariances follow from r.
+
+    Args:
+        cells: The layout of the head list.
+        oracle: The randomizer.
+        support: How many reports name each cell.
+        n: The number of reports.
+    """
+
+    cells: TwoStageCells
+    oracle: TwoStage
+    support: IntArray
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.oracle.urls != self.cells.urls:
+            raise UsageError("this randomizer is not of this head list", fix="Load the head list the clients used")
+        _checked_support(self.support, self.n, self.oracle.k)
+        if self.support.sum() > self.n:
+            raise DataError("the cells name more reports than there are", fix="Count the reports again")
+        if self.cells.records:
+            self.oracle.channel()
+
+    @cached_property
+    def _estimates(self) -> FloatArray:
+        return self.oracle.frequencies(self.support, self.n)[0]
+
+    @cached_property
+    def values(self) -> FloatArray:  # type: ignore[override]
+        """The share of each head record."""
+        return self._estimates[self.cells.record_cells]
+
+    @property
+    def others(self) -> FloatArray:
+        """The share of each query's ``<q, *>``, which only clients know."""
+        return self._estimates[self.cells.other_cells]
+
+    @property
+    def wildcard(self) -> float:
+        """The share of ``<*, *>``."""
+        return float(self._estimates[-1])
+
+    @cached_property
+    def query_values(self) -> FloatArray:
+        """The direct share of each query, from the first stage alone."""
+        return self.oracle.query_frequencies(self.support, self.n)[0][: len(self.cells.queries)]
+
+    def query_variances(self, p: FloatArray) -> FloatArray:
+        """Give the variance of each direct share: r_q(1-r_q)/(n a^2)."""
+        if not self.cells.records:
+            return np.zeros(0)
+        shares, a = self._report_shares(p), self.oracle.channel()[0]
+        r: FloatArray = np.add.reduceat(shares, self.oracle.starts)[:-1]
+        return r * (1 - r) / (self.n * a**2)
+
+    def variance_at(self, p: FloatArray) -> FloatArray:
+        """Corrected Theorem 5 for each record."""
+        return self._cell_variances(p)[self.cells.record_cells]
+
+    def other_variances(self, p: FloatArray) -> tuple[FloatArray, float]:
+        """Give the variances of each ``<q, *>`` and of ``<*, *>``."""
+        every = self._cell_variances(p)
+        return every[self.cells.other_cells], float(every[-1])
+
+    def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
+        """The variance of a linear function of multinomial shares, in time linear in the cells."""
+        if not self.cells.records:
+            return 0.0
+        place, factor, shared = self._coefficients()
+        slopes = np.zeros(self.oracle.k)
+        slopes[place] = weights * factor
+        per_query = np.bincount(self.cells.query_of, weights * shared, len(self.cells.queries) + 1)
+        slopes += np.repeat(per_query, self.oracle.sizes)
+        r = self._report_shares(p)
+        return max(0.0, float(slopes**2 @ r - (slopes @ r) ** 2) / self.n)
+
+    def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray:
+        """Cov(p_i, p_j) = (sum over cells of g_ic g_jc r_c - m_i m_j)/n with the slopes g and means m = sum g r."""
+        place, factor, shared = self._coefficients()
+        if not self.cells.records:
+            return np.zeros((0, 0))
+        report_shares = self._report_shares(p)
+        of_query = np.add.reduceat(report_shares, self.oracle.starts)[self.cells.query_of]
+        own = report_shares[place] * factor
+        mean = own + shared * of_query
+        same = np.equal.outer(self.cells.query_of[rows], self.cells.query_of)
+        crossed = (
+            np.multiply.outer(own[rows], shared)
+            + np.multiply.outer(shared[rows], own)
+            + np.multiply.outer(shared[rows], shared) * of_query[rows][:, None]
+        )
+        out: FloatArray = np.where(same, crossed, 0.0) - np.multiply.outer(mean[rows], mean)
+        some = np.arange(len(place))[rows]
+        out[np.arange(len(some)), some] += own[some] * factor[some]
+        return out / self.n
+
+    def _coefficients(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Give each record's cell, and the slopes of its share in the cell's reports and in all of its query's."""
+        place = self.cells.record_cells
+        if not len(place):
+            return place, np.zeros(0), np.zeros(0)
+        a, inside, outside, d = self.oracle.channel()
+        return place, 1 / d[place], (outside - inside)[place] / (d[place] * a)
+
+    def _cell_shares(self, p: FloatArray) -> FloatArray:
+        """Fill in what the head records' shares leave open: a query has what clients say directly, or more."""
+        queries = len(self.cells.queries)
+        p = np.clip(p, 0.0, 1.0)
+        of_records = np.bincount(self.cells.query_of, p, queries)
+        totals = np.maximum(np.clip(self.query_values, 0.0, 1.0), of_records)
+        out = np.zeros(self.oracle.k)
+        out[self.cells.record_cells] = p
+        out[self.cells.other_cells] = totals - of_records
+        out[-1] = max(0.0, 1 - totals.sum())
+        filled: FloatArray = out / out.sum()
+        return filled
+
+    def _report_shares(self, p: FloatArray) -> FloatArray:
+        """Send these shares through the channel."""
+        _, inside, outside, d = self.oracle.channel()
+        cell_shares = self._cell_shares(p)
+        of_query = np.repeat(np.add.reduceat(cell_shares, self.oracle.starts), self.oracle.sizes)
+        r: FloatArray = d * cell_shares + inside * of_query + outside * (1 - of_query)
+        return r
+
+    def _cell_variances(self, p: FloatArray) -> FloatArray:
+        if not self.cells.records:
+            return np.zeros(1)
+        a, inside, outside, d = self.oracle.channel()
+        r, c = self._report_shares(p), outside - inside
+        of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
+        spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
+        variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
+        return variances
+
+
+def client_shares(cells: FlatCells | TwoStageCells, tally: Tally) -> FlatShares | TwoStageShares:
+    """Estimate the head records' shares from a tally of reports over these cells.
+
+    >>> from hushquery.noise.bits import SeededBits
+    >>> cells = FlatCells([("cat", "a.example"), ("dog", "c.example")])
+    >>> tally = Tally(cells.randomizer(2))
+    >>> tally.add_many(tally.oracle.randomize_many([0] * 60_000 + [1] * 30_000 + [2] * 10_000, SeededBits(1)))
+    >>> client_shares(cells, tally).values.round(2).tolist()
+    [0.6, 0.3]
+    """
+    oracle = tally.oracle
+    if oracle.k != cells.k:
+        raise UsageError(
+            f"reports over {oracle.k} cells do not belong to a head list with {cells.k}",
+            fix="Load the head list that these clients used",
+        )
+    if isinstance(cells, TwoStageCells):
+        if not isinstance(oracle, TwoStage):
+            raise UsageError("paper mode needs two-stage reports", fix="Estimate these reports in best mode")
+        return TwoStageShares(cells, oracle, tally.support, tally.n)
+    if not cells.records:
+        return FlatShares(None, tally.support, tally.n)
+    if not isinstance(oracle, Oracle):
+        raise UsageError("best mode needs the reports of a frequency oracle", fix="Estimate them in paper mode")
+    return FlatShares(oracle, tally.support, tally.n)
+
+
+def _checked_records(records: Sequence[Record]) -> tuple[Record, ...]:
+    checked = tuple((query, url) for query, url in records)
+    if len(set(checked)) != len(checked):
+        raise UsageError("the head list names a record twice", fix="Keep one of the two")
+    return checked
+
+
+def _checked_support(support: IntArray, n: int, k: int) -> None:
+    if n < 1:
+        raise DataError("there are no reports", fix="Wait for the clients' reports")
+    if len(support) != k or (support < 0).any() or (support > n).any():
+        raise DataError("the counts do not fit the reports", fix="Count the reports again, over the cells of this list")
+
+
+def _at_most_one(p: FloatArray) -> FloatArray:
+    """Shares of one whole: covariances of anything else would be of nothing."""
+    p = np.clip(p, 0.0, 1.0)
+    scaled: FloatArray = p / max(1.0, float(p.sum()))
+    return scaled

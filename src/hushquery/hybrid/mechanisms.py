@@ -1,0 +1,253 @@
+"""The opt-in half of BLENDER as the registry knows it: from rows of a log to what is published.
+
+A world is a small log of the opt-in users, counted once by the expressions and the engine that a head list uses. An
+exchange of records moves one count up and another one down. An audit looks for events in which columns are high or low
+together, so that is how outputs are written; it costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from hushquery.curator.bound import Bound
+from hushquery.curator.count import law_of, tally
+from hushquery.curator.mechanisms import (
+    Key,
+    LogMechanism,
+    Rows,
+    exact_counts,
+    passing_law,
+    passing_runs,
+    searcher,
+)
+from hushquery.hybrid.headlist import calibrate_head
+from hushquery.hybrid.optin import calibrate_split, head_counts
+from hushquery.hybrid.records import RECORD, number_of_users, records_of, split_users
+from hushquery.log import read_log
+from hushquery.log.schema import Log
+from hushquery.noise.bits import Bits
+from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
+from hushquery.noise.sampler import IntArray
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.registry import SUPPRESSED, Kind, Pair
+from hushquery.privacy.step_loss import LaplaceHistogram
+from hushquery.privacy.unit import Relation
+
+__all__ = ["CLICKED", "RECORDS", "HeadDraws", "HeadList", "SplitEstimate", "holders", "optin_log"]
+
+#: The URL of the audited logs.
+CLICKED = "https://x.example/"
+#: The records of the audited logs: one query with and without a click, and another one.
+RECORDS: tuple[Key, ...] = (("ant", CLICKED), ("ant", ""), ("bee", CLICKED))
+
+Outcome = tuple[int, ...]
+
+
+def holders(name: str, size: int, record: Key) -> Rows:
+    """Give the rows of so many users who hold one record each.
+
+    >>> holders("user", 1, ("ant", ""))
+    (('user 0', 0, 'ant', None),)
+    """
+    query, url = record
+    return tuple(row for i in range(size) for row in searcher(f"{name} {i}", query, url=url or None))
+
+
+def optin_log(world: Rows) -> Log:
+    """Give a world as the log that a head list would read; a row with an empty query is left out, its user is not."""
+    import pyarrow as pa
+
+    users, times, queries, urls = zip(*world, strict=True)
+    columns = {"user": users, "query": queries, "url": urls}
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    return read_log(table.append_column("time", pa.array(times, pa.int64())), normalise=False, patterns=False)
+
+
+@dataclass(frozen=True)
+class HeadDraws:
+    """What is drawn and published of the exact counts of records.
+
+    The last column is computed from the others, for an audit to look at: how far the first count is above a public
+    level or the second one below it, whichever is less, where both are published.
+    """
+
+    step: LaplaceHistogram
+
+    @property
+    def level(self) -> int:
+        """A count that is published nearly always."""
+        return (self.step.threshold or 0) + 3
+
+    def runs(self, counts: Sequence[int], users: int, n: int, bits: Bits) -> IntArray:
+        """Publish each record that somebody holds iff its noisy count reaches the threshold, ``n`` times."""
+        del users
+        out = passing_runs(counts, self.step, n, bits)
+        hidden = (out[:, :2] == SUPPRESSED).any(axis=1)
+        first, second = np.where(hidden, 0, out[:, 0]), np.where(hidden, 0, out[:, 1])
+        apart = np.minimum(first - self.level, self.level - second)
+        return np.column_stack([out, np.where(hidden, SUPPRESSED, apart)])
+
+    def law(self, counts: Sequence[int], users: int) -> Mapping[Outcome, float]:
+        """Enumerate what is published."""
+        del users
+        out: dict[Outcome, float] = {}
+        for outcome, probability in product_law([passing_law(count, self.step) for count in counts]).items():
+            first, second = outcome[:2]
+            hidden = SUPPRESSED in (first, second)
+            apart = SUPPRESSED if hidden else min(first - self.level, self.level - second)
+            out[(*outcome, apart)] = probability
+        return out
+
+
+@dataclass(frozen=True)
+class HeadList(LogMechanism):
+    """The head list of the opt-in users with the noisy counts that selected it, one record per user.
+
+    **Guarantee:** (2 m_O/b, 1 - (1 - a^(R-1)/(1+a))^m_O) for one opt-in user, replace-one, counts included
+    (docs/proofs/headlist.md).
+    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough; see
+    :func:`~hushquery.hybrid.headlist.threshold_bias`.
+    **Reference:** Avent et al. 2017, figure 3, with the noise reused and the smallest integer threshold.
+
+    >>> HeadList.calibrate(Fraction(1), Fraction(1, 10**5)).draws.step.threshold
+    24
+    """
+
+    draws: HeadDraws
+    neighbours: tuple[Pair[Rows], ...] = ()
+    keys: tuple[Key, ...] = RECORDS
+    bound: Bound = field(default=Bound())
+
+    name: ClassVar[str] = "headlist"
+    summary: ClassVar[str] = "records of opt-in users with discrete Laplace noise and a threshold, counts reused"
+    relation: ClassVar[Relation] = Relation.REPLACE_ONE
+    audit_runs: ClassVar[int] = 1_000_000
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> HeadList:
+        """Calibrate as a head list of one record per user would."""
+        return cls(HeadDraws(calibrate_head(epsilon=epsilon, delta=delta)))
+
+    @property
+    def loss(self) -> Loss:
+        """What the step costs."""
+        return self.draws.step.loss
+
+    def ask(self, world: Rows) -> tuple[int, ...]:
+        """Count users per record, and last the users themselves."""
+        log = optin_log(world)
+        records = records_of(log, self.bound, self.draws.step.keys_per_user)
+        return (*exact_counts(tally(records, RECORD), self.keys, RECORD), number_of_users(log))
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        """Draw the head list, ``n`` times."""
+        *counts, users = self.counts(world)
+        return self.draws.runs(counts, users, n, bits)
+
+    def law(self, world: Rows) -> Mapping[Outcome, float]:
+        """Enumerate the head list."""
+        *counts, users = self.counts(world)
+        return self.draws.law(counts, users)
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user's records exchanged: shared, new, none at all, or more than the cap."""
+        if self.neighbours:
+            return self.neighbours
+        around = self.draws.level
+        first, second, third = self.keys
+        both = holders("a", around, first) + holders("b", around, second)
+        one = holders("a", around, first)
+        greedy = searcher("zoe", *("bee", "ant") * 20, apart=0, url=CLICKED) + searcher("zoe", "ant", apart=0)
+        return [
+            Pair("a shared record for another", both + holders("zoe", 1, first), both + holders("zoe", 1, second)),
+            Pair("a new record for another", holders("zoe", 1, first), holders("zoe", 1, third)),
+            Pair("a shared record for a new one", one + holders("zoe", 1, first), one + holders("zoe", 1, third)),
+            Pair("a user with a record for one without", holders("zoe", 1, first), (("zoe 0", 0, "", None),)),
+            Pair("more records than the cap for none", one + greedy, (*one, ("zoe", 0, "", None))),
+        ]
+
+
+@dataclass(frozen=True)
+class SplitEstimate(LogMechanism):
+    """Fresh noisy counts of a given head list and of the wildcard, on those opt-in users who did not find it.
+
+    In the place of the wildcard's count stands what it leaves of the public number of records.
+
+    **Guarantee:** pure 2 m_O/b for a user of T, replace-one, and nothing for a user of S, who pays for the head list;
+    a user is in one part (docs/proofs/headlist.md).
+    **Estimator:** the noisy count, unbiased; variance 2a/(1-a)^2, a = e^(-1/b).
+    **Reference:** Avent et al. 2017, figure 4.
+
+    >>> SplitEstimate.calibrate(Fraction(1), Fraction(1, 10**5)).loss.epsilon(0)
+    1.0
+    """
+
+    step: LaplaceHistogram
+    head: tuple[Key, ...] = RECORDS[:2]
+    key: str = "parts"
+    bound: Bound = field(default=Bound())
+
+    name: ClassVar[str] = "headlist-split"
+    summary: ClassVar[str] = "a head list and the wildcard counted by the opt-in users who did not find it"
+    kind: ClassVar[Kind] = "mechanism"
+    relation: ClassVar[Relation] = Relation.REPLACE_ONE
+    audit_runs: ClassVar[int] = 400_000
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> SplitEstimate:
+        """Calibrate as a split with one record per user would."""
+        return cls(calibrate_split(epsilon=epsilon, delta=delta)[1])
+
+    @property
+    def loss(self) -> Loss:
+        """What a user of T pays."""
+        return self.step.loss
+
+    def ask(self, world: Rows) -> tuple[int, ...]:
+        """Split, count the head records of T, and last what the wildcard leaves: as much as they have together."""
+        log = optin_log(world)
+        parts = split_users(log, Fraction(1, 2), self.key)
+        records = [(query, url) for query, url in self.head]
+        most = self.step.keys_per_user
+        found = exact_counts(head_counts(log, parts, records, self.bound, most), self.head, RECORD)
+        return (*found, sum(found))
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        """Add fresh noise to every count, ``n`` times; the noise is symmetric, so its sign does not matter."""
+        return add_noise(self.counts(world), n, law_of(self.step), bits)
+
+    def law(self, world: Rows) -> Mapping[Outcome, float]:
+        """Enumerate the noisy counts."""
+        return product_law([noisy_law(count, law_of(self.step)) for count in self.counts(world)])
+
+    def truth(self, world: Rows) -> Sequence[float]:
+        """The counts themselves."""
+        return self.counts(world)
+
+    def variance(self, world: Rows) -> Sequence[float]:
+        """The variance of the noise."""
+        return [law_of(self.step).variance] * len(self.counts(world))
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user's record exchanged, a user of T or of S."""
+        names = [f"user {i}" for i in range(6)]
+        ranked = sorted(names, key=lambda name: hashlib.md5(f"{self.key}|{name}".encode()).hexdigest())  # noqa: S324
+        finder, measurer = ranked[0], ranked[-1]
+        first, second, other = RECORDS
+
+        def world(user: str, record: Key) -> Rows:
+            held = dict.fromkeys(names, first) | {user: record}
+            return tuple(row for name in names for row in searcher(name, held[name][0], url=held[name][1] or None))
+
+        return [
+            Pair("a measured head record for one outside", world(measurer, first), world(measurer, other)),
+            Pair("a measured head record for another", world(measurer, first), world(measurer, second)),
+            Pair("a measured head record for none", world(measurer, first), world(measurer, ("", ""))),
+            Pair("a record of a user who found the head list", world(finder, first), world(finder, other)),
+        ]

@@ -1,0 +1,291 @@
+"""HeadPlan: from the log of the opt-in users to a published head list, with what it costs both populations.
+
+The opt-in users pay for the head list and its counts; clients pay for the reports that the list will ask of them. These
+are two populations with two accounts, and nothing adds one to the other.
+
+A task with a period does this anew in each epoch. A list that the task keeps for some epochs is only measured again in
+the later ones: its records are public already, and clients whose record did not change repeat their answers.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hushquery.curator.bound import Bound, Keep
+from hushquery.errors import AccountMissing, BudgetRefused, UsageError
+from hushquery.hybrid.headlist import calibrate_head, draw_head
+from hushquery.hybrid.kept import calibrate_kept, measure_kept
+from hushquery.hybrid.optin import OptInShares, Way, calibrate_split, draw_split, estimate_reused, in_parallel
+from hushquery.hybrid.published import PublishedHead, client_population, optin_population, step_in_words
+from hushquery.hybrid.records import fresh_key, records_of
+from hushquery.log import Log, read_log
+from hushquery.noise.bits import Bits, SystemBits
+from hushquery.privacy.budget import Budget, significant_up
+from hushquery.privacy.guarantee import Guarantee, Step
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.step_loss import LaplaceHistogram
+from hushquery.privacy.unit import Relation, Unit
+from hushquery.task import OptInPart, Task
+
+if TYPE_CHECKING:
+    from hushquery.privacy.ledger import Ledger
+
+__all__ = ["HeadPlan", "plan_head"]
+
+# What a refusal shows how to open accounts for.
+_EPOCHS = 12
+
+
+def plan_head(log: Any, task: Task, *, keep: Keep = "random", head: PublishedHead | None = None) -> HeadPlan:
+    """Plan the head list of a task from the log of those who opted in. Reads no row.
+
+    Args:
+        log: What :func:`hushquery.log.read_log` gives, or anything it reads: rows of opt-in users and nobody else.
+        task: A task with the parts [optin] and [head].
+        keep: Which of a user's records count: ``random`` ones, or the ``first`` by time.
+        head: The list of an earlier period, for a task that keeps its list (``[head] keep``): it is measured again.
+
+    **Guarantee:** for one opt-in user the (epsilon, delta) of :func:`~hushquery.hybrid.headlist.calibrate_head`, or
+    for a kept list the pure epsilon of :func:`~hushquery.hybrid.kept.calibrate_kept`; for one client the epsilon of
+    the task's reports. Two populations, both replace-one (unless the task says otherwise for the first). All of it is
+    for one epoch; those of several epochs add up in the ledger.
+    """
+    secret = log if isinstance(log, Log) else read_log(log)
+    if task.optin is None or task.head is None:
+        raise UsageError(
+            "the task makes no head list", why="it has no [optin] or no [head] part", fix="See `hushquery task new`"
+        )
+    if not secret.normalises:
+        raise UsageError(
+            "a head list needs a log in normal form",
+            why="clients compare their searches with the list in that form",
+            fix="Read the log without --no-normalise",
+        )
+    asked: dict[str, Any] = {
+        "epsilon": task.optin.epsilon,
+        "records_per_user": task.optin.records_per_user,
+        "relation": task.optin.relation,
+    }
+    if head is not None:
+        _check_kept(head, task)
+        return HeadPlan(secret, task, task.optin, len(head), (calibrate_kept(**asked),), keep, head)
+    asked["delta"] = task.optin.delta
+    steps = (calibrate_head(**asked),) if task.head.mode == "best" else calibrate_split(**asked)
+    return HeadPlan(secret, task, task.optin, task.head.size, steps, keep)
+
+
+def _check_kept(head: PublishedHead, task: Task) -> None:
+    if head.task.id != task.id:
+        raise UsageError(
+            "the earlier head list is of another task",
+            why="clients of this one would not understand it",
+            fix="Give a head list of this task, or none",
+        )
+    if head.last_epoch == head.epoch:
+        raise UsageError(
+            f"the head list of epoch {head.listed} is not kept beyond epoch {head.epoch}",
+            why="[head] keep of the task says for how many periods one list stays",
+            fix="Leave the earlier list out, and a new one is made",
+        )
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """The head list with all its numbers; nothing has run. Made by :func:`plan_head`.
+
+    Args:
+        log: The secret rows of the opt-in users.
+        task: The task.
+        optin: Its part about them.
+        size: The most records of the list.
+        steps: The noise: of the one step whose counts are reused, or of finding and of measuring.
+        keep: Which of a user's records count.
+        kept: The list of an earlier period that is measured again, or None for a new list.
+    """
+
+    log: Log = field(repr=False)
+    task: Task
+    optin: OptInPart
+    size: int
+    steps: tuple[LaplaceHistogram, ...]
+    keep: Keep = "random"
+    kept: PublishedHead | None = field(default=None, repr=False)
+
+    @property
+    def way(self) -> Way:
+        """``reuse`` the counts that found the list, or measure with fresh noise, as one part of ``split`` users does.
+
+        A kept list is measured by everybody: it was found before.
+        """
+        return "reuse" if len(self.steps) == 1 and self.kept is None else "split"
+
+    @property
+    def loss(self) -> Loss:
+        """What the opt-in users' account will be charged."""
+        return in_parallel([step.loss for step in self.steps])
+
+    @property
+    def client_loss(self) -> Loss:
+        """What the clients' account will be charged: the reports of one period, at the task's epsilon."""
+        return Loss(pure=(self.task.client.epsilon,))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the opt-in users are promised for this epoch."""
+        detail = self._in_words
+        unit = Unit("user", self.optin.relation)
+        return Guarantee.of(
+            optin_population(self.task),
+            "curator",
+            unit,
+            [Step("headlist", detail, self.loss)],
+            delta=self.optin.delta,
+        )
+
+    def explain(self) -> str:
+        """Say every step and its cost, for both populations."""
+        task, client = self.task, self.task.client
+        lines = [f'Plan for the head list of "{task.task.name}":']
+        lines += [f"  - {step}" for step in self.log.steps]
+        lines.append(
+            f"  1. headlist: {self._in_words}; "
+            f"{'random ones' if self.keep == 'random' else 'the first by time'} of each user count"
+        )
+        if self.kept is not None:
+            lines.append(f"     all {self.size:,} records of the list of epoch {self.kept.listed} are published again")
+        else:
+            lines.append(f"     the {self.size:,} records with the largest noisy counts are published")
+        if self.way == "split" and self.kept is None:
+            lines.append("  2. optin: 95% of the users find the list, the others measure it; nobody does both")
+        lines.append(f"  it promises: {self.guarantee.summary()}")
+        each = "report" if client.records_per_user == 1 else f"{client.records_per_user} reports together"
+        lines.append(
+            f"  then each client is asked for one period's {each}, at epsilon {float(client.epsilon):g}, replace-one, "
+            f'of "{client_population(task)}"; a device loses at most {float(client.lifetime_epsilon):g} in its life'
+        )
+        if self.kept is not None:
+            lines.append("  clients whose record did not change repeat the answer that they have drawn, at no cost")
+        if task.task.period is not None:
+            lines.append(f"  each epoch is charged to both accounts: {self._how_to_open}")
+        return "\n".join(lines)
+
+    def sql(self) -> str:
+        """Give the SQL that bounds the opt-in users' records; their counts never leave the engine below the list."""
+        import ibis
+
+        rows = records_of(self.log, Bound(self.keep), self.optin.records_per_user)
+        return f"-- records\n{ibis.to_sql(rows, dialect='duckdb')}"
+
+    def run(
+        self,
+        ledger: Ledger | str | Path,
+        *,
+        epoch: int = 0,
+        users: int | None = None,
+        create: bool = True,
+        bits: Bits | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> PublishedHead:
+        """Record both spends durably, then read the log, draw the noise and give the head list.
+
+        Args:
+            ledger: A ledger, or the path or URL of one.
+            epoch: The number of the task's period.
+            users: How many users opted in, where that is public; needed under add-remove.
+            create: Whether missing accounts may be opened: the opt-in users' with this budget as its lifetime, the
+                clients' with the task's ``lifetime_epsilon``. For a task with a period that is one epoch of the
+                former: open the accounts beforehand.
+            bits: Test bits; a list made from them is marked as not private.
+            progress: Told what is done next.
+        """
+        from hushquery.privacy.ledger import Ledger
+
+        self._check_epoch(epoch)
+        self.sql()  # what the schema rules out is refused before anything is spent
+        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        source, tell = bits or SystemBits(), progress or (lambda *_: None)
+        what = f"epoch {epoch} of task {self.task.id[:12]}"
+        try:
+            # Clients first: if this is refused, nobody who opted in has paid for a list that is never used.
+            book.spend(
+                client_population(self.task),
+                Relation.REPLACE_ONE,
+                self.client_loss,
+                what=f"{what}: one period's reports of a client, at most; given the change times",
+                create_with=Budget(self.task.client.lifetime_epsilon, 0) if create else None,
+            )
+            book.spend(
+                optin_population(self.task),
+                self.optin.relation,
+                self.loss,
+                what=f"{what}: {self._in_words}",
+                create_with=Budget(self.optin.epsilon, self.optin.delta) if create else None,
+            )
+        except (BudgetRefused, AccountMissing) as error:
+            if self.task.task.period is None:
+                raise
+            raise type(error)(error.what, why=error.why, fix=f"{error.fix}. {self._how_to_open}") from None
+        tell("counting the opt-in users' records", 0.0)
+        shares = self._draw(source, users)
+        tell("publishing the head list", 0.9)
+        return PublishedHead(
+            self.task,
+            shares,
+            epoch,
+            datetime.now(UTC).date(),
+            test_noise=not source.secret,
+            kept_since=None if self.kept is None else self.kept.listed,
+        )
+
+    def _check_epoch(self, epoch: int) -> None:
+        """Refuse, before anything is spent, an epoch that the list is not for."""
+        if type(epoch) is not int or epoch < 0:
+            raise UsageError("an epoch is a whole number from 0 on", fix="Give the number of the task's period")
+        if self.kept is not None and not self.kept.epoch < epoch <= self.kept.last_epoch:
+            raise UsageError(
+                f"the earlier head list is not for epoch {epoch}",
+                why=f"it was made in epoch {self.kept.listed}, last measured in {self.kept.epoch}, and the task keeps "
+                f"it until {self.kept.last_epoch}",
+                fix="Give an epoch between, or leave the earlier list out to make a new one",
+            )
+
+    @property
+    def _in_words(self) -> str:
+        return step_in_words(self.steps[0], self.way, None if self.kept is None else self.kept.listed)
+
+    @property
+    def _how_to_open(self) -> str:
+        """Say how accounts for many epochs are opened: what one epoch may cost, so many times."""
+        lists = math.ceil(_EPOCHS / getattr(self.task.head, "keep", 1))
+        client, optin = _EPOCHS * self.task.client.epsilon, _EPOCHS * self.optin.epsilon
+        return (
+            f"The accounts of a task with a period are opened before its first epoch, for all of them; for {_EPOCHS}: "
+            + _command(client_population(self.task), "replace-one", client, Fraction(0))
+            + " and "
+            + _command(optin_population(self.task), self.optin.relation, optin, lists * self.optin.delta)
+            + ". The clients' account is the worst case: each device also keeps to its own lifetime_epsilon"
+        )
+
+    def _draw(self, source: Bits, users: int | None) -> OptInShares:
+        bound = Bound(self.keep, fresh_key(source))
+        if self.kept is not None:
+            return measure_kept(self.log, self.kept.records, self.steps[0], bound=bound, bits=source, users=users)
+        if self.way == "split":
+            finding, measuring = self.steps
+            return draw_split(self.log, finding, measuring, most=self.size, bound=bound, bits=source)
+        head = draw_head(self.log, self.steps[0], bound=bound, bits=source, users=users)
+        return estimate_reused(head, self.size)
+
+
+def _command(population: str, relation: str, epsilon: Fraction, delta: Fraction) -> str:
+    return (
+        f"`hushquery budget open --population {shlex.quote(population)} --relation {relation} "
+        f"--epsilon {significant_up(epsilon, 6)} --delta {significant_up(delta, 6, scientific=True)}`"
+    )

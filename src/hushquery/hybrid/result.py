@@ -1,0 +1,149 @@
+"""From the two estimates to the blended release: post-processing of what is public already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hushquery.errors import DataError, UsageError
+from hushquery.hybrid.blend import Blended, blend_probabilities
+from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
+from hushquery.hybrid.published import PublishedHead
+from hushquery.local.oracle import IntArray, Oracle
+from hushquery.local.two_stage import TwoStage
+from hushquery.release import Release
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hushquery.local.estimate import ClientEstimate
+
+__all__ = ["blend", "blended_release", "blended_shares"]
+
+
+def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False, level: float = 0.95) -> Release:
+    """Blend a head list's opt-in estimates with what clients reported about it, and make the release.
+
+    Args:
+        head: The published head list.
+        clients: What ``hushquery estimate`` made of the clients' reports about this very list.
+        robust: Fall back toward the clients where opt-in users search differently.
+        level: The coverage of the intervals.
+
+    **Guarantee:** none of its own: it costs nothing. The release states both populations' guarantees, side by side.
+    **Estimator:** each record's two shares weighted by their variances, projected on the simplex; see
+    :func:`~hushquery.hybrid.blend.blend_probabilities`.
+    """
+    if head.optin.records and clients.digest != head.configuration.digest:
+        raise DataError(
+            "these estimates are not about this head list",
+            why="they have another configuration hash",
+            fix="Estimate the reports with this head list, or blend with theirs",
+        )
+    return blended_release(head, blended_shares(head, clients.support, clients.n, robust=robust, level=level))
+
+
+def blended_shares(
+    head: PublishedHead, support: IntArray, n: int, *, robust: bool = False, level: float = 0.95
+) -> Blended:
+    """Blend, from the reports' support for each cell.
+
+    Args:
+        head: The published head list.
+        support: How many reports speak for each cell.
+        n: The number of reports.
+        robust: Fall back toward the clients where the two disagree.
+        level: The coverage of the intervals.
+    """
+    records, shares = head.records, head.optin
+    if not records:
+        empty = FlatShares(None, np.array([n]), n)
+        return blend_probabilities(records, shares, empty, robust=robust, level=level)
+    oracle = head.configuration.oracle
+    # Reused counts were cut at a threshold that was fixed beforehand, unless the list was cut shorter still.
+    threshold = shares.parts[0][-1].to_json().get("threshold")
+    full = head.task.head is not None and len(records) < head.task.head.size
+    least = threshold / shares.n if shares.way == "reuse" and threshold is not None and full else None
+    if isinstance(oracle, TwoStage):
+        two_stage = TwoStageShares(TwoStageCells(records), oracle, support, n)
+        return blend_probabilities(records, shares, two_stage, mode="paper", robust=robust, level=level, least=least)
+    if not isinstance(oracle, Oracle):
+        raise UsageError(f"{oracle.name} reports can't be blended", fix="Use a frequency oracle, or two-stage")
+    flat = FlatShares(oracle, support, n)
+    return blend_probabilities(records, shares, flat, robust=robust, level=level, least=least)
+
+
+def blended_release(head: PublishedHead, blended: Blended) -> Release:
+    """Put a blend into a release: queries and clicks with shares, and the two estimates behind each record."""
+    guarantees = [head.optin_guarantee]
+    steps: list[Mapping[str, Any]] = [{"parameters": step.to_json()} for step in head.optin_steps]
+    if head.records:
+        guarantees.append(head.client_guarantee)
+        steps.append({"parameters": head.client_step.to_json()})
+    task, tested = head.task, blended.agreement
+    parameters = {
+        "rest": blended.wildcard,
+        "rest_stderr": blended.wildcard_stderr,
+        "task": task.id,
+        "task_name": task.task.name,
+        "epoch": head.epoch,
+        "mode": blended.mode,
+        "robust": blended.robust,
+        "head_size": len(head),
+        "optin_users": head.optin.n // (task.optin.records_per_user if task.optin else 1),
+        "post_processing": list(blended.marks),
+        "shift_p_value": tested.overall,
+        "shifted_records": int(tested.shifted.sum()),
+    }
+    of_all = "of all records, one user's records counting equally, as estimated from both groups"
+    return Release.make(
+        _tables(blended),
+        guarantees,
+        kind="hybrid",
+        parameters=parameters,
+        steps=steps,
+        meanings={
+            "queries": f"share {of_all}: the sum over the query's records in the head list",
+            "clicks": f"share {of_all}; an empty URL stands for a search without a click",
+            "records": "shares by the opt-in users and by the clients, and how they were weighted",
+        },
+        notes=[tested.summary(), *_notes(blended)],
+        level=blended.level,
+    )
+
+
+def _notes(blended: Blended) -> list[str]:
+    notes = []
+    if not blended.agreement.agrees and not blended.robust:
+        notes.append("Where the two groups disagree, trust the clients' column; --robust does so in the blend.")
+    if blended.robust:
+        notes.append("Robust blend: where the two groups disagree it falls back toward the clients.")
+    return notes
+
+
+def _tables(blended: Blended) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    per_query = blended.queries
+    queries, urls = [query for query, _ in blended.records], [url for _, url in blended.records]
+
+    def measured(part: Any) -> dict[str, Any]:
+        return {name: pa.array(getattr(part, name), pa.float64()) for name in ("share", "stderr", "low", "high")}
+
+    estimates = ("optin", "optin_stderr", "client", "client_stderr", "weight")
+    return {
+        "queries": pa.table({"query": pa.array(per_query.queries, pa.string()), **measured(per_query)}),
+        "clicks": pa.table(
+            {"query": pa.array(queries, pa.string()), "url": pa.array(urls, pa.string()), **measured(blended)}
+        ),
+        "records": pa.table(
+            {
+                "query": pa.array(queries, pa.string()),
+                "url": pa.array(urls, pa.string()),
+                **{name: pa.array(getattr(blended, name), pa.float64()) for name in estimates},
+                "shift_z": pa.array(blended.shift_z, pa.float64()),
+            }
+        ),
+    }

@@ -1,0 +1,181 @@
+"""Counting reports: each is checked, counted once, and forgotten; what is left are integers.
+
+Reports of one configuration have one length, so headers are compared as columns of many reports at once. Whatever does
+not pass is looked at alone, for its kind of error, and counted by that; nothing of it is kept or shown.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.errors import DataError
+from hushquery.local.configuration import Configuration
+from hushquery.local.oracle import IntArray
+from hushquery.local.report import HEADER_BYTES, VERSION, Report, ReportError, ReportOutOfDomain
+from hushquery.local.report_files import Block
+
+__all__ = ["CONFLICT", "ReportCount"]
+
+#: How a second report with the id of another one is counted.
+CONFLICT = "ReportIdUsedTwice"
+
+_ID, _TASK, _CONFIGURATION = slice(1, 17), slice(17, 49), slice(49, 81)
+_TIME, _LENGTH = slice(81, 89), slice(89, 91)
+_MOST_TIME = 2**53 - 1
+
+
+@dataclass
+class ReportCount:
+    """What was read and what it adds up to. Counts of shards add up if no report is in two of them.
+
+    Args:
+        configuration: Which reports are good.
+    """
+
+    configuration: Configuration
+    read: int = 0
+    n: int = 0
+    repeated: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    periods: set[int] = field(default_factory=set)
+    support: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.support = np.zeros(self.configuration.channel.length, dtype=np.int64)
+        self._seen = _Seen()
+
+    @property
+    def length(self) -> int:
+        """How long a report is."""
+        return HEADER_BYTES + self.configuration.channel.report_bytes
+
+    def add(self, block: Block) -> None:
+        """Check and count a block of reports."""
+        self.read += block.read
+        self.refused.update(block.refused)
+        for data in block.others:
+            self._refuse(data)
+        rows = block.rows
+        good = self._headers(rows)
+        for row in rows[~good]:
+            self._refuse(row.tobytes())
+        rows, answers = self._unpacked(rows[good])
+        fresh, same, other = self._seen.add(rows)
+        self.repeated += same
+        if other:
+            self.refused[CONFLICT] += other
+        if len(fresh):
+            self.support += self.configuration.channel.support(answers[fresh])
+            self.n += len(fresh)
+            self.periods.update(self._periods(rows[fresh]))
+
+    def _headers(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        """Say which rows have the header of this configuration."""
+        task, payload = self.configuration.task, self.configuration.channel.report_bytes
+        times = _times(rows)
+        good: npt.NDArray[np.bool_] = rows[:, 0] == VERSION
+        for place, wanted in (
+            (_TASK, task.digest),
+            (_CONFIGURATION, self.configuration.digest),
+            (_LENGTH, payload.to_bytes(2, "big")),
+        ):
+            good &= (rows[:, place] == np.frombuffer(wanted, dtype=np.uint8)).all(axis=1)
+        good &= (times <= np.uint64(_MOST_TIME)) & (times % np.uint64(task.collect.time_precision) == 0)
+        return good
+
+    def _unpacked(self, rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+        """Give the rows whose payload the mechanism can have made, and what they say."""
+        channel = self.configuration.channel
+        try:
+            return rows, channel.unpack_many(rows[:, HEADER_BYTES:])
+        except DataError:  # one of them is bad, and only a look at each tells which
+            good = np.ones(len(rows), dtype=np.bool_)
+        for place, row in enumerate(rows):
+            try:
+                channel.unpack(row[HEADER_BYTES:].tobytes())
+            except DataError:
+                good[place] = False
+        self.refused[ReportOutOfDomain.__name__] += int((~good).sum())
+        return rows[good], channel.unpack_many(rows[good, HEADER_BYTES:])
+
+    def _refuse(self, data: bytes) -> None:
+        """Count a bad report by its kind of error."""
+        try:
+            Report.from_bytes(data).open(self.configuration)
+        except ReportError as error:
+            self.refused[type(error).__name__] += 1
+        else:
+            raise AssertionError("a good report did not pass the check of many")
+
+    def _periods(self, rows: npt.NDArray[np.uint8]) -> list[int]:
+        period = self.configuration.task.task.period
+        return [0] if period is None else np.unique(_times(rows) // np.uint64(period)).tolist()
+
+
+def _times(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    return np.ascontiguousarray(rows[:, _TIME]).view(">u8").astype(np.uint64).reshape(len(rows))
+
+
+class _Seen:
+    """The ids of the reports that were counted, in 24 bytes each: the id's two halves, and a mark of the whole report.
+
+    Sorted runs of falling sizes, so that looking up and adding take few steps however many there are.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[npt.NDArray[np.uint64]] = []
+        # The mark is a hash with a secret key: nobody can make two reports that share it.
+        self._key = np.empty(0, dtype=np.uint64)
+
+    def add(self, rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.intp], int, int]:
+        """Say which rows have a new id, how many are a known report again, and how many use a known id for another."""
+        entries = self._entries(rows)
+        order = np.lexsort((entries[1], entries[0]))  # stable: of equal ids the first to come is the first here
+        ordered = entries[:, order]
+        first = np.ones(len(rows), dtype=np.bool_)
+        first[1:] = (ordered[:2, 1:] != ordered[:2, :-1]).any(axis=0)
+        ids = ordered[:, first]
+        known = np.zeros(ids.shape[1], dtype=np.bool_)
+        for run in self._runs:
+            known |= _look_up(run, ids)
+        # By now `ids` holds, for every id of the block, the mark of the report that has it.
+        fresh = first.copy()
+        fresh[first] = ~known
+        same = ~fresh & (ordered[2] == ids[2][np.cumsum(first) - 1])
+        self._keep(ids[:, ~known])
+        return np.sort(order[fresh]), int(same.sum()), int((~fresh & ~same).sum())
+
+    def _keep(self, run: npt.NDArray[np.uint64]) -> None:
+        while self._runs and self._runs[-1].shape[1] <= 2 * run.shape[1]:
+            run = np.concatenate([self._runs.pop(), run], axis=1)
+            run = run[:, np.lexsort((run[1], run[0]))]
+        self._runs.append(run)
+
+    def _entries(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+        halves = np.ascontiguousarray(rows[:, _ID]).view(">u8").astype(np.uint64).reshape(len(rows), 2)
+        words = np.zeros((len(rows), -(-rows.shape[1] // 4) * 4), dtype=np.uint8)
+        words[:, : rows.shape[1]] = rows
+        numbers = words.view("<u4").astype(np.uint64)
+        if not len(self._key):
+            self._key = np.frombuffer(secrets.token_bytes(8 * numbers.shape[1]), dtype=np.uint64)
+        # Multilinear hashing: the upper half of the sum of products collides with chance 2^-32, whatever the words are.
+        marks = (numbers * self._key).sum(axis=1, dtype=np.uint64) >> np.uint64(32)
+        return np.stack([halves[:, 0], halves[:, 1], marks])
+
+
+def _look_up(run: npt.NDArray[np.uint64], ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Say which ids are in a sorted run, and take over the mark that they have there."""
+    start = np.searchsorted(run[0], ids[0], side="left")
+    end = np.searchsorted(run[0], ids[0], side="right")
+    found = np.zeros(ids.shape[1], dtype=np.bool_)
+    for i in np.flatnonzero(end > start):  # only ids that were seen, or were made to look like one
+        place = start[i] + np.searchsorted(run[1, start[i] : end[i]], ids[1, i])
+        if place < end[i] and run[1, place] == ids[1, i]:
+            found[i], ids[2, i] = True, run[2, place]
+    return found

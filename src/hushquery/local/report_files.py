@@ -1,0 +1,177 @@
+"""Reports as they arrive, in blocks: from a text file, a Parquet file, or anything in Python that gives them.
+
+All reports of a configuration have one length, so those that have it become rows of bytes; what has another length
+can't be one of them, and is handed on for its error to be named. Nothing here looks at what a report says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.errors import DataError, UsageError
+from hushquery.local.report import MOST_TEXT, Report, ReportError, ReportMalformed, from_base64url
+
+__all__ = ["COLUMN", "Block", "Reports", "read_blocks"]
+
+#: What reports can be given as: a file's path, or the reports themselves, as bytes, text, JSON or :class:`Report`.
+Reports = str | PathLike[str] | Iterable[Report | bytes | str | Mapping[str, Any]]
+
+#: The column of a Parquet file that holds reports.
+COLUMN = "report"
+
+# Blocks are about so large, so that the arrays made of them stay small.
+_BLOCK_BYTES = 1 << 24
+_MOST_ROWS = 1 << 16
+
+
+@dataclass
+class Block:
+    """Some reports.
+
+    Args:
+        rows: Those of the right length, a row of bytes each, in their order.
+        others: The bytes of those of another length.
+        refused: How many were no bytes of a report at all, by the name of their error.
+    """
+
+    rows: npt.NDArray[np.uint8]
+    others: list[bytes] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def read(self) -> int:
+        """How many reports it came from."""
+        return len(self.rows) + len(self.others) + self.refused.total()
+
+
+def read_blocks(reports: Reports, length: int) -> Iterator[Block]:
+    """Give reports in blocks.
+
+    Args:
+        reports: The path of a file with a report on each line (base64url or JSON, also gzipped), the path of a Parquet
+            file with a binary column ``report``, or an iterable of reports.
+        length: How long the reports of the configuration are.
+    """
+    size = max(64, min(_MOST_ROWS, _BLOCK_BYTES // (16 * length)))
+    if isinstance(reports, str | PathLike):
+        yield from _read_file(Path(fspath(reports)), length, size)
+    elif isinstance(reports, bytes | bytearray | Mapping | Report) or not isinstance(reports, Iterable):
+        raise UsageError("reports are given as a path or as an iterable", fix="Put a single report into a list")
+    else:
+        yield from _listed(reports, length, size)
+
+
+def _read_file(path: Path, length: int, size: int) -> Iterator[Block]:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            if magic == b"PAR1":
+                yield from _read_parquet(path, length, size)
+            elif magic[:2] == b"\x1f\x8b":
+                with gzip.open(file) as lines:
+                    yield from _listed(_lines(cast("IO[bytes]", lines)), length, size)
+            else:
+                yield from _listed(_lines(file), length, size)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise DataError(f"{path.name} is damaged or cut off", why="it can't be unpacked", fix="Get it again") from None
+    except OSError as error:
+        raise DataError(
+            f"the reports in {path.name} can't be read", why=error.strerror or "", fix="Check the path"
+        ) from None
+
+
+def _lines(file: IO[bytes]) -> Iterator[str | None]:
+    """Give the words of a text file, without blanks around them; None for a line that is too long for a report."""
+    while line := file.readline(MOST_TEXT + 2):
+        if len(line) > MOST_TEXT + 1 and not line.endswith(b"\n"):
+            while (rest := file.readline(MOST_TEXT)) and not rest.endswith(b"\n"):
+                pass
+            yield None
+        elif word := line.strip():
+            yield word.decode("utf-8", "replace")  # what is no UTF-8 is no report either
+
+
+def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
+    """Make blocks of single reports."""
+    good: list[bytes] = []
+    block = Block(_rows([], length))
+    for report in reports:
+        try:
+            data = _bytes_of(report)
+        except ReportError as error:
+            block.refused[type(error).__name__] += 1
+        else:
+            (good if len(data) == length else block.others).append(data)
+        if len(good) + len(block.others) >= size:
+            block.rows = _rows(good, length)
+            yield block
+            good, block = [], Block(_rows([], length))
+    block.rows = _rows(good, length)
+    yield block
+
+
+def _bytes_of(report: Any) -> bytes:
+    if isinstance(report, Report):
+        return report.to_bytes()
+    if isinstance(report, Mapping):
+        return Report.from_json(report).to_bytes()
+    if isinstance(report, str):
+        report = report.strip()
+        return Report.from_json(report).to_bytes() if report.startswith("{") else from_base64url(report)
+    if isinstance(report, bytes | bytearray | memoryview):
+        return bytes(report)
+    if report is None:
+        raise ReportMalformed("this is not a report of format v1", why="it is too long, or missing")
+    raise UsageError(
+        "a report to be counted is bytes, text, a JSON object or a Report", fix="Give them as clients send them"
+    )
+
+
+def _rows(reports: list[bytes], length: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(len(reports), length)
+
+
+def _read_parquet(path: Path, length: int, size: int) -> Iterator[Block]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            kind = file.schema_arrow.field(COLUMN).type if names.count(COLUMN) == 1 else None
+            binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+            if kind is None or not any(is_kind(kind) for is_kind in binary):
+                raise DataError(
+                    f"{path.name} has no binary column {COLUMN!r}",
+                    fix="Write the bytes of each report into that column",
+                )
+            for batch in file.iter_batches(batch_size=size, columns=[COLUMN]):
+                column = batch.column(0).cast(pa.large_binary())
+                lengths = pc.binary_length(column)
+                other = column.filter(pc.not_equal(lengths, length)).to_pylist()
+                missing = Counter({ReportMalformed.__name__: column.null_count} if column.null_count else {})
+                yield Block(_matrix(column.filter(pc.equal(lengths, length)), length), other, missing)
+    except pa.ArrowException as error:
+        raise DataError(f"{path.name} can't be read as Parquet", why=type(error).__name__, fix="Get it again") from None
+
+
+def _matrix(column: Any, length: int) -> npt.NDArray[np.uint8]:
+    """Give a column of byte strings of one length as rows of bytes, without making an object of each."""
+    if not len(column):
+        return _rows([], length)
+    _, offsets, data = column.buffers()
+    first = int(np.frombuffer(offsets, dtype=np.int64)[column.offset])
+    flat = np.frombuffer(data, dtype=np.uint8)[first : first + len(column) * length]
+    return flat.reshape(len(column), length)

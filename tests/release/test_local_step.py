@@ -1,0 +1,106 @@
+"""What a report costs by the integers of its randomizer: the same fraction as the randomizer's own, and the law's."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hushquery.errors import DataError
+from hushquery.local.hadamard import Hadamard
+from hushquery.local.krr import KRR
+from hushquery.local.olh import OLH
+from hushquery.local.subset import SubsetSelection
+from hushquery.local.two_stage import TwoStage
+from hushquery.local.unary import OUE
+from hushquery.privacy.local_loss import CHANNELS, report_epsilon, worst_ratio
+from hushquery.privacy.step_loss import LocalChannel, loss_from
+from hushquery.privacy.unit import Relation
+
+ORACLES = [
+    cls.calibrate(k, e) for cls in (KRR, SubsetSelection, OUE, OLH, Hadamard) for k in (2, 7, 51) for e in (1, 4)
+]
+ORACLES += [TwoStage.calibrate(urls, 4, mode=mode) for urls in ([1] * 50, [6, 3, 1]) for mode in ("paper", "tight")]
+
+
+def by_name(oracle):
+    return f"{oracle.name}-{oracle.k}-{float(oracle.epsilon):.1f}"
+
+
+@pytest.mark.parametrize("oracle", ORACLES, ids=by_name)
+def test_both_computations_give_the_same_fraction(oracle):
+    told = json.loads(json.dumps(oracle.describe()))
+    assert report_epsilon(told) == oracle.epsilon
+    assert loss_from(LocalChannel(told).to_json()).pure == (oracle.epsilon,)
+
+
+@pytest.mark.parametrize("oracle", [o for o in ORACLES if o.k <= 7 and o.name not in ("olh",)], ids=by_name)
+def test_it_is_the_worst_ratio_of_the_law(oracle):
+    laws = [oracle.law(value) for value in range(oracle.k)]
+    worst = max(one[report] / other[report] for one in laws for other in laws for report in one)
+    assert float(worst_ratio(oracle.describe())) == pytest.approx(worst, rel=1e-9)
+
+
+def test_every_oracle_of_a_release_is_known():
+    assert {oracle.name for oracle in ORACLES} == set(CHANNELS)
+
+
+def test_two_reports_cost_twice():
+    channel = LocalChannel({"name": "krr", "k": 3, "lie": 2**53 // 5}, reports=2)
+    assert channel.loss.epsilon(0) == pytest.approx(2 * math.log(3))
+    assert loss_from(json.loads(json.dumps(channel.to_json()))) == channel.loss
+
+
+def test_one_cell_tells_nothing():
+    assert report_epsilon({"name": "krr", "k": 1, "lie": 5}) == 0
+    assert report_epsilon(TwoStage.calibrate([], 4).describe()) == 0
+
+
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        {},
+        None,
+        [],
+        {"name": "magic", "k": 3},
+        {"name": ["krr"], "k": 3},
+        {"name": "krr", "k": 3},
+        {"name": "krr", "k": 3, "lie": 0},
+        {"name": "krr", "k": 3, "lie": -1},
+        {"name": "krr", "k": 3, "lie": 2**52},  # the truth would be rarer than a lie
+        {"name": "krr", "k": 3, "lie": "5"},
+        {"name": "krr", "k": True, "lie": 5},
+        {"name": "krr", "k": 3, "lie": 5.0},
+        {"name": "subset", "k": 3, "omega": 3, "truth": 2**52},
+        {"name": "subset", "k": 3, "omega": 1, "truth": 2**53},
+        {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**40, "url_lies": []},
+        {"name": "two-stage", "k": 5, "urls": 7, "query_lie": 2**40, "url_lies": [[2, 2**40]]},
+        {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**40, "url_lies": [[2, 0]]},
+    ],
+)
+def test_integers_that_make_no_sense_are_refused(oracle):
+    with pytest.raises(DataError):
+        loss_from({"kind": "local-channel", "oracle": oracle})
+
+
+@pytest.mark.parametrize("change", [{"reports": 0}, {"reports": True}, {"reports": "2"}, {"relation": "add-remove"}])
+def test_a_local_step_is_replace_one_with_a_report(change):
+    good = LocalChannel({"name": "oue", "k": 3, "lie": 2**51}).to_json()
+    assert good["relation"] == Relation.REPLACE_ONE.value
+    with pytest.raises(DataError):
+        loss_from({**good, **change})
+
+
+@given(st.integers(2, 10**6), st.integers(1, 2**53))
+def test_never_below_the_exact_ratio(k, lie):
+    told = {"name": "krr", "k": k, "lie": lie}
+    if (2**53 - (k - 1) * lie) < lie:
+        with pytest.raises(DataError):
+            report_epsilon(told)
+        return
+    assert worst_ratio(told) == Fraction(2**53 - (k - 1) * lie, lie)
+    assert float(report_epsilon(told)) >= math.log(worst_ratio(told)) - 1e-12
