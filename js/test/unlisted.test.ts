@@ -1,9 +1,11 @@
 /** Tasks of numbers and texts: what they take, what they cost, how often each answer comes out. */
+import { createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { hex, utf8 } from "../src/bytes.js";
 import { Client } from "../src/client.js";
 import { configure } from "../src/configuration.js";
 import { macOf } from "../src/hash.js";
+import { onebit } from "../src/onebit.js";
 import { openReport } from "../src/reading.js";
 import { codeOf, configured, renamed, SeededBits, served, vectors } from "./helpers.js";
 
@@ -77,6 +79,28 @@ describe("integers that lose more than the task allows, or are another task's, a
       const mixed = { ...task, configuration: { ...task.configuration!, oracle: other.configuration!.oracle } };
       const { served: document, id } = await renamed(mixed);
       expect(await codeOf(() => configure(document, id))).toBe("TaskInvalid");
+    }
+  });
+});
+
+describe("the grid of onebit", () => {
+  test("must divide the bound, or a grid point could lie beyond it", async () => {
+    const integers = { most: 100, low: 2 ** 50, unit: 2 ** 45 };
+    expect(await codeOf(() => onebit({ ...integers, step: 25 }, 100))).toBe("");
+    for (const step of [30, 0, 101, 12.5]) expect(await codeOf(() => onebit({ ...integers, step }, 100))).toBe("TaskInvalid");
+  });
+
+  test("a number goes up where it and the device's offset reach the next point, and no later", async () => {
+    const { channel_: channel, taskId_: task } = await configured(of("onebit"));
+    for (let device = 0; device < 8; device++) {
+      const framed = Buffer.concat([Buffer.from([0, 0, 0, 32]), task, Buffer.from([0, 0, 0, 5]), Buffer.from("alpha"), Buffer.alloc(8)]);
+      const digest = createHmac("sha256", secretOf(device)).update(framed).digest();
+      const alpha = Number((digest.readBigUInt64BE(0) >> 11n) % 25n);
+      const mac = await macOf(secretOf(device));
+      for (let value = 0; value <= 100; value++) {
+        const { class_: name } = await channel.prepare_(value, mac, task, new SeededBits(1));
+        expect(name[3]).toBe(Math.floor((value + alpha) / 25));
+      }
     }
   });
 });
