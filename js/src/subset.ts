@@ -27,7 +27,9 @@ export function subset(description: Description): Oracle {
       if (kept) set.push(cell);
       // Any order that depends on the true cell would give it away.
       set.sort((a, b) => a - b);
-      return length < omega * width ? packBits(Array.from({ length: k }, (_, i) => set.includes(i))) : join(...set.map((one) => little(one, width)));
+      return length < omega * width
+        ? packBits(Array.from({ length: k }, (_, i) => set.includes(i)))
+        : join(...set.map((one) => little(one, width)));
     },
   };
 }

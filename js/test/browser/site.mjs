@@ -1,11 +1,9 @@
 // A page with the built client, and a collector, on one local address.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { fileURLToPath } from "node:url";
 
 const read = (path) => readFileSync(new URL(path, import.meta.url), "utf8");
-const vectors = process.env.HUSHQUERY_VECTORS ?? fileURLToPath(new URL("../../../vectors", import.meta.url));
-const golden = JSON.parse(readFileSync(`${vectors}/report_v1.json`, "utf8")).tasks;
+const golden = JSON.parse(read("../../../vectors/report_v1.json")).tasks;
 
 /** The golden task of a mechanism, as a collector serves it. */
 export function taskOf(name) {
