@@ -10,6 +10,7 @@ import pytest
 from collect.helpers import BINARY, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
 from hushquery.collect.wire import pack_batch
 from hushquery.errors import Unavailable
+from hushquery.local.client import Client
 from hushquery.local.configuration import Configuration
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
@@ -41,7 +42,7 @@ def test_reports_become_a_release(store_url: str, folder: Path, clock: Clock) ->
         answer = client.get(f"/v1/releases/{named['id']}")
         assert "immutable" in answer.headers["cache-control"]
         release = answer.json()
-        assert release["reports"] == 1000
+        assert release["n"] == 1000
         assert release["guarantee"]["relation"] == "replace-one"
         assert release["guarantee"]["epsilon"] <= 1
         values, errors = oracle.frequencies(oracle.support(rows), 1000)
@@ -59,3 +60,59 @@ def test_head_lists_are_not_its_work(store_url: str, folder: Path, clock: Clock)
         task = Task.loads(SEARCHES)
         with pytest.raises(Unavailable, match="head lists"):
             collector.phases.advance(task, 1, task.period_at(clock()))
+
+
+NUMBERS = """
+[task]
+name = "minutes a day"
+population = "app users"
+kind = "number"
+highest = 1440
+[client]
+epsilon = 1
+lifetime_epsilon = 16
+oracle = "onebit"
+[collect]
+min_batch = 3
+"""
+
+TEXTS = """
+[task]
+name = "home page"
+population = "app users"
+kind = "text"
+[client]
+epsilon = 20
+lifetime_epsilon = 40
+oracle = "rappor"
+[client.rappor]
+k = 16
+h = 2
+m = 4
+p = 0.5
+q = 0.75
+f = 0.5
+[collect]
+min_batch = 3
+"""
+
+
+@pytest.mark.parametrize(("text", "value"), [(NUMBERS, 90), (TEXTS, "news.example")], ids=["number", "text"])
+def test_tasks_without_a_list(store_url: str, folder: Path, clock: Clock, text: str, value: object) -> None:
+    task = Task.loads(text)
+    with running(settings_for(store_url, folder, text), clock) as (client, collector):
+        for name in range(20):
+            one = Client(task, folder / "clients.db", f"client {name}", clock=clock, bits=SeededBits(name))
+            report = one.report(value)
+            assert report is not None
+            assert put(client, report).status_code == 201
+        closed = collector.phases.advance(task, 1, 0, "closed")
+        assert closed.counts is not None
+        assert closed.counts["n"] == closed.reports == 20
+        if text is TEXTS:
+            with pytest.raises(Unavailable, match="not estimated"):
+                collector.phases.advance(task, 1, 0, "released")
+        else:
+            released = collector.phases.advance(task, 1, 0, "released")
+            (row,) = client.get(f"/v1/releases/{released.release}").json()["estimates"]
+            assert row["low"] < row["estimate"] < row["high"]

@@ -10,18 +10,15 @@ from hushquery.collect.epochs import Epoch, reports_of
 from hushquery.collect.phases import HeadList
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, Unavailable
-from hushquery.local.configuration import Configuration
-from hushquery.local.oracle import Tally
-from hushquery.local.report import Report
-from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.unit import Unit
+from hushquery.local.estimate import ClientEstimate, estimate
+from hushquery.local.report_counting import ReportCount
+from hushquery.local.report_files import read_blocks
 
 __all__ = ["LocalWork"]
 
 
 class LocalWork:
-    """What is computed for tasks with a domain of their own. Nothing is spent: clients paid before they sent.
+    """What is computed for tasks without a head list to come. Nothing is spent: clients paid before they sent.
 
     Args:
         store: Where the reports are.
@@ -38,34 +35,27 @@ class LocalWork:
         )
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:
-        """Count the reports."""
-        configuration = _configuration(epoch)
-        tally = Tally(configuration.oracle)
-        tally.add_many(Report.from_bytes(data).open(configuration) for data in reports_of(self._store, epoch))
-        return tally.to_json()
+        """Count the reports; where there are enough, the counts come with the estimates."""
+        if epoch.configuration is None:
+            raise DataError("the epoch has no domain yet", fix="Publish its head list first")
+        count = ReportCount(epoch.configuration)
+        for block in read_blocks(reports_of(self._store, epoch), count.length):
+            count.add(block)
+        # Texts are estimated for candidates, which nobody has named here: their counts are what there is.
+        if count.n < epoch.task.collect.min_batch or epoch.task.task.kind == "text":
+            return {"n": count.n, "support": count.support.tolist()}
+        made = estimate(epoch.task, reports_of(self._store, epoch), head=epoch.head, strict=True)
+        return made.to_json()
 
     def release(self, epoch: Epoch) -> bytes:
-        """Estimate the share of each value, with its interval and with what its publication promises."""
-        configuration, task = _configuration(epoch), epoch.task
-        tally = Tally.from_json(configuration.oracle, epoch.counts or {})
-        each = task.client.records_per_user
-        losses = Loss(pure=(configuration.oracle.epsilon,) * each)
-        step = Step(configuration.oracle.name, f"{each} report(s) of one client in one period", losses)
-        promise = Guarantee.of(task.task.population, "local", Unit("user", "replace-one"), [step])
-        labels = [configuration.domain.label(cell) for cell in range(len(configuration.domain))]
-        estimates = tally.estimate(labels=labels, guarantee=promise)
-        document = {
-            "task": task.id,
-            "name": task.task.name,
-            "epoch": epoch.number,
-            "configuration": configuration.digest.hex(),
-            "reports": tally.n,
-            **estimates.to_json(),
-        }
+        """Publish the estimates, with their intervals and with what their publication promises."""
+        counts = epoch.counts or {}
+        if "estimates" not in counts:
+            raise Unavailable(
+                "the reports of this epoch are counted, not estimated",
+                why="texts are estimated for candidates, which a collector does not know",
+                fix="Decode the counts that `hushquery collect status --json` shows",
+            )
+        made = ClientEstimate.from_json(counts)
+        document = {**made.to_json(), "name": epoch.task.task.name, "epoch": epoch.number}
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
-
-
-def _configuration(epoch: Epoch) -> Configuration:
-    if epoch.configuration is None:
-        raise DataError("the epoch has no domain yet", fix="Publish its head list first")
-    return epoch.configuration
