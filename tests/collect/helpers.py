@@ -128,7 +128,7 @@ def settings_for(url: str, folder: Path, *tasks: str, **more: Any) -> Settings:
         path = folder / f"task-{next(_files)}.toml"
         path.write_text(text)
         paths.append(str(path))
-    given = {"tick_seconds": 0, "keys": str(folder / "keys"), **more}
+    given = {"tick_seconds": 0, "keys": str(folder / "keys"), "ledger": str(folder / "ledger.db"), **more}
     return Settings(tasks=tuple(paths), store=url, **given)
 
 

@@ -31,6 +31,7 @@ from collect.helpers import (
 from hushquery.collect.admin import make_admin, metrics
 from hushquery.collect.app import make_app
 from hushquery.collect.settings import Settings
+from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
 
@@ -69,6 +70,11 @@ def test_etags(store_url: str, folder: Path, clock: Clock) -> None:
             assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
         assert client.get(path, headers={"If-None-Match": '"x"'}).status_code == 200
         collector.phases._work = FakeWork(collector.store, collector.vault)
+        with pytest.raises(NotReady, match="nobody"):
+            collector.phases.advance(task, 1, task.period_at(clock()))
+        given = {"Authorization": f"Bearer {collector.tokens.new(1)}"}
+        records = client.put(f"{path}/records/{'A' * 22}", json={"records": [["news", ""]]}, headers=given)
+        assert records.status_code == 201
         collector.phases.advance(task, 1, task.period_at(clock()))
         collector.board.refresh()
         changed = client.get(path, headers={"If-None-Match": tag})

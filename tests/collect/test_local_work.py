@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collect.helpers import BINARY, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from hushquery.collect.local_work import LocalWork
 from hushquery.collect.wire import pack_batch
 from hushquery.errors import Unavailable
 from hushquery.local.client import Client
@@ -57,9 +58,10 @@ def test_reports_become_a_release(store_url: str, folder: Path, clock: Clock) ->
 
 def test_head_lists_are_not_its_work(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
-        task = Task.loads(SEARCHES)
+        epoch = collector.board.present(1)
+        assert epoch is not None
         with pytest.raises(Unavailable, match="head lists"):
-            collector.phases.advance(task, 1, task.period_at(clock()))
+            LocalWork(collector.store).publish_head(epoch)
 
 
 NUMBERS = """

@@ -145,6 +145,7 @@ def advance(
         ),
     ] = None,
     store: StoreOption = "collector.db",
+    ledger: Annotated[str, typer.Option(metavar="URL", help="What head lists are paid from.")] = "ledger.db",
     keys: Annotated[Path, typer.Option(metavar="FOLDER", help="The keys of opt-in records.")] = Path("collector-keys"),
     operator_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What wraps those keys.", show_default=False)
@@ -166,7 +167,7 @@ def advance(
         number, chosen = _chosen(opened, task)
         before = _epoch(opened, chosen, number, epoch)
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
-        phases = Phases(opened, make_work(opened, vault), vault)
+        phases = Phases(opened, make_work(opened, vault, ledger), vault)
         moved = phases.advance(chosen, number, before.number, to)
     text = f"epoch {moved.number} of {chosen.task.name}: {moved.phase}"
     if moved.release is not None:

@@ -25,6 +25,9 @@ def serve(
     admin_host: Annotated[str, typer.Option(help="The address for health and metrics.")] = "127.0.0.1",
     admin_port: Annotated[int, typer.Option(min=-1, max=65535, help="Its port; -1 for none.")] = 8081,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than one needs PostgreSQL.")] = 1,
+    ledger: Annotated[
+        str, typer.Option(metavar="URL", help="What head lists are paid from: a file, or postgresql://...")
+    ] = "ledger.db",
     keys: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where the keys of opt-in records are; keep it out of backups.")
     ] = Path("collector-keys"),
@@ -66,6 +69,7 @@ def serve(
     settings = Settings(
         tasks=tuple(str(one) for one in task),
         store=store,
+        ledger=ledger,
         keys=str(keys),
         most_bytes=None if max_store is None else size(max_store),
         tick_seconds=tick,

@@ -48,7 +48,7 @@ class Collector:
         self.vault = Vault(self.store, settings.keys, settings.operator())
         self.phases = Phases(
             self.store,
-            work or make_work(self.store, self.vault),
+            work or make_work(self.store, self.vault, settings.ledger),
             self.vault,
             clock=clock,
             optin_share=settings.optin_share,

@@ -39,7 +39,7 @@ from hushquery.collect.epochs import (
     epochs_of,
     insert_new,
 )
-from hushquery.collect.schema import EPOCH, RELEASE, REPORT
+from hushquery.collect.schema import EPOCH, RECORD, RELEASE, REPORT
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
 from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
@@ -147,10 +147,20 @@ class Phases:
             if to is not None and epoch.phase == to:
                 return epoch
             _check_move(epoch, to)
+            self._check_given(epoch)
             # First what a crash after the last move left behind: no phase is left before its secrets are gone.
             epoch = self._begin(self._tidied(epoch))
             moved = self._finish(epoch, self._compute(epoch))
             return self._tidied(moved)
+
+    def _check_given(self, epoch: Epoch) -> None:
+        """Keep the opt-in phase open until somebody has given records: of none, no head list can be made."""
+        if epoch.phase != OPTIN_OPEN or epoch.moving is not None:
+            return
+        mine = (RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
+        with self._store.read() as connection:
+            if connection.execute(sa.select(RECORD.c.id).where(*mine).limit(1)).first() is None:
+                raise NotReady("nobody has given records in this epoch yet", fix="Wait for some")
 
     def _compute(self, epoch: Epoch) -> dict[str, Any]:
         """Do the work of a move, and give the columns that it fills."""

@@ -24,6 +24,7 @@ class Settings:
     Args:
         tasks: The task files.
         store: Where reports are kept: a path, or ``postgresql://...``.
+        ledger: The path or URL of the ledger that head lists are paid from.
         keys: The folder of the keys of opt-in records.
         most_bytes: The size that the store may have.
         most_waiting: How many reports may wait to be written before uploads are refused with 429.
@@ -36,6 +37,7 @@ class Settings:
 
     tasks: tuple[str, ...]
     store: str = "collector.db"
+    ledger: str = "ledger.db"
     keys: str = "collector-keys"
     most_bytes: int | None = None
     most_waiting: int = 20_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushquery.collect.local_work import LocalWork
+from hushquery.collect.hybrid_work import HybridWork
 from hushquery.collect.phases import EpochWork
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
@@ -10,12 +10,12 @@ from hushquery.collect.vault import Vault
 __all__ = ["make_work"]
 
 
-def make_work(store: Store, vault: Vault) -> EpochWork:
+def make_work(store: Store, vault: Vault, ledger: str) -> EpochWork:
     """Give what computes head lists, counts and releases.
 
     Args:
         store: Where the reports are.
-        vault: Where the opt-in records are; the hybrid reads them there.
+        vault: Where the opt-in records are.
+        ledger: The path or URL of the ledger that head lists are paid from.
     """
-    del vault
-    return LocalWork(store)
+    return HybridWork(store, vault, ledger)
