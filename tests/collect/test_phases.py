@@ -197,13 +197,13 @@ def test_an_epoch_does_not_close_over_a_report_that_is_being_written(
 
 
 def test_time_moves_epochs(make_house: Maker, folder: Path, clock: Clock) -> None:
+    begins = int(clock.now) // WEEK * WEEK
+    clock.now = begins + 1.0
     house = make_house(SEARCHES)
     tasks = {house.number: house.task}
-    begins = house.period * WEEK
-    clock.now = begins + 1.0
     house.phases.tick(tasks)
     assert house.epoch().phase == OPTIN_OPEN
-    clock.now = begins + WEEK / 4
+    clock.now = begins + WEEK / 4 + 1
     assert house.phases.tick(tasks) == []
     assert house.epoch().phase == REPORTS_OPEN
     house.send(3)
@@ -224,6 +224,17 @@ def test_time_moves_epochs(make_house: Maker, folder: Path, clock: Clock) -> Non
     assert house.send(3) == ["phase-over"] * 3
     with house.store.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(REPORT)).scalar_one() == 0
+
+
+def test_a_late_start_leaves_the_opt_in_its_time(make_house: Maker, folder: Path, clock: Clock) -> None:
+    begins = int(clock.now) // WEEK * WEEK
+    clock.now = begins + 0.9 * WEEK
+    house = make_house(SEARCHES)
+    for later in (0.91, 0.99, 1.0, 1.16):
+        clock.now = begins + later * WEEK
+        house.phases.tick({house.number: house.task})
+        assert house.epoch().phase == OPTIN_OPEN
+    assert house.work.calls == []  # nothing was spent on a list that nobody could use any more
 
 
 def test_trouble_in_one_epoch_does_not_keep_the_others(make_house: Maker, folder: Path, clock: Clock) -> None:

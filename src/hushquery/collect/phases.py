@@ -314,7 +314,10 @@ class Phases:
             return False
         begins = epoch.number * task.task.period
         if epoch.phase == OPTIN_OPEN:
-            return now >= begins + self._optin_share * task.task.period
+            # A collector that was started late leaves people their time; once the period is over, nobody could use
+            # the list any more, and nothing is spent on it.
+            ends = max(begins, epoch.since) + self._optin_share * task.task.period
+            return ends <= now < begins + task.task.period
         # Reports tell the start of their interval of time and travel for a while.
         grace = task.collect.time_precision + task.collect.clock_skew
         return epoch.phase == REPORTS_OPEN and now >= begins + task.task.period + grace
