@@ -56,7 +56,7 @@ def test_advance_to_a_release(filled: str, folder: Path) -> None:
     closed = read("advance", "--to", "closed", *keys)["epoch"]
     assert (closed["phase"], closed["reports"]) == ("closed", 4)
     assert read("advance", "--to", "closed", *keys)["epoch"] == closed
-    released = read("advance", *keys)["epoch"]
+    released = read("advance", "--to", "released", *keys)["epoch"]
     assert released["phase"] == "released"
     assert released["release"][:12] in run("status", "--store", filled)
     with pytest.raises(DataError, match="scrubbed"):
@@ -66,9 +66,9 @@ def test_advance_to_a_release(filled: str, folder: Path) -> None:
 def test_too_few_stay_closed(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, SETTING), clock) as (client, _):
         put(client, make_report(TASK))
-    run("advance", "--store", store_url)
+    run("advance", "--to", "closed", "--store", store_url)
     with pytest.raises(NotReady, match="1 of 3"):
-        run("advance", "--store", store_url)
+        run("advance", "--to", "released", "--store", store_url)
 
 
 def test_export(filled: str, folder: Path) -> None:
@@ -133,9 +133,9 @@ def test_which_task_is_meant(store_url: str, folder: Path, clock: Clock) -> None
     for name in ("searches", Task.loads(SEARCHES).id[:10]):
         assert read("tokens", "new", "--task", name, "--store", store_url)["task"] == Task.loads(SEARCHES).id
     with pytest.raises(UsageError, match="no such task"):
-        run("advance", "--task", "zzz", "--store", store_url)
+        run("advance", "--to", "closed", "--task", "zzz", "--store", store_url)
     with pytest.raises(UsageError, match="no such epoch"):
-        run("advance", "--task", "theme", "--epoch", "7", "--store", store_url)
+        run("advance", "--to", "closed", "--task", "theme", "--epoch", "7", "--store", store_url)
 
 
 def test_no_store_is_made_by_looking(tmp_path: Path) -> None:

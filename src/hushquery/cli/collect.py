@@ -134,16 +134,16 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
 
 @app.command()
 def advance(
-    task: TaskOption = None,
-    epoch: EpochOption = None,
     to: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="PHASE",
-            help="head_published, reports_open, closed or released; by default the one that follows.",
+            help="head_published, reports_open, closed or released: the phase that follows.",
             show_default=False,
         ),
-    ] = None,
+    ],
+    task: TaskOption = None,
+    epoch: EpochOption = None,
     store: StoreOption = "collector.db",
     ledger: Annotated[str, typer.Option(metavar="URL", help="What head lists are paid from.")] = "ledger.db",
     keys: Annotated[Path, typer.Option(metavar="FOLDER", help="The keys of opt-in records.")] = Path("collector-keys"),
@@ -154,7 +154,8 @@ def advance(
 ) -> None:
     r"""Move an epoch to its next phase, or finish a move that a crash interrupted.
 
-    Each move is done once, however many ask for it at the same time.
+    Each move is done once, however many ask for it at the same time, and none is undone. An epoch that is in the phase
+    already, because a server moved it meanwhile, is left alone: so the phase has to be named.
 
         hushquery collect advance --to closed
     """
