@@ -13,9 +13,6 @@ from hushquery.collect.paid_once import PaidOnce
 from hushquery.collect.phases import HeadList
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
-from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import PublishedHead
-from hushquery.hybrid.result import blend
 from hushquery.local.estimate import ClientEstimate
 
 __all__ = ["HybridWork"]
@@ -37,7 +34,10 @@ class HybridWork:
 
     def publish_head(self, epoch: Epoch) -> HeadList:
         """Make the head list, after both populations have paid for it once."""
+        # Engines and tables are large; a server process that only takes reports does not load them.
         import pyarrow as pa
+
+        from hushquery.hybrid.plan import plan_head
 
         rows = [(giver.hex(), *record) for giver, records in self._vault.records(epoch) for record in records]
         columns = dict(zip(("user", "query", "url"), map(list, zip(*rows, strict=True)), strict=True))
@@ -53,6 +53,9 @@ class HybridWork:
         """Blend what both populations said; both have paid already."""
         if epoch.task.head is None:
             return self._local.release(epoch)
+        from hushquery.hybrid.published import PublishedHead
+        from hushquery.hybrid.result import blend
+
         made = blend(PublishedHead.from_json(epoch.optin), ClientEstimate.from_json(epoch.counts))
         document = {
             "task": epoch.task.id,
