@@ -19,9 +19,12 @@ from ledger.workers import PROCESSES, READERS, Spender, race
 RACERS = 50
 
 
-def run_race(url: str, loss: Loss, create_with: Budget | None = None) -> list[tuple[str, int, bool]]:
+def run_race(
+    url: str, loss: Loss, create_with: Budget | None = None, once: str | None = None
+) -> list[tuple[str, int, bool]]:
     start, answers = PROCESSES.Barrier(RACERS), PROCESSES.Queue()
-    racers = [PROCESSES.Process(target=race, args=(url, start, answers, loss, create_with)) for _ in range(RACERS)]
+    given = (url, start, answers, loss, create_with, once)
+    racers = [PROCESSES.Process(target=race, args=given) for _ in range(RACERS)]
     for racer in racers:
         racer.start()
     found = [answers.get(timeout=180) for _ in racers]
@@ -71,6 +74,15 @@ def test_fifty_processes_create_one_ledger_and_one_account(store_url: str) -> No
         "open",
         *["spend"] * 3,
     ]
+
+
+def test_fifty_processes_with_one_key_spend_once(store_url: str) -> None:
+    spent = run_race(store_url, Loss(pure=("1/3",)), create_with=Budget(1, 0), once="the move")
+    assert [seq for _, seq, _ in spent] == [2] * RACERS  # all got the same entry
+    assert sum(created for _, _, created in spent) == 1
+    ledger = Ledger.open(store_url, create=False)
+    assert [(entry.kind, entry.once) for entry in ledger.history()] == [("open", None), ("spend", "the move")]
+    assert ledger.account(*READERS).spent == Loss(pure=("1/3",))
 
 
 def kill_rounds(new_store: Callable[[], str], rounds: int, rounds_per_store: int) -> tuple[int, int]:

@@ -36,13 +36,13 @@ def sql(url: str, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any,
         return cursor.fetchall() if cursor.description else []
 
 
-def race(url: str, start: Any, answers: Any, loss: Loss, create_with: Budget | None) -> None:
-    """Wait for all others, then spend once; answer with the number of the entry, or that it was refused."""
+def race(url: str, start: Any, answers: Any, loss: Loss, create_with: Budget | None, once: str | None = None) -> None:
+    """Wait for all others, then spend; answer with the number of the entry, or that it was refused."""
     try:
         ledger = None if create_with else Ledger.open(url)
         start.wait(timeout=120)
         ledger = ledger or Ledger.open(url)
-        entry = ledger.spend(*READERS, loss, what="race", create_with=create_with)
+        entry = ledger.spend(*READERS, loss, what="race", create_with=create_with, once=once)
         answers.put(("spent", entry.seq, entry.created))
     except BudgetRefused:
         answers.put(("refused", 0, False))

@@ -9,11 +9,11 @@ from typing import Any
 
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.local_work import LocalWork
-from hushquery.collect.paid_once import PaidOnce
 from hushquery.collect.phases import HeadList
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
 from hushquery.local.estimate import ClientEstimate
+from hushquery.privacy.ledger import Ledger
 
 __all__ = ["HybridWork"]
 
@@ -42,7 +42,7 @@ class HybridWork:
         rows = [(giver.hex(), *record) for giver, records in self._vault.records(epoch) for record in records]
         columns = dict(zip(("user", "query", "url"), map(list, zip(*rows, strict=True)), strict=True))
         plan = plan_head(pa.table(columns), epoch.task)
-        made = plan.run(PaidOnce.of_move(self._ledger, epoch.key), epoch=epoch.number)
+        made = plan.run(Ledger.open(self._ledger, once=epoch.key), epoch=epoch.number)
         return HeadList(made.records, made.to_json())
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:

@@ -7,6 +7,9 @@ nothing exact about the other, so nothing is ever added across them.
 **Spend, then read.** :meth:`Ledger.spend` returns once the entry would survive a power cut, and only then may
 data be read. A crash in between loses budget, never privacy. Nothing ever gives budget back.
 
+**Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the account's entry under that
+key is looked for in the transaction that would write it, so that not even processes that race spend twice.
+
 **Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in
 which the account spent: the budget of each period exists once, whatever the clock does. A clock that jumps
 back stays in the period it had reached. A clock that jumps forward, with a spend while it is wrong, costs the
@@ -26,10 +29,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, cast
+from typing import Any
 
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
+from hushquery.privacy.ledger_book import Book, Tally
 from hushquery.privacy.ledger_entries import (
     Account,
     Entry,
@@ -41,6 +45,7 @@ from hushquery.privacy.ledger_entries import (
     finite,
     loss_text,
     period_length,
+    plan_text,
     time_text,
 )
 from hushquery.privacy.ledger_store import GENESIS, Store, Transaction, canonical, corrupt, digest
@@ -48,88 +53,6 @@ from hushquery.privacy.loss import Loss
 from hushquery.privacy.unit import Relation
 
 __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
-
-
-class _Sum:
-    """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
-
-    def __init__(self) -> None:
-        self._parts: list[Loss] = []
-
-    def add(self, loss: Loss) -> None:
-        self._parts.append(loss)
-
-    @property
-    def total(self) -> Loss:
-        while len(self._parts) > 1:
-            pairs = zip(self._parts[::2], self._parts[1::2], strict=False)
-            self._parts = [a + b for a, b in pairs] + self._parts[len(self._parts) // 2 * 2 :]
-        return self._parts[0] if self._parts else Loss()
-
-
-class _Tally:
-    """What the entries of one account add up to."""
-
-    def __init__(self, terms: Terms, opened: datetime) -> None:
-        self.terms = terms
-        self.opened = opened
-        self.last_period = 0
-        self.ever = _Sum()
-        self.periods: dict[int, _Sum] = {}
-
-    def add(self, entry: Entry) -> None:
-        self.last_period = entry.period
-        for part in (self.ever, self.periods.setdefault(entry.period, _Sum())):
-            part.add(cast(Loss, entry.loss))
-
-    def period_at(self, now: datetime) -> int:
-        """Give the period a spend belongs to: never one before the last that was used."""
-        if self.terms.period is None:
-            return 0
-        return max(self.last_period, (now - self.opened) // period_length(self.terms.period))
-
-    def spent(self, period: int) -> Loss:
-        return self.periods[period].total if period in self.periods else Loss()
-
-    def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
-        """Give the budget that ``loss`` would exceed and what was spent of it, if there is one."""
-        caps = [(self.terms.budget, self.spent(period))]
-        if self.terms.lifetime is not None:
-            caps.append((self.terms.lifetime, self.ever.total))
-        return next((cap for cap in caps if not _fits(cap[1] + loss, cap[0])), None)
-
-    def overspent(self) -> bool:
-        """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
-        spent = [(self.terms.budget, part.total) for part in self.periods.values()]
-        if self.terms.lifetime is not None:
-            spent.append((self.terms.lifetime, self.ever.total))
-        return not all(_fits(total, budget) for budget, total in spent)
-
-
-class _Book:
-    """The verified entries, and what they add up to."""
-
-    def __init__(self, ledger: str) -> None:
-        self.ledger = ledger
-        self.entries: list[Entry] = []
-        self.accounts: dict[tuple[str, Relation], _Tally] = {}
-
-    @property
-    def head(self) -> str:
-        return self.entries[-1].hash if self.entries else GENESIS
-
-    def add(self, entry: Entry) -> None:
-        key = (entry.population, entry.relation)
-        tally = self.accounts.get(key)
-        if entry.terms is not None:
-            if tally is not None:
-                raise corrupt(self.ledger, f"entry {entry.seq} opens an account that was open already")
-            self.accounts[key] = _Tally(entry.terms, entry.time)
-        else:
-            if tally is None or entry.period < tally.last_period:
-                raise corrupt(self.ledger, f"entry {entry.seq} spends from no account or from a period gone by")
-            tally.add(entry)
-        self.entries.append(entry)
 
 
 class Ledger:
@@ -153,11 +76,12 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime], once: str | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._once = once
         self._lock = threading.Lock()
-        self._book = _Book(store.name)
+        self._book = Book(store.name)
 
     @classmethod
     def open(
@@ -165,6 +89,7 @@ class Ledger:
         where: str | os.PathLike[str],
         create: bool = True,
         *,
+        once: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Ledger:
         """Open the ledger at a path (SQLite) or URL (``sqlite:///...``, ``postgresql://...``) and verify it.
@@ -172,9 +97,10 @@ class Ledger:
         Args:
             where: The path or URL. A password in a URL never appears in a message.
             create: Whether to make an empty ledger where there is none; else that is an ``AccountMissing``.
+            once: The key of all spends through this object, so that each account pays once for what it is opened for.
             clock: What time it is; for tests.
         """
-        ledger = cls(Store.open(where, create=create), clock)
+        ledger = cls(Store.open(where, create=create), clock, once)
         with ledger._store.read() as transaction:
             ledger._catch_up(transaction)
             transaction.integrity()
@@ -234,6 +160,7 @@ class Ledger:
         what: str,
         plan: str = "",
         create_with: Budget | None = None,
+        once: str | None = None,
     ) -> Entry:
         """Record a loss, durably, or refuse it. Only after this returned may the data be read.
 
@@ -245,25 +172,31 @@ class Ledger:
             plan: Which plan it comes from, such as its hash.
             create_with: The lifetime budget to open the account with if there is none yet; then ``created``
                 is True on the entry returned, and the person who runs this should be told.
+            once: A key. If the account has spent under it before, nothing is spent and that entry is returned.
 
         Raises:
             BudgetRefused: It would exceed a budget. Nothing was recorded.
+            BudgetError: Another loss was spent under the key. Nothing was recorded.
             AccountMissing: There is no such account, and ``create_with`` was not given.
         """
         key = _key(population, relation)
         what = clean_text(what, "what is released")
-        plan = clean_text(plan, "the plan", lines=True, empty=True)
+        if (once := self._once if once is None else once) is not None:
+            once = clean_text(once, "the key")
+        plan = plan_text(plan, once)
         data = loss_text(loss, key[1])
         with self._lock:
             with self._store.write() as transaction:
                 self._catch_up(transaction)
+                if once is not None and (paid := self._book.once.get((*key, once))):
+                    return _same_price(paid, loss)
                 now = self._now()
                 rows: list[dict[str, Any]] = []
                 tally = self._book.accounts.get(key)
                 if tally is None:
                     if create_with is None:
                         raise _no_account(key)
-                    tally = _Tally(Terms(create_with), now)
+                    tally = Tally(Terms(create_with), now)
                     terms = canonical(tally.terms.to_json())
                     rows.append(self._row(key, "open", "account opened by its first spend", now, terms))
                 period = tally.period_at(now)
@@ -308,12 +241,12 @@ class Ledger:
 
         Within a period ``spent_epsilon`` only grows; None stands for no epsilon at the account's delta.
         """
-        tallies: dict[tuple[str, Relation], _Tally] = {}
+        tallies: dict[tuple[str, Relation], Tally] = {}
         rows = []
         for entry in self.history(population):
             key = (entry.population, entry.relation)
             if entry.terms is not None:
-                tallies[key] = _Tally(entry.terms, entry.time)
+                tallies[key] = Tally(entry.terms, entry.time)
             else:
                 tallies[key].add(entry)
             budget = tallies[key].terms.budget
@@ -338,7 +271,7 @@ class Ledger:
         """
         count, noted = _read_head(f"0:{GENESIS}" if expect_head is None else expect_head)
         with self._lock:
-            book = _Book(self.name)
+            book = Book(self.name)
             with self._store.read() as transaction:
                 for row in transaction.rows_after(0, GENESIS):
                     book.add(Entry.from_row(row, self.name))
@@ -421,12 +354,18 @@ class Ledger:
         return Account(*key, tally.terms, tally.opened, period, tally.spent(period), tally.ever.total)
 
 
-def _fits(loss: Loss, budget: Budget) -> bool:
-    return loss.fits(budget.epsilon, budget.delta)
-
-
 def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
     return clean_text(population, "the population"), Relation.of(str(relation))
+
+
+def _same_price(paid: Entry, loss: Loss) -> Entry:
+    if paid.loss != loss:
+        raise BudgetError(
+            what="this was paid for before at another price, and nothing was spent",
+            why=f"entry {paid.seq} of the ledger has the same key and another loss",
+            fix="Finish it with the settings and the version of hushquery that began it",
+        )
+    return paid
 
 
 def _no_account(key: tuple[str, Relation]) -> AccountMissing:
@@ -438,7 +377,7 @@ def _no_account(key: tuple[str, Relation]) -> AccountMissing:
 
 
 def _refusal(
-    key: tuple[str, Relation], tally: _Tally, period: int, loss: Loss, budget: Budget, spent: Loss
+    key: tuple[str, Relation], tally: Tally, period: int, loss: Loss, budget: Budget, spent: Loss
 ) -> BudgetRefused:
     """Word why a spend was refused: requested, spent, remaining, and of which account."""
     whole = budget is tally.terms.lifetime or tally.terms.period is None

@@ -29,6 +29,8 @@ __all__ = ["KINDS", "Account", "Entry", "Terms", "period_length"]
 #: The kinds of entries, a closed set (see the evolution policy above).
 KINDS = ("open", "spend")
 
+# Keys are kept in the plan's text: a version that does not know them reads the entry as it always did, at its cost.
+_ONCE = "once: "
 _LONGEST_PERIOD = timedelta(days=36525)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -130,6 +132,12 @@ class Entry:
     prev_hash: str
     hash: str
     created: bool = field(default=False, compare=False)
+
+    @property
+    def once(self) -> str | None:
+        """The key under which this was spent once, where it had one: the last line of ``plan``."""
+        last = self.plan.rpartition("\n")[2]
+        return last.removeprefix(_ONCE) if last.startswith(_ONCE) else None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], ledger: str) -> Entry:
@@ -289,6 +297,14 @@ def clean_text(text: str, meaning: str, *, lines: bool = False, empty: bool = Fa
     if not clean and not empty:
         raise UsageError(what=f"{meaning} is empty", fix="Give a few words")
     return clean
+
+
+def plan_text(plan: str, once: str | None) -> str:
+    """Write the plan as the ledger keeps it, with the key under which the entry is spent once."""
+    plan = clean_text(plan, "the plan", lines=True, empty=True)
+    if any(line.startswith(_ONCE.strip()) for line in plan.splitlines()):
+        raise UsageError(what=f"a line of the plan begins with {_ONCE!r}", fix="Give the key with once=")
+    return plan if once is None else f"{plan}\n{_ONCE}{once}".strip()
 
 
 def loss_text(loss: Loss, relation: Relation) -> str:

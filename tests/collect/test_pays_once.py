@@ -1,4 +1,4 @@
-"""A move that is resumed pays once; another move, epoch or population pays for itself."""
+"""A move that is resumed after a crash has paid already, wherever it died."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 from collect.helpers import SEARCHES, Clock, Crash, FakeWork
 from collect.houses import House
 from hushquery.collect.epochs import HEAD_PUBLISHED, Epoch
-from hushquery.collect.paid_once import PaidOnce
 from hushquery.collect.phases import HeadList
-from hushquery.errors import BudgetError, BudgetRefused
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
@@ -27,7 +25,7 @@ class SpendingWork(FakeWork):
 
     def publish_head(self, epoch: Epoch) -> HeadList:
         self._die("before")
-        ledger = PaidOnce.of_move(self.ledger, epoch.key)
+        ledger = Ledger.open(self.ledger, once=epoch.key)
         for population in ("those who opted in", "browser users"):
             ledger.spend(population, "replace-one", HALF, what="a head list", create_with=Budget(1, 0))
             self._die("between")
@@ -55,23 +53,3 @@ def test_a_crash_at_any_point_pays_once(store_url: str, folder: Path, clock: Clo
     assert spends == ["those who opted in", "browser users"]
     assert ledger.account("browser users", "replace-one").remaining_epsilon == 0.5
     house.store.close()
-
-
-def test_other_moves_pay_for_themselves(tmp_path: Path) -> None:
-    where = tmp_path / "ledger.db"
-    for key in ("a:1:publish_head", "a:1:publish_head", "a:2:publish_head"):
-        ledger = PaidOnce.of_move(where, key)
-        ledger.spend("readers", "replace-one", HALF, what="a list", plan="plan 7", create_with=Budget(1, 0))
-    assert len([entry for entry in ledger.history() if entry.kind == "spend"]) == 2
-    with pytest.raises(BudgetRefused):
-        PaidOnce.of_move(where, "a:3:publish_head").spend("readers", "replace-one", HALF, what="a list")
-    # A key that is a part of another is another.
-    with pytest.raises(BudgetRefused):
-        PaidOnce.of_move(where, "a:1").spend("readers", "replace-one", HALF, what="a list")
-
-
-def test_another_price_is_refused(tmp_path: Path) -> None:
-    ledger = PaidOnce.of_move(tmp_path / "ledger.db", "a:1:publish_head")
-    ledger.spend("readers", "replace-one", HALF, what="a list", create_with=Budget(1, 0))
-    with pytest.raises(BudgetError, match="another price"):
-        ledger.spend("readers", "replace-one", Loss(pure=("1/4",)), what="a list")
