@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["Browser", "Page", "StaticServer", "browser", "static_server"]
 
@@ -260,13 +260,16 @@ class StaticServer:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
+    extensions_map: ClassVar[dict[str, str]] = {
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        ".mjs": "text/javascript",
+    }
 
     def __init__(self, asked: list[str], *args: Any, **options: Any) -> None:
         self._asked = asked
         super().__init__(*args, **options)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the name of the library
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def do_GET(self) -> None:

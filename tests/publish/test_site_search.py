@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 
@@ -166,20 +167,22 @@ LAW = """
 import { law, Cells } from "./demonstration.mjs";
 import { unpack } from "./reading.js";
 const [served, payloads, values] = given;
-const { description, domain, task } = { description: served.configuration.oracle, domain: served.configuration.domain, task: served.task };
+const { oracle: description, domain } = served.configuration;
 const { speaks, chance } = law(description);
-const cells = new Cells({ description, domain, task });
+const cells = new Cells({ description, domain, task: served.task });
 const counts = new Array(cells.names.length).fill(0);
-for (const one of payloads) for (const cell of speaks(unpack(description, new Uint8Array(Buffer.from(one, "base64"))))) counts[cell] += 1;
+for (const one of payloads) {
+  const answer = unpack(description, new Uint8Array(Buffer.from(one, "base64")));
+  for (const cell of speaks(answer)) counts[cell] += 1;
+}
 const all = [...counts.keys()];
-tell({ counts, chances: all.map((cell) => all.map((other) => chance(cell, other))), cells: values.map(([value, url]) => cells.of(value, url) ?? null) });
+const chances = all.map((cell) => all.map((other) => chance(cell, other)));
+tell({ counts, chances, cells: values.map(([value, url]) => cells.of(value, url) ?? null) });
 """
 
 
 @pytest.mark.parametrize("name", ["krr", "oue", "subset", "olh", "hadamard", "two-stage"])
 def test_the_demonstration_knows_the_law_of_the_mechanism(tmp_path, name):
-    import base64
-
     configuration, served = task_of(name)
     oracle, domain = configuration.oracle, configuration.domain
     site = built(tmp_path / "site", [private_hybrid()], privacy={"task": served})

@@ -52,9 +52,9 @@ class Shell:
             parts: What it shows, as HTML.
             script: The module it runs.
         """
+        here = ' aria-current="page"'
         links = "".join(
-            f'<li><a href="{name}"{" aria-current=" + chr(34) + "page" + chr(34) if name == file else ""}>{told}</a></li>'
-            for name, told in PAGES.items()
+            f'<li><a href="{name}"{here if name == file else ""}>{told}</a></li>' for name, told in PAGES.items()
         )
         alarm = f'<p class="alarm">{shown(self.warning)}</p>' if self.warning else ""
         body = "\n".join(part for part in parts if part)

@@ -1,7 +1,7 @@
 """The ledger over time: what was spent of each population's budget, as static SVG and as a table.
 
-Each population has a chart and a scale of its own; nothing is added up across populations. Within a period the line only
-rises; a new period, where the account has periods, begins at zero again.
+Each population has a chart and a scale of its own; nothing is added up across populations. An account with periods
+shows what each of them has spent, another one how its sum has grown.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def _lifetime(life: Mapping[str, Any] | None) -> str:
     spent, left = (None if life is None else life.get(f"lifetime_{what}_epsilon") for what in ("spent", "remaining"))
     if not isinstance(spent, int | float) or not isinstance(left, int | float):
         return ""
-    return f" All periods together have spent epsilon {epsilon_text(spent)}; epsilon {epsilon_text(left, up=False)} is left."
+    rest = epsilon_text(left, up=False)
+    return f" All periods together have spent epsilon {epsilon_text(spent)}; epsilon {rest} is left."
 
 
 def _day(row: Mapping[str, Any]) -> str:

@@ -78,8 +78,8 @@ def privacy_page(releases: Sequence[Release], shell: Shell, names: Sequence[str]
         section(
             "check",
             "How to check it",
-            '<p>The numbers above are computed from what each step ran with; <a href="manifest.json">the manifest</a> has '
-            "them all, exactly. Whoever has the folder of the release can compute the promise anew:</p>"
+            '<p>The numbers above are computed from what each step ran with; <a href="manifest.json">the manifest</a> '
+            "has them all, exactly. Whoever has the folder of the release can compute the promise anew:</p>"
             "<pre><code>hushquery verify FOLDER</code></pre>",
         ),
     ]
@@ -98,8 +98,8 @@ def _collected(last: Release, task: Mapping[str, Any] | None) -> str:
             how = f"trust the operator with {gives}. Only noisy numbers of it are published, and nothing that few did."
         else:
             how = (
-                f"trust nobody: {gives} stays on the device. What leaves it is an answer made by chance, true or not; the "
-                "numbers below bound what anybody can conclude from it."
+                f"trust nobody: {gives} stays on the device. What leaves it is an answer made by chance, true or not; "
+                "the numbers below bound what anybody can conclude from it."
             )
         lines.append(f"<li><b>{isolated(guarantee.population)}</b> {shown(how)}</li>")
     return f"<ul>{''.join(lines)}</ul>" + (f"<p>{shown(bound.strip())}</p>" if bound else "")
@@ -122,18 +122,19 @@ def _device(last: Release, task: Mapping[str, Any] | None) -> str:
     return section(
         "device",
         title,
-        "<p>Try it: the program that runs on people’s devices runs here too. It makes one answer in each period, keeps it, "
-        "and sends only that. Here it makes a hundred, each as a new device would, so that you can see the chance in "
-        "them. They are thrown away; nothing is sent.</p>"
+        "<p>Try it: the program that runs on people’s devices runs here too. It makes one answer in each period, keeps "
+        "it, and sends only that. Here it makes a hundred, each as a new device would, so that you can see the chance "
+        "in them. They are thrown away; nothing is sent.</p>"
         '<p id="needs-script" class="soft">This part needs a script, which this browser has not started.</p>'
         '<form id="try" hidden><div class="fields">'
-        f'<div><label for="try-text">{what}</label><input id="try-text" type="text" list="try-known" autocomplete="off" '
-        'autocapitalize="off" spellcheck="false" maxlength="200"><datalist id="try-known"></datalist></div>'
+        f'<div><label for="try-text">{what}</label><input id="try-text" type="text" list="try-known" '
+        'autocomplete="off" autocapitalize="off" spellcheck="false" maxlength="200"><datalist id="try-known">'
+        "</datalist></div>"
         f'{pages}<div><button type="submit">Randomise 100 times</button></div></div></form>'
         '<p id="try-status" role="status"></p><div id="try-result" hidden><div id="try-chart"></div>'
         '<details><summary>One of these answers, as it would be sent</summary><pre><code id="try-bytes"></code></pre>'
-        '<p class="soft">The last part, the payload, is the randomised answer; everything else is the same for everybody, '
-        "or drawn anew for each report.</p></details></div>",
+        '<p class="soft">The last part, the payload, is the randomised answer; everything else is the same for '
+        "everybody, or drawn anew for each report.</p></details></div>",
     )
 
 
@@ -144,8 +145,8 @@ def _ledger(rows: Any, accounts: Any) -> str:
         if not isinstance(given, Sequence) or not all(isinstance(row, Mapping) for row in given):
             raise UsageError("the ledger of a site is a list of rows", fix="Give what Ledger.over_time() gives")
     told = (
-        "Every release is paid for from a budget before any data is read, and refused when too little is left. Each group has "
-        "its own."
+        "Every release is paid for from a budget before any data is read, and refused when too little is left. Each "
+        "group has its own."
     )
     return section("ledger", "The ledger over time", f"<p>{shown(told)}</p>", ledger_charts(rows, accounts or ()))
 
@@ -162,7 +163,7 @@ def _history(releases: Sequence[Release], names: Sequence[str]) -> str:
     return section(
         "releases",
         "What each release promised",
-        '<div class="scroll"><table class="spends"><thead><tr><th scope="col">Release</th><th scope="col">Published</th>'
-        f"{heads}</tr></thead><tbody>{''.join(reversed(lines))}</tbody></table></div>"
+        '<div class="scroll"><table class="spends"><thead><tr><th scope="col">Release</th>'
+        f'<th scope="col">Published</th>{heads}</tr></thead><tbody>{"".join(reversed(lines))}</tbody></table></div>'
         '<p class="soft">Epsilons of releases about the same people add up; those of different people do not.</p>',
     )

@@ -6,7 +6,7 @@ Queries and records are compared by the same rule, :func:`hushquery.publish.tren
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -41,30 +41,38 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rows, the most frequent first, and what comparing the last two releases found (None: nothing to compare)."""
+    """The most frequent rows, the highest first.
 
-    rows: tuple[Row, ...]
+    Attributes:
+        rows: As many as were asked for.
+        moved: Those that surely changed, the surest first, wherever they rank.
+        released: How many there are in all.
+        found: What comparing the last two releases found; None where there is nothing to compare.
+    """
+
+    rows: tuple[Row, ...] = ()
+    moved: tuple[Row, ...] = ()
+    released: int = 0
     found: Trends | None = None
 
 
-def ranked_queries(releases: Sequence[Release], level: float) -> Ranked:
+def ranked_queries(releases: Sequence[Release], level: float, most: int) -> Ranked:
     """Rank the queries of the last release and compare them with those of the one before.
 
     Args:
         releases: The releases, oldest first.
         level: The coverage of all intervals of changes together.
+        most: How many rows to give.
     """
-    return _ranked(releases, level, lambda name: (name,))
+    return _ranked(releases, level, most, lambda name: (name,))
 
 
-def ranked_records(releases: Sequence[Release], level: float) -> Ranked:
+def ranked_records(releases: Sequence[Release], level: float, most: int) -> Ranked:
     """Do the same for (query, URL) records; a release without clicks has none."""
     if "clicks" not in releases[-1].tables:
-        return Ranked(())
-    with_clicks = [release for release in releases if "clicks" in release.tables]
-    return _ranked(
-        [_records_as_queries(release) for release in with_clicks], level, lambda name: tuple(json.loads(name))
-    )
+        return Ranked()
+    known = [_records_as_queries(release) for release in releases if "clicks" in release.tables]
+    return _ranked(known, level, most, lambda name: tuple(json.loads(name)))
 
 
 def _records_as_queries(release: Release) -> Release:
@@ -76,14 +84,19 @@ def _records_as_queries(release: Release) -> Release:
     return Release({"queries": pa.table({"query": keys, **numbers})}, release.guarantees, release.manifest)
 
 
-def _ranked(releases: Sequence[Release], level: float, read: Callable[[str], tuple[str, ...]]) -> Ranked:
+def _ranked(releases: Sequence[Release], level: float, most: int, read: Callable[[str], tuple[str, ...]]) -> Ranked:
     tables = [queries_of(release) for release in releases]
-    found = None
-    if len(releases) > 1 and tables[-1].names:
+    names, found = _by_number(tables[-1]), None
+    if len(releases) > 1 and names:
         every = max(len(table.names) for table in tables)
         found = trends(releases[-2:], every, level=level, bonferroni=True)
     changes = {change.query: change for change in found.changes} if found else {}
-    return Ranked(tuple(_row(tables, name, read(name), changes) for name in _by_number(tables[-1])), found)
+
+    def rows(chosen: Iterable[str]) -> tuple[Row, ...]:
+        return tuple(_row(tables, name, read(name), changes) for name in chosen)
+
+    moved = [name for name, change in changes.items() if change.significant]
+    return Ranked(rows(names[:most]), rows(moved), len(names), found)
 
 
 def _by_number(queries: Queries) -> list[str]:

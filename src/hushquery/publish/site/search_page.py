@@ -52,20 +52,22 @@ def _pages(release: Release) -> dict[str, list[list[Any]]]:
 def search_page(shell: Shell) -> bytes:
     """Write the page; all it finds is put there by its script."""
     form = (
-        '<p id="needs-script" class="soft">The search runs in this page, by a script that this browser has not started: '
-        "it is switched off, or the page was opened as a file instead of from a server.</p>"
+        '<p id="needs-script" class="soft">The search runs in this page, by a script that this browser has not '
+        "started: it is switched off, or the page was opened as a file instead of from a server.</p>"
         '<form id="search" role="search" hidden><label for="search-text">Search for</label>'
-        '<input id="search-text" type="search" autocomplete="off" autocapitalize="off" spellcheck="false" maxlength="200" '
-        'aria-describedby="search-about" enterkeyhint="search">'
-        '<p id="search-about" class="soft">Mistakes and unfinished words are fine.<span class="keys"> <kbd>/</kbd> jumps here.</span></p>'
+        '<input id="search-text" type="search" autocomplete="off" autocapitalize="off" spellcheck="false" '
+        'maxlength="200" aria-describedby="search-about" enterkeyhint="search">'
+        '<p id="search-about" class="soft">Mistakes and unfinished words are fine.'
+        '<span class="keys"> <kbd>/</kbd> jumps here.</span></p>'
         '<p id="search-status" role="status"></p></form>'
         '<div class="found" id="found" hidden>'
         '<section aria-labelledby="pages-found"><h2 id="pages-found">Pages</h2><ol id="pages"></ol></section>'
-        '<section aria-labelledby="queries-found"><h2 id="queries-found">Similar queries</h2><ol id="queries"></ol></section>'
+        '<section aria-labelledby="queries-found"><h2 id="queries-found">Similar queries</h2>'
+        '<ol id="queries"></ol></section>'
         '</div><p id="offline" class="soft" role="status"></p>'
     )
     lead = (
-        "Type, and get the pages that others chose and the queries near to yours. It is answered in this page: what you "
-        "type is sent to nobody."
+        "Type, and get the pages that others chose and the queries near to yours. It is answered in this page: what "
+        "you type is sent to nobody."
     )
     return shell.page("search.html", "Search what many searched for", lead, [form], "search-page.mjs")

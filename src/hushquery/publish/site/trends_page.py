@@ -31,7 +31,7 @@ def trends_page(releases: Sequence[Release], shell: Shell, names: Sequence[str],
     """
     last = releases[-1]
     measure = release_measure(last.tables) or "count"
-    queries, records = ranked_queries(releases, _LEVEL), ranked_records(releases, _LEVEL)
+    queries, records = ranked_queries(releases, _LEVEL, most), ranked_records(releases, _LEVEL, most)
     lead = f"{shown(names[-1].capitalize())}, published {shown(last.manifest['created'])}."
     if len(names) > 1:
         lead += f" Changes are since {shown(names[-2])}."
@@ -40,8 +40,8 @@ def trends_page(releases: Sequence[Release], shell: Shell, names: Sequence[str],
         _facts(last, queries, measure),
         _movers(queries, measure) if queries.found else "",
         _filter(),
-        _table("queries", "Queries", queries, measure, last, most),
-        _table("records", "Queries with the page that was chosen", records, measure, last, most),
+        _table("queries", "Queries", queries, measure, last),
+        _table("records", "Queries with the page that was chosen", records, measure, last),
         _gone(queries, measure, names),
         _groups(last),
         section("limits", "What these numbers can't tell", _list([*_notes(queries), *_limits(last)])),
@@ -50,26 +50,24 @@ def trends_page(releases: Sequence[Release], shell: Shell, names: Sequence[str],
 
 
 def _facts(last: Release, queries: Ranked, measure: str) -> str:
-    facts = [fact(number(len(queries.rows)), "queries listed")]
+    facts = [fact(number(queries.released), "queries listed")]
     if "clicks" in last.tables:
         facts.append(fact(number(last.tables["clicks"].num_rows), "records listed"))
     if measure == "share":
         facts.append(fact(percent(last.manifest["parameters"][REST]), "of all records are not listed"))
     if queries.found:
-        facts.append(fact(number(sum(row.significant for row in queries.found.changes)), "queries surely changed"))
+        facts.append(fact(number(len(queries.moved)), "queries surely changed"))
     return f'<dl class="facts">{"".join(facts)}</dl>'
 
 
 def _movers(queries: Ranked, measure: str) -> str:
     """Name the surest changes, those upward and those downward."""
-    changed = [row for row in queries.rows if row.change is not None and row.change.significant]
-    if not changed:
+    if not queries.moved:
         told = "No query changed by more than its noise."
         return section("changed", "What changed", f"<p>{told}</p>")
     columns = []
     for title, kind, sign in (("More than before", "up", 1), ("Less than before", "down", -1)):
-        moved = [row for row in changed if row.change is not None and sign * row.change.change > 0]
-        moved.sort(key=lambda row: -abs(row.change.change / row.change.stderr) if row.change else 0)
+        moved = [row for row in queries.moved if row.change is not None and sign * row.change.change > 0]
         lines = "".join(
             f'<li><span class="label">{_link(row.key[0])}</span> <span class="value {kind}">'
             f"{_from_to(row, _say(measure))}</span></li>"
@@ -94,13 +92,12 @@ def _filter() -> str:
     )
 
 
-def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release, most: int) -> str:
+def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release) -> str:
     if name == "records" and not ranked.rows:
         return ""
     if not ranked.rows:
         return section(name, title, '<p class="soft">Nothing was frequent enough to be listed.</p>')
-    table = last.tables["queries" if name == "queries" else "clicks"]
-    rows = ranked.rows[:most]
+    rows = ranked.rows
     numbered, several = rows[0].value is not None, len(rows[0].series) > 1
     top = max((row.high or 0.0 for row in rows), default=1.0) or 1.0
     level = 100 * float(last.manifest["interval_level"])
@@ -117,8 +114,8 @@ def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release, m
         for rank, row in enumerate(rows, 1)
     )
     cut = (
-        f" These are the first {len(rows):,} of {table.num_rows:,}; the search knows more."
-        if len(rows) < table.num_rows
+        f" These are the first {len(rows):,} of {ranked.released:,}; the search knows more."
+        if len(rows) < ranked.released
         else ""
     )
     meaning = last.manifest["meanings"]["queries" if name == "queries" else "clicks"]
@@ -220,7 +217,8 @@ def _gone(queries: Ranked, measure: str, names: Sequence[str]) -> str:
         for row in queries.found.gone[:20]
     )
     why = "It is below the threshold now" if measure == "count" else "It is not on the list now"
-    told = f"{len(queries.found.gone):,} of {names[-2]} {'is' if len(queries.found.gone) == 1 else 'are'} not listed any more. {why}, which is not zero."
+    many = len(queries.found.gone)
+    told = f"{many:,} of {names[-2]} {'is' if many == 1 else 'are'} not listed any more. {why}, which is not zero."
     return section("gone", "No longer listed", f'<p class="soft">{shown(told)}</p><ul class="plain">{rows}</ul>')
 
 
