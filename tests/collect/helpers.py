@@ -54,6 +54,7 @@ delta = 1e-5
 records_per_user = 2
 [client]
 epsilon = 4
+records_per_user = 2
 lifetime_epsilon = 16
 [head]
 size = 5

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from collect.helpers import BINARY, SEARCHES, Clock, make_report, running, settings_for
 from hushquery.collect.schema import RECORD
 from hushquery.collect.wire import pack_batch
-from hushquery.errors import AccountMissing, NotReady
+from hushquery.errors import NotReady
 from hushquery.noise.bits import SeededBits
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
@@ -22,8 +22,15 @@ TASK = Task.loads(TEXT)
 POPULAR = [["weather leeds", "https://weather.example"], ["news", "https://news.example"]]
 
 
+def open_accounts(folder: Path, epochs: int) -> None:
+    ledger = Ledger.open(folder / "ledger.db")
+    ledger.open_account("browser users", "replace-one", Budget(4 * epochs, 0))
+    ledger.open_account("browser users who opted in", "replace-one", Budget(4 * epochs, 1e-5 * epochs))
+
+
 def test_a_hybrid_epoch_over_http(store_url: str, folder: Path, clock: Clock) -> None:
     period = TASK.period_at(clock())
+    open_accounts(folder, epochs=1)
     with running(settings_for(store_url, folder, TEXT), clock) as (client, collector):
         epoch = collector.board.present(1)
         assert epoch is not None
@@ -64,23 +71,3 @@ def test_a_hybrid_epoch_over_http(store_url: str, folder: Path, clock: Clock) ->
         assert document["tables"]
         spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
         assert len(spends) == 2  # one for each population
-
-
-def test_a_refused_budget_leaves_the_epoch_to_be_resumed(store_url: str, folder: Path, clock: Clock) -> None:
-    period = TASK.period_at(clock())
-    Ledger.open(folder / "ledger.db").open_account("browser users", "replace-one", Budget("1/10", 0))
-    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        epoch = collector.board.present(1)
-        assert epoch is not None
-        sealed, mark = collector.vault.seal(epoch, bytes(16), POPULAR)
-        row = {"task": 1, "epoch": period, "id": bytes(16), "giver": "x", "mac": mark, "ciphertext": sealed}
-        with collector.store.write() as connection:
-            connection.execute(sa.insert(RECORD), row)
-        with pytest.raises(Exception, match="budget") as caught:
-            collector.phases.advance(TASK, 1, period)
-        assert not isinstance(caught.value, AccountMissing)
-        collector.board.refresh()
-        stuck = collector.board.present(1)
-        assert stuck is not None
-        assert (stuck.phase, stuck.moving) == ("optin_open", "publish_head")
-        assert list((folder / "keys").iterdir())  # the records are still there to be used

@@ -21,7 +21,7 @@ from hushquery.collect.epochs import register, registered
 from hushquery.collect.local_work import LocalWork
 from hushquery.collect.phases import Phases
 from hushquery.collect.problems import Refusal
-from hushquery.collect.schema import META, REPORT, SCHEMA
+from hushquery.collect.schema import EPOCH, META, REPORT, SCHEMA
 from hushquery.collect.store import Store, StoreFull
 from hushquery.collect.vault import Vault
 from hushquery.collect.wire import pack_batch
@@ -65,6 +65,39 @@ def test_a_store_is_converted_step_by_step(store_url: str) -> None:
     store.close()
     with pytest.raises(DataError, match="knows only version"):
         Store.open(store_url)
+
+
+def test_a_store_of_the_first_version_is_converted(store_url: str) -> None:
+    first = Store.open(store_url)
+    with first.write() as connection:
+        connection.exec_driver_sql("ALTER TABLE hushquery_collect_epoch DROP COLUMN trouble")
+        connection.exec_driver_sql("ALTER TABLE hushquery_collect_task RENAME COLUMN document TO canonical")
+        connection.execute(sa.update(META).values(schema=1))
+        connection.exec_driver_sql("INSERT INTO hushquery_collect_task VALUES (1, 'x', 'kept', 0)")
+        connection.exec_driver_sql(
+            "INSERT INTO hushquery_collect_epoch (task, number, phase, since, scrubbed, forgotten) "
+            "VALUES (1, 7, 'closed', 5, true, false)"
+        )
+    first.close()
+    store = Store.open(store_url)
+    with store.read() as connection:
+        assert connection.exec_driver_sql("SELECT document FROM hushquery_collect_task").scalar_one() == "kept"
+        row = connection.execute(sa.select(EPOCH)).one()
+        assert (row.number, row.phase, row.scrubbed, row.trouble) == (7, "closed", True, None)
+        assert connection.execute(sa.select(META.c.schema)).scalar_one() == SCHEMA
+    store.close()
+
+
+def test_what_is_not_under_the_hash_of_a_task_may_change(store_url: str) -> None:
+    on = Task.loads(SETTING)
+    off = Task.loads(SETTING.replace("[client]", "[client]\nenabled = false"))
+    assert on.id == off.id
+    store = Store.open(store_url)
+    for task in (on, off, on):
+        assert register(store, task, 0) == 1
+        ((_, found),) = registered(store)
+        assert found == task
+    store.close()
 
 
 def test_a_version_without_a_way_to_it_is_refused(store_url: str) -> None:

@@ -116,6 +116,7 @@ def _described(epoch: Epoch) -> dict[str, Any]:
         "checksum": None if epoch.checksum is None else epoch.checksum.hex(),
         "counts": epoch.counts,
         "release": epoch.release,
+        "trouble": epoch.trouble,
     }
 
 
@@ -128,6 +129,9 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
             more += "" if epoch["moving"] is None else f", {epoch['moving']} has begun"
             more += "" if epoch["release"] is None else f", release {epoch['release'][:12]}"
             yield f"  epoch {epoch['number']}: {epoch['phase']}{more}"
+            if epoch["trouble"] is not None:
+                told = epoch["trouble"]
+                yield from (f"    {told[part]}" for part in ("what", "why", "fix") if told[part])
         for reason, number in task["uploads"].items():
             yield f"  {reason:<20} {number:>12,}"
 

@@ -57,7 +57,7 @@ _EPOCH = {
     "type": ["object", "null"],
     "properties": {
         "number": {"type": "integer"},
-        "phase": {"enum": ["optin_open", "head_published", "reports_open", "closed", "released"]},
+        "phase": {"enum": ["optin_open", "head_published", "reports_open", "closed", "released", "expired"]},
         "takes_records": {"type": "boolean"},
         "takes_reports": {"type": "boolean"},
     },

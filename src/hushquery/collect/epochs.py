@@ -20,6 +20,7 @@ from hushquery.task import Task
 
 __all__ = [
     "CLOSED",
+    "EXPIRED",
     "HEAD_PUBLISHED",
     "MOVES",
     "OPTIN_OPEN",
@@ -46,8 +47,10 @@ REPORTS_OPEN = "reports_open"
 CLOSED = "closed"
 #: The estimates are public.
 RELEASED = "released"
+#: Its period ended before a head list was made: its opt-in records are destroyed, and nothing comes of it.
+EXPIRED = "expired"
 
-#: The phases in their order.
+#: The phases in their order; an epoch whose opt-in nobody finished leaves it for `expired`.
 PHASES = (OPTIN_OPEN, HEAD_PUBLISHED, REPORTS_OPEN, CLOSED, RELEASED)
 
 #: The one move that each phase has, and the phase it leads to.
@@ -79,6 +82,7 @@ class Epoch:
         reports: How many reports were counted.
         checksum: The XOR of the SHA-256 of their ids: with the number it tells two sets of reports apart.
         release: The id of its release.
+        trouble: Why the move that has begun could not end: what, why, fix, and when it was tried last.
         scrubbed: Whether payloads and opt-in records are gone.
         forgotten: Whether the ids are gone too.
     """
@@ -95,6 +99,7 @@ class Epoch:
     reports: int | None = None
     checksum: bytes | None = None
     release: str | None = None
+    trouble: Mapping[str, Any] | None = None
     scrubbed: bool = False
     forgotten: bool = False
 
@@ -139,6 +144,7 @@ class Epoch:
             reports=row.reports,
             checksum=None if row.checksum is None else bytes(row.checksum),
             release=row.release,
+            trouble=None if row.trouble is None else json.loads(row.trouble),
             scrubbed=row.scrubbed,
             forgotten=row.forgotten,
         )
@@ -151,21 +157,27 @@ def insert_new(connection: sa.Connection, table: sa.Table) -> Any:
 
 
 def register(store: Store, task: Task, now: float) -> int:
-    """Give the number of a task in the store, and enter it if it is new."""
+    """Give the number of a task in the store, and enter it if it is new.
+
+    What is not under the hash of its id, such as min_batch, may have changed since; then the new form is kept.
+    """
+    document = json.dumps(task.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
     with store.write() as connection:
-        values = {"id": task.digest, "canonical": task.canonical(), "since": int(now)}
+        values = {"id": task.digest, "document": document, "since": int(now)}
         connection.execute(insert_new(connection, TASK).values(values))
-        found = connection.execute(sa.select(TASK.c.number).where(TASK.c.id == task.digest)).scalar_one()
-        return int(found)
+        found = connection.execute(sa.select(TASK.c.number, TASK.c.document).where(TASK.c.id == task.digest)).one()
+        if found.document != document:
+            connection.execute(sa.update(TASK).where(TASK.c.id == task.digest).values(document=document))
+        return int(found.number)
 
 
 def registered(store: Store) -> list[tuple[int, Task]]:
     """Give all tasks that the store has seen, by their numbers."""
     with store.read() as connection:
-        rows = connection.execute(sa.select(TASK.c.number, TASK.c.id, TASK.c.canonical).order_by(TASK.c.number)).all()
+        rows = connection.execute(sa.select(TASK.c.number, TASK.c.id, TASK.c.document).order_by(TASK.c.number)).all()
     found = []
-    for number, digest, canonical in rows:
-        task = Task.from_json(canonical)
+    for number, digest, document in rows:
+        task = Task.from_json(document)
         if task.digest != bytes(digest):
             raise DataError(f"task {number} of the store is not the one that its id names", fix="Restore a backup")
         found.append((number, task))

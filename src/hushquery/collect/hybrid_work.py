@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hushquery.collect.epochs import Epoch
+from hushquery.collect.epochs import Epoch, epochs_of
 from hushquery.collect.local_work import LocalWork
 from hushquery.collect.phases import HeadList
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
 from hushquery.local.estimate import ClientEstimate
 from hushquery.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from hushquery.hybrid.published import PublishedHead
 
 __all__ = ["HybridWork"]
 
@@ -28,12 +31,16 @@ class HybridWork:
     """
 
     def __init__(self, store: Store, vault: Vault, ledger: str | os.PathLike[str]) -> None:
+        self._store = store
         self._vault = vault
         self._ledger = ledger
         self._local = LocalWork(store)
 
     def publish_head(self, epoch: Epoch) -> HeadList:
-        """Make the head list, after both populations have paid for it once."""
+        """Make the head list, or measure again the one that the task keeps, after both populations have paid once.
+
+        The accounts of a task with periods are opened beforehand: one that its first epoch opened would end with it.
+        """
         # Engines and tables are large; a server process that only takes reports does not load them.
         import pyarrow as pa
 
@@ -41,9 +48,21 @@ class HybridWork:
 
         rows = [(giver.hex(), *record) for giver, records in self._vault.records(epoch) for record in records]
         columns = dict(zip(("user", "query", "url"), map(list, zip(*rows, strict=True)), strict=True))
-        plan = plan_head(pa.table(columns), epoch.task)
-        made = plan.run(Ledger.open(self._ledger, once=epoch.key), epoch=epoch.number)
+        plan = plan_head(pa.table(columns), epoch.task, head=self._kept(epoch))
+        ledger = Ledger.open(self._ledger, once=epoch.key)
+        made = plan.run(ledger, epoch=epoch.number, create=epoch.task.task.period is None)
         return HeadList(made.records, made.to_json())
+
+    def _kept(self, epoch: Epoch) -> PublishedHead | None:
+        """Give the latest list, if the task keeps it for this period; an empty one is not worth keeping."""
+        from hushquery.hybrid.published import PublishedHead
+
+        earlier = [one for one in epochs_of(self._store, epoch.task, epoch.task_number) if one.number < epoch.number]
+        for one in reversed(earlier):
+            if one.optin is not None:
+                head = PublishedHead.from_json(one.optin)
+                return head if head.records and epoch.number <= head.last_epoch else None
+        return None
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:
         """Count the clients' reports."""

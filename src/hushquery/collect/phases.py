@@ -4,14 +4,17 @@
 
     optin_open --publish_head--> head_published --open_reports--> reports_open --close--> closed --release--> released
 
-A task without a head list to come (it has a domain of its own) begins at ``reports_open``.
+A task without a head list to come (it has a domain of its own) begins at ``reports_open``. An opt-in phase that nobody
+finished by the end of its period (of the retention, where a task has no periods) is over too: the epoch becomes
+``expired``, and its records and their key are destroyed, whatever kept the move from being made.
 
 A move has three parts. (1) One transaction notes that the move began, if the epoch still is in the phase it leaves:
 from then on nothing more is taken. (2) The work is done, outside any transaction. (3) One transaction enters the
 phase that follows, with what the work gave, if the epoch still is where (1) left it. A lock that dies with its
 process lets one server at a time do this. A crash after (1) is resumed by whoever comes next, under the same key
 (:attr:`~hushquery.collect.epochs.Epoch.key`): the work pays for it once, and what a crashed attempt computed was seen
-by nobody, because only (3) publishes.
+by nobody, because only (3) publishes. A move that is refused (the budget does not suffice) stays begun, its reason is
+noted with the epoch, and time tries it again now and then; the epochs after it go their own way.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import sqlalchemy as sa
 
 from hushquery.collect.epochs import (
     CLOSED,
+    EXPIRED,
     HEAD_PUBLISHED,
     MOVES,
     OPTIN_OPEN,
@@ -50,6 +54,8 @@ __all__ = ["EpochWork", "HeadList", "Phases"]
 
 # Rows are emptied or deleted in transactions of so many.
 _BLOCK = 2000
+# A move that was refused is tried again by time after so many seconds.
+_AGAIN_SECONDS = 60
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -146,12 +152,24 @@ class Phases:
             epoch = self._read(task, task_number, number)
             if to is not None and epoch.phase == to:
                 return epoch
+            if self._has_lapsed(epoch):
+                epoch = self._expire(epoch)
             _check_move(epoch, to)
             self._check_given(epoch)
             # First what a crash after the last move left behind: no phase is left before its secrets are gone.
             epoch = self._begin(self._tidied(epoch))
-            moved = self._finish(epoch, self._compute(epoch))
-            return self._tidied(moved)
+            try:
+                columns = self._compute(epoch)
+            except Exception as error:
+                self._note(epoch, _told(error))
+                raise
+            return self._tidied(self._finish(epoch, columns))
+
+    def _note(self, epoch: Epoch, error: HushqueryError) -> None:
+        """Keep the reason of a move that was refused; errors never show a value, so this doesn't either."""
+        told = {"what": error.what, "why": error.why, "fix": error.fix, "at": int(self._clock())}
+        with self._store.write() as connection:
+            self._swap(connection, epoch, {"trouble": _text(told)})
 
     def _check_given(self, epoch: Epoch) -> None:
         """Keep the opt-in phase open until somebody has given records: of none, no head list can be made."""
@@ -193,7 +211,8 @@ class Phases:
         _, following = MOVES[epoch.phase]
         document = columns.pop("document", None)
         with self._store.write() as connection:
-            self._swap(connection, epoch, {**columns, "phase": following, "moving": None, "since": int(self._clock())})
+            entered = {"phase": following, "moving": None, "trouble": None, "since": int(self._clock())}
+            self._swap(connection, epoch, {**columns, **entered})
             if document is not None:
                 connection.execute(
                     sa.insert(RELEASE).values(
@@ -230,6 +249,10 @@ class Phases:
         """Destroy what is not needed any more; may be called any number of times."""
         if epoch.phase == HEAD_PUBLISHED:
             self._vault.destroy(epoch)
+        if epoch.phase == EXPIRED and not epoch.scrubbed:
+            self._vault.destroy(epoch)
+            self._mark(epoch, scrubbed=True)
+            return replace(epoch, scrubbed=True)
         if epoch.phase in PHASES[PHASES.index(CLOSED) :] and not epoch.scrubbed:
             self._empty(epoch, delete=False)
             self._store.wipe_traces()
@@ -280,9 +303,9 @@ class Phases:
                     self._tick_one(epoch)
                 except NotReady:
                     continue
-                except HushqueryError as error:
-                    self._complain(epoch, error)
-                    troubles.append(error)
+                except Exception as error:  # whatever it is, the others are to move, and the watch goes on
+                    self._complain(epoch, _told(error))
+                    troubles.append(_told(error))
         return troubles
 
     def _complain(self, epoch: Epoch, error: HushqueryError) -> None:
@@ -292,8 +315,29 @@ class Phases:
             self._logged.add(trouble)
             _log.error("an epoch could not be moved: %s", error.what)
 
+    def _has_lapsed(self, epoch: Epoch) -> bool:
+        """Say whether the time for making a head list is over: nobody could use it any more."""
+        period = epoch.task.task.period
+        ends = epoch.since + epoch.task.collect.retention if period is None else (epoch.number + 1) * period
+        return epoch.phase == OPTIN_OPEN and self._clock() >= ends
+
+    def _expire(self, epoch: Epoch) -> Epoch:
+        """End an opt-in phase that nobody finished, and destroy what was given in it."""
+        entered = {"phase": EXPIRED, "moving": None, "since": int(self._clock())}
+        with self._store.write() as connection:
+            self._swap(connection, epoch, entered)
+        return self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
+
+    def _waits(self, epoch: Epoch) -> bool:
+        """Say whether a move was refused a moment ago."""
+        return epoch.trouble is not None and self._clock() < epoch.trouble["at"] + _AGAIN_SECONDS
+
     def _tick_one(self, epoch: Epoch) -> None:
-        while epoch.moving is not None or self._is_due(epoch):
+        if self._has_lapsed(epoch):
+            with self._store.alone(f"advance {epoch.task.id} {epoch.number}"):
+                epoch = self._read(epoch.task, epoch.task_number, epoch.number)
+                epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
+        while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
             epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
         if not epoch.forgotten:
             with self._store.alone(f"advance {epoch.task.id} {epoch.number}"):
@@ -306,6 +350,8 @@ class Phases:
     def _is_due(self, epoch: Epoch) -> bool:
         """Say whether time alone moves this epoch on; a task without periods is moved by hand."""
         task, now = epoch.task, self._clock()
+        if epoch.moving is not None:
+            return False  # that is resumed, not begun
         if epoch.phase == HEAD_PUBLISHED:
             return True
         if epoch.phase == CLOSED:
@@ -314,16 +360,19 @@ class Phases:
             return False
         begins = epoch.number * task.task.period
         if epoch.phase == OPTIN_OPEN:
-            # A collector that was started late leaves people their time; once the period is over, nobody could use
-            # the list any more, and nothing is spent on it.
-            ends = max(begins, epoch.since) + self._optin_share * task.task.period
-            return ends <= now < begins + task.task.period
+            # A collector that was started late leaves people their time.
+            return now >= max(begins, epoch.since) + self._optin_share * task.task.period
         # Reports tell the start of their interval of time and travel for a while.
         grace = task.collect.time_precision + task.collect.clock_skew
         return epoch.phase == REPORTS_OPEN and now >= begins + task.task.period + grace
 
 
 def _check_move(epoch: Epoch, to: str | None) -> None:
+    if epoch.phase == EXPIRED:
+        raise UsageError(
+            "the opt-in phase of this epoch was not finished in its time, so its records are destroyed",
+            fix="The next period has its own epoch" if epoch.task.task.period else "Begin anew with another task",
+        )
     if epoch.phase not in MOVES:
         raise UsageError("the epoch is released, and that is the last phase", fix="The next period has its own epoch")
     following = MOVES[epoch.phase][1]
@@ -337,6 +386,13 @@ def _check_move(epoch: Epoch, to: str | None) -> None:
             why=f"{epoch.reports or 0:,} of {epoch.task.collect.min_batch:,}",
             fix="Its reports stay counted; the next period has its own epoch",
         )
+
+
+def _told(error: Exception) -> HushqueryError:
+    """Give what may be said of an error: of one that is not ours only its kind, for its text may hold a value."""
+    if isinstance(error, HushqueryError):
+        return error
+    return HushqueryError("a move failed unexpectedly", why=type(error).__name__, fix="Report this as a defect")
 
 
 def _text(data: object) -> str:

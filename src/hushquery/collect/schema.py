@@ -33,10 +33,8 @@ __all__ = [
 Migration = Callable[[sa.Connection], None]
 
 #: The version of the tables that this hushquery works with.
-SCHEMA = 1
+SCHEMA = 2
 
-#: By the version they start from: what makes the next version of it. Nothing yet: this is the first.
-MIGRATIONS: Mapping[int, Migration] = {}
 
 #: All tables.
 TABLES = sa.MetaData()
@@ -49,17 +47,17 @@ META = sa.Table(
     sa.Column("schema", sa.Integer, nullable=False),
 )
 
-#: The tasks; a short number stands for the long id in all other tables.
+#: The tasks, as they were served last; a short number stands for the long id in all other tables.
 TASK = sa.Table(
     "hushquery_collect_task",
     TABLES,
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("id", sa.LargeBinary(32), nullable=False, unique=True),
-    sa.Column("canonical", sa.Text, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
     sa.Column("since", sa.BigInteger, nullable=False),
 )
 
-#: An epoch of a task: its phase, the move that has begun and not ended, and what each move gave.
+#: An epoch of a task: its phase, the move that has begun and not ended, why it could not, and what each move gave.
 EPOCH = sa.Table(
     "hushquery_collect_epoch",
     TABLES,
@@ -74,6 +72,7 @@ EPOCH = sa.Table(
     sa.Column("reports", sa.BigInteger),
     sa.Column("checksum", sa.LargeBinary(32)),
     sa.Column("release", sa.Text),
+    sa.Column("trouble", sa.Text),
     sa.Column("scrubbed", sa.Boolean, nullable=False, default=False),
     sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
     sqlite_with_rowid=False,
@@ -142,6 +141,15 @@ RELEASE = sa.Table(
     sa.UniqueConstraint("task", "epoch"),
     sqlite_with_rowid=False,
 )
+
+
+def _whole_tasks_and_troubles(connection: sa.Connection) -> None:
+    connection.exec_driver_sql(f"ALTER TABLE {TASK.name} RENAME COLUMN canonical TO document")
+    connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN trouble TEXT")
+
+
+#: By the version they start from: what makes the next version of it.
+MIGRATIONS: Mapping[int, Migration] = {1: _whole_tasks_and_troubles}
 
 
 def prepare(connection: sa.Connection, name: str, version: int, migrations: Mapping[int, Migration]) -> None:

@@ -48,6 +48,8 @@ _FLUSH_SECONDS = 1.0
 # How often the size of a PostgreSQL store is looked at.
 _SIZE_SECONDS = 5.0
 _SLOTS = 16
+# The phases that come before reports are taken.
+_EARLY = PHASES[: PHASES.index(REPORTS_OPEN)]
 
 
 _INTO = f"INSERT INTO {REPORT.name} (task, id, epoch, sha256, data, received)"
@@ -274,8 +276,7 @@ def _phases(connection: sa.Connection, keys: set[tuple[int, int]]) -> dict[tuple
         if row.phase == REPORTS_OPEN and row.moving is None:
             found[task, number] = ACCEPTED
         else:
-            early = PHASES.index(row.phase) < PHASES.index(REPORTS_OPEN)
-            found[task, number] = "too-early" if early else "phase-over"
+            found[task, number] = "too-early" if row.phase in _EARLY else "phase-over"
     return found
 
 

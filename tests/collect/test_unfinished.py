@@ -1,0 +1,173 @@
+"""Moves that are refused, and opt-in phases that nobody finished: visible, in nobody's way, and gone in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from collect.helpers import SEARCHES, Clock, Crash, running, settings_for
+from collect.houses import House
+from collect.test_collect_cli import read, run
+from collect.test_hybrid_work import open_accounts
+from collect.test_records import give
+from hushquery.collect.collector import Collector
+from hushquery.collect.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
+from hushquery.collect.schema import RECORD
+from hushquery.collect.vault import Vault
+from hushquery.errors import AccountMissing, BudgetRefused, UsageError
+from hushquery.privacy.budget import Budget
+from hushquery.privacy.ledger import Ledger
+from hushquery.task import Task
+
+WEEK = 7 * 86400
+ONCE = SEARCHES.replace('period = "7d"\n', "")
+TASK = Task.loads(SEARCHES)
+
+
+def records(house: House) -> int:
+    with house.store.read() as connection:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(RECORD)).scalar_one())
+
+
+def tick(house: House) -> None:
+    house.phases.tick({house.number: house.task})
+
+
+@pytest.mark.parametrize(("text", "ends"), [(SEARCHES, "period"), (ONCE, "retention")])
+def test_an_opt_in_that_nobody_finished_is_destroyed_by_time(
+    store_url: str, folder: Path, clock: Clock, text: str, ends: str
+) -> None:
+    house = House(store_url, folder, clock, text)
+    house.work.fail_at = "publish_head"
+    with pytest.raises(Crash):  # it had begun, and died
+        house.advance()
+    over = house.epoch().since + house.task.collect.retention if ends == "retention" else (house.period + 1) * WEEK
+    if ends == "retention":  # without periods only time's end moves it; the crashed move would be resumed before
+        house.work.fail_at = "publish_head"
+    clock.now = over - 1.0
+    assert records(house) == 1
+    assert list((folder / "keys").iterdir())
+    clock.now = float(over)
+    tick(house)
+    assert (house.epoch().phase, house.epoch().moving, house.epoch().scrubbed) == (EXPIRED, None, True)
+    assert records(house) == 0
+    assert not list((folder / "keys").iterdir())
+    assert house.work.calls == ["publish_head"]  # nothing more was computed
+    assert house.send(1) == ["phase-over"]
+    with pytest.raises(UsageError, match="destroyed"):
+        house.advance(HEAD_PUBLISHED)
+    clock.now += house.task.collect.retention + 1
+    tick(house)
+    assert house.epoch().forgotten
+    house.store.close()
+
+
+def test_a_crash_before_the_destruction_is_made_good(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(store_url, folder, clock, SEARCHES)
+    clock.now = (house.period + 1.0) * WEEK
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Vault, "destroy", die)
+        with pytest.raises(Crash):
+            tick(house)
+    assert house.epoch().phase == EXPIRED
+    assert records(house) == 1
+    tick(house)
+    assert records(house) == 0
+    assert not list((folder / "keys").iterdir())
+    house.store.close()
+
+
+def test_an_unexpected_failure_is_told_without_its_text(store_url: str, folder: Path, clock: Clock) -> None:
+    class Broken:
+        def publish_head(self, _: Epoch) -> None:
+            raise ZeroDivisionError("weather leeds")
+
+    house = House(store_url, folder, clock, SEARCHES, Broken())
+    clock.now = (house.period + 1) * WEEK - 1.0
+    (trouble,) = house.phases.tick({house.number: house.task})  # and the watch goes on
+    assert trouble.why == "ZeroDivisionError"
+    assert "ZeroDivisionError" in str(house.epoch().trouble)
+    assert "weather" not in str(house.epoch().trouble)
+    house.store.close()
+
+
+def test_whoever_asks_by_hand_after_the_end_destroys_too(store_url: str, folder: Path, clock: Clock) -> None:
+    house = House(store_url, folder, clock, SEARCHES)
+    clock.now = (house.period + 1.0) * WEEK
+    with pytest.raises(UsageError, match="destroyed"):
+        house.advance(HEAD_PUBLISHED)
+    assert (house.epoch().phase, records(house), house.work.calls) == (EXPIRED, 0, [])
+    house.store.close()
+
+
+def look(collector: Collector, number: int) -> Epoch:
+    return next(one for one in epochs_of(collector.store, TASK, 1) if one.number == number)
+
+
+def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, folder: Path, clock: Clock) -> None:
+    clock.now = int(clock.now) // WEEK * WEEK + 1.0
+    period = TASK.period_at(clock())
+    ledger = Ledger.open(folder / "ledger.db")
+    ledger.open_account("browser users", "replace-one", Budget("1/10", 0))
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        token = collector.tokens.new(1)
+        assert give(client, token).status_code == 201
+        with pytest.raises(BudgetRefused):
+            collector.phases.advance(TASK, 1, period)
+        stuck = look(collector, period)
+        assert (stuck.phase, stuck.moving) == (OPTIN_OPEN, "publish_head")
+        assert list((folder / "keys").iterdir())  # the records are still there to be used
+        told = run("status", "--store", store_url)
+        assert "publish_head has begun" in told
+        assert "not enough budget left" in told
+        assert "requested epsilon 4" in told
+        assert "hushquery budget open" in told  # what to do
+        (task,) = read("status", "--store", store_url)["tasks"]
+        assert task["epochs"][0]["trouble"]["at"] == int(clock.now)
+        assert give(client, token).status_code == 410
+        # Nothing of it is told to clients, and nothing of what was given is in it.
+        assert "trouble" not in client.get(f"/v1/tasks/{TASK.id}").text
+        # Time tries it again, but not at every look.
+        clock.now += 30
+        assert collector.phases.tick({1: TASK}) == []
+        clock.now += 31
+        (again,) = collector.phases.tick({1: TASK})
+        assert isinstance(again, BudgetRefused)
+        # The next epoch takes what is given to it.
+        clock.now = (period + 1.0) * WEEK + 1
+        collector.phases.tick({1: TASK})
+        collector.board.refresh()
+        assert give(client, token).status_code == 201
+        old, new = look(collector, period), look(collector, period + 1)
+        assert (old.phase, new.phase, new.trouble) == (EXPIRED, OPTIN_OPEN, None)
+        assert old.trouble is not None
+    assert [entry.kind for entry in ledger.history()] == ["open"]  # nothing was spent
+
+
+@pytest.mark.filterwarnings("ignore:2 records per user")
+def test_a_missing_account_is_told_and_the_move_resumes_once_it_is_there(
+    store_url: str, folder: Path, clock: Clock
+) -> None:
+    """A task with periods does not open its accounts itself: they would end with its first epoch."""
+    clock.now = int(clock.now) // WEEK * WEEK + 1.0
+    period = TASK.period_at(clock())
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        # Too few opted in for a list of any length: what is told then is about the list, and after both have paid.
+        assert give(client, collector.tokens.new(1)).status_code == 201
+        with pytest.raises(AccountMissing):
+            collector.phases.advance(TASK, 1, period)
+        assert "there is no account" in str(look(collector, period).trouble)
+        open_accounts(folder, epochs=12)
+        clock.now += 61
+        collector.phases.tick({1: TASK})
+        assert "there is no account" not in str(look(collector, period).trouble)
+    spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
+    assert [entry.once for entry in spends] == [f"collect:{TASK.id}:{period}:publish_head"] * 2
