@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from collect.helpers import BINARY, SEARCHES, Clock, make_report, running, settings_for
+from hushquery.collect.collector import Collector
+from hushquery.collect.epochs import Epoch
+from hushquery.collect.pages import read_release
 from hushquery.collect.schema import RECORD
 from hushquery.collect.wire import pack_batch
 from hushquery.errors import NotReady
@@ -28,46 +32,60 @@ def open_accounts(folder: Path, epochs: int) -> None:
     ledger.open_account("browser users who opted in", "replace-one", Budget(4 * epochs, 1e-5 * epochs))
 
 
+def give_many(collector: Collector, epoch: Epoch) -> None:
+    """Let four hundred users give one record each."""
+    rows = []
+    for number in range(400):
+        record_id = number.to_bytes(16, "big")
+        sealed, mark = collector.vault.seal(epoch, record_id, [POPULAR[number % 2]])
+        key = {"task": 1, "epoch": epoch.number, "id": record_id}
+        rows.append({**key, "giver": str(number), "mac": mark, "ciphertext": sealed})
+    with collector.store.write() as connection:
+        connection.execute(sa.insert(RECORD), rows)
+
+
+def whole_epoch(client: Any, collector: Collector, clock: Clock) -> Epoch:
+    """Take the present epoch from its first phase to its last."""
+    collector.phases.ensure(TASK, 1)
+    collector.board.refresh()
+    epoch = collector.board.present(1)
+    assert epoch is not None
+    give_many(collector, epoch)
+    head = collector.phases.advance(TASK, 1, epoch.number)
+    collector.phases.advance(TASK, 1, epoch.number)
+    collector.board.refresh()
+    served = client.get(f"/v1/tasks/{TASK.id}").json()
+    listed = served["configuration"]["domain"]["records"]
+    assert POPULAR[0] in listed
+    configuration = head.configuration
+    assert configuration is not None
+    oracle, size = configuration.oracle, len(configuration.domain)
+    drawn = oracle.randomize_many([n % size for n in range(300)], SeededBits(epoch.number))
+    one = make_report(TASK, head=listed, time=clock.now)
+    reports = [
+        replace(one, id=(epoch.number * 1000 + n).to_bytes(16, "big"), payload=oracle.pack(oracle.report(row)))
+        for n, row in enumerate(drawn)
+    ]
+    data = pack_batch([report.to_bytes() for report in reports])
+    answer = client.post(f"/v1/tasks/{TASK.id}/reports", content=data, headers=BINARY)
+    assert {one["status"] for one in answer.json()["results"]} == {201}
+    for _ in range(2):
+        released = collector.phases.advance(TASK, 1, epoch.number)
+    collector.board.refresh()
+    return released
+
+
 def test_a_hybrid_epoch_over_http(store_url: str, folder: Path, clock: Clock) -> None:
-    period = TASK.period_at(clock())
     open_accounts(folder, epochs=1)
     with running(settings_for(store_url, folder, TEXT), clock) as (client, collector):
-        epoch = collector.board.present(1)
-        assert epoch is not None
         with pytest.raises(NotReady, match="nobody"):
-            collector.phases.advance(TASK, 1, period)
-        rows = []
-        for number in range(400):
-            records = [POPULAR[number % 2]]
-            sealed, mark = collector.vault.seal(epoch, number.to_bytes(16, "big"), records)
-            rows.append((number.to_bytes(16, "big"), str(number), mark, sealed))
-        with collector.store.write() as connection:
-            names = ("id", "giver", "mac", "ciphertext")
-            values = [{"task": 1, "epoch": period, **dict(zip(names, row, strict=True))} for row in rows]
-            connection.execute(sa.insert(RECORD), values)
-        head = collector.phases.advance(TASK, 1, period)
-        collector.phases.advance(TASK, 1, period)
-        collector.board.refresh()
-        served = client.get(f"/v1/tasks/{TASK.id}").json()
-        listed = served["configuration"]["domain"]["records"]
-        assert POPULAR[0] in listed
-        configuration = head.configuration
-        assert configuration is not None
-        oracle, size = configuration.oracle, len(configuration.domain)
-        drawn = oracle.randomize_many([n % size for n in range(500)], SeededBits(3))
-        one = make_report(TASK, head=listed)
-        reports = [
-            replace(one, id=(n + 1).to_bytes(16, "big"), payload=oracle.pack(oracle.report(row)))
-            for n, row in enumerate(drawn)
-        ]
-        data = pack_batch([report.to_bytes() for report in reports[:300]])
-        answer = client.post(f"/v1/tasks/{TASK.id}/reports", content=data, headers=BINARY)
-        assert {one["status"] for one in answer.json()["results"]} == {201}
-        for _ in range(2):
-            released = collector.phases.advance(TASK, 1, period)
+            collector.phases.advance(TASK, 1, TASK.period_at(clock()))
+        released = whole_epoch(client, collector, clock)
         document = client.get(f"/v1/releases/{released.release}").json()
-        assert document["epoch"] == period
-        assert len(document["guarantees"]) == 2
-        assert document["tables"]
+        assert document["epoch"] == released.number
+        release = read_release(document)
+        assert len(release.guarantees) == 2
+        assert set(release.tables["queries"]["query"].to_pylist()) <= {"weather leeds", "news"}
+        assert release.manifest["parameters"]["epoch"] == released.number
         spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
         assert len(spends) == 2  # one for each population

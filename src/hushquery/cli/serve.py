@@ -77,7 +77,7 @@ def serve(
     )
 
     def ready(public: str, admin: str | None) -> None:
-        lines = [f"collecting at {public}/v1/tasks"]
+        lines = [f"open {public}/", f"collecting at {public}/v1/tasks"]
         if admin is not None:
             lines.append(f"health and metrics at {admin}/metrics")
         emit({"address": public, "admin": admin}, "\n".join(lines), as_json=as_json)

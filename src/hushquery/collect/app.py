@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from hushquery.collect.collector import Collector
 from hushquery.collect.documents import BATCH, RECORDS, REPORT, RESULTS, TASK, TASK_LIST, answers, body, cleaned
 from hushquery.collect.http import Guard, media_type, problem_response, read_body
 from hushquery.collect.ingest import check
+from hushquery.collect.pages import PageFile, Pages
 from hushquery.collect.phases import EpochWork
 from hushquery.collect.problems import PROBLEMS, problem_of, refuse
 from hushquery.collect.records import put_records
@@ -83,6 +84,7 @@ def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callab
     _serve_tasks(app, collector)
     _take_reports(app, collector)
     _take_records(app, collector)
+    _serve_pages(app, Pages(collector))
     origins = {task.id: task.collect.origins for task in collector.board.numbers.values()}
     app.add_middleware(Guard, origins=origins)
     described = app.openapi
@@ -134,7 +136,7 @@ def _serve_tasks(app: FastAPI, collector: Collector) -> None:
         number = collector.number_of(task)
         await collector.look()
         data, tag = collector.task_document(number)
-        return _tagged(request, data, tag, "no-cache")
+        return _tagged(request, data, tag, more={"Cache-Control": "no-cache"})
 
     @app.get(
         "/v1/releases/{release}",
@@ -144,15 +146,40 @@ def _serve_tasks(app: FastAPI, collector: Collector) -> None:
     )
     async def release(release: ReleaseId, request: Request) -> Response:
         data = await asyncio.to_thread(collector.release, release)
-        return _tagged(request, data, f'"{release}"', "public, max-age=31536000, immutable")
+        return _tagged(request, data, f'"{release}"', more={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
-def _tagged(request: Request, data: bytes, tag: str, caching: str) -> Response:
-    headers = {"ETag": tag, "Cache-Control": caching}
+def _serve_pages(app: FastAPI, pages: Pages) -> None:
+    def answer(request: Request, file: PageFile) -> Response:
+        from hushquery.publish.site import HEADERS  # what pages may load: their own files only
+
+        return _tagged(request, file.data, file.tag, file.media_type, HEADERS)
+
+    def elsewhere(address: str) -> Response:
+        return Response(status_code=307, headers={"Location": address, "Cache-Control": "no-cache"})
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def entrance(request: Request) -> Response:
+        found = pages.entrance()
+        return elsewhere(found) if isinstance(found, str) else answer(request, found)
+
+    @app.api_route("/sites/{task}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def site(task: TaskId) -> Response:
+        return elsewhere(f"{task}/")  # relative, so that it works under any path of any server
+
+    @app.api_route("/sites/{task}/{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page(task: TaskId, name: str, request: Request) -> Response:
+        return answer(request, await pages.file(pages.number_of(task), name))
+
+
+def _tagged(
+    request: Request, data: bytes, tag: str, media_type: str = JSON, more: Mapping[str, str] | None = None
+) -> Response:
+    headers = {"ETag": tag, **(more or {})}
     asked = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
     if tag in asked or "*" in asked:
         return Response(status_code=304, headers=headers)
-    return Response(data, media_type=JSON, headers=headers)
+    return Response(data, media_type=media_type, headers=headers)
 
 
 def _take_reports(app: FastAPI, collector: Collector) -> None:

@@ -113,7 +113,7 @@ class Guard:
                 started = True
                 answer = MutableHeaders(scope=message)
                 for name, value in (*_HEADERS.items(), *cross.items()):
-                    answer[name] = value
+                    answer.setdefault(name, value)  # pages have a policy of their own
             await send(message)
 
         if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:

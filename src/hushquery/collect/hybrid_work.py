@@ -82,6 +82,6 @@ class HybridWork:
             "epoch": epoch.number,
             "manifest": made.manifest,
             "guarantees": [guarantee.to_json() for guarantee in made.guarantees],
-            "tables": {name: table.to_pylist() for name, table in made.tables.items()},
+            "tables": {name: table.to_pydict() for name, table in made.tables.items()},
         }
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()

@@ -1,0 +1,163 @@
+"""The pages of a collector: for each task the site of its releases, built anew when one is published.
+
+The files are kept in memory, by name, so that no path leads anywhere else. Everything in them is public already: the
+releases, the task, and what the ledger says of the populations that the releases are about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from hushquery.collect.collector import Collector
+from hushquery.collect.epochs import epochs_of
+from hushquery.collect.problems import refuse
+from hushquery.errors import HushqueryError
+
+if TYPE_CHECKING:
+    from hushquery.release import Release
+
+__all__ = ["PageFile", "Pages", "read_release"]
+
+# So many releases are compared with each other, the latest.
+_MOST_RELEASES = 12
+_HTML = "text/html; charset=utf-8"
+
+_log = logging.getLogger("hushquery.collect")
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """A file of a site, as it is served.
+
+    Args:
+        data: Its bytes.
+        media_type: Its type.
+        tag: Its ETag: the hash of its bytes.
+    """
+
+    data: bytes
+    media_type: str
+    tag: str
+
+    @classmethod
+    def of(cls, data: bytes, media_type: str = _HTML) -> PageFile:
+        """Give a file with its tag."""
+        return cls(data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+
+class Pages:
+    """The sites of a collector's tasks.
+
+    Args:
+        collector: The collector.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._locks = {number: asyncio.Lock() for number in collector.board.numbers}
+        self._sites: dict[int, tuple[list[tuple[int, str]], dict[str, PageFile]]] = {}
+
+    async def file(self, task_number: int, name: str) -> PageFile:
+        """Give a file of a task's site; an empty name is its first page.
+
+        Raises:
+            Refusal: 404, there is no such file.
+        """
+        name = name or "index.html"
+        await self._collector.look()
+        releases = self._collector.board.releases(task_number)[-_MOST_RELEASES:]
+        if not releases:
+            if name != "index.html":
+                raise refuse("not-found")
+            return PageFile.of(self._nothing_yet(task_number))
+        async with self._locks[task_number]:
+            known = self._sites.get(task_number)
+            if known is None or known[0] != releases:
+                known = (releases, await asyncio.to_thread(self._build, task_number, releases))
+                self._sites[task_number] = known
+        if name not in known[1]:
+            raise refuse("not-found")
+        return known[1][name]
+
+    def number_of(self, task_id: str) -> int:
+        """Find a task by its id, or refuse with 404."""
+        return self._collector.number_of(task_id)
+
+    def entrance(self) -> PageFile | str:
+        """Give the page that lists the tasks, or where to go if there is one task only."""
+        tasks = self._collector.board.numbers.values()
+        if len(tasks) == 1:
+            return f"sites/{next(iter(tasks)).id}/"
+        links = "".join(f'<li><a href="sites/{task.id}/">{escape(task.task.name)}</a></li>' for task in tasks)
+        return PageFile.of(_plain("What is collected here", f"<ul>{links}</ul>"))
+
+    def _build(self, task_number: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
+        # Tables and pages are large; a server that only takes reports does not load them.
+        from hushquery.publish.site import build_site, media_type
+
+        task = self._collector.board.numbers[task_number]
+        documents = [json.loads(self._collector.release(release)) for _, release in releases]
+        if not all("tables" in document for document in documents):
+            return {"index.html": PageFile.of(_values(task.task.name, releases[-1][1], documents[-1]))}
+        made = [read_release(document) for document in documents]
+        last = next(one for one in epochs_of(self._collector.store, task, task_number) if one.number == releases[-1][0])
+        configuration = None if last.configuration is None else json.loads(last.configuration.canonical())
+        told = {"task": {"id": task.id, "task": task.to_json(), "configuration": configuration}}
+        files = build_site(made, privacy={**told, **self._spends(made)})
+        return {name: PageFile.of(data, media_type(name)) for name, data in files.items()}
+
+    def _spends(self, releases: list[Release]) -> dict[str, Any]:
+        """Give what the ledger says of the people that the releases are about, and of nobody else."""
+        from hushquery.privacy.ledger import Ledger
+
+        people = sorted({guarantee.population for release in releases for guarantee in release.guarantees})
+        try:
+            book = Ledger.open(self._collector.settings.ledger, create=False)
+            accounts = [account.to_json() for who in people for account in book.accounts(who)]
+            return {"ledger": [row for who in people for row in book.over_time(who)], "accounts": accounts}
+        except HushqueryError as error:  # pages without it are better than none
+            _log.error("the pages lack the ledger: %s", error.what)
+            return {}
+
+    def _nothing_yet(self, task_number: int) -> bytes:
+        task, epoch = self._collector.board.numbers[task_number], self._collector.board.present(task_number)
+        phase = "" if epoch is None else f" Epoch {epoch.number}: {epoch.phase.replace('_', ' ')}."
+        more = f'<p><a href="../../v1/tasks/{task.id}">What is asked, and of whom</a></p>'
+        return _plain(task.task.name, f"<p>Nothing has been published yet.{phase}</p>{more}")
+
+
+def read_release(document: Mapping[str, Any]) -> Release:
+    """Make a release of the document that a collector serves."""
+    import pyarrow as pa
+
+    from hushquery.release import Release
+    from hushquery.release.manifest import guarantee_from_json
+    from hushquery.release.tables import checked_table
+
+    tables = {name: checked_table(name, pa.table(columns)) for name, columns in document["tables"].items()}
+    guarantees = tuple(guarantee_from_json(one) for one in document["guarantees"])
+    return Release(tables, guarantees, document["manifest"])
+
+
+def _values(title: str, release: str, document: Mapping[str, Any]) -> bytes:
+    """Write the page of a task without queries: where its estimates are."""
+    number = document.get("n")
+    told = f"{number:,} reports were counted." if isinstance(number, int) else ""
+    link = f'<a href="../../v1/releases/{release}">The estimates, with their guarantee</a>'
+    return _plain(title, f"<p>{told}</p><p>{link} (JSON)</p>")
+
+
+def _plain(title: str, body: str) -> bytes:
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    look = '<meta name="color-scheme" content="light dark">'
+    return (
+        f'<!doctype html><html lang="en"><head>{head}{look}<title>{escape(title)}</title></head>'
+        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>\n"
+    ).encode()

@@ -1,0 +1,107 @@
+"""The pages that a collector serves: what they show, with which headers, and that no path leads out of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collect.helpers import SETTING, Clock, make_report, put, running, settings_for
+from collect.test_hybrid_work import TASK, TEXT, open_accounts, whole_epoch
+from hushquery.task import Task
+
+WEEK = 7 * 86400
+SITE = f"/sites/{TASK.id}/"
+TRICKS = [
+    *("../", "..%2f", "%2e%2e/%2e%2e/v1/tasks", "../../etc/passwd", "..%5c..%5cledger.db", "/etc/passwd"),
+    *("index.html/", "index.html%00.css", "INDEX.HTML", ".", "static/site.css", "%69ndex.html%20", "collector.db"),
+]
+
+
+def test_pages_of_a_hybrid_task(store_url: str, folder: Path, clock: Clock) -> None:
+    open_accounts(folder, epochs=2)
+    with running(settings_for(store_url, folder, TEXT), clock) as (client, collector):
+        entered = client.get("/", follow_redirects=False)
+        assert (entered.status_code, entered.headers["location"]) == (307, SITE.removeprefix("/"))
+        assert client.get(f"/sites/{TASK.id}").url.path == SITE
+        early = client.get(SITE)
+        assert "Nothing has been published yet" in early.text
+        assert client.get(f"{SITE}search.html").status_code == 404
+
+        first = whole_epoch(client, collector, clock)
+        page = client.get(SITE)
+        assert page.status_code == 200
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "weather leeds" in page.text
+        assert f"epoch {first.number}" in page.text
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["cache-control"] == "no-cache"
+        again = client.get(SITE, headers={"If-None-Match": page.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert client.head(SITE).status_code == 200
+
+        # Every file that the worker keeps for offline use is there, with a type under which a browser runs it.
+        kept = json.loads(client.get(f"{SITE}sw.js").text.split("FILES = ")[1].split("]")[0] + "]")
+        assert {"index.html", "search.html", "privacy.html", "index.json", "task.json"} <= set(kept)
+        types = {"html": "text/html", "js": "text/javascript", "mjs": "text/javascript", "css": "text/css"}
+        for name in kept:
+            file = client.get(SITE + name)
+            assert file.status_code == 200, name
+            kind = file.headers["content-type"].partition(";")[0]
+            assert kind == types.get(name.rpartition(".")[2], kind)
+
+        # The privacy page has the ledger and what clients run.
+        privacy = client.get(f"{SITE}privacy.html").text
+        assert "The ledger over time" in privacy
+        assert "browser users who opted in" in privacy
+        served = client.get(f"/v1/tasks/{TASK.id}").json()
+        assert client.get(f"{SITE}task.json").json()["configuration"] == served["configuration"]
+
+        # A new release builds them anew.
+        clock.now += WEEK
+        second = whole_epoch(client, collector, clock)
+        later = client.get(SITE, headers={"If-None-Match": page.headers["etag"]})
+        assert later.status_code == 200
+        assert f"epoch {second.number}" in later.text
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_no_path_leads_out(tmp_path: Path, clock: Clock, trick: str) -> None:
+    with running(settings_for(str(tmp_path / "collector.db"), tmp_path, TEXT), clock) as (client, _):
+        answer = client.get(SITE + trick, follow_redirects=False)
+        assert answer.status_code in (307, 404)
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert "root:" not in answer.text
+
+
+def test_what_is_not_a_page_keeps_the_strict_policy(tmp_path: Path, clock: Clock) -> None:
+    with running(settings_for(str(tmp_path / "collector.db"), tmp_path, SETTING), clock) as (client, _):
+        sent = put(client, make_report(Task.loads(SETTING)))
+        assert (sent.status_code, sent.headers["cache-control"]) == (201, "no-store")
+        for answer in (sent, client.get("/v1/tasks"), client.get("/nothing"), client.post("/")):
+            assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert client.post("/").status_code == 405
+
+
+def test_several_tasks_and_tasks_without_queries(tmp_path: Path, clock: Clock) -> None:
+    odd = SETTING.replace('name = "theme"', 'name = "<b>theme</b>"')
+    task = Task.loads(odd)
+    with running(settings_for(str(tmp_path / "collector.db"), tmp_path, odd, TEXT), clock) as (client, collector):
+        listed = client.get("/").text
+        assert f'href="sites/{task.id}/"' in listed
+        assert "&lt;b&gt;theme" in listed
+        assert "<b>theme" not in listed
+        for number in range(4):
+            assert put(client, make_report(task, number)).status_code == 201
+        for _ in range(2):
+            released = collector.phases.advance(task, 1, 0)
+        collector.board.refresh()
+        page = client.get(f"/sites/{task.id}/")
+        assert "4 reports were counted" in page.text
+        assert f"/v1/releases/{released.release}" in page.text
+        assert client.get(f"/sites/{'0' * 64}/").status_code == 404
