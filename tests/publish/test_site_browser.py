@@ -36,6 +36,8 @@ def web(tmp_path_factory):
     built(root / "deep" / "tiny", [private_hybrid()], privacy=served)
     hostile = shares_of(dict.fromkeys(NASTY, 0.02), {(query, query): 0.01 for query in NASTY})
     built(root / "hostile", [hostile, hostile], title=NASTY[0], privacy={"task": setting_task("oue")[1]})
+    strict = task_of("krr", sampling="1/4", unknown="refuse")[1]
+    built(root / "strict", [private_hybrid()], privacy={"task": strict})
     with static_server(root) as server:
         yield server
 
@@ -94,6 +96,8 @@ def test_tables_are_sorted_by_keyboard(web, tab):
     assert shown_queries(page) == ["christmas market", "flu jab", "news", "weather leeds"]
     page.press("Enter")
     assert shown_queries(page) == ["weather leeds", "news", "flu jab", "christmas market"]
+    page.press("Enter")
+    assert shown_queries(page)[0] == "christmas market"
     go_to(page, "Change")
     page.press(" ", " ")
     # The one without a change comes last, whichever way.
@@ -320,6 +324,21 @@ def test_a_value_that_is_not_listed_is_randomised_as_anything_else(web, tab):
     # In the form that normalising gives them, as in the task.
     listed = ["https://weather.example.org", "https://weather.example.org/leeds", "any other page"]
     assert texts(page, "#try-page option") == listed
+
+
+def test_a_task_that_samples_and_refuses(web, tab):
+    page = tab(f"{web.address}/strict/privacy.html")
+    page.run("document.querySelector('#try button').click()")
+    rows = randomised(page)
+    status = texts(page, "#try-status")[0]
+    took = int(status.partition(" of ")[2].partition(" ")[0])
+    # A quarter takes part; six standard deviations.
+    assert abs(took - 25) < 26
+    assert f"{100 - took} devices were not drawn" in status
+    assert rows[0][2] == pytest.approx(took * float(task_of("krr", unknown="refuse")[0].oracle.p), abs=0.06)
+    page.run("document.getElementById('try-text').value = 'my secret'; document.querySelector('#try button').click()")
+    page.wait("document.getElementById('try-status').textContent.includes('takes no others')")
+    assert page.run("document.getElementById('try-result').hidden")
 
 
 def test_settings_and_bit_vectors_are_shown_too(web, tab):

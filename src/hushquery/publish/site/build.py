@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushquery.errors import UsageError
-from hushquery.publish.site.layout import Shell
+from hushquery.publish.site.layout import Shell, published
 from hushquery.publish.site.privacy_page import checked_task, privacy_page
 from hushquery.publish.site.search_page import search_data, search_page
 from hushquery.publish.site.trends_page import trends_page
@@ -88,7 +88,7 @@ def build_site(
     names, task = _names(several), checked_task(told)
     shell = Shell(
         title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
-        f"Made with hushquery {last.manifest['hushquery']} from {names[-1]}, published {last.manifest['created']}.",
+        f"Made with hushquery {last.manifest['hushquery']} from {published(names[-1], str(last.manifest['created']))}.",
         next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
     )
     files = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hushquery.release.markup import isolated, shown
 
-__all__ = ["HEADERS", "PAGES", "POLICY", "Shell", "fact", "section"]
+__all__ = ["HEADERS", "PAGES", "POLICY", "Shell", "fact", "published", "section"]
 
 #: What a page may do: load its own files, and nothing else from anywhere.
 POLICY = (
@@ -73,6 +73,15 @@ class Shell:
             f'<footer><p class="soft">{shown(self.made)} Nothing on these pages comes from anywhere else, and nothing '
             "you type leaves them.</p></footer>\n</body>\n</html>\n"
         ).encode()
+
+
+def published(name: str, day: str) -> str:
+    """Say which release it is and of which day, the day once.
+
+    >>> published("epoch 2", "2026-11-15"), published("the release of 2026-11-15", "2026-11-15")
+    ('epoch 2, published 2026-11-15', 'the release of 2026-11-15')
+    """
+    return name if day in name else f"{name}, published {day}"
 
 
 def section(name: str, title: str, *parts: str) -> str:

@@ -165,5 +165,6 @@ def _history(releases: Sequence[Release], names: Sequence[str]) -> str:
         "What each release promised",
         '<div class="scroll"><table class="spends"><thead><tr><th scope="col">Release</th>'
         f'<th scope="col">Published</th>{heads}</tr></thead><tbody>{"".join(reversed(lines))}</tbody></table></div>'
-        '<p class="soft">Epsilons of releases about the same people add up; those of different people do not.</p>',
+        '<p class="soft">Whoever is in several releases has lost at most the sum of theirs. Different groups are never '
+        "added up.</p>",
     )

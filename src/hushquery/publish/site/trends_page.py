@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
-from hushquery.publish.site.layout import Shell, fact, section
+from hushquery.publish.site.layout import Shell, fact, published, section
 from hushquery.publish.site.ranked import Ranked, Row, ranked_queries, ranked_records
 from hushquery.release import Release
 from hushquery.release.card import limits
@@ -32,10 +32,15 @@ def trends_page(releases: Sequence[Release], shell: Shell, names: Sequence[str],
     last = releases[-1]
     measure = release_measure(last.tables) or "count"
     queries, records = ranked_queries(releases, _LEVEL, most), ranked_records(releases, _LEVEL, most)
-    lead = f"{shown(names[-1].capitalize())}, published {shown(last.manifest['created'])}."
+    said = published(names[-1], str(last.manifest["created"]))
+    lead = f"{shown(said[0].upper() + said[1:])}."
     if len(names) > 1:
         lead += f" Changes are since {shown(names[-2])}."
-    lead += " Every number has noise in it that protects people; its interval says how much."
+    lead += (
+        " It is a list without numbers."
+        if release_measure(last.tables) is None
+        else " Every number has noise in it that protects people; its interval says how much."
+    )
     parts = [
         _facts(last, queries, measure),
         _movers(queries, measure) if queries.found else "",
@@ -174,9 +179,10 @@ def _change(row: Row, measure: str) -> str:
     change = row.change
     said, low, high = (_points(value, measure) for value in (change.change, change.low, change.high))
     up = change.change > 0
-    if not change.significant:
+    if not row.sure:
+        why = "other pages listed" if row.relisted else "maybe noise"
         return (
-            f'<td class="much soft" data-value="{change.change!r}">{said} <small>maybe noise'
+            f'<td class="much soft" data-value="{change.change!r}">{said} <small>{why}'
             f'<span class="unseen">, {low} to {high}</span></small></td>'
         )
     mark = f'<span aria-hidden="true">{"▲" if up else "▼"}</span>'
@@ -244,8 +250,12 @@ def _notes(queries: Ranked) -> list[str]:
         f"A change is called sure where its interval leaves out zero at a level at which all {found.compared:,} "
         f"comparisons together hold in {100 * _LEVEL:g} of 100 cases."
     )
+    relisted = [
+        "Of some queries other pages are listed than before. Their shares are sums over different pages, so that the "
+        "difference may not be a change in what people search for."
+    ]
     differ = [note for note in found.notes if "made with different" in note]
-    return [sure, *differ]
+    return [sure, *(relisted if any(row.relisted for row in queries.rows) else []), *differ]
 
 
 def _limits(last: Release) -> list[str]:
