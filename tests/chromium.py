@@ -243,9 +243,9 @@ def browser(profile: Path) -> Iterator[Browser]:
 class StaticServer:
     """A plain server of files, as anybody runs one; `asked` are the paths it was asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, headers: Mapping[str, str]) -> None:
         self.asked: list[str] = []
-        handler = functools.partial(_Handler, self.asked, directory=str(folder))
+        handler = functools.partial(_Handler, self.asked, headers, directory=str(folder))
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -265,12 +265,17 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         ".mjs": "text/javascript",
     }
 
-    def __init__(self, asked: list[str], *args: Any, **options: Any) -> None:
-        self._asked = asked
+    def __init__(self, asked: list[str], more: Mapping[str, str], *args: Any, **options: Any) -> None:
+        self._asked, self._more = asked, more
         super().__init__(*args, **options)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+    def end_headers(self) -> None:
+        for name, value in self._more.items():
+            self.send_header(name, value)
+        super().end_headers()
 
     def do_GET(self) -> None:
         self._asked.append(self.path)
@@ -278,9 +283,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def static_server(folder: Path) -> Iterator[StaticServer]:
-    """Serve a folder on a free local port."""
-    running = StaticServer(folder)
+def static_server(folder: Path, headers: Mapping[str, str] | None = None) -> Iterator[StaticServer]:
+    """Serve a folder on a free local port, with more headers where a server is to be more than a plain one."""
+    running = StaticServer(folder, headers or {})
     try:
         yield running
     finally:

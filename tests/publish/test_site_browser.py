@@ -28,7 +28,7 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory):
-    """Sites under several paths of one server."""
+    """Sites under several paths of one server, which serves them as a collector does; other tests use a plain one."""
     root = tmp_path_factory.mktemp("web")
     served = {"task": task_of("krr")[1], "ledger": LEDGER}
     built(root / "weeks", weeks(), privacy=served)
@@ -38,7 +38,7 @@ def web(tmp_path_factory):
     built(root / "hostile", [hostile, hostile], title=NASTY[0], privacy={"task": setting_task("oue")[1]})
     strict = task_of("krr", sampling="1/4", unknown="refuse")[1]
     built(root / "strict", [private_hybrid()], privacy={"task": strict})
-    with static_server(root) as server:
+    with static_server(root, HEADERS) as server:
         yield server
 
 
