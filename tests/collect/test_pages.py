@@ -28,6 +28,8 @@ def test_pages_of_a_hybrid_task(store_url: str, folder: Path, clock: Clock) -> N
         early = client.get(SITE)
         assert "Nothing has been published yet" in early.text
         assert client.get(f"{SITE}search.html").status_code == 404
+        browser_client = client.get(f"{SITE}client.mjs")
+        assert browser_client.headers["content-type"] == "text/javascript; charset=utf-8"
 
         first = whole_epoch(client, collector, clock)
         page = client.get(SITE)
@@ -44,6 +46,7 @@ def test_pages_of_a_hybrid_task(store_url: str, folder: Path, clock: Clock) -> N
         again = client.get(SITE, headers={"If-None-Match": page.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         assert client.head(SITE).status_code == 200
+        assert client.get(f"{SITE}client.mjs").content == browser_client.content
 
         # Every file that the worker keeps for offline use is there, with a type under which a browser runs it.
         kept = json.loads(client.get(f"{SITE}sw.js").text.split("FILES = ")[1].split("]")[0] + "]")

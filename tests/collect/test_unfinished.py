@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from collect.helpers import SEARCHES, Clock, Crash, running, settings_for
+from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_for
 from collect.houses import House
 from collect.test_collect_cli import read, run
 from collect.test_hybrid_work import open_accounts
 from collect.test_records import give
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
+from hushquery.collect.phases import HeadList
 from hushquery.collect.schema import RECORD
 from hushquery.collect.vault import Vault
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
@@ -99,6 +101,32 @@ def test_an_unexpected_failure_is_told_without_its_text(store_url: str, folder: 
     house.store.close()
 
 
+@pytest.mark.parametrize("listed", [[], [["\ud800", ""]], [["a", ""], ["a", ""]]], ids=["empty", "broken", "double"])
+def test_a_list_that_nobody_can_use_is_drawn_once(store_url: str, folder: Path, clock: Clock, listed: Any) -> None:
+    """What the noise left is the outcome: to draw again until it looks better would cost again."""
+
+    class Unlucky(FakeWork):
+        def publish_head(self, epoch: Epoch) -> HeadList:
+            super().publish_head(epoch)
+            return HeadList(listed, {"users": 1})
+
+    house = House(store_url, folder, clock, SEARCHES)
+    work = Unlucky(house.store, house.vault)
+    house.phases._work = work
+    moved = house.advance(HEAD_PUBLISHED)
+    assert (moved.phase, moved.moving, moved.head, moved.optin) == (EXPIRED, None, None, {"users": 1})
+    assert moved.trouble is not None
+    assert records(house) == 0
+    assert not list((folder / "keys").iterdir())
+    clock.now += 3600
+    tick(house)
+    with pytest.raises(UsageError, match="destroyed"):
+        house.advance(HEAD_PUBLISHED)
+    assert work.calls == ["publish_head"]
+    assert house.send(1) == ["phase-over"]
+    house.store.close()
+
+
 def test_whoever_asks_by_hand_after_the_end_destroys_too(store_url: str, folder: Path, clock: Clock) -> None:
     house = House(store_url, folder, clock, SEARCHES)
     clock.now = (house.period + 1.0) * WEEK
@@ -160,7 +188,6 @@ def test_a_missing_account_is_told_and_the_move_resumes_once_it_is_there(
     clock.now = int(clock.now) // WEEK * WEEK + 1.0
     period = TASK.period_at(clock())
     with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
-        # Too few opted in for a list of any length: what is told then is about the list, and after both have paid.
         assert give(client, collector.tokens.new(1)).status_code == 201
         with pytest.raises(AccountMissing):
             collector.phases.advance(TASK, 1, period)
@@ -168,6 +195,8 @@ def test_a_missing_account_is_told_and_the_move_resumes_once_it_is_there(
         open_accounts(folder, epochs=12)
         clock.now += 61
         collector.phases.tick({1: TASK})
+        # One person's record does not pass the threshold: both have paid, and the list is empty.
+        assert look(collector, period).phase == EXPIRED
         assert "there is no account" not in str(look(collector, period).trouble)
     spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
     assert [entry.once for entry in spends] == [f"collect:{TASK.id}:{period}:publish_head"] * 2

@@ -47,7 +47,7 @@ REPORTS_OPEN = "reports_open"
 CLOSED = "closed"
 #: The estimates are public.
 RELEASED = "released"
-#: Its period ended before a head list was made: its opt-in records are destroyed, and nothing comes of it.
+#: No head list that clients can use was made in its time: its opt-in records are destroyed, and nothing comes of it.
 EXPIRED = "expired"
 
 #: The phases in their order; an epoch whose opt-in nobody finished leaves it for `expired`.

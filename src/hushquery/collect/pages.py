@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from hushquery.collect.collector import Collector
@@ -27,7 +28,10 @@ __all__ = ["PageFile", "Pages", "read_release"]
 
 # So many releases are compared with each other, the latest.
 _MOST_RELEASES = 12
-_HTML = "text/html; charset=utf-8"
+_HTML, _SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
+_SITE = "hushquery.publish.site"
+# The browser client, which is part of every site.
+_CLIENT = ("client.mjs", "more.js")
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -74,6 +78,8 @@ class Pages:
         await self._collector.look()
         releases = self._collector.board.releases(task_number)[-_MOST_RELEASES:]
         if not releases:
+            if name in _CLIENT:  # pages of others may load it from here before there is anything to see
+                return PageFile.of(resources.files(_SITE).joinpath("static", name).read_bytes(), _SCRIPT)
             if name != "index.html":
                 raise refuse("not-found")
             return PageFile.of(self._nothing_yet(task_number))

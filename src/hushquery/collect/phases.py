@@ -6,7 +6,8 @@
 
 A task without a head list to come (it has a domain of its own) begins at ``reports_open``. An opt-in phase that nobody
 finished by the end of its period (of the retention, where a task has no periods) is over too: the epoch becomes
-``expired``, and its records and their key are destroyed, whatever kept the move from being made.
+``expired``, and its records and their key are destroyed, whatever kept the move from being made. So it does when the
+noise left a head list that nobody can use: that is drawn once, like any other.
 
 A move has three parts. (1) One transaction notes that the move began, if the epoch still is in the phase it leaves:
 from then on nothing more is taken. (2) The work is done, outside any transaction. (3) One transaction enters the
@@ -167,9 +168,11 @@ class Phases:
 
     def _note(self, epoch: Epoch, error: HushqueryError) -> None:
         """Keep the reason of a move that was refused; errors never show a value, so this doesn't either."""
-        told = {"what": error.what, "why": error.why, "fix": error.fix, "at": int(self._clock())}
         with self._store.write() as connection:
-            self._swap(connection, epoch, {"trouble": _text(told)})
+            self._swap(connection, epoch, {"trouble": self._reason(error)})
+
+    def _reason(self, error: HushqueryError) -> str:
+        return _text({"what": error.what, "why": error.why, "fix": error.fix, "at": int(self._clock())})
 
     def _check_given(self, epoch: Epoch) -> None:
         """Keep the opt-in phase open until somebody has given records: of none, no head list can be made."""
@@ -184,7 +187,12 @@ class Phases:
         """Do the work of a move, and give the columns that it fills."""
         if epoch.moving == "publish_head":
             made = self._work.publish_head(epoch)
-            Configuration.of(epoch.task, made.head)  # a list that clients could not use is refused here
+            try:
+                Configuration.of(epoch.task, made.head)
+            except HushqueryError as error:
+                # The noise made a list that clients can't use, such as an empty one. That is the outcome, paid for and
+                # seen: a second draw under the same payment would tell more than was paid for.
+                return {"optin": _text(dict(made.optin)), "phase": EXPIRED, "trouble": self._reason(error)}
             head = [list(one) for one in made.head]
             return {"head": _text(head), "optin": _text(dict(made.optin))}
         if epoch.moving == "close":
@@ -212,7 +220,7 @@ class Phases:
         document = columns.pop("document", None)
         with self._store.write() as connection:
             entered = {"phase": following, "moving": None, "trouble": None, "since": int(self._clock())}
-            self._swap(connection, epoch, {**columns, **entered})
+            self._swap(connection, epoch, {**entered, **columns})
             if document is not None:
                 connection.execute(
                     sa.insert(RELEASE).values(
@@ -370,7 +378,8 @@ class Phases:
 def _check_move(epoch: Epoch, to: str | None) -> None:
     if epoch.phase == EXPIRED:
         raise UsageError(
-            "the opt-in phase of this epoch was not finished in its time, so its records are destroyed",
+            "this epoch ended without a head list that clients can use, and its records are destroyed",
+            why=str((epoch.trouble or {}).get("what", "its opt-in phase was not finished in its time")),
             fix="The next period has its own epoch" if epoch.task.task.period else "Begin anew with another task",
         )
     if epoch.phase not in MOVES:
