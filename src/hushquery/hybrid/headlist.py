@@ -182,6 +182,9 @@ def create_head(
 ) -> NoisyHead:
     """Make the head list of the opt-in users: :func:`calibrate_head`, then :func:`draw_head`.
 
+    Spends nothing: for tests and simulations. What is to be published goes through
+    :func:`hushquery.hybrid.plan.plan_head`.
+
     Args:
         log: The secret log of the opt-in users.
         epsilon: Of one opt-in user.
