@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh tools/find_python.sh
 	@touch $@
 
 .PHONY: system
-system: ## install the PostgreSQL server that tests start, where there is none
+system: ## install the PostgreSQL server and the Chromium that tests start, where there are none
 	@tools/system.sh
 
 .PHONY: constraints
@@ -80,9 +80,12 @@ bench: $(STAMP) ## every script in benchmarks/
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
-	$(BIN)/python tools/experiments.py
+
+.PHONY: figures
+figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
+	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
-	rm -rf .venv demo-output experiment-korolova2009 experiment-local build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hushquery import plot
-from hushquery.evaluate.experiments import blender_page, korolova2009_page, local_page
+from hushquery.evaluate.experiments import blender_page, epochs_page, korolova2009_page, local_page
 from hushquery.evaluate.experiments.page import Page, as_markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -23,6 +23,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: The experiments that the docs show, and what is on their pages.
 PAGES: dict[str, Callable[[Any], Page]] = {
     "blender": blender_page.page,
+    "epochs": epochs_page.page,
     "korolova2009": korolova2009_page.page,
     "local": local_page.page,
 }

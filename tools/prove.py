@@ -44,6 +44,9 @@ RUNS = (
     Run("Local oracles against pure-ldp and multi-freq-ldpy", "python benchmarks/bench_local.py"),
     Run("Samplers against OpenDP and numpy", "python benchmarks/bench_samplers.py"),
     Run("Ten million rows released, against the plain query", "python benchmarks/bench_release.py 10 2"),
+    Run("Experiment: BLENDER, every figure and claim", "python tools/experiments.py blender"),
+    Run("Experiment: twelve epochs with people who move", "python tools/experiments.py epochs"),
+    Run("Five million clients through the real randomizers", "python benchmarks/bench_hybrid.py"),
     Run("What this machine has", "hushquery doctor"),
 )
 

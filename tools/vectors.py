@@ -43,6 +43,12 @@ size = 3
 [collect]
 time_precision = "1h"
 """
+PAPER = SEARCHES.replace("size = 3", 'size = 3\nmode = "paper"')
+# What only a collector uses is served to clients and is no part of the id.
+SERVED = (
+    SEARCHES
+    + 'min_batch = 50\nclock_skew = "5m"\nretention = "30d"\nmax_body = "1MiB"\norigins = ["https://a.example"]\n'
+)
 HEAD = [["weather leeds", "https://weather.example"], ["news", ""], ["\u65b0\u805e", "https://news.example/jp"]]
 
 MANY = SETTING.replace('["dark", "light", "caf\u00e9"]', json.dumps([f"v{number}" for number in range(15)]))
@@ -88,8 +94,10 @@ CASES: list[tuple[str, Any, list[Any]]] = [
     (MANY.format(oracle="subset", unknown="wildcard"), None, [(0, 3, 8, 15)]),
     (SEARCHES.format(oracle="subset"), HEAD, [(1,)]),
     (SEARCHES.format(oracle="olh"), HEAD, [(5 * (2**31 - 1) + 7, 3)]),
-    (SEARCHES.format(oracle="two-stage"), PAIRS, [2, 6]),
-    (SEARCHES.format(oracle='two-stage"\nquery_share = "0.85'), HEAD, [0]),
+    (SERVED.format(oracle="olh"), HEAD, [(0, 0)]),
+    (PAPER.format(oracle="two-stage"), PAIRS, [2, 6]),
+    (PAPER.format(oracle='two-stage"\nquery_share = "0.85'), HEAD, [0]),
+    (PAPER.format(oracle="auto"), HEAD, [0]),
     (NUMBER.format(oracle=ONE_BIT), None, [0, 1]),
     (NUMBER.format(oracle=BUCKETS), None, [(0, 3, 8, 9, 1, 0, 0, 1)]),
     (TEXT, None, [(299, 0b10000000000000000101)]),
@@ -100,7 +108,7 @@ QUERIES = [["news", "https://b.example"], ["News", "https://c.example"], ["weath
 # (task, head list, values): whole ways from a value to a payload. Of a pair the second is the URL.
 WAYS: list[tuple[str, Any, list[Any]]] = [
     (SETTING.format(oracle="krr", unknown="wildcard"), None, [["light"], ["sepia"]]),
-    (SEARCHES.format(oracle="two-stage").replace("4.0", "0.5"), PAIRS, QUERIES),
+    (PAPER.format(oracle="two-stage").replace("4.0", "0.5"), PAIRS, QUERIES),
     (NUMBER.format(oracle=ONE_BIT), None, [[0], [37], [100]]),
     (NUMBER.format(oracle=BUCKETS), None, [[0], [37], [99], [100]]),
     (TEXT, None, [["https://example.org"], ["caf\u00e9"]]),
@@ -138,7 +146,11 @@ def task_vectors(number: int, toml: str, head: Any, answers: list[Any]) -> dict[
     return {
         "toml": toml,
         "head": head,
-        "task": {"canonical": configuration.task.canonical(), "id": configuration.task.id},
+        "task": {
+            "served": configuration.task.to_json(),
+            "canonical": configuration.task.canonical(),
+            "id": configuration.task.id,
+        },
         "configuration": {"canonical": configuration.canonical(), "hash": configuration.digest.hex()},
         "reports": reports,
     }

@@ -26,10 +26,12 @@ from hushquery.hybrid.kept import calibrate_kept, measure_kept
 from hushquery.hybrid.optin import DependenceWarning, OptInShares
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import HEAD_FILE, PublishedHead
+from hushquery.hybrid.result import blended_release, blended_shares
 from hushquery.local.client import Client
 from hushquery.local.configuration import Configuration
 from hushquery.log import Log, read_log
 from hushquery.privacy.ledger import Ledger
+from hushquery.release import verify
 from hushquery.task import Task
 from statistical import bits, every_position, number, tally
 
@@ -105,6 +107,8 @@ def test_a_kept_list_is_measured_again_in_its_order_and_clients_hash_the_same(tm
     assert (again.listed, again.epoch, again.records) == (5, 6, first.records)
     third = plan_head(crowd([1, 2, 3], 2000), task, head=again).run(ledger, epoch=7, bits=bits("third"))
     assert third.configuration.digest == first.configuration.digest
+    blended = blended_release(third, blended_shares(third, np.array([10, 10, 10, 70]), 100))
+    assert verify(blended.save(tmp_path / "release")).ok
     assert "public since epoch 5" in third.optin_guarantee.steps[0].detail
 
 
@@ -117,7 +121,7 @@ def test_a_kept_period_costs_pure_epsilon_and_both_accounts_are_charged_each_tim
     assert new.threshold_delta > 0
     for epoch in (1, 2):
         plan = plan_head(log, task, head=head)
-        assert plan.loss.pure == (4,)
+        assert plan.loss.pure == (Fraction(4),)
         assert plan.loss.threshold_delta == 0
         assert plan.guarantee.delta == 0
         head = plan.run(ledger, epoch=epoch, bits=bits("a", epoch))
@@ -153,7 +157,7 @@ def test_the_exchange_of_one_user_moves_list_and_wildcard_by_two_records_each() 
     for m in (1, 2, 3):
         moved = max(a + b + abs(a - b) for a in range(m + 1) for b in range(m + 1))
         assert moved == 2 * m
-        assert calibrate_kept(epsilon=1, records_per_user=m).loss.pure == (1,)
+        assert calibrate_kept(epsilon=1, records_per_user=m).loss.pure == (Fraction(1),)
         assert calibrate_kept(epsilon=1, records_per_user=m).scale == 2 * m
         assert calibrate_kept(epsilon=1, records_per_user=m, relation="add-remove").scale == m
 
@@ -185,11 +189,15 @@ def test_epochs_that_a_list_is_not_for_are_refused_before_anything_is_spent(tmp_
             plan_head(log, task, head=head).run(ledger, epoch=epoch)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="another task"):
         plan_head(log, weekly(2), head=head)
-    alone = plan_head(log, weekly(1)).run(tmp_path / "other.db", bits=bits("alone"))
+    alone = plan_head(log, weekly(1)).run(tmp_path / "other.db", epoch=5, bits=bits("alone"))
     with pytest.raises(UsageError, match="not kept"):
         plan_head(log, weekly(1), head=alone)
     assert ledger.head == at
-    last = plan_head(log, task, head=head).run(ledger, epoch=7, bits=bits("last"))
+    nothing = plan_head(crowd([1, 1, 1], 100), task).run(tmp_path / "empty.db", epoch=5, bits=bits("empty"))
+    with pytest.raises(UsageError, match="empty"):
+        plan_head(log, task, head=nothing)
+    last = plan_head(log, task, head=head).run(ledger, epoch=7)
+    assert last.test_noise  # a list that a test's noise found stays marked
     with pytest.raises(UsageError, match="not kept beyond epoch 7"):
         plan_head(log, task, head=last)
     data = json.loads((last.save(tmp_path / "head") / HEAD_FILE).read_text())
@@ -200,7 +208,7 @@ def test_epochs_that_a_list_is_not_for_are_refused_before_anything_is_spent(tmp_
 
 def test_a_refused_epoch_says_how_accounts_are_opened_and_reads_nothing(tmp_path: Path) -> None:
     task, log = weekly(4), crowd([600, 300, 100], 2000)
-    head = plan_head(log, task).run(tmp_path / "ledger.db", bits=bits("once"))
+    head = plan_head(log, task).run(tmp_path / "ledger.db", epoch=0, bits=bits("once"))
     seen: list[str] = []
     with pytest.raises(BudgetRefused) as refused:
         plan_head(log, task, head=head).run(
@@ -291,10 +299,10 @@ def test_many_simulated_clients_are_as_the_real_one(tmp_path: Path) -> None:
             assert bool(answers.drawn[place]) == (one.account().spent > before)
     silent = 0
     for client in range(clients):
-        for one in real[client]:
-            for other in real[client]:
-                same = real[client][one] == real[client][other]
-                assert same == (simulated[client][one] == simulated[client][other])
+        for earlier in real[client]:
+            for later in real[client]:
+                same = real[client][earlier] == real[client][later]
+                assert same == (simulated[client][earlier] == simulated[client][later])
         silent += memos.draws[client] == memos.most
     assert 0 < silent < clients  # the cap was reached, but not by all, or this shows less than it says
 
@@ -319,7 +327,7 @@ def test_an_answer_that_says_nothing_is_the_wildcards_and_costs_nothing() -> Non
     with pytest.raises(UsageError, match="another task"):
         memos.answer(Configuration.of(weekly(), RECORDS), who[:1], who[:1], bits("other"))
     with pytest.raises(UsageError, match="one record"):
-        Memos(weekly(3, client={"records_per_user": 2}), 5)
+        Memos(weekly(3, client={"records_per_user": 2}, optin={"records_per_user": 2}), 5)
 
 
 # ---- people --------------------------------------------------------------------------------------------------------
@@ -351,7 +359,7 @@ def test_people_join_leave_move_and_change_as_often_as_stated() -> None:
     assert truth.count.sum() == truth.users == 50_000
     for wrong in ({"users": 10}, {"users": 5000, "epochs": 1}, {"users": 5000, "optin": 1.0}):
         with pytest.raises(UsageError):
-            World(**wrong)  # type: ignore[arg-type]
+            World(**wrong)
     with pytest.raises(UsageError, match="moving"):
         small(moving=float("nan"))
 

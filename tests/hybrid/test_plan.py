@@ -221,7 +221,74 @@ def test_plans_refuse_what_can_not_be(tmp_path: Path) -> None:
     added = Task.make({**task().to_json(), "optin": {"epsilon": 4, "delta": "1e-5", "relation": "add-remove"}})
     with pytest.raises(UsageError, match="how many users"):
         plan_head(crowd(1000), added).run(tmp_path / "l.db")
+    for asked, users in ((task(), 0), (task(), 1.5), (task("paper"), 1000)):
+        with pytest.raises(UsageError, match="does not fit"):
+            plan_head(crowd(1000), asked).run(tmp_path / "l.db", users=users)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="whole number"):
+        plan_head(crowd(1000), task()).run(tmp_path / "l.db", epoch=-1)
+    assert not (tmp_path / "l.db").exists()  # none of them spent anything
     made = plan_head(crowd(1000), added).run(tmp_path / "l2.db", users=1000, bits=bits("added"))
     assert made.optin_guarantee.unit.relation.value == "add-remove"
     assert "readers who opted in" in plan_head(crowd(10), task()).explain()
     assert "SELECT" in plan_head(crowd(10), task()).sql()
+
+
+def test_numbers_that_state_another_cost_are_refused(tmp_path: Path) -> None:
+    for mode in ("best", "paper"):
+        made = plan_head(crowd(2000), task(mode)).run(tmp_path / f"{mode}.db", bits=bits("cost", mode))
+        good = json.dumps(made.to_json())
+
+        def changed(name: str, value: object, of: str = good) -> object:
+            data = json.loads(of)
+            if name in ("relation", "keys_per_user", "threshold", "scale"):
+                for part in data["optin"]["parts"]:
+                    for step in part:
+                        step[name] = value
+            else:
+                data["optin"][name] = value
+            return data
+
+        tried = [
+            ("relation", "add-remove"),
+            ("keys_per_user", 7),
+            ("threshold", None),
+            ("threshold", 1),
+            ("scale", "5"),
+            ("parts", 3 * made.to_json()["optin"]["parts"][:1]),
+            ("way", "split" if mode == "best" else "reuse"),
+            ("n", 10**400),
+            ("values", ["0.1"] * len(made)),
+            ("values", [True] * len(made)),
+            ("values", [-5e300] * len(made)),
+            ("wildcard_draws", -1),
+        ]
+        tried += [("wildcard", 77.0), ("wildcard_draws", 0)] if mode == "best" else []
+        for name, value in tried:
+            with pytest.raises(DataError):
+                PublishedHead.from_json(changed(name, value))
+        assert PublishedHead.from_json(json.loads(good)).records == made.records
+        for records in (None, 5, [None], [["a"]]):
+            with pytest.raises(DataError):
+                PublishedHead.from_json({**json.loads(good), "records": records})
+
+
+def test_a_guided_list_goes_through_the_same_plan(tmp_path: Path) -> None:
+    asked = task(algorithm="guided", weighed=5)
+    plan = plan_head(crowd(4000), asked)
+    assert "sketch that guides" in plan.explain()
+    assert plan.guarantee.epsilon <= 4
+    made = plan.run(tmp_path / "ledger.db", bits=bits("guided"))
+    assert set(made.records) == set(CROWD)
+    assert made.optin_guarantee.loss == plan.loss
+    assert len(made.optin_steps) == 3
+    made.save(tmp_path / "head")
+    assert PublishedHead.load(tmp_path / "head").records == made.records
+    counts = client_cells(crowd(4000), made.configuration, bits("which"))
+    tally = send_all(made.configuration.oracle, counts, bits("sent"))
+    release = blended_release(made, blended_shares(made, tally.support, tally.n))
+    for row in release.tables["clicks"].to_pylist():
+        assert abs(row["share"] - true_share(row["query"], row["url"])) < 6 * row["stderr"]
+    assert verify(release.save(tmp_path / "release")).ok
+    for head in ({"algorithm": "guided", "mode": "paper"}, {"weighed": 5}):
+        with pytest.raises(UsageError):
+            task(**{"mode": "best", **head})  # type: ignore[arg-type]

@@ -254,6 +254,41 @@ def test_records_share_epsilon_and_have_their_own_answers(make: Make, clock: Clo
         client.report("red", slot=20)
 
 
+def test_several_records_are_made_together_or_not_at_all(make: Make) -> None:
+    client = make(task(epsilon="2", lifetime="40", extra='records_per_user = 2\nunknown = "refuse"'))
+    for values in (["red", "beige"], ["red"]):  # the second is not listed; there is no answer for "nothing"
+        with pytest.raises(UnknownValue):
+            client.reports(values)
+    assert client.account().spent == 0
+    assert client.outbox() == []
+    assert len(client.reports(["red", "blue"])) == 2
+    with pytest.raises(UsageError, match="a pair"):
+        client.reports([("red", "a", "b")])  # type: ignore[list-item]
+
+
+def test_every_task_that_was_answered_sets_the_cap_also_with_an_empty_answer(make: Make) -> None:
+    assert sent_by(make(task(name="a", epsilon="3", lifetime="10")), "red")
+    second = make(task(name="b", epsilon="2", lifetime="4"))
+    assert sent_by(second, "red")  # 3 + 2 is above 4: it says nothing and costs nothing
+    assert (second.account().spent, second.account().lifetime) == (3, 4)
+    third = make(task(name="c", epsilon="1", lifetime="10"))
+    assert third.account().lifetime == 4
+    assert sent_by(third, "red")
+    fourth = make(task(name="d", epsilon="1", lifetime="10"))
+    assert sent_by(fourth, "red")
+    assert (fourth.account().spent, fourth.account().lifetime) == (4, 4)
+
+
+def test_a_period_has_one_report_also_when_asked_with_a_value_that_is_refused(make: Make, clock: Clock) -> None:
+    client = make(task(extra='unknown = "refuse"'))
+    report = sent_by(client, "red")
+    for value in ("beige", None, "", 7):
+        assert client.report(value) == report
+    clock.next_day()
+    with pytest.raises(UnknownValue):
+        client.report("beige")
+
+
 # ---- who reports -------------------------------------------------------------------------------------------
 
 
@@ -336,18 +371,27 @@ def test_forgetting_makes_a_new_client(make: Make, tmp_path: Path) -> None:
     assert sent_by(make(client_id="other"), "red") == other
 
 
-def test_a_changed_head_list_does_not_draw_a_second_report(make: Make) -> None:
+def test_a_changed_head_list_does_not_draw_a_second_report(make: Make, clock: Clock) -> None:
     searches = Task.loads(
         '[task]\nname="q"\npopulation="p"\nperiod="1d"\n[client]\nepsilon=1\nlifetime_epsilon=9\n[head]\nsize=2\n'
     )
     first = make(searches, head=[["news", ""], ["weather", ""]])
     report = first.report("news")
     assert report is not None
-    with pytest.raises(DataError, match="another head list"):
+    with pytest.raises(DataError, match="another head list") as caught:
         make(searches, head=[["weather", ""], ["news", ""]]).report("news")
+    assert "from the next period on" in caught.value.fix
+    clock.next_day()
+    assert make(searches, head=[["weather", ""], ["news", ""]]).report("news") is not None
+    clock.now -= DAY
     assert make(searches, head=[["news", ""], ["weather", ""]]).report("news") == report
     with pytest.raises(UsageError, match="head list, which was not given"):
         make(searches)
+    once = Task.loads('[task]\nname="q"\npopulation="p"\n[client]\nepsilon=1\nlifetime_epsilon=9\n[head]\nsize=2\n')
+    make(once, head=[["news", ""]]).report("news")
+    with pytest.raises(DataError, match="report of this task") as caught:
+        make(once, head=[["maps", ""]]).report("news")
+    assert "make a new task" in caught.value.fix
 
 
 # ---- bad input ---------------------------------------------------------------------------------------------

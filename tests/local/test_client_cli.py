@@ -40,10 +40,10 @@ def told(*arguments: str) -> Any:
 
 
 def test_prints_one_report_however_often(folder: Path) -> None:
-    first = told("--client", "laptop", "dark")
+    (first,) = told("--client", "laptop", "dark")["reports"]
     report = Report.from_json(first["report"])
     assert Report.from_text(first["bytes"]) == report
-    assert told("--client", "laptop", "dark") == first
+    assert told("--client", "laptop", "dark") == {"reports": [first]}
     assert run("--client", "laptop", "light").strip() == first["bytes"]
     assert Report.from_text(run("--client", "phone", "dark").strip()).id != report.id
     client = Client(Task.load(folder / "task.toml"), folder / "client.db", "laptop")
@@ -53,7 +53,7 @@ def test_prints_one_report_however_often(folder: Path) -> None:
 def test_outbox_and_account(folder: Path) -> None:
     assert told("--state", "s.db", "--outbox") == {"outbox": []}
     assert "nothing waits" in run("--state", "s.db", "--outbox")
-    report = told("--state", "s.db", "dark")
+    (report,) = told("--state", "s.db", "dark")["reports"]
     assert told("--state", "s.db", "--outbox") == {"outbox": [report["report"]]}
     assert run("--state", "s.db", "--outbox").strip() == report["bytes"]
     Client(Task.load(folder / "task.toml"), folder / "s.db").sent(Report.from_text(report["bytes"]).id)
@@ -80,8 +80,32 @@ def test_searches_with_a_head_list(folder: Path) -> None:
         run("--head", "missing.json", "news")
 
 
+def test_several_values_fill_all_slots(folder: Path) -> None:
+    text = (folder / "task.toml").read_text()
+    (folder / "task.toml").write_text(text.replace("records_per_user = 1 ", "records_per_user = 3 "))
+    reports = told("dark", "light")["reports"]
+    assert len(reports) == len({one["bytes"] for one in reports}) == 3
+    assert run("light").split() == [one["bytes"] for one in reports]
+    assert len(told("--outbox")["outbox"]) == 3
+    assert len(told("--client", "empty", "--nothing")["reports"]) == 3
+    assert run("--client", "third", "-", "-", text="dark\nlight\n").count("\n") == 3
+    with pytest.raises(UsageError, match="at most 3"):
+        run("a", "b", "c", "d")
+
+
+def test_each_value_has_its_url(folder: Path) -> None:
+    text = template("searches").replace("records_per_user = 1 ", "records_per_user = 2 ").replace('period = "7d"', "")
+    (folder / "task.toml").write_text(text.replace("records_per_user = 1\n", "records_per_user = 2\n"))
+    (folder / "head.json").write_text('[["news", "https://a.example"], ["maps", ""]]')
+    asked = ("--head", "head.json", "--url", "https://a.example", "--url", "")
+    assert len(run(*asked, "news", "maps").split()) == 2
+    for values in (("news",), ("news", "maps", "x"), ()):
+        with pytest.raises(UsageError, match=r"as many --url|give a VALUE"):
+            run(*asked, *values)
+
+
 def test_the_folder_of_a_head_list(folder: Path) -> None:
-    (folder / "task.toml").write_text(template("searches").replace('oracle = "auto"', 'oracle = "two-stage"'))
+    (folder / "task.toml").write_text(template("searches").replace('mode = "best"', 'mode = "paper"'))
     (folder / "head").mkdir()
     (folder / "head" / "head.json").write_text('{"records": [["news", ""], ["maps", ""]]}')
     (folder / "head.json").write_text('[["news", ""], ["maps", ""]]')
@@ -133,7 +157,7 @@ def test_nothing_to_send(folder: Path, line: str) -> None:
     lines = [line if old.startswith(f"{key} =") else old for old in template("setting").splitlines()]
     (folder / "task.toml").write_text("\n".join(lines))
     answer = told("dark")
-    assert (answer["report"], answer["bytes"]) == (None, None)
+    assert answer["reports"] == []
     assert answer["why"]
     assert run("dark") == ""
 

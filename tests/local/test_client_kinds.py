@@ -37,7 +37,7 @@ TEXT = Task.loads(
 SEARCHES = (
     '[task]\nname="q"\npopulation="users"\nperiod="1d"\n[client]\nepsilon=2\nlifetime_epsilon=4\noracle="two-stage"\n'
 )
-TWO_STAGE = Task.loads(SEARCHES + "[head]\nsize=3\n")
+TWO_STAGE = Task.loads(SEARCHES + '[head]\nsize=3\nmode="paper"\n')
 HEAD = [["news", "https://a.example"], ["maps", "https://m.example"], ["news", "https://b.example"]]
 
 Make = Callable[..., Client]
@@ -93,7 +93,7 @@ def test_two_stage_groups_the_list_by_query() -> None:
 
 def test_two_stage_comes_in_the_papers_variant_and_tight() -> None:
     tight = Configuration.of(TWO_STAGE, HEAD)
-    paper = Configuration.of(Task.loads(SEARCHES + "query_share=0.85\n[head]\nsize=3\n"), HEAD)
+    paper = Configuration.of(Task.loads(SEARCHES + 'query_share=0.85\n[head]\nsize=3\nmode="paper"\n'), HEAD)
     assert Fraction(199, 100) < tight.oracle.epsilon <= 2
     assert paper.oracle.epsilon < tight.oracle.epsilon
     assert "0.85" in paper.why

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +17,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import hushquery as hq
-import statistical
 from hushquery.cli.app import app
 from hushquery.errors import DataError, NotReady, UsageError
-from hushquery.local.channel import Device
 from hushquery.local.configuration import Configuration
-from hushquery.local.estimate import DATA_FILE, TABLE_FILE, ClientEstimate, estimate
+from hushquery.local.estimate import DATA_FILE, estimate
 from hushquery.local.report import HEADER_BYTES, Report
 from hushquery.local.report_counting import CONFLICT, ReportCount
 from hushquery.local.report_files import Block, read_blocks
 from hushquery.privacy.postprocess import project_on_simplex
 from hushquery.task import Task
+from setting_reports import FIXED, REPORTS, SETTING, TASK, changed, made
 
-SETTING = """
-[task]
-name = "theme"
-population = "app users"
-kind = "setting"
-period = "1d"
-domain = ["dark", "light", "system"]
-[client]
-epsilon = 2
-lifetime_epsilon = 5
-[collect]
-min_batch = 100
-"""
-TASK = Task.loads(SETTING)
-FIXED = Configuration.of(TASK)
-DAY = 86400
-
-
-def made(fixed: Configuration, values: Iterable[Any], *, time: int = 0, name: str = "reports") -> list[Report]:
-    """Make the reports of as many devices as there are values."""
-    bits = statistical.bits(name, fixed.channel.name)
-    found = []
-    for number, value in enumerate(values):
-        secret = bits.words(4).tobytes()
-        cell = fixed.space.cell(*value) if isinstance(value, tuple) else fixed.space.cell(value)
-        kept = fixed.channel.answer(cell, Device(secret, fixed.task.digest), bits)
-        payload = fixed.channel.payload(kept, bits)
-        found.append(Report(bits.words(2).tobytes(), fixed.task.digest, fixed.digest, time, payload))
-        assert number >= 0
-    return found
-
-
-VALUES = ["dark"] * 500 + ["light"] * 250 + ["sepia"] * 250
-REPORTS = made(FIXED, VALUES)
 GOOD = REPORTS[0]
 EXPECTED = estimate(TASK, REPORTS)
 
@@ -103,19 +67,6 @@ def test_the_guarantee_is_the_reports() -> None:
     assert (promise.population, promise.model, promise.unit.relation.value) == ("app users", "local", "replace-one")
     assert promise.delta == 0
     assert 0 <= promise.epsilon - float(FIXED.oracle.epsilon) < 1e-12
-
-
-def test_reports_of_several_periods_cost_their_sum_up_to_the_lifetime() -> None:
-    later = [*REPORTS, *made(FIXED, VALUES, time=DAY, name="second")]
-    two = estimate(TASK, later)
-    three = estimate(TASK, [*later, *made(FIXED, VALUES, time=2 * DAY, name="third")])
-    assert two.guarantee is not None
-    assert three.guarantee is not None
-    assert two.guarantee.epsilon == pytest.approx(4)
-    assert three.guarantee.epsilon == pytest.approx(5)
-    assert "given the change times" in two.guarantee.steps[0].detail
-    assert (two.periods, three.periods) == (2, 3)
-    assert any("2 periods" in note for note in two.notes)
 
 
 def test_post_processing_is_named_and_marked() -> None:
@@ -166,7 +117,7 @@ TEXT = (
 QUERIES = (
     SETTING.replace('"setting"', '"searches"')
     .replace('domain = ["dark", "light", "system"]', "")
-    .replace("[collect]", 'oracle = "two-stage"\n[head]\nsize = 2\n[collect]')
+    .replace("[collect]", 'oracle = "two-stage"\n[head]\nsize = 2\nmode = "paper"\n[collect]')
 )
 HEAD = [["news", "https://a.example"], ["maps", ""]]
 
@@ -270,12 +221,6 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 # ---- what is refused and counted -----------------------------------------------------------------------------
-
-
-def changed(report: Report, **fields: Any) -> bytes:
-    return Report(
-        **{**{name: getattr(report, name) for name in ("id", "task", "configuration", "time", "payload")}, **fields}
-    ).to_bytes()
 
 
 BAD = {
@@ -383,52 +328,6 @@ def test_no_error_shows_what_was_in_a_report(tmp_path: Path) -> None:
     with pytest.raises(NotReady) as caught:
         estimate(TASK, path)
     assert "secret" not in str(caught.value)
-
-
-# ---- saving --------------------------------------------------------------------------------------------------
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    found = estimate(TASK, [*REPORTS, GOOD, b""], post="clip")
-    found.save(tmp_path / "est")
-    again = ClientEstimate.load(tmp_path / "est")
-    assert again.to_json() == found.to_json()
-    assert again.table == found.table
-    assert (again.digest, again.n, again.refused) == (FIXED.digest, 1000, {"ReportMalformed": 1})
-    assert again.support.tolist() == found.support.tolist()
-    assert again.support.dtype == np.int64
-    table = pq.read_table(tmp_path / "est" / TABLE_FILE)
-    assert table.column_names == ["value", "estimate", "stderr", "low", "high"]
-    assert table["estimate"].to_pylist() == found.table.values
-    with pytest.raises(UsageError, match="or delete that one first"):
-        found.save(tmp_path / "est")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"format": "other"},
-        {"format_version": 2},
-        {"n": -1},
-        {"n": 1.0},
-        {"support": [1, -1, 0, 0]},
-        {"support": [1.5]},
-        {"support": None},
-        {"configuration": "00"},
-        {"estimates": [{"label": "x"}]},
-        {"guarantee": None},
-        {"level": 7},
-        {"refused": {"x": "y"}},
-    ],
-)
-def test_a_damaged_estimate_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(DataError):
-        ClientEstimate.from_json(EXPECTED.to_json() | change)
-    (tmp_path / DATA_FILE).write_text("{")
-    with pytest.raises(DataError, match="not JSON"):
-        ClientEstimate.load(tmp_path)
-    with pytest.raises(DataError, match="holds no"):
-        ClientEstimate.load(tmp_path / "nowhere")
 
 
 # ---- the command ---------------------------------------------------------------------------------------------

@@ -420,3 +420,31 @@ def test_estimates_of_a_large_domain_are_near():
     support = np.unpackbits(oracle.randomize_many(values, bits("large")), axis=1, bitorder="little")[:, 5]
     own = float(oracle.q) + (float(oracle.p) - float(oracle.q)) * (0.5 / 300)
     mean(support.astype(float), own, own * (1 - own))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: KRR(3, ONE // 3 + 1),
+        lambda: KRR(3, 0),
+        lambda: KRR(3, ONE),
+        lambda: OLH(10, 4, ONE // 4 + 1),
+        lambda: OUE(3, ONE // 2 + 1),
+        lambda: Hadamard(3, ONE // 2 + 1),
+        lambda: SubsetSelection(4, 2, ONE // 2 - 1),
+        lambda: TwoStage((1, 1), ONE // 3 + 1, ((2, ONE // 4),)),
+        lambda: TwoStage((1, 1), ONE // 4, ((2, ONE // 2 + 1),)),
+        lambda: TwoStage((1, 1), ONE // 4, ()),
+        lambda: TwoStage((1, 1), ONE // 4, ((2, ONE // 4), (2, ONE // 8))),
+    ],
+)
+def test_a_truth_that_is_rarer_than_a_lie_is_refused(build):
+    """Its loss would be that of the other way round, which the formulas do not give: here even below zero."""
+    with pytest.raises(UsageError):
+        build()
+
+
+def test_chances_that_say_nothing_cost_nothing():
+    for oracle in (KRR(4, ONE // 4), OLH(10, 4, ONE // 4), OUE(3, ONE // 2), Hadamard(3, ONE // 2)):
+        assert oracle.epsilon == 0
+    assert SubsetSelection(4, 2, ONE // 2).epsilon == 0

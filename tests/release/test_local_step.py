@@ -80,6 +80,15 @@ def test_one_cell_tells_nothing():
         {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**40, "url_lies": []},
         {"name": "two-stage", "k": 5, "urls": 7, "query_lie": 2**40, "url_lies": [[2, 2**40]]},
         {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**40, "url_lies": [[2, 0]]},
+        {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**52, "url_lies": [[2, 2**40]]},  # as above
+        {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**40, "url_lies": [[2, 2**52 + 1]]},
+        {"name": "two-stage", "k": 5, "urls": [1, 1], "query_lie": 2**40, "url_lies": [[2, 2**40], [2, 2**41]]},
+        {"name": "two-stage", "k": 1, "urls": [1, 1], "query_lie": 2**40, "url_lies": [[2, 2**40]]},
+        {"name": "two-stage", "k": 6, "urls": [1, 1], "query_lie": 2**40, "url_lies": [[2, 2**40]]},
+        {"name": "oue", "k": 3, "lie": 2**52 + 1},
+        {"name": "hadamard", "k": 3, "lie": 2**52 + 1},
+        {"name": "olh", "k": 3, "g": 4, "lie": 2**51 + 1},
+        {"name": "subset", "k": 4, "omega": 2, "truth": 2**52 - 1},
     ],
 )
 def test_integers_that_make_no_sense_are_refused(oracle):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hushquery.errors import DataError, UsageError
 from hushquery.log.normalise import normal_query as engine_query
 from hushquery.log.normalise import normal_url as engine_url
-from hushquery.task import Domain
+from hushquery.task import Domain, GroupedDomain
 from hushquery.task.domain import LONGEST, UnknownValue, normal_query, normal_url
 
 RECORDS = [["Weather Leeds", "https://weather.example"], ["news", ""], ["weather leeds", "http://other.example/a?b"]]
@@ -71,6 +71,35 @@ def test_labels() -> None:
     ]
     with pytest.raises(UsageError):
         searches().label(4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "items"),
+    [
+        ("setting", ["dark", "*"]),
+        ("setting", ["dark", " * "]),
+        ("searches", [["news", ""], ["*", ""]]),
+        ("searches", [["news", ""], ["*", "https://a.example"]]),
+        ("searches", [["maps", ""], ["news", "*"]]),
+        ("searches", [["maps", ""], ["news", "*/"]]),
+    ],
+)
+@pytest.mark.parametrize("wildcard", [True, False])
+def test_the_name_of_everything_else_is_no_value(kind: str, items: list[object], wildcard: bool) -> None:
+    with pytest.raises(UsageError, match=r"entry 2 of the domain is '\*', which stands for everything else"):
+        Domain.read(kind, items, wildcard=wildcard)
+
+
+@given(st.lists(st.tuples(st.text("ab*\t ", max_size=3), st.text("ab*/\t ", max_size=3)), max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_labels_are_all_different(items: list[tuple[str, str]]) -> None:
+    try:
+        domain = Domain.read("searches", items, wildcard=True)
+    except UsageError:
+        return
+    assert len(set(domain.labels())) == len(domain)
+    grouped = GroupedDomain.of(domain)
+    assert len(set(grouped.labels())) == len(grouped)
 
 
 @pytest.mark.parametrize(

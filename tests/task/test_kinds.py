@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from hushquery.errors import UsageError
+from hushquery.local.configuration import Configuration
 from hushquery.task import Domain, GroupedDomain, Numbers, Task, Texts, template
 
 NUMBER = """
@@ -46,6 +48,8 @@ epsilon = 1
 lifetime_epsilon = 4
 oracle = "two-stage"
 """
+HEADED = PAIRS.replace('domain = [["a", "https://a.example"], ["b", ""]]', "") + "[head]\nsize = 3\n"
+PAPER = HEADED + 'mode = "paper"\n'
 
 
 @pytest.mark.parametrize(
@@ -87,6 +91,16 @@ oracle = "two-stage"
         (PAIRS, 'oracle = "two-stage"', 'oracle = "two-stage"\nquery_share = 1', "above 0 and below 1"),
         (PAIRS, 'oracle = "two-stage"', 'oracle = "rappor"', 'is for kind = "text"'),
         (PAIRS, 'oracle = "two-stage"', 'oracle = "onebit"', 'is for kind = "number"'),
+        (HEADED, "size = 3", 'size = 3\nmode = "best"', 'belongs to [head] mode = "paper"'),
+        (PAPER, 'oracle = "two-stage"', 'oracle = "krr"', "is for two-stage reports"),
+        (PAPER, 'oracle = "two-stage"', 'oracle = "krr"\nquery_share = 0.5', "is for two-stage reports"),
+        (PAPER, 'oracle = "two-stage"', 'unknown = "refuse"', 'must be "wildcard"'),
+        (
+            PAPER,
+            "[head]",
+            "[optin]\nepsilon = 1\ndelta = 0\nrecords_per_user = 2\n[head]",
+            "different records_per_user",
+        ),
         (PAIRS, "[client]", "highest = 5\n[client]", 'highest is for kind = "number"'),
         (template("setting"), 'oracle = "auto"', 'oracle = "two-stage"', 'kind = "searches"'),
     ],
@@ -96,6 +110,32 @@ def test_refuses(text: str, old: str, new: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         Task.loads(text.replace(old, new, 1))
     assert problem in str(caught.value)
+
+
+def test_the_papers_mode_means_its_mechanism() -> None:
+    auto = Task.loads(PAPER.replace('oracle = "two-stage"', ""))
+    tight = Task.loads(PAPER)
+    given = Task.loads(PAPER.replace('"two-stage"', '"two-stage"\nquery_share = 0.85'))
+    assert (auto.oracle, auto.query_share) == (given.oracle, given.query_share) == ("two-stage", Fraction(17, 20))
+    assert (tight.oracle, tight.query_share) == ("two-stage", None)
+    assert len({auto.id, tight.id, given.id}) == 3
+    half = Task.loads(PAPER.replace('oracle = "two-stage"', "query_share = 0.5"))
+    assert (half.oracle, half.query_share) == ("two-stage", Fraction(1, 2))
+    head = [["a", "https://a.example"], ["b", ""]]
+    fixed = Configuration.of(auto, head)
+    assert fixed.channel.describe() == Configuration.of(given, head).channel.describe()
+    assert fixed.channel.describe() != Configuration.of(tight, head).channel.describe()
+    assert "0.85" in fixed.why
+    best = Task.loads(HEADED.replace('oracle = "two-stage"', ""))
+    assert (best.oracle, best.query_share) == ("auto", None)
+
+
+def test_both_sides_have_equally_many_records() -> None:
+    optin = "[optin]\nepsilon = 1\ndelta = 0\nrecords_per_user = 2\n[head]"
+    text = PAPER.replace("[head]", optin).replace("epsilon = 1\n", "epsilon = 1\nrecords_per_user = 2\n", 1)
+    task = Task.loads(text)
+    assert task.optin is not None
+    assert task.optin.records_per_user == task.client.records_per_user == 2
 
 
 def test_rappor_needs_its_table() -> None:

@@ -101,9 +101,8 @@ def test_a_golden_id() -> None:
     # A change here is a change of every task's id: then it needs a new version of the format.
     assert Task.loads(SETTING).canonical() == (
         '{"client":{"epsilon":"4","lifetime_epsilon":"16","oracle":"auto","records_per_user":1,"sampling":"1",'
-        '"unknown":"wildcard"},"collect":{"clock_skew":60,"max_body":65536,"min_batch":1000,"origins":[],'
-        '"retention":7776000,"time_precision":1800},"head":null,"optin":null,"task":{"domain":["dark","light"],'
-        '"kind":"setting","name":"theme","period":null,"population":"app users"}}'
+        '"unknown":"wildcard"},"collect":{"time_precision":1800},"head":null,"optin":null,"task":{"domain":["dark",'
+        '"light"],"kind":"setting","name":"theme","period":null,"population":"app users"}}'
     )
 
 
@@ -142,6 +141,7 @@ def test_order_comments_and_spelling_do_not_change_the_id(chance: random.Random)
         ('kind = "setting"', 'kind = "setting"\nperiod = "7d"'),
         ("epsilon = 4\n", 'epsilon = 4\nunknown = "refuse"\n'),
         ("epsilon = 4\n", "epsilon = 4\nsampling = 0.5\n"),
+        ("[client]", '[collect]\ntime_precision = "1h"\n[client]'),
     ],
 )
 def test_what_a_task_says_changes_its_id(old: str, new: str) -> None:
@@ -153,6 +153,18 @@ def test_the_off_switch_does_not_change_the_id() -> None:
     off = Task.loads(SETTING + "enabled = false\n")
     assert not off.client.enabled
     assert off.id == Task.loads(SETTING).id
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["min_batch = 50", 'clock_skew = "5m"', 'retention = "1d"', 'max_body = "1MiB"', 'origins = ["https://a.example"]'],
+)
+def test_what_only_the_collector_uses_does_not_change_the_id_and_is_served(line: str) -> None:
+    task, plain = Task.loads(f"{SETTING}[collect]\n{line}\n"), Task.loads(SETTING)
+    assert task.id == plain.id
+    served = task.to_json()["collect"]
+    assert served != plain.to_json()["collect"]
+    assert set(served) == {"clock_skew", "max_body", "min_batch", "origins", "retention", "time_precision"}
 
 
 def test_epsilons_are_exact() -> None:

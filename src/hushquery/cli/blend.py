@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,11 +43,19 @@ def blend(
     task: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --simulate: the task; else one of the next options.")
     ] = None,
-    epsilon: Annotated[str, typer.Option(metavar="E", help="With --simulate: of both populations, each.")] = "4",
-    delta: Annotated[str, typer.Option(metavar="D", help="With --simulate: of the opt-in users.")] = "1e-5",
-    head_size: Annotated[int, typer.Option(min=1, metavar="M", help="With --simulate: the most records.")] = 50,
-    mode: Annotated[str, typer.Option(metavar="MODE", help="With --simulate: best, or paper.")] = "best",
-    epoch: Epoch = 0,
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="E", help="With --simulate: of both populations, each. [default: 4]")
+    ] = None,
+    delta: Annotated[
+        str | None, typer.Option(metavar="D", help="With --simulate: of the opt-in users. [default: 1e-5]")
+    ] = None,
+    head_size: Annotated[
+        int | None, typer.Option(min=1, metavar="M", help="With --simulate: the most records. [default: 50]")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(metavar="MODE", help="With --simulate: best, or paper. [default: best]")
+    ] = None,
+    epoch: Epoch = None,
     ledger: LedgerOption = "ledger.db",
     force: Annotated[bool, typer.Option("--force", help="Replace an older release at --out.")] = False,
     as_json: JsonFlag = False,
@@ -62,11 +71,13 @@ def blend(
     from hushquery.release import check_target
 
     check_target(out, force)
+    if not 0 < level < 1:
+        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
     if (simulate is None) == (not folders):
         raise UsageError("give the folders HEAD and EST, or --simulate LOG", fix="See `hushquery blend --help`")
     if simulate is not None:
-        asked = _asked(task, epsilon, delta, head_size, mode)
-        release = _simulated(simulate, asked, optin, ledger, epoch, robust=robust)
+        asked = _asked(task, {"epsilon": epsilon, "delta": delta, "head-size": head_size, "mode": mode})
+        release = _simulated(simulate, asked, optin, ledger, epoch or 0, robust=robust, level=level)
     else:
         if len(folders or []) != 2:
             raise UsageError("give two folders: of the head list, and of the clients' estimate")
@@ -101,7 +112,7 @@ def _blended(head: Path, estimate: Path, *, robust: bool, level: float) -> Relea
     return blend_both(PublishedHead.load(head), ClientEstimate.load(estimate), robust=robust, level=level)
 
 
-def _simulated(log: str, task: Task, optin: str, ledger: str, epoch: int, *, robust: bool) -> Release:
+def _simulated(log: str, task: Task, optin: str, ledger: str, epoch: int, *, robust: bool, level: float) -> Release:
     from hushquery.evaluate.simulate import simulate
     from hushquery.log import read_log
 
@@ -113,28 +124,33 @@ def _simulated(log: str, task: Task, optin: str, ledger: str, epoch: int, *, rob
             ledger,
             epoch=epoch,
             robust=robust,
+            level=level,
             progress=lambda what, done: bar.update(line, description=what, completed=done),
         )
     return made.release
 
 
-def _asked(path: Path | None, epsilon: str, delta: str, head_size: int, mode: str) -> Task:
+def _asked(path: Path | None, options: Mapping[str, Any]) -> Task:
     """Read the task, or make one of the options."""
     from hushquery.task import Task
 
+    given = [name for name, value in options.items() if value is not None]
     if path is not None:
+        if given:
+            raise UsageError(f"--{given[0]} and --task can't both be given", fix="The task says it: change it there")
         return Task.load(path)
+    epsilon = options["epsilon"] or "4"
     return Task.make(
         {
             "task": {"name": "simulated", "population": "the users of the log"},
-            "optin": {"epsilon": epsilon, "delta": delta},
-            "client": {"epsilon": epsilon, "lifetime_epsilon": epsilon, **_oracle(mode)},
-            "head": {"size": head_size, "mode": mode},
+            "optin": {"epsilon": epsilon, "delta": options["delta"] or "1e-5"},
+            "client": {"epsilon": epsilon, "lifetime_epsilon": epsilon, **_oracle(options["mode"])},
+            "head": {"size": options["head-size"] or 50, "mode": options["mode"] or "best"},
         },
         source="what the options say",
     )
 
 
-def _oracle(mode: str) -> dict[str, str]:
+def _oracle(mode: str | None) -> dict[str, str]:
     """Paper mode has two-stage reports, of which the query gets the paper's 85% of epsilon."""
     return {"oracle": "two-stage", "query_share": "0.85"} if mode == "paper" else {}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["estimate"]
+
+# More digits than the number of any period has.
+_MOST_DIGITS = 15
 
 
 def estimate(
@@ -47,6 +51,15 @@ def estimate(
             show_default=False,
         ),
     ] = None,
+    epoch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="For a task with a period: the number of the one to count, time / period rounded down; others are "
+            "refused. By default the one that most reports are from. all: every one, at the sum of their epsilons.",
+            show_default=False,
+        ),
+    ] = None,
     level: Annotated[float, typer.Option(help="The coverage of each interval.")] = 0.95,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one report is bad.")] = False,
     out: Annotated[
@@ -61,8 +74,9 @@ def estimate(
 
     Each report is checked and counted once. Bad ones are counted by kind and left out, and nothing is estimated from
     fewer good ones than the task's min_batch. Raw estimates may be negative; sums and averages should start from them.
+    Of a task with a period one period is counted, so the guarantee is that of one period's answers.
 
-        hushquery estimate reports.txt --task task.toml
+        hushquery estimate reports.txt --task task.toml --epoch 2940
         hushquery estimate reports.parquet --task task.toml --head head/ --post norm-sub --out est/
         hushquery estimate reports.txt.gz --task names.toml --candidates names.txt --json
     """
@@ -84,6 +98,7 @@ def estimate(
             asked,
             reports,
             head=None if head is None else read_head(head),
+            period=_period(epoch),
             level=level,
             post=None if post is None else check_post(post),
             candidates=texts,
@@ -93,3 +108,13 @@ def estimate(
     if out is not None:
         found.save(out)
     emit(found.to_json(), str(found), as_json=as_json)
+
+
+def _period(text: str | None) -> int | Literal["all"] | None:
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+        raise UsageError("--epoch is the number of a period, or all", fix="Leave it out to count the fullest one")
+    return int(text)

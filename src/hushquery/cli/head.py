@@ -21,14 +21,16 @@ LedgerOption = Annotated[
 #: Whether accounts may be opened.
 NoCreate = Annotated[bool, typer.Option("--no-create", help="Refuse (exit code 3) when an account does not exist yet.")]
 #: The number of the period.
-Epoch = Annotated[int, typer.Option(min=0, metavar="N", help="The number of the task's period.")]
+Epoch = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="The number of the task's period; the present one by default.")
+]
 
 
 def head(
     log: options.LogFiles,
     task: TaskFile,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make. It must not exist (see --force).")],
-    epoch: Epoch = 0,
+    epoch: Epoch = None,
     previous: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="An earlier period's head list, kept by [head] keep: it is measured again."),

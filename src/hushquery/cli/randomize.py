@@ -12,7 +12,9 @@ from hushquery.cli.common import JsonFlag, emit
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
-    from hushquery.local.client import Client
+    from collections.abc import Sequence
+
+    from hushquery.local.client import Client, Record
     from hushquery.task import Task
 
 __all__ = ["randomize"]
@@ -24,18 +26,24 @@ _MOST_DIGITS = 20
 def randomize(
     task: Annotated[Path, typer.Option(metavar="FILE", help="The task file.", show_default=False)],
     value: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            metavar="VALUE",
-            help="The query, the value of the setting, the number or the text; - reads a line of standard input, "
-            "where other users of the machine can't see it.",
+            metavar="VALUE...",
+            help="The query, the value of the setting, the number or the text; as many as the task has "
+            "records_per_user, or fewer. - reads a line of standard input, where other users of the machine can't see "
+            "it.",
             show_default=False,
         ),
     ] = None,
     state: Annotated[Path, typer.Option(metavar="FILE", help="What the clients remember.")] = Path("client.db"),
     client: Annotated[str, typer.Option(metavar="ID", help="Which client of the state file; never sent.")] = "default",
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="The clicked URL, for searches.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help='The clicked URL, for searches. With several values one for each, in their order; "" for none.',
+            show_default=False,
+        ),
     ] = None,
     head: Annotated[
         Path | None,
@@ -54,17 +62,19 @@ def randomize(
     r"""Randomise a value and print the report, the only thing that may leave the device.
 
     The first report of a period is kept in the state file; asking again prints the same bytes. A new value costs the
-    task's epsilon, a repeated one nothing, and after the lifetime budget reports say nothing.
+    task's epsilon, a repeated one nothing, and after the lifetime budget reports say nothing. A task with several
+    records per user gets all its reports at once: how many values there are is private, so the rest say nothing.
 
         hushquery task new --kind setting --out task.toml
         hushquery randomize --task task.toml --state client.db --client laptop dark
         hushquery randomize --task task.toml --state client.db --client laptop --outbox
+        hushquery randomize --task searches.toml --head head/ news --url https://news.example maps --url ""
     """
     from hushquery.local.client import Client
     from hushquery.local.head_file import read_head
     from hushquery.task import Task
 
-    if sum((value is not None, nothing, outbox, account)) != 1:
+    if sum((bool(value), nothing, outbox, account)) != 1:
         raise UsageError("give a VALUE, or one of --nothing, --outbox and --account")
     one = Client(Task.load(task), state, client, head=None if head is None else read_head(head))
     if outbox:
@@ -74,7 +84,8 @@ def randomize(
     elif account:
         _emit_account(one, as_json=as_json)
     else:
-        _emit_report(one, _read(_line() if value == "-" else value, one.task), url, as_json=as_json)
+        values = [_read(_line() if text == "-" else text, one.task) for text in value or []]
+        _emit_reports(one, _records(values, url or []), as_json=as_json)
 
 
 def _line() -> str:
@@ -82,9 +93,20 @@ def _line() -> str:
     return sys.stdin.buffer.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _read(value: str | None, task: Task) -> str | int | None:
+def _records(values: Sequence[str | int], urls: Sequence[str]) -> list[Record]:
+    """Pair each value with its URL."""
+    if not urls:
+        return list(values)
+    if len(urls) != len(values):
+        raise UsageError(
+            "there are not as many --url as values", fix='Give one for each, in their order, and --url "" for none'
+        )
+    return list(zip(values, urls, strict=True))
+
+
+def _read(value: str, task: Task) -> str | int:
     """Give a value as its task wants it: digits are a number where one is collected."""
-    if value is None or task.task.kind != "number":
+    if task.task.kind != "number":
         return value
     digits = value.strip()
     if not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
@@ -92,17 +114,18 @@ def _read(value: str | None, task: Task) -> str | int | None:
     return int(digits)
 
 
-def _emit_report(client: Client, value: str | int | None, url: str | None, *, as_json: bool) -> None:
-    report = client.report(value, url)
-    if report is not None:
-        emit({"report": report.to_json(), "bytes": report.to_text()}, report.to_text(), as_json=as_json)
+def _emit_reports(client: Client, records: Sequence[Record], *, as_json: bool) -> None:
+    reports = client.reports(records)
+    if reports:
+        data = {"reports": [{"report": report.to_json(), "bytes": report.to_text()} for report in reports]}
+        emit(data, "\n".join(report.to_text() for report in reports), as_json=as_json)
         return
     off = not client.task.client.enabled
     why = "the task is switched off" if off else "the task's sampling leaves this client out in this period"
     if not as_json:
         typer.secho(f"note: nothing to send, {why}", err=True)
         return
-    emit({"report": None, "bytes": None, "why": why}, "", as_json=True)
+    emit({"reports": [], "why": why}, "", as_json=True)
 
 
 def _emit_account(client: Client, *, as_json: bool) -> None:

@@ -22,8 +22,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
 
-    Its hash is the task's id, and each report carries it. Comments, the order of keys and how a number is spelled do
-    not change it; everything else does, because a change is a new task.
+    A hash of what clients use is the task's id, and each report carries it. Comments, the order of keys and how a
+    number is spelled do not change it, nor do the off-switch and what only the collector uses (all of [collect] but
+    time_precision). Everything else does, because a change is a new task.
     """,
 )
 

@@ -138,6 +138,7 @@ def simulate(
     epoch: int = 0,
     previous: PublishedHead | None = None,
     robust: bool = False,
+    level: float = 0.95,
     key: str | None = None,
     bits: Bits | None = None,
     progress: Progress | None = None,
@@ -153,6 +154,7 @@ def simulate(
         previous: The head list of an earlier period that the task keeps. Here each client answers anew; for clients
             who repeat their answers see :mod:`hushquery.evaluate.epochs`.
         robust: As in :func:`hushquery.hybrid.result.blend`.
+        level: The coverage of the intervals.
         key: Of the split; drawn anew by default.
         bits: Test bits; the release is marked as not private then.
         progress: Told what is done next.
@@ -169,4 +171,4 @@ def simulate(
         tally = send_all(head.configuration.oracle, counts, source)
     tell("blending", 0.9)
     support, n = (np.ones(1, dtype=np.int64), 1) if tally is None else (tally.support, tally.n)
-    return Simulated(head, tally, blended_release(head, blended_shares(head, support, n, robust=robust)))
+    return Simulated(head, tally, blended_release(head, blended_shares(head, support, n, robust=robust, level=level)))

@@ -25,7 +25,7 @@ from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import Number, rational_mpf, working
+from hushquery.privacy.rounding import Number, rational_mpf, smallest_whole, working
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters
 from hushquery.privacy.thresholds import laplace_scale, laplace_threshold
 from hushquery.privacy.unit import Relation
@@ -144,12 +144,19 @@ def calibrate_head(
         at = paper_threshold(scale, records_per_user, budget.delta)
         return LaplaceHistogram(records_per_user, scale, at, relation=related)
     step = LaplaceHistogram(records_per_user, scale, relation=related)
-    at = laplace_threshold(scale, records_per_user, budget.delta)
-    # That formula adds up over a user's records; their exact chance may allow a step less. As in the paper, whose tau
-    # is at least 1, a record that one user holds never passes by itself.
-    while at > 2 and replace(step, threshold=at - 1).loss.fits(budget.epsilon, budget.delta):
-        at -= 1
-    return replace(step, threshold=at)
+
+    def fits(at: int) -> bool:
+        try:
+            return replace(step, threshold=at).loss.fits(budget.epsilon, budget.delta)
+        except CalibrationError:  # so low that it hides nothing
+            return False
+
+    # The formula adds up over a user's records; their exact chance may allow less. As in the paper, whose tau is at
+    # least 1, a record that one user holds never passes by itself.
+    at = smallest_whole(fits, laplace_threshold(scale, records_per_user, budget.delta))
+    if at is None:
+        raise CalibrationError("no threshold is high enough for this budget", fix="Give a larger epsilon")
+    return replace(step, threshold=max(2, at))
 
 
 def paper_threshold(scale: Fraction, records_per_user: int, delta: Fraction) -> int:
@@ -181,6 +188,9 @@ def create_head(
     users: int | None = None,
 ) -> NoisyHead:
     """Make the head list of the opt-in users: :func:`calibrate_head`, then :func:`draw_head`.
+
+    Spends nothing: for tests and simulations. What is to be published goes through
+    :func:`hushquery.hybrid.plan.plan_head`.
 
     Args:
         log: The secret log of the opt-in users.

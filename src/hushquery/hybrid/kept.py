@@ -9,18 +9,16 @@ by a and a' and the wildcard by |a - a'|, together at most 2 m_O, which the nois
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, noisy_on_public_keys, tally
-from hushquery.engine import execute, held
+from hushquery.curator.count import law_of
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import public_users
-from hushquery.hybrid.optin import DependenceWarning, OptInShares
-from hushquery.hybrid.records import RECORD, fresh_key, records_of
+from hushquery.hybrid.optin import OptInShares, measure_list, warn_of_dependence
+from hushquery.hybrid.records import fresh_key
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.sampler import sampler
@@ -76,27 +74,14 @@ def measure_kept(
     replace-one, variance P(1-P)/n + s/n^2, and is 1 minus the sum under add-remove, variance P(1-P)/n + M s/n^2.
     **Reference:** Avent et al. 2017, figure 4, with everybody in T.
     """
-    import ibis
-    import pyarrow as pa
-
-    if step.keys_per_user > 1:
-        warnings.warn(
-            f"{step.keys_per_user} records per user are counted: the guarantee holds, but the variances assume records "
-            "that are independent, and those of one user are not; use 1 for trustworthy intervals",
-            DependenceWarning,
-            stacklevel=2,
-        )
+    warn_of_dependence(step.keys_per_user)
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     n = public_users(log, step.relation, users) * step.keys_per_user
     noise, listed = law_of(step), list(records)
     if not listed:
         return OptInShares([], np.empty(0), n, noise.variance, 1.0, 0, ((step,),), "split")
-    public = pa.table({name: pa.array([r[i] for r in listed], pa.string()) for i, name in enumerate(RECORD)})
-    of_users = records_of(log, chosen, step.keys_per_user)
-    with held(tally(of_users.semi_join(ibis.memtable(public), RECORD), RECORD)) as counted:
-        measured = noisy_on_public_keys(counted, public, RECORD, step, source)
-        of_list = int(execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py())
+    measured, of_list = measure_list(log, listed, step, chosen, source)
     noisy = {(row["query"], row["url"]): row["noisy"] for row in measured.to_pylist()}
     values = np.array([noisy[record] for record in listed], dtype=np.float64) / n
     if step.relation is Relation.REPLACE_ONE:

@@ -215,7 +215,7 @@ class SplitEstimate(LogMechanism):
         parts = split_users(log, Fraction(1, 2), self.key)
         records = [(query, url) for query, url in self.head]
         most = self.step.keys_per_user
-        found = exact_counts(head_counts(log, parts, records, self.bound, most), self.head, RECORD)
+        found = exact_counts(head_counts(log, records, self.bound, most, parts.measurers), self.head, RECORD)
         return (*found, sum(found))
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:

@@ -58,10 +58,15 @@ __all__ = [
     "estimate_reused",
     "head_counts",
     "in_parallel",
+    "measure_list",
     "split_and_estimate",
+    "warn_of_dependence",
 ]
 
 FloatArray = npt.NDArray[np.float64]
+
+# No number of a head list is larger.
+_MOST = 2**53
 
 #: How the shares were estimated.
 Way = Literal["reuse", "split"]
@@ -164,6 +169,7 @@ class OptInShares:
     def _read(cls, data: Mapping[str, Any]) -> OptInShares:
         records = [(query, url) for query, url in data["records"]]
         values = np.array(data["values"], dtype=np.float64)
+        told = [*data["values"], data["noise_variance"], data["wildcard"]]
         parts = tuple(tuple(step_from(step) for step in part) for part in data["parts"])
         noise, wildcard = (float(data[name]) for name in ("noise_variance", "wildcard"))
         n, draws = data["n"], data["wildcard_draws"]
@@ -171,13 +177,16 @@ class OptInShares:
         sound = (
             data["way"] in OPTIN_ESTIMATORS
             and all(isinstance(text, str) for record in records for text in record)
+            and all(type(number) in (int, float) and abs(number) <= _MOST for number in told)
             and values.shape == (len(records),)
             and len(set(records)) == len(records)
             and bool(np.isfinite([*values, wildcard]).all())
             and type(n) is int
-            and n >= 1
+            and 1 <= n <= _MOST
             and type(draws) is int
-            and draws >= 0
+            and 0 <= draws <= _MOST
+            # Reused counts leave the rest to subtraction; a draw of its own would have cost more.
+            and (data["way"] == "split" or (draws == len(records) and abs(1 - math.fsum(values) - wildcard) < 1e-9))
             and isinstance(last, LaplaceHistogram | GaussianHistogram)
             # The noise follows from the step that drew it; another number would give other weights.
             and math.isclose(noise, law_of(last).variance, rel_tol=1e-12)
@@ -221,7 +230,7 @@ def estimate_reused(head: NoisyHead, most: int) -> OptInShares:
 
     **Guarantee:** that of the head list; nothing is read and nothing drawn.
     """
-    _warn_of_dependence(head.records_per_user)
+    warn_of_dependence(head.records_per_user)
     kept = head.top(most)
     n = head.users * head.records_per_user
     values = kept.counts / float(n)
@@ -310,7 +319,7 @@ def draw_split(
 ) -> OptInShares:
     """Split, find and measure with steps from :func:`calibrate_split`. The spend must have been recorded before."""
     checked_size(most)
-    _warn_of_dependence(measuring.keys_per_user)
+    warn_of_dependence(measuring.keys_per_user)
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     parts = split_users(log, share, fresh_key(source))
@@ -318,15 +327,36 @@ def draw_split(
     return _measure(log, head, measuring, parts, most, chosen, source)
 
 
-def head_counts(log: Log, parts: Parts, records: list[tuple[str, str]], bound: Bound, most: int) -> Any:
-    """Count, in the engine, how many users of T hold each head record; zeros are left out."""
+def head_counts(log: Log, records: list[tuple[str, str]], bound: Bound, most: int, part: Any = None) -> Any:
+    """Count, in the engine, how many users hold each head record; zeros are left out.
+
+    Args:
+        log: The secret log of the opt-in users.
+        records: The head records.
+        bound: Which records of a user count.
+        most: m_O.
+        part: A table with a column ``user``: only these users count.
+    """
     import ibis
 
-    held_records = records_of(log, bound, most, parts.measurers)
-    return tally(held_records.semi_join(ibis.memtable(_table(records)), RECORD), RECORD)
+    held_records = records_of(log, bound, most, part)
+    return tally(held_records.semi_join(ibis.memtable(_record_table(records)), RECORD), RECORD)
 
 
-def _table(records: list[tuple[str, str]]) -> pa.Table:
+def measure_list(
+    log: Log, records: list[tuple[str, str]], step: LaplaceHistogram, bound: Bound, bits: Bits, part: Any = None
+) -> tuple[pa.Table, int]:
+    """Draw a noisy count for every record of a public list, zeros too; and give, without noise, how many they are.
+
+    The second number is secret: it may be published with a draw of its own, or not at all.
+    """
+    with held(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
+        measured = noisy_on_public_keys(counted, _record_table(records), RECORD, step, bits)
+        total = execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py()
+    return measured, int(total)
+
+
+def _record_table(records: list[tuple[str, str]]) -> pa.Table:
     import pyarrow as pa
 
     return pa.table({name: pa.array([r[i] for r in records], pa.string()) for i, name in enumerate(RECORD)})
@@ -341,10 +371,8 @@ def _measure(
     if not len(head):
         # Without a record to tell apart, the wildcard is everything, and no draw is needed to say so.
         return OptInShares([], np.empty(0), n, noise.variance, 1.0, 0, paid, "split")
-    with held(head_counts(log, parts, head.records, bound, step.keys_per_user)) as counted:
-        measured = noisy_on_public_keys(counted, _table(head.records), RECORD, step, bits)
-        of_head = execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py()
-    rest = n - int(of_head) + sampler(noise).draw_one(bits)
+    measured, of_head = measure_list(log, head.records, step, bound, bits, parts.measurers)
+    rest = n - of_head + sampler(noise).draw_one(bits)
     fresh = ordered_head(measured, parts.measuring, step.keys_per_user, step)
     kept = fresh.top(most)
     folded = int(fresh.counts[len(kept) :].sum())
@@ -354,7 +382,8 @@ def _measure(
     )
 
 
-def _warn_of_dependence(records_per_user: int) -> None:
+def warn_of_dependence(records_per_user: int) -> None:
+    """Warn where several records of one user are counted: the variances take them for independent."""
     if records_per_user > 1:
         warnings.warn(
             f"{records_per_user} records per user are counted: the guarantee holds, but the variances assume records "

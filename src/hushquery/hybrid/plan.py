@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
+from hushquery.hybrid.guided_head import GuidedSteps, calibrate_guided_head, draw_guided_head
 from hushquery.hybrid.headlist import calibrate_head, draw_head
 from hushquery.hybrid.kept import calibrate_kept, measure_kept
 from hushquery.hybrid.optin import OptInShares, Way, calibrate_split, draw_split, estimate_reused, in_parallel
@@ -30,7 +32,7 @@ from hushquery.noise.bits import Bits, SystemBits
 from hushquery.privacy.budget import Budget, significant_up
 from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.step_loss import LaplaceHistogram
+from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, StepParameters
 from hushquery.privacy.unit import Relation, Unit
 from hushquery.task import OptInPart, Task
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadPlan", "plan_head"]
 
+# Records of a user that guided selection gives weight to, where the task does not say.
+_WEIGHED = 40
 # What a refusal shows how to open accounts for.
 _EPOCHS = 12
 
@@ -75,10 +79,18 @@ def plan_head(log: Any, task: Task, *, keep: Keep = "random", head: PublishedHea
     }
     if head is not None:
         _check_kept(head, task)
-        return HeadPlan(secret, task, task.optin, len(head), (calibrate_kept(**asked),), keep, head)
+        return HeadPlan(secret, task, task.optin, len(head), ((calibrate_kept(**asked),),), keep, head)
     asked["delta"] = task.optin.delta
-    steps = (calibrate_head(**asked),) if task.head.mode == "best" else calibrate_split(**asked)
-    return HeadPlan(secret, task, task.optin, task.head.size, steps, keep)
+    parts: tuple[tuple[StepParameters, ...], ...]
+    if task.head.algorithm == "guided":
+        guided = calibrate_guided_head(**(asked | {"records_per_user": task.head.weighed or _WEIGHED}))
+        parts = ((guided.sketch, guided.selection, guided.counts),)
+    elif task.head.mode == "best":
+        parts = ((calibrate_head(**asked),),)
+    else:
+        finding, measuring = calibrate_split(**asked)
+        parts = ((finding,), (measuring,))
+    return HeadPlan(secret, task, task.optin, task.head.size, parts, keep)
 
 
 def _check_kept(head: PublishedHead, task: Task) -> None:
@@ -87,6 +99,11 @@ def _check_kept(head: PublishedHead, task: Task) -> None:
             "the earlier head list is of another task",
             why="clients of this one would not understand it",
             fix="Give a head list of this task, or none",
+        )
+    if not head.records:
+        raise UsageError(
+            "the earlier head list is empty, so there is nothing to measure again",
+            fix="Leave it out, and a new list is made",
         )
     if head.last_epoch == head.epoch:
         raise UsageError(
@@ -105,7 +122,8 @@ class HeadPlan:
         task: The task.
         optin: Its part about them.
         size: The most records of the list.
-        steps: The noise: of the one step whose counts are reused, or of finding and of measuring.
+        parts: The steps on each of the disjoint parts of the opt-in users: one part whose counts are reused, or one
+            that finds the list and one that measures it.
         keep: Which of a user's records count.
         kept: The list of an earlier period that is measured again, or None for a new list.
     """
@@ -114,7 +132,7 @@ class HeadPlan:
     task: Task
     optin: OptInPart
     size: int
-    steps: tuple[LaplaceHistogram, ...]
+    parts: tuple[tuple[StepParameters, ...], ...]
     keep: Keep = "random"
     kept: PublishedHead | None = field(default=None, repr=False)
 
@@ -124,12 +142,12 @@ class HeadPlan:
 
         A kept list is measured by everybody: it was found before.
         """
-        return "reuse" if len(self.steps) == 1 and self.kept is None else "split"
+        return "reuse" if len(self.parts) == 1 and self.kept is None else "split"
 
     @property
     def loss(self) -> Loss:
         """What the opt-in users' account will be charged."""
-        return in_parallel([step.loss for step in self.steps])
+        return in_parallel([sum((step.loss for step in part), Loss()) for part in self.parts])
 
     @property
     def client_loss(self) -> Loss:
@@ -187,7 +205,7 @@ class HeadPlan:
         self,
         ledger: Ledger | str | Path,
         *,
-        epoch: int = 0,
+        epoch: int | None = None,
         users: int | None = None,
         create: bool = True,
         bits: Bits | None = None,
@@ -197,7 +215,7 @@ class HeadPlan:
 
         Args:
             ledger: A ledger, or the path or URL of one.
-            epoch: The number of the task's period.
+            epoch: The number of the task's period; the present one by default.
             users: How many users opted in, where that is public; needed under add-remove.
             create: Whether missing accounts may be opened: the opt-in users' with this budget as its lifetime, the
                 clients' with the task's ``lifetime_epsilon``. For a task with a period that is one epoch of the
@@ -207,7 +225,9 @@ class HeadPlan:
         """
         from hushquery.privacy.ledger import Ledger
 
+        epoch = self.task.period_at(time.time()) if epoch is None else epoch
         self._check_epoch(epoch)
+        self._check_users(users)
         self.sql()  # what the schema rules out is refused before anything is spent
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         source, tell = bits or SystemBits(), progress or (lambda *_: None)
@@ -235,14 +255,10 @@ class HeadPlan:
         tell("counting the opt-in users' records", 0.0)
         shares = self._draw(source, users)
         tell("publishing the head list", 0.9)
-        return PublishedHead(
-            self.task,
-            shares,
-            epoch,
-            datetime.now(UTC).date(),
-            test_noise=not source.secret,
-            kept_since=None if self.kept is None else self.kept.listed,
-        )
+        # A list that a test's noise found protects nobody, whatever measures it now.
+        tested = not source.secret or (self.kept is not None and self.kept.test_noise)
+        since = None if self.kept is None else self.kept.listed
+        return PublishedHead(self.task, shares, epoch, datetime.now(UTC).date(), tested, since)
 
     def _check_epoch(self, epoch: int) -> None:
         """Refuse, before anything is spent, an epoch that the list is not for."""
@@ -256,14 +272,30 @@ class HeadPlan:
                 fix="Give an epoch between, or leave the earlier list out to make a new one",
             )
 
+    def _check_users(self, users: int | None) -> None:
+        """Refuse, before anything is spent, a number of users that is missing or not wanted."""
+        if users is None and Relation.of(str(self.optin.relation)) is Relation.ADD_REMOVE:
+            raise UsageError(
+                "how many users opted in must be given",
+                why="under add-remove the number of users in the log is itself a secret of the log",
+                fix="Give --users from the public list of members, or use replace-one",
+            )
+        if users is not None and (type(users) is not int or users < 1 or self.way == "split"):
+            raise UsageError(
+                "the number of users who opted in does not fit the plan",
+                why="users that are split into parts are counted part by part" if self.way == "split" else "",
+                fix="Leave it out" if self.way == "split" else "Give a whole number of at least 1",
+            )
+
     @property
     def _in_words(self) -> str:
-        return step_in_words(self.steps[0], self.way, None if self.kept is None else self.kept.listed)
+        since = None if self.kept is None else self.kept.listed
+        return ", then ".join(step_in_words(step, self.way, since) for step in self.parts[0])
 
     @property
     def _how_to_open(self) -> str:
         """Say how accounts for many epochs are opened: what one epoch may cost, so many times."""
-        lists = math.ceil(_EPOCHS / getattr(self.task.head, "keep", 1))
+        lists = math.ceil(_EPOCHS / (self.task.head.keep if self.task.head else 1))
         client, optin = _EPOCHS * self.task.client.epsilon, _EPOCHS * self.optin.epsilon
         return (
             f"The accounts of a task with a period are opened before its first epoch, for all of them; for {_EPOCHS}: "
@@ -275,13 +307,18 @@ class HeadPlan:
 
     def _draw(self, source: Bits, users: int | None) -> OptInShares:
         bound = Bound(self.keep, fresh_key(source))
-        if self.kept is not None:
-            return measure_kept(self.log, self.kept.records, self.steps[0], bound=bound, bits=source, users=users)
-        if self.way == "split":
-            finding, measuring = self.steps
-            return draw_split(self.log, finding, measuring, most=self.size, bound=bound, bits=source)
-        head = draw_head(self.log, self.steps[0], bound=bound, bits=source, users=users)
-        return estimate_reused(head, self.size)
+        match self.parts:
+            case ((LaplaceHistogram() as measuring,),) if self.kept is not None:
+                return measure_kept(self.log, self.kept.records, measuring, bound=bound, bits=source, users=users)
+            case ((LaplaceHistogram() as step,),):
+                return estimate_reused(draw_head(self.log, step, bound=bound, bits=source, users=users), self.size)
+            case ((LaplaceHistogram() as finding,), (LaplaceHistogram() as measuring,)):
+                return draw_split(self.log, finding, measuring, most=self.size, bound=bound, bits=source)
+            case ((GaussianWeights() as sketch, GaussianWeights() as selection, GaussianHistogram() as counts),):
+                steps = GuidedSteps(sketch, selection, counts)
+                found = draw_guided_head(self.log, steps, bound=bound, bits=source, users=users)
+                return estimate_reused(found, self.size)
+        raise UsageError("these steps make no head list", fix="Make the plan with plan_head")
 
 
 def _command(population: str, relation: str, epsilon: Fraction, delta: Fraction) -> str:

@@ -16,19 +16,24 @@ from typing import Any
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.optin import OptInShares, Way
 from hushquery.local.configuration import Configuration
+from hushquery.local.head_file import HEAD_FILE
 from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.step_loss import LocalChannel, StepParameters
+from hushquery.privacy.step_loss import (
+    GaussianHistogram,
+    GaussianWeights,
+    LaplaceHistogram,
+    LocalChannel,
+    StepParameters,
+)
 from hushquery.privacy.unit import Unit
 from hushquery.release.folder import write_folder
 from hushquery.task import Task
 
 __all__ = ["HEAD_FILE", "PublishedHead", "client_population", "optin_population", "step_in_words"]
 
-#: The file of a head list's folder.
-HEAD_FILE = "head.json"
-
 _FORMAT = "hushquery-head"
+_GUIDED = {GaussianWeights.kind, GaussianHistogram.kind}
 _VERSION = 1
 _MOST_BYTES = 1 << 30
 _KEPT = "kept_since"  # only in the later periods of a list
@@ -73,7 +78,7 @@ class PublishedHead:
     @property
     def last_epoch(self) -> int:
         """The last period that the task keeps this list for."""
-        return self.listed + getattr(self.task.head, "keep", 1) - 1
+        return self.listed + (self.task.head.keep if self.task.head else 1) - 1
 
     @property
     def records(self) -> list[tuple[str, str]]:
@@ -181,9 +186,11 @@ class PublishedHead:
         except (TypeError, ValueError):
             raise DataError("the head list is damaged", fix="Get it again") from None
         head = cls(Task.make(data["task"]), OptInShares.from_json(data["optin"]), epoch, day, marked, since)
+        head._check_steps()
         if head.epoch > head.last_epoch:
             raise DataError("the head list is of a period that its task does not keep it for", fix="Get it again")
-        stated = [tuple(record) if isinstance(record, list) else record for record in data["records"]]
+        listed = data["records"] if isinstance(data["records"], list) else []
+        stated = [tuple(record) if isinstance(record, list) else record for record in listed]
         expected = head.configuration.digest.hex() if head.optin.records else None
         if stated != head.records or data["configuration"] != expected:
             raise DataError(
@@ -192,6 +199,32 @@ class PublishedHead:
                 fix="Get it again; clients with the right one would not be understood",
             )
         return head
+
+    def _check_steps(self) -> None:
+        """Refuse numbers that the task does not allow: a step that states another relation would state another cost."""
+        optin, keep = self.task.optin, self.task.head
+        if optin is None or keep is None:
+            raise DataError("the head list's task makes none", fix="Get the head list again")
+        steps = [step.to_json() for part in self.optin.parts for step in part]
+        # Guided selection gives weight to more records than it counts; the counts come last.
+        counting = steps[-1:] if keep.algorithm == "guided" else steps
+        kinds = _GUIDED if keep.algorithm == "guided" and self.kept_since is None else {LaplaceHistogram.kind}
+        sound = (
+            {step["kind"] for step in steps} == kinds
+            and all(step["relation"] == optin.relation for step in steps)
+            and all(step["keys_per_user"] == optin.records_per_user for step in counting)
+            and self.optin.loss.fits(optin.epsilon, optin.delta)
+            and len(self.optin.parts) == (2 if self.optin.way == "split" and self.kept_since is None else 1)
+            # Only a list that was public before may have been made without a threshold.
+            and (self.kept_since is not None or any(step["threshold"] is not None for step in steps))
+            and self.optin.n % optin.records_per_user == 0
+        )
+        if not sound:
+            raise DataError(
+                "the head list's numbers do not fit its task",
+                why="relation, records per user, epsilon, delta or threshold is another",
+                fix="Get it again; its guarantee can't be stated",
+            )
 
     def save(self, folder: Path | str, force: bool = False) -> Path:
         """Save it as a folder: whole, or not at all."""
@@ -219,6 +252,11 @@ class PublishedHead:
 def step_in_words(step: StepParameters, way: Way, kept_since: int | None = None) -> str:
     """Say what a step of the opt-in half does, from its numbers; ``kept_since`` is the period of a kept list."""
     numbers = step.to_json()
+    if isinstance(step, GaussianWeights):
+        words = f"weights of (query, URL) records, at most {step.keys_per_user} per user, with noise of {step.sigma}/64"
+        if step.threshold is None:
+            return f"{words}, summed in a sketch that guides the weights after it"
+        return f"{words}, in the head list from {step.threshold}/64 on"
     noise = f"scale {numbers['scale']}" if "scale" in numbers else f"sigma {numbers.get('sigma')}"
     words = f"(query, URL) records, at most {numbers.get('keys_per_user')} per user, with noise of {noise}"
     if kept_since is not None:

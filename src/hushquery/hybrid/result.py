@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.published import PublishedHead
 from hushquery.local.oracle import IntArray, Oracle
 from hushquery.local.two_stage import TwoStage
+from hushquery.privacy.step_loss import LaplaceHistogram
 from hushquery.release import Release
 
 if TYPE_CHECKING:
@@ -42,6 +44,12 @@ def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False,
             why="they have another configuration hash",
             fix="Estimate the reports with this head list, or blend with theirs",
         )
+    if head.task.task.period is not None and clients.period != head.epoch:
+        raise DataError(
+            f"these estimates are not of epoch {head.epoch}, which the head list is for",
+            why="they are of several periods" if clients.period is None else f"they are of epoch {clients.period}",
+            fix="Estimate that epoch's reports: hushquery estimate --epoch N",
+        )
     return blended_release(head, blended_shares(head, clients.support, clients.n, robust=robust, level=level))
 
 
@@ -62,10 +70,7 @@ def blended_shares(
         empty = FlatShares(None, np.array([n]), n)
         return blend_probabilities(records, shares, empty, robust=robust, level=level)
     oracle = head.configuration.oracle
-    # Reused counts were cut at a threshold that was fixed beforehand, unless the list was cut shorter still.
-    threshold = shares.parts[0][-1].to_json().get("threshold")
-    full = head.task.head is not None and len(records) < head.task.head.size
-    least = threshold / shares.n if shares.way == "reuse" and threshold is not None and full else None
+    least = _least_share(head)
     if isinstance(oracle, TwoStage):
         two_stage = TwoStageShares(TwoStageCells(records), oracle, support, n)
         return blend_probabilities(records, shares, two_stage, mode="paper", robust=robust, level=level, least=least)
@@ -73,6 +78,23 @@ def blended_shares(
         raise UsageError(f"{oracle.name} reports can't be blended", fix="Use a frequency oracle, or two-stage")
     flat = FlatShares(oracle, support, n)
     return blend_probabilities(records, shares, flat, robust=robust, level=level, least=least)
+
+
+def _least_share(head: PublishedHead) -> float | None:
+    """Give the smallest opt-in share that would have been listed, for the test whether the groups search alike.
+
+    Minus infinity where these counts decided nothing; None where the list was cut to its size by them, so that only the
+    smallest of them tells where.
+    """
+    shares, part = head.optin, head.task.head
+    if head.kept_since is not None:
+        return -math.inf
+    if part is None or len(shares) >= part.size:
+        return None
+    finding = shares.parts[0][-1]
+    if shares.way == "reuse" and isinstance(finding, LaplaceHistogram) and finding.threshold is not None:
+        return finding.threshold / shares.n
+    return -math.inf
 
 
 def blended_release(head: PublishedHead, blended: Blended) -> Release:
@@ -109,15 +131,20 @@ def blended_release(head: PublishedHead, blended: Blended) -> Release:
             "clicks": f"share {of_all}; an empty URL stands for a search without a click",
             "records": "shares by the opt-in users and by the clients, and how they were weighted",
         },
-        notes=[tested.summary(), *_notes(blended)],
+        notes=[tested.summary(), *_notes(blended, task.client.records_per_user)],
         level=blended.level,
     )
 
 
-def _notes(blended: Blended) -> list[str]:
+def _notes(blended: Blended, records_per_user: int) -> list[str]:
     notes = []
     if not blended.agreement.agrees and not blended.robust:
         notes.append("Where the two groups disagree, trust the clients' column; --robust does so in the blend.")
+    if records_per_user > 1:
+        notes.append(
+            f"Each user has {records_per_user} records here: the guarantees hold, but the standard errors take records "
+            "for independent, and those of one user are not."
+        )
     if blended.robust:
         notes.append("Robust blend: where the two groups disagree it falls back toward the clients.")
     return notes

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.noise.bits import Bits, below
+from hushquery.privacy.local_loss import loss_of_ratio as loss_of_exact_ratio
 from hushquery.privacy.rounding import Number, exact, rational_mpf, working
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ONE",
     "chance_down",
     "chance_up",
+    "check_truth",
     "checked_cells",
     "checked_epsilon",
     "coins",
@@ -42,9 +44,6 @@ MOST_EPSILON = 20
 
 #: The largest domain; beyond it the chance of one cell has too few bits left.
 MOST_CELLS = 2**24
-
-#: Claimed epsilons are multiples of one over this, rounded up.
-_EPSILON_GRID = 10**30
 
 # A claim below this share of what was asked for means that the integers are too coarse.
 _LEAST_SPENT = Fraction(99, 100)
@@ -87,11 +86,22 @@ def loss_of_ratio(likelier: int, rarer: int) -> Fraction:
         raise CalibrationError(
             "an outcome is possible for one value only", why="a chance came out as 0", fix="Give a smaller epsilon"
         )
-    if likelier == rarer:
-        return Fraction(0)
-    with working():
-        scaled = mpmath.log(mpmath.mpf(likelier) / rarer) * _EPSILON_GRID
-        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _EPSILON_GRID)
+    return loss_of_exact_ratio(Fraction(likelier, rarer))
+
+
+def check_truth(truth: int, lie: int) -> None:
+    """Refuse chances at which the true answer is rarer than another: the loss would be that of the other way round.
+
+    Args:
+        truth: The chance of the true answer, in any unit.
+        lie: The chance of each other answer, in the same unit.
+    """
+    if not 0 < lie <= truth:
+        raise CalibrationError(
+            "the true answer is rarer than a lie, or there is no lie",
+            why="the loss of such chances is not the one that is claimed",
+            fix="Calibrate the randomizer from an epsilon",
+        )
 
 
 def coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:

@@ -50,7 +50,10 @@ from hushquery.noise.bits import Bits, SystemBits
 from hushquery.privacy.rounding import round_up
 from hushquery.task import Task
 
-__all__ = ["CLAIM", "Account", "Client", "Entry", "memo_key", "sampling_number"]
+__all__ = ["CLAIM", "Account", "Client", "Entry", "Record", "memo_key", "sampling_number"]
+
+#: What can be reported: a value, or a query and its clicked URL.
+Record = str | int | tuple[str | int, str]
 
 #: What a client's total means, in the words that go with every number of it.
 CLAIM = (
@@ -163,46 +166,37 @@ class Client:
         Raises:
             UnknownValue: The value is not in the domain, and the task refuses such values; or a number is out of range.
         """
-        if not self.task.client.enabled:
-            return None
         if type(slot) is not int or not 0 <= slot < self.task.client.records_per_user:
             raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
-        cell = self.configuration.space.cell(value, url)
-        now = self._now()
-        period = self.task.period_at(now)
-        with self._store.transaction() as connection:
-            made = self._made(connection, period, slot)
-            if made is None:
-                secret = self._secret(connection)
-                if not self._sampled(secret, period):
-                    return None
-                kept = self._answer(connection, secret, cell, slot, period)
-                payload = self.configuration.channel.payload(kept, self._bits)
-                made = Report(
-                    os.urandom(16), self.task.digest, self.configuration.digest, self.task.truncate(now), payload
-                )
-                connection.execute(
-                    "INSERT INTO report (client, task, period, slot, id, data) VALUES (?, ?, ?, ?, ?, ?)",
-                    (self.client_id, self.task.digest, period, slot, made.id, made.to_bytes()),
-                )
-        # The transaction has ended: the report is durable, and only now does anybody see it.
-        return made
+        return self._reports([(slot, value, url)])[0]
 
-    def reports(self, values: Sequence[str | int | tuple[str, str] | None]) -> list[Report]:
+    def reports(self, values: Sequence[Record | None]) -> list[Report]:
         """Give all reports of this period: one for each record, padded with "nothing to report".
 
-        How many records a client has is private too, so a task with several needs all of its slots filled.
+        How many records a client has is private too, so a task with several needs all of its slots filled. All of
+        them are made, or none: if one value is refused, nothing is spent on the others.
         """
         slots = self.task.client.records_per_user
         if isinstance(values, str) or len(values) > slots:
             raise UsageError(
                 f"the task takes a list of at most {slots} values in a period", fix="Choose among them on the device"
             )
-        found = []
-        for slot, value in enumerate([*values, *[None] * (slots - len(values))]):
-            pair = value if isinstance(value, tuple) else (value, None)
-            found.append(self.report(*pair, slot=slot))
+        padded = [*values, *[None] * (slots - len(values))]
+        if any(isinstance(value, tuple) and len(value) != 2 for value in padded):
+            raise UsageError("a record is a value, or a pair of a query and a URL")
+        pairs = [value if isinstance(value, tuple) else (value, None) for value in padded]
+        found = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
         return [report for report in found if report is not None]
+
+    def _reports(self, asked: Sequence[tuple[int, str | int | None, str | None]]) -> list[Report | None]:
+        """Give the reports of some slots in this period, all from one transaction."""
+        if not self.task.client.enabled:
+            return [None] * len(asked)
+        now = self._now()
+        with self._store.transaction() as connection:
+            found = [self._report(connection, now, *one) for one in asked]
+        # The transaction has ended: the reports are durable, and only now does anybody see them.
+        return found
 
     # ---- the outbox ----------------------------------------------------------------------------------------
 
@@ -256,6 +250,29 @@ class Client:
             raise DataError("the device's clock shows no time after 1970", fix="Set the clock")
         return now
 
+    def _report(
+        self, connection: sqlite3.Connection, now: float, slot: int, value: str | int | None, url: str | None
+    ) -> Report | None:
+        """Give the report that the slot has in this period, else make it; None if the client is not sampled."""
+        period = self.task.period_at(now)
+        # Looked up before the value is: a refusal would tell the value that came second.
+        known = self._made(connection, period, slot)
+        if known is not None:
+            return known
+        cell = self.configuration.space.cell(value, url)
+        secret = self._secret(connection)
+        if not self._sampled(secret, period):
+            return None
+        self._keep_cap(connection)
+        kept = self._answer(connection, secret, cell, slot, period)
+        payload = self.configuration.channel.payload(kept, self._bits)
+        made = Report(os.urandom(16), self.task.digest, self.configuration.digest, self.task.truncate(now), payload)
+        connection.execute(
+            "INSERT INTO report (client, task, period, slot, id, data) VALUES (?, ?, ?, ?, ?, ?)",
+            (self.client_id, self.task.digest, period, slot, made.id, made.to_bytes()),
+        )
+        return made
+
     def _made(self, connection: sqlite3.Connection, period: int, slot: int) -> Report | None:
         row = connection.execute(
             "SELECT data FROM report WHERE client = ? AND task = ? AND period = ? AND slot = ?",
@@ -265,10 +282,13 @@ class Client:
             return None
         report = Report.from_bytes(row[0])
         if report.configuration != self.configuration.digest:
+            once = self.task.task.period is None
             raise DataError(
-                "this period's report was made with another head list",
+                f"the report of this {'task' if once else 'period'} was made with another head list",
                 why="a second one would tell more than the task allows",
-                fix="Wait for the next period; a new head list belongs to a new task",
+                fix="The task asks each client once: give the first list, or make a new task for another list"
+                if once
+                else "Give the list of this period; another one can be used from the next period on",
             )
         return report
 
@@ -292,6 +312,11 @@ class Client:
         except (ValueError, TypeError, ZeroDivisionError):
             raise DataError("the state file is damaged: a client's total is no number", fix="Restore it") from None
 
+    def _keep_cap(self, connection: sqlite3.Connection) -> None:
+        """Remember the cap with every report, also one that costs nothing: the task has now been answered."""
+        _, cap = self._budget(connection)
+        connection.execute("UPDATE client SET cap = ? WHERE id = ?", (str(cap), self.client_id))
+
     def _sampled(self, secret: bytes, period: int) -> bool:
         """Say whether this client reports in this period: decided once, by its secret, without its value."""
         drawn = sampling_number(secret, self.task.digest, period)
@@ -307,9 +332,7 @@ class Client:
         cost = self.configuration.cost
         spent, cap = self._budget(connection)
         if spent + cost <= cap:
-            connection.execute(
-                "UPDATE client SET spent = ?, cap = ? WHERE id = ?", (str(spent + cost), str(cap), self.client_id)
-            )
+            connection.execute("UPDATE client SET spent = ? WHERE id = ?", (str(spent + cost), self.client_id))
             kept = channel.answer(value, device, self._bits)
             return self._remember(connection, self._memo_key(secret, name, slot), period, kept, cost)
         empty = self._recall(connection, secret, _EXHAUSTED, slot)

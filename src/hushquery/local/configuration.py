@@ -109,9 +109,9 @@ class Configuration:
             )
             return cls(task, Texts(), RapporChannel(params))
         domain = task.listed(head)
-        if task.client.oracle == _TWO_STAGE:
+        if task.oracle == _TWO_STAGE:
             grouped = GroupedDomain.of(domain)
-            two = _two_stage(grouped.urls, task.record_epsilon, task.client.query_share)
+            two = _two_stage(grouped.urls, task.record_epsilon, task.query_share)
             return cls(task, grouped, OracleChannel(two, wildcard=True))
         oracle = _calibrated(task.client.oracle, len(domain), task.record_epsilon)
         return cls(task, domain, OracleChannel(oracle, domain.wildcard))
@@ -151,10 +151,10 @@ class Configuration:
         if not isinstance(self.channel, OracleChannel):
             return f"{self.channel.name}: {self.channel.note}."
         oracle = self.channel.oracle
-        if self.task.client.oracle == "auto":
+        if self.task.oracle == "auto":
             return choose_oracle(oracle.k, self.task.record_epsilon).why
         if isinstance(oracle, TwoStage):
-            share = self.task.client.query_share
+            share = self.task.query_share
             how = (
                 "the query gets all that the URL leaves" if share is None else f"the query gets {float(share):g} of it"
             )

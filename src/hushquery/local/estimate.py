@@ -2,30 +2,28 @@
 
 The estimates are raw and unbiased, so they may be negative or sum to something else than 1; post-processing is named,
 asked for and marked. **Guarantee:** that of the reports, pure epsilon under replace-one from the integers that the
-clients ran with; nothing done to reports can spend more.
+clients ran with; nothing done to reports can spend more. For a task with a period the reports of one period are
+counted, ``records_per_user`` of each client, so epsilon is that many times a report's. Whoever sends a report with a
+forged time changes neither that nor which period it is, unless most reports are theirs.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
+from hushquery.errors import DataError, NotReady, UsageError
+from hushquery.local.client_estimate import DATA_FILE, TABLE_FILE, ClientEstimate, new_folder
 from hushquery.local.configuration import Configuration
 from hushquery.local.number_channels import MeanChannel
-from hushquery.local.oracle import IntArray
 from hushquery.local.rappor_channel import RapporChannel
-from hushquery.local.report_counting import ReportCount
+from hushquery.local.report import ReportOfAnotherPeriod
+from hushquery.local.report_counting import Periods, ReportCount
 from hushquery.local.report_files import Reports, read_blocks
-from hushquery.privacy.estimates import Estimate, Estimates
+from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.postprocess import clip, simplex
@@ -38,180 +36,8 @@ __all__ = ["DATA_FILE", "TABLE_FILE", "ClientEstimate", "Post", "check_post", "e
 #: shares and cuts at zero so that they sum to 1; that is the nearest such table, so ``simplex`` is the same.
 Post = Literal["clip", "norm-sub", "simplex"]
 
-#: The file of a saved estimate that holds everything.
-DATA_FILE = "estimates.json"
-
-#: The file of a saved estimate that holds the table alone, for other programs.
-TABLE_FILE = "estimates.parquet"
-
-_FORMAT, _VERSION = "hushquery client estimate", 1
-
-
-@dataclass(frozen=True)
-class ClientEstimate:
-    """What the clients of a task said, counted and estimated.
-
-    Args:
-        table: The estimates: label, value, stderr, low, high.
-        digest: The configuration hash of the reports, 32 bytes.
-        task: The task id, in hexadecimal digits.
-        mechanism: The mechanism's name and integers.
-        n: How many reports were counted.
-        support: The integers that the estimates are made of, as the mechanism counts them: for a frequency oracle,
-            how many reports speak for each cell.
-        read: How many reports were read.
-        repeated: How many came again, with the same bytes, and were counted once.
-        refused: How many were not counted, by kind of error.
-        periods: From how many of the task's periods the reports are.
-        notes: What else a reader should know.
-    """
-
-    table: Estimates
-    digest: bytes
-    task: str
-    mechanism: Mapping[str, Any]
-    n: int
-    support: IntArray = field(repr=False)
-    read: int
-    repeated: int
-    refused: Mapping[str, int]
-    periods: int
-    notes: tuple[str, ...] = ()
-
-    def __iter__(self) -> Iterator[Estimate]:
-        return iter(self.table)
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __getitem__(self, label: str) -> Estimate:
-        return self.table[label]
-
-    @property
-    def values(self) -> list[float]:
-        """The estimates alone."""
-        return self.table.values
-
-    @property
-    def guarantee(self) -> Guarantee | None:
-        """What the reports promise."""
-        return self.table.guarantee
-
-    def __str__(self) -> str:
-        lines = [str(self.table), f"{self.n:,} reports counted of {self.read:,} read"]
-        if self.repeated:
-            lines.append(f"{self.repeated:,} came more than once and were counted once")
-        lines += [f"{count:,} refused: {name}" for name, count in self.refused.items()]
-        return "\n".join([*lines, *self.notes])
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
-
-    def to_json(self) -> dict[str, Any]:
-        """Give everything as plain data."""
-        return {
-            "format": _FORMAT,
-            "format_version": _VERSION,
-            "task": self.task,
-            "configuration": self.digest.hex(),
-            "mechanism": dict(self.mechanism),
-            "n": self.n,
-            "read": self.read,
-            "repeated": self.repeated,
-            "refused": dict(self.refused),
-            "periods": self.periods,
-            "notes": list(self.notes),
-            "support": self.support.tolist(),
-            **self.table.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> ClientEstimate:
-        """Read what :meth:`to_json` gave; refuses counts that can't be and versions that it does not know."""
-        if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
-            raise DataError("this is no estimate of hushquery", fix="Make one with `hushquery estimate --out`")
-        if data.get("format_version") != _VERSION:
-            raise DataError("this estimate has a version that is not known here", fix="Upgrade hushquery")
-        try:
-            return cls._read(data)
-        except (KeyError, TypeError, ValueError, OverflowError, HushqueryError):
-            raise DataError(
-                "this estimate lacks parts or holds impossible numbers", fix="Make it again with `hushquery estimate`"
-            ) from None
-
-    @classmethod
-    def _read(cls, data: Mapping[str, Any]) -> ClientEstimate:
-        from hushquery.release.manifest import guarantee_from_json
-
-        counts = [data["n"], data["read"], data["repeated"], data["periods"], *data["refused"].values()]
-        support = np.array(data["support"])
-        if not all(type(count) is int and 0 <= count < 2**62 for count in [*counts, *data["support"]]):
-            raise ValueError
-        digest = bytes.fromhex(data["configuration"])
-        if len(digest) != 32 or len(bytes.fromhex(data["task"])) != 32 or not 0 < data["level"] < 1:
-            raise ValueError
-        rows = tuple(
-            Estimate(str(row["label"]), *(_number(row[name]) for name in ("estimate", "stderr", "low", "high")))
-            for row in data["estimates"]
-        )
-        table = Estimates(
-            rows, data["level"], guarantee_from_json(data["guarantee"]), tuple(map(str, data["post_processing"]))
-        )
-        return cls(
-            table=table,
-            digest=digest,
-            task=data["task"],
-            mechanism=dict(data["mechanism"]),
-            n=data["n"],
-            support=support.astype(np.int64),
-            read=data["read"],
-            repeated=data["repeated"],
-            refused=dict(data["refused"]),
-            periods=data["periods"],
-            notes=tuple(map(str, data["notes"])),
-        )
-
-    def save(self, folder: str | PathLike[str]) -> Path:
-        """Write ``estimates.json`` and ``estimates.parquet`` into a new folder, both or nothing."""
-        import pyarrow as pa
-
-        from hushquery.release.folder import manifest_bytes, parquet_bytes, write_folder
-
-        columns = {
-            "value": pa.array([row.label for row in self], pa.string()),
-            **{
-                name: pa.array([getattr(row, part) for row in self], pa.float64())
-                for name, part in (("estimate", "value"), ("stderr", "stderr"), ("low", "low"), ("high", "high"))
-            },
-        }
-        files = {DATA_FILE: manifest_bytes(self.to_json()), TABLE_FILE: parquet_bytes(pa.table(columns))}
-        return write_folder(new_folder(folder), files)
-
-    @classmethod
-    def load(cls, folder: str | PathLike[str]) -> ClientEstimate:
-        """Read what :meth:`save` wrote."""
-        path = Path(folder) / DATA_FILE
-        try:
-            data = json.loads(path.read_bytes())
-        except OSError as error:
-            raise DataError(
-                f"{Path(folder).name} holds no {DATA_FILE} that can be read",
-                why=error.strerror or "",
-                fix="Give the folder that `hushquery estimate --out` wrote",
-            ) from None
-        except (ValueError, RecursionError):
-            raise DataError(f"{DATA_FILE} is not JSON", fix="Make it again with `hushquery estimate`") from None
-        return cls.from_json(data)
-
-
-def new_folder(folder: str | PathLike[str]) -> Path:
-    """Refuse a folder that an estimate can't be saved to; to be asked before millions of reports are read."""
-    from hushquery.release.folder import check_target
-
-    path = Path(folder)
-    if path.exists():
-        raise UsageError(f"{path.name} exists already", fix="Give another folder, or delete that one first")
-    return check_target(path)
+# Later days have no name in Python.
+_LAST_DAY = 250_000_000_000
 
 
 def estimate(
@@ -219,6 +45,7 @@ def estimate(
     reports: Reports,
     *,
     head: Sequence[Any] | None = None,
+    period: int | Literal["all"] | None = None,
     level: float = 0.95,
     post: Post | None = None,
     candidates: Iterable[str] | None = None,
@@ -232,6 +59,10 @@ def estimate(
         reports: A file with a report on each line (base64url or JSON; gzipped too), a Parquet file with a binary column
             ``report``, or an iterable of reports. A report that comes again is counted once.
         head: The published head list, for a task without a domain of its own.
+        period: For a task with a period: the number of the period to count, floor(time / period); reports of others
+            are refused as ``ReportOfAnotherPeriod``. By default the one that most good reports are from, of equally
+            many the latest. ``all`` counts all of them together: the guarantee is then the sum over the periods, and
+            anybody can raise it with a forged time.
         level: The coverage of each interval.
         post: Named post-processing; by default the estimates are raw and unbiased.
         candidates: For a task of texts: the texts to look for.
@@ -246,26 +77,15 @@ def estimate(
     """
     configuration = Configuration.of(task, head)
     _check_options(configuration, level, post, candidates)
-    count = ReportCount(configuration)
-    for block in read_blocks(reports, count.length):
-        count.add(block)
-        if strict and count.refused:
-            raise DataError(
-                "there are bad reports, so nothing is estimated",
-                why=", ".join(f"{number:,} {name}" for name, number in count.refused.items()),
-                fix="Leave --strict out to leave them out",
-            )
-        if progress is not None:
-            progress(count.read)
-    if count.n < task.collect.min_batch:
-        raise NotReady(
-            f"{count.n:,} good reports are too few",
-            why=f"the task's min_batch is {task.collect.min_batch:,}"
-            + "".join(f"; {number:,} were refused: {name}" for name, number in count.refused.items()),
-            fix="Give the task file and the head list that these reports were made with"
-            if count.refused.total() > count.n
-            else "Wait for more reports",
-        )
+    with ReportCount(configuration, _asked(task, period)) as count:
+        for block in read_blocks(reports, count.length):
+            count.add(block)
+            _check_strict(count, strict=strict)
+            if progress is not None:
+                progress(count.read)
+        count.close()
+        _check_strict(count, strict=strict)
+    _check_enough(count, task.collect.min_batch)
     table, notes = _table(configuration, count, level, candidates)
     table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
     if len(count.periods) > 1:
@@ -273,6 +93,8 @@ def estimate(
             f"the reports are from {len(count.periods):,} periods: a client that reported in several counts in each, "
             "and its repeated answers make the real errors larger than those shown"
         )
+    elif task.task.period is not None:
+        notes.append(_which_period(task.task.period, *count.periods))
     return ClientEstimate(
         table=_processed(configuration, table, post),
         digest=configuration.digest,
@@ -283,7 +105,7 @@ def estimate(
         read=count.read,
         repeated=count.repeated,
         refused=dict(sorted(count.refused.items())),
-        periods=len(count.periods),
+        periods=tuple(sorted(count.periods)),
         notes=tuple(notes),
     )
 
@@ -298,6 +120,51 @@ def check_post(name: str) -> Post:
         if name == known:
             return known  # type: ignore[no-any-return]
     raise UsageError(f"no post-processing is called {name!r}", fix=f"Give one of {', '.join(get_args(Post))}")
+
+
+def _asked(task: Task, period: int | Literal["all"] | None) -> Periods:
+    """Read which periods are to be counted."""
+    if period is None:
+        return "most"
+    if period == "all":
+        return "all"
+    if type(period) is not int or not 0 <= period < 2**53:
+        raise UsageError("a period is a whole number from 0 on", fix="Give floor(time / period), or all for every one")
+    if task.task.period is None and period:
+        raise UsageError(f"the task has no periods, so there is no period {period}", fix="Leave it out")
+    return period
+
+
+def _check_strict(count: ReportCount, *, strict: bool) -> None:
+    if strict and count.refused:
+        raise DataError(
+            "there are bad reports, so nothing is estimated",
+            why=", ".join(f"{number:,} {name}" for name, number in count.refused.items()),
+            fix="Leave --strict out to leave them out",
+        )
+
+
+def _check_enough(count: ReportCount, least: int) -> None:
+    if count.n >= least:
+        return
+    others = count.refused[ReportOfAnotherPeriod.__name__]
+    fix = "Wait for more reports"
+    if others > count.n:
+        fix += " of this period, or give another period"
+    elif count.refused.total() > count.n:
+        fix = "Give the task file and the head list that these reports were made with"
+    raise NotReady(
+        f"{count.n:,} good reports are too few",
+        why=f"the task's min_batch is {least:,}"
+        + "".join(f"; {number:,} were refused: {name}" for name, number in count.refused.items()),
+        fix=fix,
+    )
+
+
+def _which_period(seconds: int, number: int) -> str:
+    """Name a period, with the day on which it began."""
+    began = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(number * seconds, _LAST_DAY))
+    return f"counted are the reports of period {number}, which began on {began:%Y-%m-%d}"
 
 
 def _check_options(
@@ -362,12 +229,3 @@ def _processed(configuration: Configuration, table: Estimates, post: Post | None
     if post == "simplex":
         return nearest
     return table.changed(nearest.rows, "norm-sub: shifted alike and cut at 0 to sum 1 (the same as simplex)")
-
-
-def _number(value: Any) -> float:
-    """Read a finite number; null is one that was not finite."""
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError
-    return float(value)

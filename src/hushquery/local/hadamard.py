@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
-from hushquery.local.chance import ONE, checked_cells, checked_epsilon, coins, loss_of_ratio, uniform_below
+from hushquery.local.chance import ONE, check_truth, checked_cells, checked_epsilon, coins, loss_of_ratio, uniform_below
 from hushquery.local.krr import lie_chance
 from hushquery.local.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for, numbers_from
 from hushquery.noise.bits import Bits
@@ -40,6 +40,9 @@ class Hadamard(Oracle):
     lie: int
 
     name: ClassVar[str] = "hadamard"
+
+    def __post_init__(self) -> None:
+        check_truth(ONE - self.lie, self.lie)
 
     @classmethod
     def calibrate(cls, k: int, epsilon: Number) -> Hadamard:

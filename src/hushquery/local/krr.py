@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hushquery.local.chance import (
     ONE,
     chance_up,
+    check_truth,
     checked_cells,
     checked_epsilon,
     e_to,
@@ -71,6 +72,9 @@ class Response(Oracle):
 
     #: The chance of each other answer, over 2^53; a field of every subclass.
     lie: int
+
+    def __post_init__(self) -> None:
+        check_truth(self.truth, self.lie)
 
     @property
     @abstractmethod

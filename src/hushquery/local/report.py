@@ -21,6 +21,7 @@ way to write a report: everything else is refused, by errors that never show wha
         |-- ReportOfAnotherTask           the task id is another
         |-- ReportOfAnotherConfiguration  the right task, but another domain or mechanism
         |-- ReportTimeInvalid             finer than the task's precision
+        |-- ReportOfAnotherPeriod         made in another period than the one that is counted
         `-- ReportOutOfDomain             the payload is no report of the mechanism
 """
 
@@ -48,6 +49,7 @@ __all__ = [
     "ReportError",
     "ReportMalformed",
     "ReportOfAnotherConfiguration",
+    "ReportOfAnotherPeriod",
     "ReportOfAnotherTask",
     "ReportOutOfDomain",
     "ReportTimeInvalid",
@@ -97,6 +99,10 @@ class ReportOfAnotherConfiguration(ReportError):
 
 class ReportTimeInvalid(ReportError):
     """The report's time is finer than its task allows."""
+
+
+class ReportOfAnotherPeriod(ReportError):
+    """The report was made in another of the task's periods than the one that is counted."""
 
 
 class ReportOutOfDomain(ReportError):
@@ -202,8 +208,12 @@ class Report:
         """Read what :meth:`to_text` gave."""
         return cls.from_bytes(from_base64url(text))
 
-    def open(self, configuration: Configuration) -> Any:
+    def open(self, configuration: Configuration, *, period: int | None = None) -> Any:
         """Check that the report belongs to a configuration, and give what the mechanism said.
+
+        Args:
+            configuration: What the report must have been made with.
+            period: The number of the period in which it must have been made; by default any.
 
         Raises:
             ReportError: One of its kinds, which say apart what does not fit.
@@ -224,6 +234,12 @@ class Report:
             raise ReportTimeInvalid(
                 "the report's time is finer than the task allows",
                 fix="Truncate it to a multiple of time_precision on the client",
+            )
+        if period is not None and configuration.task.period_at(self.time) != period:
+            raise ReportOfAnotherPeriod(
+                "the report was made in another period of the task",
+                why="a client answers in each period, and the answers of one are counted together",
+                fix="Count it with the reports of its own period",
             )
         try:
             return configuration.channel.unpack(self.payload)

@@ -2,14 +2,20 @@
 
 Reports of one configuration have one length, so headers are compared as columns of many reports at once. Whatever does
 not pass is looked at alone, for its kind of error, and counted by that; nothing of it is kept or shown.
+
+A client answers in each period of a task, so answers of several periods tell more about it than those of one. By
+default one period is counted: the one that is asked for, or the one that most good reports are from. The choice is
+known only at the end, so until then the good reports wait in a temporary file.
 """
 
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +23,29 @@ import numpy.typing as npt
 from hushquery.errors import DataError
 from hushquery.local.configuration import Configuration
 from hushquery.local.oracle import IntArray
-from hushquery.local.report import HEADER_BYTES, VERSION, Report, ReportError, ReportOutOfDomain
+from hushquery.local.report import (
+    HEADER_BYTES,
+    VERSION,
+    Report,
+    ReportError,
+    ReportOfAnotherPeriod,
+    ReportOutOfDomain,
+)
 from hushquery.local.report_files import Block
 
-__all__ = ["CONFLICT", "ReportCount"]
+__all__ = ["CONFLICT", "Periods", "ReportCount"]
 
 #: How a second report with the id of another one is counted.
 CONFLICT = "ReportIdUsedTwice"
+
+#: Which periods are counted: the one with this number, that of most reports, or all of them.
+Periods = int | Literal["most", "all"]
+
+_ANOTHER_PERIOD = ReportOfAnotherPeriod.__name__
+
+# So many bytes of waiting reports stay in memory; more go to a temporary file, which is read in blocks of so many rows.
+_IN_MEMORY = 1 << 26
+_WAITING_ROWS = 1 << 16
 
 _ID, _TASK, _CONFIGURATION = slice(1, 17), slice(17, 49), slice(49, 81)
 _TIME, _LENGTH = slice(81, 89), slice(89, 91)
@@ -36,19 +58,33 @@ class ReportCount:
 
     Args:
         configuration: Which reports are good.
+        asked: Which periods are counted. With ``most`` everything waits until :meth:`close` has chosen: the period that
+            most good reports are from; of equally many, the latest.
     """
 
     configuration: Configuration
+    asked: Periods = "all"
     read: int = 0
     n: int = 0
     repeated: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    periods: set[int] = field(default_factory=set)
+    periods: Counter[int] = field(default_factory=Counter)
     support: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
         self.support = np.zeros(self.configuration.channel.length, dtype=np.int64)
         self._seen = _Seen()
+        # Where a task has no periods, all reports are of the one there is.
+        chosen = self.configuration.task.task.period is None or self.asked != "most"
+        # Closed by __exit__.
+        self._waiting = None if chosen else tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+
+    def __enter__(self) -> ReportCount:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._waiting is not None:
+            self._waiting.close()
 
     @property
     def length(self) -> int:
@@ -65,15 +101,42 @@ class ReportCount:
         good = self._headers(rows)
         for row in rows[~good]:
             self._refuse(row.tobytes())
-        rows, answers = self._unpacked(rows[good])
+        rows, answers = self._unpacked(self._of_period(rows[good]))
         fresh, same, other = self._seen.add(rows)
         self.repeated += same
         if other:
             self.refused[CONFLICT] += other
-        if len(fresh):
-            self.support += self.configuration.channel.support(answers[fresh])
-            self.n += len(fresh)
-            self.periods.update(self._periods(rows[fresh]))
+        if self._waiting is not None:
+            self._waiting.write(rows[fresh].tobytes())
+            self.periods.update(self._counted(rows[fresh]))
+        elif len(fresh):
+            self._count(rows[fresh], answers[fresh])
+
+    def close(self) -> None:
+        """Count what has waited: the reports of the period that most are from. The others are refused."""
+        if self._waiting is None:
+            return
+        period = max(self.periods, key=lambda number: (self.periods[number], number), default=0)
+        waited = self.periods.total()
+        self.periods.clear()
+        for rows in self._blocks(self._waiting):
+            mine = rows[self._numbers(rows) == period]
+            if len(mine):
+                self._count(mine, self.configuration.channel.unpack_many(mine[:, HEADER_BYTES:]))
+        if waited > self.n:
+            self.refused[_ANOTHER_PERIOD] += waited - self.n
+        self._waiting.close()
+        self._waiting = None
+
+    def _blocks(self, file: IO[bytes]) -> Iterator[npt.NDArray[np.uint8]]:
+        file.seek(0)
+        while data := file.read(_WAITING_ROWS * self.length):
+            yield np.frombuffer(data, dtype=np.uint8).reshape(-1, self.length)
+
+    def _count(self, rows: npt.NDArray[np.uint8], answers: npt.NDArray[Any]) -> None:
+        self.support += self.configuration.channel.support(answers)
+        self.n += len(rows)
+        self.periods.update(self._counted(rows))
 
     def _headers(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
         """Say which rows have the header of this configuration."""
@@ -88,6 +151,16 @@ class ReportCount:
             good &= (rows[:, place] == np.frombuffer(wanted, dtype=np.uint8)).all(axis=1)
         good &= (times <= np.uint64(_MOST_TIME)) & (times % np.uint64(task.collect.time_precision) == 0)
         return good
+
+    def _of_period(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Give the rows of the period that was asked for; the others are refused."""
+        if isinstance(self.asked, str):
+            return rows
+        mine: npt.NDArray[np.bool_] = self._numbers(rows) == self.asked
+        if not mine.all():
+            self.refused[_ANOTHER_PERIOD] += int((~mine).sum())
+        found: npt.NDArray[np.uint8] = rows[mine]
+        return found
 
     def _unpacked(self, rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
         """Give the rows whose payload the mechanism can have made, and what they say."""
@@ -113,9 +186,15 @@ class ReportCount:
         else:
             raise AssertionError("a good report did not pass the check of many")
 
-    def _periods(self, rows: npt.NDArray[np.uint8]) -> list[int]:
+    def _counted(self, rows: npt.NDArray[np.uint8]) -> dict[int, int]:
+        """Say how many rows are of each period."""
+        numbers, counts = np.unique(self._numbers(rows), return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+    def _numbers(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+        """Number the period of each row; a task without periods has one, 0."""
         period = self.configuration.task.task.period
-        return [0] if period is None else np.unique(_times(rows) // np.uint64(period)).tolist()
+        return np.zeros(len(rows), dtype=np.uint64) if period is None else _times(rows) // np.uint64(period)
 
 
 def _times(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

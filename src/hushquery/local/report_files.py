@@ -2,11 +2,16 @@
 
 All reports of a configuration have one length, so those that have it become rows of bytes; what has another length
 can't be one of them, and is handed on for its error to be named. Nothing here looks at what a report says.
+
+Files come from anybody, and a small one can unpack to any size. So little of one is in memory at a time: a line that is
+longer than any report is skipped and not held, and of a Parquet file so many rows are unpacked at once as the headers
+of its pages allow; lengths are looked at before a value is copied.
 """
 
 from __future__ import annotations
 
 import gzip
+import mmap
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
-from hushquery.local.report import MOST_TEXT, Report, ReportError, ReportMalformed, from_base64url
+from hushquery.local.report import (
+    HEADER_BYTES,
+    MOST_PAYLOAD,
+    MOST_TEXT,
+    Report,
+    ReportError,
+    ReportMalformed,
+    from_base64url,
+)
 
 __all__ = ["COLUMN", "Block", "Reports", "read_blocks"]
 
@@ -32,6 +45,12 @@ COLUMN = "report"
 # Blocks are about so large, so that the arrays made of them stay small.
 _BLOCK_BYTES = 1 << 24
 _MOST_ROWS = 1 << 16
+# So many bytes of bad reports wait for their error to be named.
+_OTHER_BYTES = 1 << 20
+# So much of a Parquet file is unpacked at once, where a bad one could make more of it.
+_UNPACKED_BYTES = 1 << 24
+# A report that is cut off here has the same error as the whole: there are bytes behind its end.
+_LONGER_THAN_ANY = HEADER_BYTES + MOST_PAYLOAD + 1
 
 
 @dataclass
@@ -40,7 +59,7 @@ class Block:
 
     Args:
         rows: Those of the right length, a row of bytes each, in their order.
-        others: The bytes of those of another length.
+        others: The bytes of those of another length; of one that is longer than any report, the beginning.
         refused: How many were no bytes of a report at all, by the name of their error.
     """
 
@@ -105,18 +124,22 @@ def _lines(file: IO[bytes]) -> Iterator[str | None]:
 def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
     """Make blocks of single reports."""
     good: list[bytes] = []
-    block = Block(_rows([], length))
+    block, held = Block(_rows([], length)), 0
     for report in reports:
         try:
             data = _bytes_of(report)
         except ReportError as error:
             block.refused[type(error).__name__] += 1
+            continue
+        if len(data) == length:
+            good.append(data)
         else:
-            (good if len(data) == length else block.others).append(data)
-        if len(good) + len(block.others) >= size:
+            block.others.append(data[:_LONGER_THAN_ANY])
+            held += len(block.others[-1])
+        if len(good) + len(block.others) >= size or held > _OTHER_BYTES:
             block.rows = _rows(good, length)
             yield block
-            good, block = [], Block(_rows([], length))
+            good, block, held = [], Block(_rows([], length)), 0
     block.rows = _rows(good, length)
     yield block
 
@@ -144,11 +167,16 @@ def _rows(reports: list[bytes], length: int) -> npt.NDArray[np.uint8]:
 
 def _read_parquet(path: Path, length: int, size: int) -> Iterator[Block]:
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    from hushquery.local.parquet_pages import PageError, rows_that_fit
+
     try:
-        with pq.ParquetFile(path) as file:
+        with (
+            path.open("rb") as opened,
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as whole,
+            pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file,
+        ):
             names = file.schema_arrow.names
             kind = file.schema_arrow.field(COLUMN).type if names.count(COLUMN) == 1 else None
             binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -157,14 +185,51 @@ def _read_parquet(path: Path, length: int, size: int) -> Iterator[Block]:
                     f"{path.name} has no binary column {COLUMN!r}",
                     fix="Write the bytes of each report into that column",
                 )
-            for batch in file.iter_batches(batch_size=size, columns=[COLUMN]):
-                column = batch.column(0).cast(pa.large_binary())
-                lengths = pc.binary_length(column)
-                other = column.filter(pc.not_equal(lengths, length)).to_pylist()
-                missing = Counter({ReportMalformed.__name__: column.null_count} if column.null_count else {})
-                yield Block(_matrix(column.filter(pc.equal(lengths, length)), length), other, missing)
-    except pa.ArrowException as error:
-        raise DataError(f"{path.name} can't be read as Parquet", why=type(error).__name__, fix="Get it again") from None
+            for group, fit in enumerate(rows_that_fit(whole, file.schema.names.index(COLUMN), _UNPACKED_BYTES)):
+                batches = file.iter_batches(batch_size=min(fit, size), row_groups=[group], columns=[COLUMN])
+                for column in _gathered((batch.column(0) for batch in batches), size):
+                    yield from _values(column, length)
+    except (pa.ArrowException, PageError, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, PageError) else type(error).__name__
+        raise DataError(f"{path.name} can't be read as Parquet", why=why, fix="Get it again, written plainly") from None
+
+
+def _gathered(columns: Iterable[Any], size: int) -> Iterator[Any]:
+    """Put small batches together, as far as they stay small."""
+    import pyarrow as pa
+
+    waiting: list[Any] = []
+    rows = held = 0
+    for column in columns:
+        waiting.append(column)
+        rows, held = rows + len(column), held + column.nbytes
+        if rows >= size or held >= _UNPACKED_BYTES // 2:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
+            waiting, rows, held = [], 0, 0
+    if waiting:
+        yield pa.concat_arrays(waiting)
+
+
+def _values(column: Any, length: int) -> Iterator[Block]:
+    """Make blocks of a column: what has the right length is copied, of the rest only enough to name its error."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    missing = Counter({ReportMalformed.__name__: column.null_count} if column.null_count else {})
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    good = pc.fill_null(pc.equal(pc.binary_length(column), length), False)
+    yield Block(_matrix(column.filter(good).cast(pa.large_binary()), length), refused=missing)
+    others: list[bytes] = []
+    held = 0
+    for place in np.flatnonzero(pc.and_(pc.invert(good), column.is_valid()).to_numpy(zero_copy_only=False)).tolist():
+        others.append(column[place].as_buffer()[:_LONGER_THAN_ANY].to_pybytes())
+        held += len(others[-1])
+        if held > _OTHER_BYTES:
+            yield Block(_rows([], length), others)
+            others, held = [], 0
+    if others:
+        yield Block(_rows([], length), others)
 
 
 def _matrix(column: Any, length: int) -> npt.NDArray[np.uint8]:

@@ -17,6 +17,7 @@ from hushquery.errors import UsageError
 from hushquery.local.chance import (
     ONE,
     chance_down,
+    check_truth,
     checked_cells,
     checked_epsilon,
     coins,
@@ -57,6 +58,10 @@ class SubsetSelection(Oracle):
     truth: int
 
     name: ClassVar[str] = "subset"
+
+    def __post_init__(self) -> None:
+        # A set with the own cell against the same set without it, both times what is common to the two.
+        check_truth(self.truth * (self.k - self.omega), (ONE - self.truth) * self.omega)
 
     @classmethod
     def calibrate(cls, k: int, epsilon: Number, omega: int | None = None) -> SubsetSelection:

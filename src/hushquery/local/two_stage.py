@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.local.chance import ONE, checked_cells, checked_epsilon, loss_of_ratio, uniform_below
+from hushquery.local.chance import ONE, check_truth, checked_cells, checked_epsilon, loss_of_ratio, uniform_below
 from hushquery.local.krr import CellReports, lie_chance, respond
 from hushquery.local.oracle import FloatArray, IntArray, Report
 from hushquery.noise.bits import Bits
@@ -55,6 +55,15 @@ class TwoStage(CellReports):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", sum(self.urls) + len(self.urls) + 1)
+        if [size for size, _ in self.url_lies] != sorted({count + 1 for count in self.urls if count}):
+            raise UsageError(
+                "url_lies has one chance for each number of URLs that a query has, in ascending order",
+                fix="Calibrate the randomizer from an epsilon",
+            )
+        if self.urls:
+            check_truth(self._query_truth, self.query_lie)
+        for size, lie in self.url_lies:
+            check_truth(ONE - (size - 1) * lie, lie)
 
     @classmethod
     def calibrate(

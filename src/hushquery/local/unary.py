@@ -15,6 +15,7 @@ from hushquery.errors import UsageError
 from hushquery.local.chance import (
     ONE,
     chance_up,
+    check_truth,
     checked_cells,
     checked_epsilon,
     coins,
@@ -53,6 +54,9 @@ class OUE(Oracle):
     lie: int
 
     name: ClassVar[str] = "oue"
+
+    def __post_init__(self) -> None:
+        check_truth(ONE - self.lie, self.lie)
 
     @classmethod
     def calibrate(cls, k: int, epsilon: Number) -> OUE:

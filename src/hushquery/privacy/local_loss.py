@@ -16,13 +16,26 @@ import mpmath
 from hushquery.errors import DataError
 from hushquery.privacy.rounding import rational_mpf, working
 
-__all__ = ["CHANNELS", "report_epsilon", "worst_ratio"]
+__all__ = ["CHANNELS", "loss_of_ratio", "report_epsilon", "worst_ratio"]
 
 _ONE = 2**53
-# The same grid as the randomizers use, so that both computations give the same fraction.
+# Claimed epsilons are multiples of one over this, rounded up.
 _GRID = 10**30
 # More URLs per query than any head list has.
 _MOST = 2**31
+
+
+def loss_of_ratio(ratio: Fraction) -> Fraction:
+    """Give ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too.
+
+    >>> float(loss_of_ratio(Fraction(3)))
+    1.0986122886681098
+    """
+    if ratio == 1:
+        return Fraction(0)
+    with working():
+        scaled = mpmath.log(rational_mpf(ratio)) * _GRID
+        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _GRID)
 
 
 def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
@@ -34,12 +47,7 @@ def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
     >>> round(float(report_epsilon({"name": "krr", "k": 3, "lie": 2**53 // 5})), 9)
     1.098612289
     """
-    ratio = worst_ratio(oracle)
-    if ratio == 1:
-        return Fraction(0)
-    with working():
-        scaled = mpmath.log(rational_mpf(ratio)) * _GRID
-        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _GRID)
+    return loss_of_ratio(worst_ratio(oracle))
 
 
 def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
@@ -57,8 +65,8 @@ def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
         )
     try:
         cells = _whole(oracle, "k")
-        # One value can't be told from another where there is only one.
-        ratio = Fraction(1) if cells == 1 else channel(oracle)
+        # One value can't be told from another where there is only one; two-stage has its own count of them.
+        ratio = Fraction(1) if cells == 1 and channel is not _two_stage else channel(oracle)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         ratio = Fraction(0)
     if ratio < 1:
@@ -99,17 +107,26 @@ def _subset(oracle: Mapping[str, Any]) -> Fraction:
 
 
 def _two_stage(oracle: Mapping[str, Any]) -> Fraction:
-    """A true record against one that another query sends, or another URL of the same query."""
+    """A true record against one that another query sends, or another URL of the same query.
+
+    That is the worst only while no stage's truth is rarer than a lie; anything else is refused.
+    """
     urls, lies = oracle["urls"], dict(oracle["url_lies"])
-    if not all(type(count) is int and 0 <= count < _MOST for count in urls):
+    if not all(type(count) is int and 0 <= count < _MOST for count in urls) or len(lies) != len(oracle["url_lies"]):
         raise ValueError("urls")
+    if oracle["k"] != sum(urls) + len(urls) + 1:
+        raise ValueError("k")
+    if not urls:  # nothing but the wildcard
+        return Fraction(1)
     query_lie = _whole(oracle, "query_lie")
     query_truth = _ONE - len(urls) * query_lie  # the wildcard is one more query
+    if query_truth < query_lie:
+        raise ValueError("query_lie")
     worst = Fraction(0)
     for size in {1, *(count + 1 for count in urls)}:  # each query has a wildcard URL; the wildcard has nothing else
         lie = lies[size] if size > 1 else 0
         truth = _ONE - (size - 1) * lie
-        if type(lie) is not int or lie < 0 or truth <= 0:
+        if type(lie) is not int or lie < 0 or truth < lie:
             raise ValueError("url_lies")
         worst = max(worst, Fraction(query_truth * truth * size, query_lie * _ONE))
         if size > 1:

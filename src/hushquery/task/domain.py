@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hushquery.errors import DataError, UsageError
-from hushquery.log.normalise import HOST, NO_URL, URL_CHANGES, blanks
+from hushquery.log.normalise import HOST, URL_CHANGES, blanks
 
 __all__ = [
     "LONGEST",
@@ -41,7 +41,7 @@ MOST = 2**20
 _END = r"\Z"
 _BLANKS = re.compile(f"[\0{blanks('python')}]+")
 _URL_RULES = [(re.compile(pattern.replace("$", _END)), replacement) for pattern, replacement in URL_CHANGES]
-_WITH_HOST, _WITHOUT_URL = re.compile(HOST.replace("$", _END)), re.compile(NO_URL.replace("$", _END))
+_WITH_HOST = re.compile(HOST.replace("$", _END))
 
 
 class UnknownValue(DataError):
@@ -54,9 +54,7 @@ def normal_query(text: str) -> str:
     >>> normal_query("  Weather   LEEDS ")
     'weather leeds'
     """
-    # Letter by letter, as engines do it: Python alone would write a capital sigma in two ways.
-    lower = "".join(letter.lower()[0] for letter in text)
-    return unicodedata.normalize("NFC", _BLANKS.sub(" ", lower)).strip(" ")
+    return unicodedata.normalize("NFC", _BLANKS.sub(" ", _lower(text))).strip(" ")
 
 
 def normal_url(text: str) -> str:
@@ -65,13 +63,16 @@ def normal_url(text: str) -> str:
     >>> normal_url("HTTPS://Weather.Example:443/#top")
     'https://weather.example'
     """
-    if _WITHOUT_URL.search(text):
-        return ""
     host = _WITH_HOST.match(text)
-    changed = host[0].lower() + text[host.end() :] if host else text
+    changed = _lower(host[0]) + text[host.end() :] if host else text
     for pattern, replacement in _URL_RULES:
         changed = pattern.sub(replacement, changed)
     return changed
+
+
+def _lower(text: str) -> str:
+    """Letter by letter, as engines do it: Python alone would write a capital sigma in two ways."""
+    return "".join(letter.lower()[0] for letter in text)
 
 
 def normal_value(text: str) -> str:
@@ -229,7 +230,7 @@ class GroupedDomain(Domain):
 
 
 def _label(record: Sequence[str]) -> str:
-    return "\t".join(record).rstrip("\t")
+    return "\t".join(record if record[-1] else record[:-1])
 
 
 def _normal(kind: str, texts: Sequence[str]) -> tuple[str, ...]:
@@ -247,6 +248,11 @@ def _record(kind: str, item: object, number: int) -> tuple[str, ...]:
     record = _normal(kind, texts)
     if not record[0]:
         raise UsageError(f"entry {number} of the domain is empty", fix="Leave it out; the wildcard stands for the rest")
+    if WILDCARD in record:
+        raise UsageError(
+            f"entry {number} of the domain is {WILDCARD!r}, which stands for everything else",
+            fix="Leave it out: who has it is counted there",
+        )
     return record
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
-    from hushquery.task.model import Task
+    from hushquery.task.model import HeadPart, Task
 
-__all__ = ["NUMBER_ORACLES", "TEXT_ORACLES", "check_kind"]
+__all__ = ["NUMBER_ORACLES", "PAPER_SHARE", "TEXT_ORACLES", "check_kind", "oracle_of", "query_share_of"]
 
 #: The mechanisms for numbers; auto is the first.
 NUMBER_ORACLES = ("onebit", "dbitflip")
@@ -17,9 +18,14 @@ NUMBER_ORACLES = ("onebit", "dbitflip")
 #: The mechanisms for texts; auto is the first.
 TEXT_ORACLES = ("rappor",)
 
+#: The query's share of epsilon in two-stage response, f_C of BLENDER, where ``[head] mode = "paper"`` says no more.
+PAPER_SHARE = Fraction(85, 100)
+
+_TWO_STAGE = "two-stage"
+
 # Which oracle a key of [client] belongs to.
 _KEYS = {
-    "query_share": "two-stage",
+    "query_share": _TWO_STAGE,
     "step": "onebit",
     "buckets": "dbitflip",
     "bits": "dbitflip",
@@ -34,15 +40,24 @@ def check_kind(task: Task) -> None:
     else:
         _check_unlisted(task)
     for key, oracle in _KEYS.items():
-        if getattr(task.client, key) is not None and _oracle(task) != oracle:
+        if getattr(task.client, key) is not None and oracle_of(task) != oracle:
             raise UsageError(f'[client] {key} belongs to oracle = "{oracle}"; leave it out, or choose that')
 
 
-def _oracle(task: Task) -> str:
-    """Give the mechanism's name, where it can be known without a list."""
-    if task.client.oracle == "auto" and not task.is_listed:
+def oracle_of(task: Task) -> str:
+    """Give the mechanism's name; ``auto`` where only the list decides."""
+    if task.client.oracle != "auto":
+        return task.client.oracle
+    if not task.is_listed:
         return (NUMBER_ORACLES if task.task.kind == "number" else TEXT_ORACLES)[0]
-    return task.client.oracle
+    return _TWO_STAGE if task.head is not None and task.head.mode == "paper" else "auto"
+
+
+def query_share_of(task: Task) -> Fraction | None:
+    """Give the query's share of epsilon in two-stage response; None for all that the URL leaves."""
+    if task.client.query_share is None and task.client.oracle == "auto" and oracle_of(task) == _TWO_STAGE:
+        return PAPER_SHARE
+    return task.client.query_share
 
 
 def _check_listed(task: Task) -> None:
@@ -51,7 +66,7 @@ def _check_listed(task: Task) -> None:
         raise UsageError(f'[client] oracle = "{task.client.oracle}" is for kind = "{kind}"')
     if task.task.highest is not None:
         raise UsageError('[task] highest is for kind = "number"')
-    if task.client.oracle == "two-stage":
+    if oracle_of(task) == _TWO_STAGE:
         if task.task.kind != "searches":
             raise UsageError('[client] oracle = "two-stage" is for (query, URL) records: kind = "searches"')
         if task.client.unknown == "refuse":
@@ -65,6 +80,30 @@ def _check_listed(task: Task) -> None:
             raise UsageError("the task has neither a [head] list to come nor a [task] domain")
     elif task.head is not None:
         raise UsageError("the task has both a [task] domain and a [head] list; leave one of them out")
+    if task.head is not None:
+        _check_head(task, task.head)
+
+
+def _check_head(task: Task, head: HeadPart) -> None:
+    """Refuse a hybrid whose two sides would not estimate the same."""
+    if (head.mode == "paper") != (oracle_of(task) == _TWO_STAGE):
+        raise UsageError(
+            '[head] mode = "paper" is for two-stage reports; leave [client] oracle out, or write "two-stage"'
+            if head.mode == "paper"
+            else '[client] oracle = "two-stage" belongs to [head] mode = "paper"; write that, or choose another oracle'
+        )
+    if head.algorithm == "guided" and (head.mode != "best" or task.client.records_per_user != 1):
+        raise UsageError(
+            '[head] algorithm = "guided" counts one record of each user, in mode = "best": give records_per_user = 1; '
+            "weighed says how many records it looks at"
+        )
+    if head.weighed is not None and head.algorithm != "guided":
+        raise UsageError('[head] weighed belongs to algorithm = "guided"; leave it out, or choose that')
+    if task.optin is not None and task.optin.records_per_user != task.client.records_per_user:
+        raise UsageError(
+            "[optin] and [client] have different records_per_user, so the two sides would estimate different shares: "
+            "give both the same"
+        )
 
 
 def _check_unlisted(task: Task) -> None:
@@ -95,7 +134,7 @@ def _check_number(task: Task) -> None:
     highest, client = task.task.highest, task.client
     if highest is None:
         raise UsageError("[task] highest is missing: the largest number there can be, a public bound")
-    if _oracle(task) == "onebit":
+    if oracle_of(task) == "onebit":
         if client.step is not None and (client.step > highest or highest % client.step):
             raise UsageError("[client] step must divide [task] highest")
         return

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from hushquery.errors import DataError, UsageError
 from hushquery.task.domain import Domain
-from hushquery.task.kinds import check_kind
+from hushquery.task.kinds import check_kind, oracle_of, query_share_of
 from hushquery.task.problems import refusal
 from hushquery.task.units import Bytes, Exact, Seconds, Whole
 
@@ -62,8 +62,14 @@ def _between(value: Fraction) -> Fraction:
     return value
 
 
+# What no client uses is no part of the task's identity: else clients would answer anew when a collector changes it.
+_COLLECTORS_OWN = ("clock_skew", "max_body", "min_batch", "origins", "retention")
+
 # Keys that only some tasks have: where they are absent, the canonical form does not name them.
 _SPECIAL = {"task": ("highest",), "client": ("query_share", "step", "buckets", "bits", "rappor")}
+
+# Keys of [head] that came later, at their defaults.
+_UNNAMED = {("keep", 1), ("algorithm", "laplace"), ("weighed", None)}
 
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
 Epsilon = Annotated[Exact, AfterValidator(_above_zero)]
@@ -151,10 +157,17 @@ class HeadPart(_Part):
 
     size: Count
     mode: Literal["best", "paper"] = "best"
+    """best: any frequency oracle over the list. paper: two-stage, where auto gives the query 0.85 of epsilon."""
+    algorithm: Literal["laplace", "guided"] = "laplace"
+    """How opt-in records are selected; guided finds more where users have many records each."""
+    weighed: Count | None = None
+    """For guided: the most records of a user that get weight; absent: 40."""
+    keep: Count = 1
+    """For how many periods one list stays; clients whose record did not change then repeat their answers."""
 
 
 class CollectPart(_Part):
-    """How the collector takes reports."""
+    """How the collector takes reports. Only ``time_precision`` is part of the task's hash: the rest is no client's."""
 
     min_batch: Annotated[Whole, Field(ge=2, le=2**31)] = 1000
     time_precision: Seconds = 1800
@@ -203,6 +216,10 @@ class Task(_Part):
                 "[task] period is not a multiple of [collect] time_precision, so a report's time could not tell its "
                 "period"
             )
+        if self.head is not None and self.head.keep > 1 and period is None:
+            raise UsageError(
+                "[head] keep counts periods, and the task has none", fix='Add, say, period = "7d" to [task]'
+            )
         check_kind(self)
         if self.task.domain is not None:
             self.listed()
@@ -212,7 +229,7 @@ class Task(_Part):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Task:
-        """Read a task from a TOML file, or from a .json file as :meth:`canonical` writes it."""
+        """Read a task from a TOML file, or from a .json file as a collector serves it."""
         file = Path(path)
         try:
             if file.stat().st_size > _MOST_BYTES:
@@ -269,14 +286,22 @@ class Task(_Part):
             data["task"]["domain"] = [list(one) if len(one) > 1 else one[0] for one in records]
         for part, names in _SPECIAL.items():
             data[part] = {key: value for key, value in data[part].items() if value is not None or key not in names}
+        if self.head is not None:
+            # Keys that came later: at their defaults they are not named, so that older tasks keep their ids.
+            data["head"] = {k: v for k, v in data["head"].items() if (k, v) not in _UNNAMED}
         if not self.is_listed:
             data["client"]["unknown"] = "refuse"
         return data
 
     def canonical(self) -> str:
-        """Give the one text that is hashed: JSON with sorted keys, no spaces, ASCII only, without the off-switch."""
+        """Give the one text that is hashed: JSON with sorted keys, no spaces, ASCII only, of what clients use.
+
+        The off-switch and all of [collect] but ``time_precision`` are left out, so that a collector may change them.
+        """
         data = self.to_json()
         del data["client"]["enabled"]
+        for name in _COLLECTORS_OWN:
+            del data["collect"][name]
         return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
@@ -295,6 +320,16 @@ class Task(_Part):
     def is_listed(self) -> bool:
         """Whether what can be reported is a public list, of queries and URLs or of values."""
         return self.task.kind in ("searches", "setting")
+
+    @property
+    def oracle(self) -> str:
+        """The mechanism's name: as the task says, or what ``auto`` means where that is known without a list."""
+        return oracle_of(self)
+
+    @property
+    def query_share(self) -> Fraction | None:
+        """For two-stage: the query's share of epsilon, where it is fixed."""
+        return query_share_of(self)
 
     @property
     def record_epsilon(self) -> Fraction:

@@ -7,7 +7,7 @@ from hushquery.errors import UsageError
 __all__ = ["template"]
 
 _SEARCHES = """\
-[task]                         # the id of the task is the hash of all this; comments and order don't count
+[task]                         # the task's id is a hash of what clients use; comments and order don't count
 name = "example-searches"
 population = "browser users"   # whose budget it is
 kind = "searches"              # (query, URL) records; there are also "setting", "number" and "text"
@@ -22,7 +22,7 @@ relation = "replace-one"
 """
 
 _SETTING = """\
-[task]                         # the id of the task is the hash of all this; comments and order don't count
+[task]                         # the task's id is a hash of what clients use; comments and order don't count
 name = "example-theme"
 population = "app users"       # whose budget it is
 kind = "setting"               # one value out of a public list; there are also "searches", "number" and "text"
@@ -31,7 +31,7 @@ domain = ["light", "dark", "system"]   # everybody may know this list
 """
 
 _NUMBER = """\
-[task]                         # the id of the task is the hash of all this; comments and order don't count
+[task]                         # the task's id is a hash of what clients use; comments and order don't count
 name = "example-minutes"
 population = "app users"       # whose budget it is
 kind = "number"                # a whole number; there are also "searches", "setting" and "text"
@@ -40,7 +40,7 @@ highest = 1440                 # the largest number there can be, a public bound
 """
 
 _TEXT = """\
-[task]                         # the id of the task is the hash of all this; comments and order don't count
+[task]                         # the task's id is a hash of what clients use; comments and order don't count
 name = "example-home-pages"
 population = "browser users"   # whose budget it is
 kind = "text"                  # any text, without a list; candidates are needed only to decode
@@ -65,7 +65,7 @@ enabled = true                 # the off-switch
 """
 
 _TWO_STAGE = """
-# oracle = "two-stage"         # first the query, then the URL: also counts the other URLs of each query
+# oracle = "two-stage"         # with [head] mode = "paper": first the query, then the URL, also the others of a query
 # query_share = 0.85           # for two-stage: the query's share of epsilon; absent: all that the URL leaves"""
 
 _ONE_BIT = """\
@@ -89,11 +89,12 @@ f = 0.5                        # a bit of the permanent response is flipped with
 _HEAD = """
 [head]                         # the list that is built from the opt-in records, then measured by all
 size = 50
-mode = "best"
+mode = "best"                  # "paper": clients answer by two-stage, as in BLENDER
+keep = 1                       # for how many periods one list stays: the longer, the less a client loses over time
 """
 
 _COLLECT = """
-[collect]
+[collect]                      # only time_precision is part of the task's id: clients use no more
 min_batch = 1000               # nothing is estimated from fewer reports
 time_precision = "30m"         # reports tell their time no finer than this
 clock_skew = "1m"

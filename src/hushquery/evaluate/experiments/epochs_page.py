@@ -24,17 +24,7 @@ _OPEN = (
     "Everybody here is invented, so this page may be published. The noise came from a seed, to let you repeat the "
     "numbers; a client that drew its noise so would protect nobody."
 )
-_TOTALS = (
-    "",
-    "people",
-    "as opt-in users: typical",
-    "worst",
-    "worst delta",
-    "as clients: typical",
-    "worst",
-    "one person's sum: typical",
-    "worst",
-)
+_TOTALS = ("epsilon: typical / worst", "people", "as opt-in users", "delta", "as clients", "one person's sum")
 
 
 def command(data: Data) -> str:
@@ -77,7 +67,7 @@ def as_text(data: Data) -> str:
     lines += ["", f"intervals of changes at {settings['level']:.0%}"]
     for row in data["coverage"]:
         lines.append(
-            f"  {_pair(row):42}{row['covered']:>7.1%} of {row['intervals']:,} hold the truth; errors are "
+            f"  {_pair(row):54}{row['covered']:>7.1%} of {row['intervals']:,} hold the truth; errors are "
             f"{row['spread']:.2f} of what is stated"
         )
     lines.append("")
@@ -92,7 +82,9 @@ def _kept(run: Data) -> str:
 
 def _pair(row: Data) -> str:
     people = "everybody has another record" if row["changing"] == 1 else f"{row['changing']:.0%} have another record"
-    return f"{'a new list' if row['keep'] == 1 else 'a kept list'}, {people}"
+    return (
+        f"{'new lists' if row['keep'] == 1 else 'a kept list'}, {people}, epoch {row['first'] + 1} to {row['last'] + 1}"
+    )
 
 
 def _for_movement(data: Data) -> Data:
@@ -165,7 +157,8 @@ def page(data: Data) -> Page:
         Text(
             "Opt-in users and clients are two populations with two guarantees, both for replace-one. Who moves is one "
             "person in two roles: the two numbers stand apart, and the person's sum is basic composition over both "
-            "roles. Typical is the median. A client's number holds given the change times; delta is zero for clients."
+            "roles. Typical is the median, and delta that of the worst. A client's number holds given the change "
+            "times, with delta zero."
         ),
         *(part for run in data["runs"] for part in _totals(run)),
         Text(
@@ -183,13 +176,18 @@ def page(data: Data) -> Page:
         *(Details(f"{_kept(run)}: every epoch", _epochs(run)) for run in data["runs"]),
         Heading("Trends between epochs"),
         Text(
-            "`trends` adds the squares of two epochs' standard errors, as if they were independent. But most people are "
-            "the same in both. A client who repeats an answer makes the same error twice, and so do opt-in users who "
-            "differ from the rest in the same way twice; both drop out of the difference. So the intervals are too "
-            "wide rather than too narrow, the more so the less has changed. Measured on pairs of epochs of "
-            f"{settings['small_users']:,} people:"
+            "`trends` adds the squares of two epochs' standard errors, as if they were independent. But most people "
+            "are the same in both. A client who repeats an answer makes the same error twice, and so do opt-in users "
+            "who differ from the rest in the same way twice; both drop out of the difference. So the intervals are too "
+            "wide rather than too narrow, the more so the less has changed. "
+            f"Measured on {settings['small_users']:,} people:"
         ),
         _coverage(data),
+        Text(
+            "A list holds what was frequent among the opt-in users of its first epoch, by chance too. So records near "
+            "the threshold come out somewhat high at first, and changes on a kept list lean downward as other people "
+            "and other records take the places. The stated errors have room for that (bias over stated)."
+        ),
         figure(FIGURES, "movement", data),
         _changes(_for_movement(data)),
     ]
@@ -208,14 +206,18 @@ def _totals(run: Data) -> list[Part]:
         (
             t["group"],
             f"{t['people']:,}",
-            f"{t['optin_typical']:g}",
-            f"{t['optin_worst']:g}",
+            _both(t, "optin"),
             f"{t['optin_delta']:.1e}" if t["optin_delta"] else "0",
-            *(f"{t[name]:g}" for name in ("client_typical", "client_worst", "person_typical", "person_worst")),
+            _both(t, "client"),
+            _both(t, "person"),
         )
         for t in run["totals"]
     ]
     return [Text(f"{_kept(run)}:"), Table(_TOTALS, rows)]
+
+
+def _both(total: Data, role: str) -> str:
+    return f"{total[f'{role}_typical']:g} / {total[f'{role}_worst']:g}"
 
 
 def _epochs(run: Data) -> Table:
@@ -237,13 +239,14 @@ def _epochs(run: Data) -> Table:
 
 
 def _coverage(data: Data) -> Table:
-    heads = ("from one epoch to the next", "intervals", "hold the truth", "errors over stated errors")
+    heads = ("change of a query's share", "intervals", "hold the truth", "errors over stated", "bias over stated")
     rows = [
         (
             _pair(row),
             f"{row['intervals']:,}",
             f"{row['covered']:.1%} ± {row['stderr']:.1%}",
             f"{row['spread']:.2f}",
+            f"{row['bias']:+.2f}",
         )
         for row in data["coverage"]
     ]
