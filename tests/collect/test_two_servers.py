@@ -1,0 +1,71 @@
+"""Two servers that move the same epoch at the same time publish once and pay once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from collect.helpers import Clock, running, settings_for
+from collect.houses import PROCESSES
+from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts, whole_epoch
+from hushquery.collect.collector import Collector
+from hushquery.collect.epochs import epochs_of
+from hushquery.collect.schema import RECORD, RELEASE
+from hushquery.collect.settings import Settings
+from hushquery.privacy.ledger import Ledger
+
+RACERS = 2
+DAY = 86400
+
+
+def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
+    """Be a server whose clock says that it is time to move."""
+    try:
+        clock = Clock()
+        clock.now = now
+        collector = Collector(settings, clock=clock)
+        start.wait(timeout=60)
+        troubles = collector.phases.tick(collector.board.numbers)
+        collector.store.close()
+        answers.put([trouble.what for trouble in troubles])
+    except BaseException as error:
+        answers.put([repr(error)])
+
+
+def race(settings: Settings, now: float) -> None:
+    start, answers = PROCESSES.Barrier(RACERS), PROCESSES.Queue()
+    racers = [PROCESSES.Process(target=tick, args=(settings, now, start, answers)) for _ in range(RACERS)]
+    for racer in racers:
+        racer.start()
+    assert [answers.get(timeout=120) for _ in racers] == [[]] * RACERS
+    for racer in racers:
+        racer.join()
+        racer.close()
+
+
+def test_two_servers_publish_once(new_store: Callable[[], str], folder: Path, clock: Clock) -> None:
+    clock.now = int(clock.now) // (7 * DAY) * 7 * DAY + 1.0
+    settings = settings_for(new_store(), folder, TEXT)
+    open_accounts(folder, epochs=2)
+    with running(settings, clock) as (client, collector):
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        give_many(collector, epoch)
+        race(settings, clock.now + 3 * DAY)  # to the head list, paid for from a real ledger, and to open reports
+        (moved,) = epochs_of(collector.store, TASK, 1)
+        assert moved.phase == "reports_open"
+        spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
+        assert len(spends) == 2
+        with collector.store.read() as connection:
+            assert connection.execute(sa.select(sa.func.count()).select_from(RECORD)).scalar_one() == 0
+        whole_epoch(client, collector, clock, send_only=True)
+        race(settings, clock.now + 8 * DAY)  # to closing and publishing
+        moved, _ = epochs_of(collector.store, TASK, 1)
+        assert (moved.phase, moved.reports) == ("released", 300)
+        with collector.store.read() as connection:
+            releases = connection.execute(sa.select(RELEASE.c.id)).scalars().all()
+        assert releases == [moved.release]
+        assert len([one for one in Ledger.open(folder / "ledger.db").history() if one.kind == "spend"]) == 2
