@@ -67,7 +67,7 @@ def shares_of(queries, clicks=None, *, stderr=0.001, parameters=None):
         tables,
         [
             Guarantee.of("opt-in readers", "curator", unit, steps[:1], delta=1e-5),
-            Guarantee.of("other readers", "local", unit, steps[1:]),
+            Guarantee.of("other readers", "local", Unit("client", "replace-one"), steps[1:]),
         ],
         kind="hybrid",
         parameters={"records_per_user": 1, "rest": max(0.0, 1 - sum(queries.values())), **(parameters or {})},
@@ -90,7 +90,7 @@ def private_hybrid():
         made.tables,
         [
             Guarantee.of("opt-in readers of example.org", "curator", unit, [listed], delta=1e-5),
-            Guarantee.of("other readers of example.org", "local", unit, [reported]),
+            Guarantee.of("other readers of example.org", "local", Unit("client", "replace-one"), [reported]),
         ],
         kind="hybrid",
         parameters=made.manifest["parameters"],

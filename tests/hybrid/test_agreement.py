@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hushquery.errors import UsageError
-from hushquery.hybrid.agreement import agreement, raw_z, selection_bias
+from hushquery.hybrid.agreement import agreement, raw_z
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
 from hushquery.hybrid.pooled import pool
 from hushquery.local.choose import oracle_named
@@ -132,20 +132,6 @@ def test_local_hashing_uses_the_smallest_chance_of_a_record():
     clients = drawn_clients(rng, oracle_named("olh", 11, 2), p, 50_000)
     made = agreement(drawn_optin(rng, records, p, 5_000, 4), clients)
     assert made.overall == made.p_value.min()
-
-
-def test_the_bias_of_selection_is_estimated_without_bias():
-    # On average over head lists the estimate is what the opt-in shares are too high by.
-    rng = np.random.default_rng(number("bias"))
-    true, estimated = [], []
-    for _ in range(300):
-        optin, clients, least, kept = selected_sides(rng, "clients as precise as opt-in")
-        true.append((optin.values - LAW[kept]).sum())
-        estimated.append(selection_bias(optin, clients, pool(optin, clients), least).sum())
-    assert np.mean(true) > 0.001
-    assert np.mean(estimated) == pytest.approx(np.mean(true), rel=0.25)
-    none = selection_bias(optin, clients, pool(optin, clients), -math.inf)
-    assert (none == 0).all()
 
 
 def test_holm_by_hand():

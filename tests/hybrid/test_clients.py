@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.clients import (
-    FlatCells,
     FlatShares,
     TwoStageCells,
     TwoStageShares,
-    client_shares,
     joint_chances,
 )
 from hushquery.local.chance import ONE
+from hushquery.local.choose import oracle_named
 from hushquery.local.hadamard import Hadamard
 from hushquery.local.krr import KRR
 from hushquery.local.olh import OLH
@@ -26,6 +25,7 @@ from hushquery.local.oracle import Tally
 from hushquery.local.subset import SubsetSelection
 from hushquery.local.two_stage import TwoStage
 from hushquery.local.unary import OUE
+from hushquery.task.domain import Domain, GroupedDomain
 from hybrid_sides import head
 from statistical import bits, mean, number
 
@@ -58,9 +58,7 @@ def estimated(shares_of, k, support, n):
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("uvwxyz")), unique=True, max_size=20))
 def test_every_record_has_its_own_cell_and_all_else_a_wildcard(records):
-    flat, two = FlatCells(records), TwoStageCells(records)
-    assert [flat.cell(*record) for record in records] == list(range(len(records)))
-    assert flat.cell("unknown", "u") == flat.cell("a", "unknown") == flat.k - 1 == len(records)
+    two = TwoStageCells(records)
     oracle = two.randomizer(1)
     assert oracle.k == two.k
     seen = {}
@@ -68,15 +66,20 @@ def test_every_record_has_its_own_cell_and_all_else_a_wildcard(records):
         q = two.queries.index(query)
         place = seen.setdefault(query, []).__len__()
         seen[query].append(url)
-        assert two.cell(query, url) == oracle.cell(q, place) == two.record_cells[i]
-    for q, query in enumerate(two.queries):
-        assert two.cell(query, "unknown") == oracle.cell(q, None) == two.other_cells[q]
-    assert two.cell("unknown", "u") == two.k - 1
+        assert oracle.cell(q, place) == two.record_cells[i]
+    for q in range(len(two.queries)):
+        assert oracle.cell(q, None) == two.other_cells[q]
+    if records:
+        # A client finds the same cells in the domain that it downloads.
+        told = GroupedDomain.of(Domain.read("searches", records, wildcard=True))
+        assert [told.cell(*record) for record in records] == two.record_cells.tolist()
+        assert [told.cell(query, "unknown") for query in two.queries] == two.other_cells.tolist()
+        assert told.cell("unknown", "u") == two.k - 1
 
 
 def test_a_record_that_comes_twice_is_refused():
     with pytest.raises(UsageError, match="twice"):
-        FlatCells([("a", "u"), ("a", "u")])
+        TwoStageCells([("a", "u"), ("a", "u")])
 
 
 # ---- two stages: the corrected Theorem 5 ---------------------------------------------------------------------------
@@ -233,11 +236,11 @@ def test_local_hashing_has_no_common_joint_chances():
 
 @pytest.mark.parametrize("name", ["krr", "oue", "olh", "subset", "hadamard", "auto"])
 def test_a_tally_becomes_shares(name):
-    cells = FlatCells(head(2, 1))
-    tally = Tally(cells.randomizer(3, name))
+    oracle = oracle_named(name, 4, 3)
+    tally = Tally(oracle)
     values = np.repeat([0, 1, 2, 3], [50_000, 30_000, 15_000, 5_000])
     tally.add_many(tally.oracle.randomize_many(values, bits("tally", name)))
-    shares = client_shares(cells, tally)
+    shares = FlatShares(oracle, tally.support, tally.n)
     truth = np.array([0.5, 0.3, 0.15])
     z = (shares.values - truth) / np.sqrt(shares.variance_at(truth))
     assert np.abs(z).max() < 6  # fixed counts vary less than clients drawn at random
@@ -247,12 +250,13 @@ def test_a_tally_becomes_shares(name):
 
 
 def test_an_empty_head_list_has_one_cell_that_says_nothing():
-    for cells in (FlatCells([]), TwoStageCells([])):
-        tally = Tally(cells.randomizer(1))
-        assert tally.oracle.epsilon == 0
-        tally.add_many([0, 0])
-        shares = client_shares(cells, tally)
-        none = np.zeros(0)
+    cells = TwoStageCells([])
+    tally = Tally(cells.randomizer(1))
+    assert tally.oracle.epsilon == 0
+    tally.add_many([0, 0])
+    none = np.zeros(0)
+    two = TwoStageShares(cells, cells.randomizer(1), tally.support, tally.n)
+    for shares in (FlatShares(None, tally.support, tally.n), two):
         assert shares.values.shape == shares.variance_at(none).shape == (0,)
         assert shares.variance_of_sum(none, none) == 0
 
@@ -272,15 +276,9 @@ def test_degenerate_chances_are_refused():
 
 def test_what_does_not_fit_is_refused():
     records = head(2, 1)
-    flat_cells, two = FlatCells(records), TwoStageCells(records)
+    two = TwoStageCells(records)
     with pytest.raises(DataError, match="no reports"):
-        client_shares(flat_cells, Tally(flat_cells.randomizer(1)))
-    with pytest.raises(UsageError, match="do not belong"):
-        client_shares(flat_cells, Tally(KRR.calibrate(9, 1)))
-    with pytest.raises(UsageError, match="two-stage"):
-        client_shares(two, Tally(KRR.calibrate(6, 1)))
-    with pytest.raises(UsageError, match="frequency oracle"):
-        client_shares(FlatCells(head(5)), Tally(two.randomizer(1)))
+        FlatShares(KRR.calibrate(4, 1), np.zeros(4, dtype=np.int64), 0)
     with pytest.raises(UsageError, match="not of this head list"):
         TwoStageShares(two, TwoStage.calibrate((1, 2), 1), np.zeros(6, dtype=np.int64), 1)
     for support in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, 99]):

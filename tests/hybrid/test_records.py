@@ -15,6 +15,7 @@ from hushquery.curator.count import tally
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of, split_users
 from hushquery.log import read_log
+from hushquery.task.domain import LONGEST, WILDCARD, Domain
 from search_logs import OTHERS, TYPES, counted, kept, rows_of
 from statistical import bits, number
 
@@ -76,6 +77,32 @@ def test_a_search_without_a_click_is_a_record_of_its_own_and_repeats_count_once(
     assert kept(records_of(log, Bound(), 5)) == [("ann", "ant", ""), ("ann", "ant", "https://x.example/")]
     assert kept(records_of(log, Bound(), 1)) == [("ann", "ant", "")]
     assert number_of_users(log) == 2
+
+
+def test_what_no_client_could_report_is_no_record_and_takes_no_place_of_one():
+    longest = "x" * LONGEST
+    rows = [
+        ("ann", 1, longest + "x", None),
+        ("ann", 2, "ant", longest + "x"),
+        ("ann", 3, WILDCARD, None),
+        ("ann", 4, "ant", WILDCARD),
+        ("ann", 5, longest, longest),
+        ("bob", 1, WILDCARD, None),
+    ]
+    log = optin(rows)
+    assert kept(records_of(log, Bound("first"), 1)) == [("ann", longest, longest)]
+    assert number_of_users(log) == 2
+    assert Domain.read("searches", [[longest, longest]], wildcard=True).cell(longest, longest) == 0
+
+
+def test_what_reading_leaves_out_changes_no_number_of_users():
+    """Exchange one user's data for data that every rule of reading leaves out; only the list of objectors counts."""
+    seen = []
+    for query, time in [("ant", 50), ("ant", 5), ("ant", None), ("denied ant", 50), ("a@b.example", 50), (" ", 50)]:
+        data = {"user": ["ann", "zoe", "joe"], "query": ["ant", query, "ant"], "time": [50, time, 50]}
+        log = read_log(data, since=10, until=100, drop=["denied", "denied ant"], exclude_users=["joe"])
+        seen.append((number_of_users(log), split_users(log, "0.5", "k").finding, len(kept(log.table))))
+    assert seen == [(2, 1, 2), *[(2, 1, 1)] * 5]
 
 
 def test_a_log_without_urls_or_times_has_records_too():

@@ -266,6 +266,13 @@ def test_lines_with_cells_too_few_or_too_many_are_no_rows(tmp_path, rows_of, kin
     assert log.describe_defects().in_short() == "too few columns: 1, too many columns: 1"
 
 
+def test_yandex_a_user_without_a_readable_query_is_a_user(tmp_path, rows_of):
+    text = "1\tM\t5\tann\n1\t0\tQ\t0\t7\tq\t1,2\n2\tM\t5\tbob\n2\t0\tQ\t0\n"
+    log = read_log(write(tmp_path / "log", text), format="yandex")
+    assert [row[0] for row in rows_of(log)] == ["ann"]
+    assert sorted(log.rows.user.to_pyarrow().to_pylist()) == ["ann", "bob"]
+
+
 def test_yandex_a_line_written_twice_doubles_nothing(tmp_path, rows_of):
     session = "1\tM\t5\talice\n"
     log = read_log(write(tmp_path / "log", f"{session}{session}1\t0\tQ\t0\t7\tq\t1,2\n"), format="yandex")

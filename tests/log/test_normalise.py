@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import unicodedata
+import uuid
+from random import Random
 
 import ibis
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hushquery.log import normalise, read_log
 from hushquery.log.normalise import normal_query, normal_url
+from hushquery.task.domain import normal_url as device_url
 
 ENGINE = ibis.duckdb.connect()
 
@@ -74,6 +77,13 @@ def test_queries(query, expected):
         ("", None),
         ("   ", None),
         ("#frag", None),
+        ("-/", None),
+        (" -/#top", None),
+        ("WWW.Example.com ", "www.example.com"),
+        ("WWW.Example.com\t#top", "www.example.com"),
+        ("WWW.Example.com is down", "WWW.Example.com%20is%20down"),
+        ("http://example.com/a#b\nc#d", "http://example.com/a"),
+        ("HTTP://ΟΔΟΣ.example/ΟΔΟΣ", "http://οδοσ.example/ΟΔΟΣ"),
         (None, None),
     ],
 )
@@ -88,6 +98,12 @@ URL_PARTS = [
     "www.",
     "Example",
     ".com",
+    "Σ",
+    "\n",
+    "\u2028",
+    "u:p@",
+    "[::1]",
+    "ftp://",
     ":80",
     ":443",
     "/",
@@ -115,10 +131,12 @@ def test_a_normal_query_is_its_own_normal_form(texts):
 
 
 @given(URLS)
-@settings(max_examples=60, deadline=None)
-def test_a_canonical_url_is_its_own_canonical_form(urls):
-    once = changed(normal_url, urls)
-    assert changed(normal_url, once) == once
+@example(["-/", "WWW.Example.com ", "a#b\nc#", "Example.com\t\n", "http://a@-/", "-#\n#"])
+@settings(max_examples=100, deadline=None)
+def test_a_canonical_url_is_its_own_canonical_form_on_every_engine(urls):
+    for dialect in ("duckdb", "another engine"):
+        once = changed(normal_url, urls, dialect)
+        assert changed(normal_url, once, dialect) == once
 
 
 @given(TEXTS, st.data())
@@ -141,8 +159,7 @@ def test_the_rows_that_are_spared_the_work_did_not_need_it(texts):
 @given(URLS)
 @settings(max_examples=40, deadline=None)
 def test_the_urls_that_are_spared_the_work_did_not_need_it(urls):
-    portable = [url or None for url in changed(normal_url, urls, "another engine")]
-    assert changed(normal_url, urls) == portable
+    assert changed(normal_url, urls) == changed(normal_url, urls, "another engine")
 
 
 def test_a_query_is_empty_exactly_where_its_normal_form_is():
@@ -159,3 +176,26 @@ def test_switched_off(rows_of):
     on = read_log({"user": ["a"], "query": ["x"]})
     assert any("lower case" in step and "NFC" in step for step in on.steps)
     assert not any("url" in step for step in on.steps)
+
+
+@given(URLS)
+@example(["HTTP://ΟΔΟΣ.example/", "WWW.Example.com \n", "HTTP://İ.example", "x#\n#y", "-/#"])
+@settings(max_examples=60, deadline=None)
+def test_a_device_writes_a_url_as_an_engine_does(urls):
+    assert [device_url(url) for url in urls] == [url or "" for url in changed(normal_url, urls)]
+
+
+def test_postgresql_writes_the_same_urls(postgres_url):
+    chosen = Random(7)
+    parts = [part for part in URL_PARTS if part.isascii()]
+    urls = sorted({"".join(chosen.choices(parts, k=chosen.randint(1, 7))) for _ in range(2000)})
+    engine = ibis.connect(postgres_url)
+    name = f"urls_{uuid.uuid4().hex}"
+    table = engine.create_table(name, pa.table({"text": urls}))
+    try:
+        found = table.select("text", out=normal_url(table.text, "postgres")).to_pyarrow().to_pydict()
+    finally:
+        engine.drop_table(name)
+        engine.disconnect()
+    once = dict(zip(found["text"], found["out"], strict=True))
+    assert {url: device_url(url) for url in urls} == {url: out or "" for url, out in once.items()}

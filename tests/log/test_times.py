@@ -148,6 +148,7 @@ def test_since_and_until(rows_of):
     for arguments in chosen:
         log = read_log(data, **arguments)
         assert [row[0] for row in rows_of(log)] == ["b"]
+        assert sorted(log.rows.user.to_pyarrow().to_pylist()) == list("abcd"), "nobody vanishes for the times"
         assert any("range of times" in step for step in log.steps)
         assert not any("2006" in step for step in log.steps)
     assert [row[0] for row in rows_of(read_log(data, until="2006-03-02"))] == ["a"]

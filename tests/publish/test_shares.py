@@ -160,3 +160,13 @@ def test_the_tiny_hybrid_is_what_a_blend_gives_and_promises_nothing():
     assert sum(made.queries["share"].to_pylist()) == pytest.approx(sum(row[2] for row in RECORDS.values()))
     for optin, client, share, _ in RECORDS.values():
         assert share == pytest.approx(0.2 * optin + 0.8 * client, abs=5e-4)
+
+
+def test_a_query_whose_listed_pages_changed_did_not_change_for_sure():
+    before = shares_of({"a": 0.30, "b": 0.10}, {("a", "x"): 0.2, ("a", "y"): 0.1, ("b", "z"): 0.1})
+    after = shares_of({"a": 0.20, "b": 0.13}, {("a", "x"): 0.2, ("b", "z"): 0.13})
+    found = {change.query: change for change in trends([before, after]).changes}
+    assert (found["a"].relisted, found["a"].significant) == (True, False)
+    assert (found["b"].relisted, found["b"].significant) == (False, True)
+    assert any("other pages are listed" in note for note in trends([before, after]).notes)
+    assert not any("other pages are listed" in note for note in trends([before, before]).notes)

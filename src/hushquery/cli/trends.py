@@ -78,7 +78,7 @@ def _text(found: Trends, names: list[str]) -> str:
                 *_series(row, found.measure),
                 _signed(row, found.measure),
                 between(row.low, row.high, row.change if row.shares else None),
-                "changed" if row.significant else "",
+                "changed" if row.significant else "other pages listed" if row.relisted else "",
             )
             for row in found.changes
         ]

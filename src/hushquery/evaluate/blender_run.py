@@ -24,9 +24,9 @@ from hushquery.evaluate.blender_reports import Through, simulated_support
 from hushquery.evaluate.ndcg import ListScores, Truth, list_scores, query_scores
 from hushquery.evaluate.unpublishable import MARK, NotPublishable, plain
 from hushquery.hybrid.blend import Blended, Mode, blend_probabilities
-from hushquery.hybrid.clients import FlatCells, FlatShares, TwoStageCells, TwoStageShares, client_shares
+from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import Threshold
-from hushquery.local.oracle import Randomizer, Tally
+from hushquery.local.choose import oracle_named
 from hushquery.privacy.postprocess import project_on_simplex
 from hushquery.privacy.rounding import exact
 
@@ -327,19 +327,16 @@ def _clients(
     """Let every client report about the head list, and estimate."""
     records = side.split.client_records
     held = side.split.client[side.records]
-    cells: FlatCells | TwoStageCells
-    randomizer: Randomizer
     if chosen.oracle == "two-stage":
         cells = TwoStageCells(side.shares.records)
+        two_stage = cells.randomizer(epsilon, exact(chosen.f_c, "f_C"))
         counts = _two_stage_counts(cells, side, held)
-        randomizer = cells.randomizer(epsilon, exact(chosen.f_c, "f_C"))
-    else:
-        cells = FlatCells(side.shares.records)
-        counts = np.append(held, records - held.sum())
-        randomizer = cells.randomizer(epsilon, chosen.oracle)
-    support = simulated_support(randomizer, counts, rng, through)
-    told = {"oracle": randomizer.describe(), "reports": records, "support": support.tolist()}
-    return client_shares(cells, Tally.from_json(randomizer, told))
+        return TwoStageShares(cells, two_stage, simulated_support(two_stage, counts, rng, through), records)
+    if not len(held):
+        return FlatShares(None, np.array([records]), records)
+    oracle = oracle_named(chosen.oracle, len(held) + 1, epsilon)
+    counts = np.append(held, records - held.sum())
+    return FlatShares(oracle, simulated_support(oracle, counts, rng, through), records)
 
 
 def _two_stage_counts(cells: TwoStageCells, side: OptInSide, held: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ from hushquery.hybrid.clients import ClientShares
 from hushquery.hybrid.pooled import Pooled, Shares, pool
 from hushquery.local.oracle import FloatArray
 
-__all__ = ["ALPHA", "Agreement", "agreement", "raw_z", "selection_bias"]
+__all__ = ["ALPHA", "Agreement", "agreement", "raw_z"]
 
 #: The chance of a false alarm that a test may have if it is not told otherwise.
 ALPHA = 0.01
@@ -79,30 +79,6 @@ def raw_z(optin: Shares, clients: Shares, pooled: Pooled) -> FloatArray:
     """Give (opt-in - client)/sqrt(var_O + var_C) at the pooled shares, not corrected for selection."""
     z: FloatArray = (optin.values - clients.values) / np.sqrt(pooled.optin_variance + pooled.client_variance)
     return z
-
-
-def selection_bias(optin: Shares, clients: Shares, pooled: Pooled, least: float | None = None) -> FloatArray:
-    """Estimate, without bias itself, how much too high each opt-in share is because it was published for its size.
-
-    Given the blended share, the difference of both sides is normal above a bound; its mean there is the bias. Much
-    noisier than the shares near the cut, so it goes into standard errors and is not subtracted.
-
-    Args:
-        optin: The opt-in side.
-        clients: The clients' side.
-        pooled: The pooled variances.
-        least: As in :func:`agreement`.
-    """
-    from scipy import stats
-
-    values = np.asarray(optin.values, dtype=np.float64)
-    if not len(values):
-        return np.zeros(0)
-    spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
-    cut = min(values.min() if least is None else least, float(values.min())) - 0.5 / optin.n
-    bound = _bound(values, clients.values, pooled, cut)
-    bias: FloatArray = spread * np.exp(stats.norm.logpdf(bound) - stats.norm.logsf(bound))
-    return bias
 
 
 def agreement(

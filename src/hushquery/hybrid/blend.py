@@ -8,6 +8,7 @@ stays beside them. Everything here is post-processing of published numbers and c
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -16,10 +17,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from hushquery.errors import UsageError
-from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z, selection_bias
+from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z
 from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares
 from hushquery.hybrid.pooled import ROUNDS, Pooled, Shares, clipped, multinomial_variance_of_sum, pool
 from hushquery.hybrid.printed import printed_weights
+from hushquery.hybrid.selected import Selected
 from hushquery.local.oracle import FloatArray
 from hushquery.privacy.postprocess import project_on_simplex
 
@@ -164,14 +166,16 @@ def blend_probabilities(
     weight = pooled.weight
     if mode == "printed" and two_stage is not None:
         weight = printed_weights(two_stage, pooled.optin_variance)
-    bias = weight * selection_bias(optin, clients, pooled, least)
     if robust:
         weight = robust_weights(weight, z)
+    raw = weight * left + (1 - weight) * right
+    selected = _selected(optin, clients, weight, least)
+    bias = np.zeros_like(raw) if selected is None else selected.bias(raw)
+    if robust:
         spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
         shift = weight * np.sign(z) * spread * np.sqrt(np.maximum(z**2 - 1, 0))
         bias = np.where(np.abs(shift) > bias, shift, bias)
     sums = _Sums(optin, clients, pooled, weight, bias)
-    raw = weight * left + (1 - weight) * right
     variance = weight**2 * pooled.optin_variance + (1 - weight) ** 2 * pooled.client_variance + bias**2
 
     wildcard, wildcard_stderr = float(1 - raw.sum()), sums.stderr(np.ones_like(raw))
@@ -183,7 +187,7 @@ def blend_probabilities(
     tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
     reach = NormalDist().inv_cdf((1 + level) / 2)
     stderr = np.sqrt(variance)
-    low, high = _around(sums.end(raw, -reach), sums.end(raw, reach), share)
+    low, high = _around(*_interval(sums, raw, reach, level, selected, hull=robust, known=least is not None), share)
     return Blended(
         mode=mode,
         robust=robust,
@@ -261,6 +265,44 @@ class _Sums:
         """Give the standard errors of the sums of the chosen opt-in and client shares."""
         left = multinomial_variance_of_sum(self.optin, chosen, self.pooled.p)
         return float(np.sqrt(left)), float(np.sqrt(self.clients.variance_of_sum(chosen, self.pooled.p)))
+
+
+def _interval(
+    sums: _Sums, raw: FloatArray, reach: float, level: float, selected: Selected | None, *, hull: bool, known: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Give each record's interval: given publication where that tells something, a score interval elsewhere.
+
+    Args:
+        sums: Both sides.
+        raw: The raw blend.
+        reach: How many standard errors a score interval reaches.
+        level: The coverage.
+        selected: The law of what was published; None where nothing was selected.
+        hull: Whether weights fell by what was seen: then neither law is exact, and both have to do.
+        known: Whether the cut was fixed beforehand.
+    """
+    low, high = sums.end(raw, -reach), sums.end(raw, reach)
+    if selected is None:
+        return low, high
+    near, (least, most) = selected.near(raw), selected.interval(raw, level)
+    if hull:
+        least, most = np.minimum(least, low), np.maximum(most, high)
+    low, high = np.where(near, least, low), np.where(near, most, high)
+    if not known:
+        # Of the smallest count nothing is known but that it is the smallest. The clients' side was not selected.
+        last = near & (sums.optin.values == np.min(sums.optin.values))
+        alone = dataclasses.replace(sums, weight=np.zeros_like(raw), bias=np.zeros_like(raw))
+        least, most = (alone.end(sums.clients.values, side) for side in (-reach, reach))
+        low, high = np.where(last, np.minimum(low, least), low), np.where(last, np.maximum(high, most), high)
+    return low, high
+
+
+def _selected(optin: Shares, clients: ClientShares, weight: FloatArray, least: float | None) -> Selected | None:
+    """Give the law of what was published; where no cut is known, the smallest count is one for all others."""
+    if not len(weight) or least == -np.inf:
+        return None
+    smallest = float(np.min(optin.values))
+    return Selected(optin, clients, weight, round(optin.n * (smallest if least is None else min(least, smallest))))
 
 
 def _per_query(

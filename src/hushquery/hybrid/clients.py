@@ -1,5 +1,6 @@
-"""EstimateClientProbabilities: which cell a client randomises for its record, and what the reports say of the head.
+"""EstimateClientProbabilities: what the reports say of the head.
 
+Which cell a client randomises for its record is said by :mod:`hushquery.task.domain`.
 ``best`` mode has M + 1 cells: the head records in their order, and one wildcard; any frequency oracle serves.
 ``paper`` mode has the cells of two-stage response: query by query, each with its own ``<q, *>``, and ``<*, *>`` last.
 Variances and covariances are those of n clients drawn at random (docs/proofs/blend.md).
@@ -16,11 +17,10 @@ import numpy as np
 
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.hashed import variance_of_one_report
-from hushquery.local.choose import oracle_named
 from hushquery.local.hadamard import Hadamard
 from hushquery.local.krr import KRR
 from hushquery.local.olh import OLH
-from hushquery.local.oracle import FloatArray, IntArray, Oracle, Randomizer, Tally
+from hushquery.local.oracle import FloatArray, IntArray, Oracle
 from hushquery.local.subset import SubsetSelection
 from hushquery.local.two_stage import TwoStage
 from hushquery.local.unary import OUE
@@ -28,12 +28,10 @@ from hushquery.privacy.rounding import Number
 
 __all__ = [
     "ClientShares",
-    "FlatCells",
     "FlatShares",
     "Record",
     "TwoStageCells",
     "TwoStageShares",
-    "client_shares",
     "joint_chances",
 ]
 
@@ -44,36 +42,16 @@ Record = tuple[str, str]
 # ---- from records to cells -----------------------------------------------------------------------------------------
 
 
-class FlatCells:
-    """The cells of ``best`` mode: head record i is cell i, everything else the wildcard's cell M.
-
-    >>> cells = FlatCells([("cat", "a.example"), ("cat", "b.example"), ("dog", "c.example")])
-    >>> cells.k, cells.cell("cat", "b.example"), cells.cell("cat", "other.example"), cells.cell("cow", "a.example")
-    (4, 1, 3, 3)
-    """
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = _checked_records(records)
-        self._cells = {record: i for i, record in enumerate(self.records)}
-        self.k = len(self.records) + 1
-
-    def cell(self, query: str, url: str) -> int:
-        """Give the cell that a client with this record randomises."""
-        return self._cells.get((query, url), self.k - 1)
-
-    def randomizer(self, epsilon: Number, oracle: str = "auto") -> Randomizer:
-        """Calibrate the oracle over these cells; an empty head list has one cell, which says and costs nothing."""
-        return oracle_named(oracle, self.k, epsilon) if self.records else TwoStage.calibrate([], epsilon)
-
-
 class TwoStageCells:
-    """The cells of ``paper`` mode: query by query in the order of their first record, ``<q, *>`` after q's URLs.
+    """Where the cells of head records are in ``paper`` mode, as :class:`~hushquery.task.domain.GroupedDomain` has them.
+
+    Query by query in the order of their first record, ``<q, *>`` after q's URLs.
 
     >>> cells = TwoStageCells([("cat", "a.example"), ("dog", "c.example"), ("cat", "b.example")])
     >>> cells.k, cells.queries, cells.urls, cells.record_cells.tolist()
     (6, ('cat', 'dog'), (2, 1), [0, 3, 1])
-    >>> cells.cell("cat", "other.example"), cells.cell("cow", "a.example")
-    (2, 5)
+    >>> cells.other_cells.tolist()
+    [2, 4]
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -85,19 +63,13 @@ class TwoStageCells:
         self.urls = tuple(np.bincount(self.query_of, minlength=len(self.queries)).tolist())
         self.k = len(self.records) + len(self.queries) + 1
         starts = np.concatenate([[0], np.cumsum(np.array(self.urls, dtype=np.int64) + 1)]).astype(np.int64)
-        seen = [0] * len(self.queries)
-        self._cells: dict[Record, int] = {}
-        for record, query in zip(self.records, self.query_of.tolist(), strict=True):
-            self._cells[record] = int(starts[query]) + seen[query]
-            seen[query] += 1
+        following = starts[:-1].copy()
         #: The cell of each record, and that of each query's ``<q, *>``.
-        self.record_cells: IntArray = np.array([self._cells[r] for r in self.records], dtype=np.int64)
+        self.record_cells: IntArray = np.zeros(len(self.records), dtype=np.int64)
         self.other_cells: IntArray = starts[1:] - 1
-        self._others: dict[str, int] = dict(zip(self.queries, self.other_cells.tolist(), strict=True))
-
-    def cell(self, query: str, url: str) -> int:
-        """Give the cell that a client with this record randomises."""
-        return self._cells.get((query, url), self._others.get(query, self.k - 1))
+        for place, query in enumerate(self.query_of.tolist()):
+            self.record_cells[place] = following[query]
+            following[query] += 1
 
     def randomizer(self, epsilon: Number, query_share: Number = "0.85") -> TwoStage:
         """Calibrate two-stage response over these cells; ``query_share`` is f_C."""
@@ -370,33 +342,6 @@ class TwoStageShares(ClientShares):
         spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
         variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
         return variances
-
-
-def client_shares(cells: FlatCells | TwoStageCells, tally: Tally) -> FlatShares | TwoStageShares:
-    """Estimate the head records' shares from a tally of reports over these cells.
-
-    >>> from hushquery.noise.bits import SeededBits
-    >>> cells = FlatCells([("cat", "a.example"), ("dog", "c.example")])
-    >>> tally = Tally(cells.randomizer(2))
-    >>> tally.add_many(tally.oracle.randomize_many([0] * 60_000 + [1] * 30_000 + [2] * 10_000, SeededBits(1)))
-    >>> client_shares(cells, tally).values.round(2).tolist()
-    [0.6, 0.3]
-    """
-    oracle = tally.oracle
-    if oracle.k != cells.k:
-        raise UsageError(
-            f"reports over {oracle.k} cells do not belong to a head list with {cells.k}",
-            fix="Load the head list that these clients used",
-        )
-    if isinstance(cells, TwoStageCells):
-        if not isinstance(oracle, TwoStage):
-            raise UsageError("paper mode needs two-stage reports", fix="Estimate these reports in best mode")
-        return TwoStageShares(cells, oracle, tally.support, tally.n)
-    if not cells.records:
-        return FlatShares(None, tally.support, tally.n)
-    if not isinstance(oracle, Oracle):
-        raise UsageError("best mode needs the reports of a frequency oracle", fix="Estimate them in paper mode")
-    return FlatShares(oracle, tally.support, tally.n)
 
 
 def _checked_records(records: Sequence[Record]) -> tuple[Record, ...]:

@@ -153,10 +153,10 @@ def calibrate_head(
 
     # The formula adds up over a user's records; their exact chance may allow less. As in the paper, whose tau is at
     # least 1, a record that one user holds never passes by itself.
-    at = smallest_whole(fits, laplace_threshold(scale, records_per_user, budget.delta))
-    if at is None:
+    lowest = smallest_whole(fits, laplace_threshold(scale, records_per_user, budget.delta))
+    if lowest is None:
         raise CalibrationError("no threshold is high enough for this budget", fix="Give a larger epsilon")
-    return replace(step, threshold=max(2, at))
+    return replace(step, threshold=max(2, lowest))
 
 
 def paper_threshold(scale: Fraction, records_per_user: int, delta: Fraction) -> int:

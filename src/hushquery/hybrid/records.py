@@ -1,6 +1,7 @@
 """Records: from the log of the opt-in users to at most m_O distinct (query, url) records of each, inside the engine.
 
-A search without a click is the record (query, ""). Which records of a user count is decided from that user's rows
+A search without a click is the record (query, ""). What no client could ever report is no record: a text that is longer
+than a domain holds, or the wildcard's own name. Which records of a user count is decided from that user's rows
 alone. The number of users counts everybody in the log, those without any usable record too: they stand for the
 wildcard, and when one user's data is exchanged for other data the number stays what it was.
 """
@@ -17,6 +18,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits
 from hushquery.privacy.rounding import Number, exact
+from hushquery.task.domain import LONGEST, WILDCARD
 
 __all__ = ["NO_CLICK", "RECORD", "Parts", "fresh_key", "number_of_users", "records_of", "split_users"]
 
@@ -52,11 +54,15 @@ def records_of(log: Log, bound: Bound, most: int, part: Any = None) -> Any:
 
 
 def record_rows(log: Log) -> Any:
-    """Give the rows of a log with a URL on each: "" where the search led to no click."""
+    """Give the rows that a client's domain can hold, with a URL on each: "" where the search led to no click."""
     import ibis
 
     table = log.table
-    return table.mutate(url=table.url.fill_null(NO_CLICK) if "url" in table.columns else ibis.literal(NO_CLICK))
+    rows = table.mutate(url=table.url.fill_null(NO_CLICK) if "url" in table.columns else ibis.literal(NO_CLICK))
+    query, url = rows["query"], rows.url
+    return rows.filter(
+        query.length().between(1, LONGEST) & (url.length() <= LONGEST) & (query != WILDCARD) & (url != WILDCARD)
+    )
 
 
 def number_of_users(log: Log) -> int:

@@ -1,7 +1,8 @@
 """Queries and URLs in one form each, row by row and inside the engine.
 
 A query: Unicode NFC, lower case, every run of blanks and control characters one blank, none at the ends. A URL: scheme
-and host in lower case, no name and password, no default port, no fragment, no slash behind a bare host.
+and host in lower case, no name and password, no default port, no fragment, no slash behind a bare host. What is in that
+form already stays as it is: a client that reads a published list brings it to this form again.
 
 Ten million rows pass here, so on DuckDB cheap tests spare the rows that are in that form already.
 """
@@ -16,7 +17,6 @@ __all__ = [
     "BLANKS",
     "HOST",
     "NOT_PLAIN",
-    "NO_URL",
     "PLAIN_URL",
     "URL_CHANGES",
     "blanks",
@@ -46,22 +46,24 @@ PLAIN_URL = "^https?://[a-z0-9-]{1,15}(?:[.][a-z0-9-]{1,15})*(?:/[a-z0-9._~-]{1,
 
 # The engines' own functions; a function of ours would run row by row in Python.
 _NFC = {"duckdb": "nfc_normalize", "postgres": "normalize"}
-#: What stands for "no URL": nothing, blanks, a dash, or a fragment alone.
-NO_URL = "^[ \t\r\n]*(?:-[ \t\r\n]*)?(?:#.*)?$"
-#: Scheme and host, which are written in lower case.
-HOST = "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:$|[:/?#]))"
+#: Scheme and host, which are written in lower case. Without a scheme a host is all there is, or goes before : / or ?
+HOST = (
+    "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*"
+    "|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:[:/?]|[ \t\r\n]*(?:#|$)))"
+)
 # A host without its port.
 _NO_PORT = r"(?:\[[^]/?]*\]|[^:/?]*)"
-#: What is changed in a URL, in this order: pattern and replacement.
+#: What is changed in a URL, in this order and wherever it occurs: pattern and replacement. A dash stands for no URL.
 URL_CHANGES = (
     ("^[ \t\r\n]+", ""),
-    ("#.*$", ""),
+    ("#[^#]*", ""),
     ("[ \t\r\n]+$", ""),
     ("[ \t\r\n]+", "%20"),
     ("^([a-z][a-z0-9+.-]*://)[^/?]*@", r"\1"),
     ("^(http://" + _NO_PORT + "):80([/?]|$)", r"\1\2"),
     ("^(https://" + _NO_PORT + "):443([/?]|$)", r"\1\2"),
     ("^((?:[a-z][a-z0-9+.-]*://)?[^/?]+)/$", r"\1"),
+    ("^-$", ""),
 )
 # What needs work: capitals, what is not printable ASCII, two blanks in a row, a blank at an end.
 _UNUSUAL_QUERY = r"[^ !-@\[-~]|  |^ | $"
@@ -108,22 +110,21 @@ def has_text(query: Any, dialect: str) -> Any:
 
 
 def normal_url(url: Any, dialect: str) -> Any:
-    """Give the canonical form of a column of URLs; missing where there is none (empty or ``-``)."""
+    """Give the canonical form of a column of URLs; missing where there is none: empty, ``-``, or a fragment alone."""
     import ibis
 
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
     changed = ibis.ifelse(url.re_search(HOST), url.re_extract(HOST, 0).lower() + url.re_replace(HOST, ""), url)
     for pattern, replacement in URL_CHANGES:
         changed = changed.re_replace(pattern, replacement.replace("\\", "$") if dialect == "pyspark" else replacement)
-    missing = ibis.null("string")
+    changed = changed.nullif("")
     if dialect != "duckdb":
-        return ibis.ifelse(url.re_search(NO_URL), missing, changed)
+        return changed
     # DuckDB computes for every row what an expression mentions twice, so nothing but the column itself is.
     return ibis.cases(
-        (url == "", missing),
+        (url == "", ibis.null("string")),
         (url.re_search(_USUAL_URL), url),
         (url.re_search(_USUAL_HOST_AND_SLASH), url.left(url.length() - 1)),
-        (url.re_search(NO_URL), missing),
         else_=changed,
     )
 

@@ -73,12 +73,14 @@ def without_private_url(url: Any, dialect: str) -> Any:
 
 
 def without_users(table: Any, users: Iterable[str]) -> Any:
-    """Leave out every row of the people who object."""
+    """Leave out every row of the people who object: by their ids, which no search of anybody changes."""
     return table.anti_join(_listed("user", users), "user").select(*table.columns)
 
 
 def without_denied(table: Any, denied: Iterable[str], dialect: str, *, normalise: bool) -> Any:
-    """Leave out rows whose query equals an entry or contains it as whole words, words being what blanks separate.
+    """Take away queries that equal an entry or contain it as whole words, words being what blanks separate.
+
+    The rows stay, with a missing query: a user with such queries only is still one of the users.
 
     A query that contains an entry contains the entry's first word, so candidates are found by an equality that engines
     are fast at, and only they are compared.
@@ -94,8 +96,10 @@ def without_denied(table: Any, denied: Iterable[str], dialect: str, *, normalise
     words = queries.mutate(word=queries.query.split(" ").unnest())
     near = words.join(listed, "word")
     padded = ibis.literal(" ") + near.query + " "
-    hit = near.filter(padded.contains(ibis.literal(" ") + near.entry + " ")).select("query")
-    return table.anti_join(hit, "query").select(*table.columns)
+    hit = near.filter(padded.contains(ibis.literal(" ") + near.entry + " ")).select(denied="query").distinct()
+    marked = table.left_join(hit, table["query"] == hit.denied)
+    left = ibis.ifelse(marked.denied.isnull(), marked["query"], ibis.null("string"))
+    return marked.mutate(query=left).select(*table.columns)
 
 
 def _listed(column: str, texts: Iterable[str]) -> Any:

@@ -42,6 +42,13 @@ def read_log(
     out; users who object; rows outside the range of times, and with a range also the timeless ones; queries that hold
     personal numbers or addresses; normalisation; the deny list.
 
+    A row that is left out for what it says (its query, its time) stays in :attr:`Log.rows` without its query, so its
+    user still counts as one of the users: their number then depends on the ids in the log and on nobody's searches,
+    and may be public under replace-one. People who object are removed altogether: who they are is a list of ids that
+    the steward gives, so the number still depends on ids alone. A line of a file that can't be read names nobody; who
+    has no other line is not counted. Where the number of users is published and lines may be broken, read with
+    ``strict``, or give the number from the list of members.
+
     Args:
         data: A file name, a pattern such as ``logs/*.gz``, a list of file names, or a pandas, Polars, Arrow or Ibis
             table or mapping of columns.
@@ -120,12 +127,15 @@ class _Rules:
     def within(self, table: Any, since: Any, until: Any) -> Any:
         if "time" not in table.columns:
             raise DataError("the log has no times, so since and until can't select", fix="Leave them out")
-        time = self._time(table)
+        import ibis
+
+        time, inside = self._time(table), ibis.literal(value=True)
         if since is not None:
-            table = table.filter(time >= times.instant(since, "since", self.time_unit))
+            inside = inside & (time >= times.instant(since, "since", self.time_unit))
         if until is not None:
-            table = table.filter(time < times.instant(until, "until", self.time_unit))
-        return table
+            inside = inside & (time < times.instant(until, "until", self.time_unit))
+        # Not a filter: who searched outside the range only would leave the number of users.
+        return table.mutate(query=ibis.ifelse(inside, table.query, ibis.null("string")))
 
     def canonical(self, table: Any) -> Any:
         """Give the columns their final order and, all but the URL, their final form; a query left out is missing."""

@@ -75,9 +75,10 @@ class Log:
 
     @property
     def rows(self) -> Any:
-        """The same rows, but those left out for their query are still there, with a missing query.
+        """The same rows, but those left out for their query or their time are still there, with a missing query.
 
-        For plans that can drop them at no cost: filtering early makes an engine look at each query twice. The URLs are
+        For counting users, of whom none may vanish by what they searched for; and for plans that can drop such rows at
+        no cost: filtering early makes an engine look at each query twice. The URLs are
         as in the source; :meth:`clicks_of` gives them in their final form.
         """
         return self._get("_rows")

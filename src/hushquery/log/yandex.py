@@ -40,7 +40,8 @@ def yandex_rows(lines: str) -> str:
     """Write the query that puts sessions together: one row per click, one without url for a query without clicks.
 
     A session belongs to whom its M lines name. If two lines name two users, both have it: each user's rows then depend
-    on lines that name this user and on the session's own, never on who else is named.
+    on lines that name this user and on the session's own, never on who else is named. A session without a readable
+    query is a row without a query: its user is one of the users.
     """
     # A day or a time that is no number, or too large, makes the row timeless.
     time = f"(TRY_CAST(s.day AS INTEGER)::BIGINT * {_DAY} + TRY_CAST(q.passed AS INTEGER)::BIGINT) * {_MICROS}"
@@ -58,5 +59,6 @@ WITH parts AS NOT MATERIALIZED (
 )
 SELECT s."user", q.query, {time} AS time, c.url,
   list_position(list_transform(q.shown, lambda pair: split_part(pair, ',', 1)), c.url)::BIGINT AS rank
-FROM queries q JOIN sessions s USING (session) LEFT JOIN clicks c ON c.session = q.session AND c.serp = q.serp
+FROM sessions s LEFT JOIN queries q ON q.session = s.session
+  LEFT JOIN clicks c ON c.session = q.session AND c.serp = q.serp
 """  # noqa: S608

@@ -21,7 +21,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
@@ -66,8 +66,10 @@ class Change:
         stderr: The standard error of the change.
         low: The lower end of the interval of the change.
         high: The upper end.
-        significant: Whether the interval leaves out zero.
+        significant: Whether the interval leaves out zero, and the two numbers are of the same pages.
         shares: Its share in each release; None where it was not on the head list. Empty for counts.
+        relisted: Whether the last release lists other pages of the query than the first. The share of a query is the
+            sum over its listed pages, so the difference is then no change of what people did.
     """
 
     query: str
@@ -78,6 +80,7 @@ class Change:
     high: float
     significant: bool
     shares: tuple[float | None, ...] = ()
+    relisted: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,13 @@ def trends(
     first, last = tables[0], tables[-1]
     both = [name for name in last.names if name in first.by_name]
     used = 1 - (1 - level) / max(1, len(both)) if bonferroni else level
-    changes = _changes(tables, both, used) if counted[0] and counted[-1] else []
+    relisted = _relisted(several[0], several[-1]) if measure == "share" else set()
+    changes = _changes(tables, both, used, relisted) if counted[0] and counted[-1] else []
+    if any(change.relisted for change in changes):
+        notes.append(
+            "Of some queries other pages are listed than before: their shares are sums over different pages, and the "
+            "difference says nothing."
+        )
     notes += [_MISSING[measure], *_warnings(several, counted, len(both), level, bonferroni)]
     appeared = [Listed(name, *_series(tables, name, measure)) for name in last.names if name not in first.by_name]
     gone = [Listed(name, *_series(tables, name, measure)) for name in first.names if name not in last.by_name]
@@ -214,7 +223,21 @@ def _top(queries: Queries, limit: int) -> tuple[Top, ...]:
     )
 
 
-def _changes(tables: Sequence[Queries], names: Sequence[str], level: float) -> list[Change]:
+def _relisted(first: Release, last: Release) -> set[str]:
+    """Give the queries of which two releases list different pages, where a query is the sum of its pages."""
+    before, after = _pages(first), _pages(last)
+    return {query for query in before if query in after and before[query] != after[query]}
+
+
+def _pages(release: Release) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    if (table := release.tables.get("clicks")) is not None:
+        for query, url in zip(table["query"].to_pylist(), table["url"].to_pylist(), strict=True):
+            found.setdefault(query, set()).add(url)
+    return found
+
+
+def _changes(tables: Sequence[Queries], names: Sequence[str], level: float, relisted: Collection[str]) -> list[Change]:
     first, last = tables[0], tables[-1]
     if first.measured is None or last.measured is None:
         return []
@@ -228,7 +251,9 @@ def _changes(tables: Sequence[Queries], names: Sequence[str], level: float) -> l
         stderr = math.hypot(first.measured.stderr[i], last.measured.stderr[j])
         low, high = change - width * stderr, change + width * stderr
         counts, shares = _series(tables, name, measure)
-        rows.append(Change(name, counts, change, stderr, low, high, low > 0 or high < 0, shares))
+        other = name in relisted
+        sure = (low > 0 or high < 0) and not other
+        rows.append(Change(name, counts, change, stderr, low, high, sure, shares, other))
     return sorted(rows, key=lambda row: (-_significance(row), row.query))
 
 

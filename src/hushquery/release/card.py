@@ -113,7 +113,7 @@ def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manife
         *(_rest(manifest) if release_measure(tables) == "share" else []),
         "## What protects people, and what that promises",
         *([two_promises(guarantees)] if len(guarantees) > 1 else []),
-        *(_code(guarantee.in_words()) for guarantee in guarantees),
+        *(_quote(guarantee.in_words()) for guarantee in guarantees),
         "## What it can't tell, and what it must not be used for",
         _list(limits(tables, level)),
         "## How it was made",
@@ -190,8 +190,12 @@ def _list(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _code(text: str, language: str = "") -> str:
-    """Fence a text with more back-ticks than it holds in a row."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language or 'text'}\n{text}\n{fence}"
+def _quote(text: str) -> str:
+    """Quote a text that names people as the steward does: all of it as text, its indented lines as a list."""
+    # A number at the start of a line would begin a list of its own.
+    lines = [(line.startswith("  "), re.sub(r"^([0-9]+)([.)])", r"\1\\\2", _md(line))) for line in text.splitlines()]
+    return "\n".join(f"> {'- ' * listed}{line}".rstrip() for listed, line in lines)
+
+
+def _code(text: str, language: str) -> str:
+    return f"```{language}\n{text}\n```"

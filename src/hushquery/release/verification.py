@@ -20,8 +20,9 @@ from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact
 from hushquery.privacy.step_loss import loss_from
 from hushquery.privacy.unit import Relation
+from hushquery.release.consistency import card_problems, people_problems, share_problems
 from hushquery.release.core import Release
-from hushquery.release.folder import MANIFEST, known_files, read_manifest, read_table, sha256
+from hushquery.release.folder import CARD, MANIFEST, known_files, read_manifest, read_table, sha256
 from hushquery.release.manifest import check_measures, guarantee_from_json, plain, steps_of
 from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
 
@@ -63,7 +64,13 @@ class Verification:
 def verify(folder: Path | str) -> Verification:
     """Check a release: hashes, files, tables, and its guarantee, computed anew from the exact parameters of each step.
 
+    Whatever is said twice has to agree: people, units, kinds, tests' noise, sums of shares, sizes, the data card.
     Finds accidents and inconsistencies, not forgers: whoever changes a release can also change its hashes.
+
+    Some things are said once, and nothing in the release can confirm them: the names of people and of the task, its
+    hash and epoch; the day and the versions; notes and meanings; ``robust``, ``post_processing``, ``shift_p_value``,
+    ``rest_stderr`` and ``row_counts``; the coverage of the intervals; and that the steps ran as they say. What of it
+    the data card shows has to be the same there.
     """
     release, problems, manifest = read_release(Path(folder))
     if release is None:
@@ -71,6 +78,7 @@ def verify(folder: Path | str) -> Verification:
     problems += _strange_files(Path(folder), manifest)
     problems += _guarantee_problems(release)
     problems += _step_problems(release)
+    problems += _disagreements(Path(folder), release, whole=not problems)
     return Verification(not problems, tuple(problems), release.guarantees)
 
 
@@ -187,6 +195,20 @@ def _step_problems(release: Release) -> Iterator[str]:
             yield from _one_step(f"step {number}", promised, ran, relation, release.tables)
         except _DAMAGE as error:
             yield f"step {number} can't be checked: {_say(error)}"
+
+
+def _disagreements(folder: Path, release: Release, *, whole: bool) -> list[str]:
+    """Say what the release says in two ways. The data card is only read where nothing else is wrong."""
+    found: list[str] = []
+    try:
+        found += people_problems(release)
+        found += share_problems(release)
+        if whole and not found:
+            text = (folder / CARD).read_text("utf-8")
+            found += card_problems(release.tables, release.guarantees, release.manifest, text)
+    except _DAMAGE as error:
+        found += [] if found or not whole else [f"the release can't be compared with itself: {_say(error)}"]
+    return found
 
 
 def _one_step(

@@ -90,6 +90,7 @@ _HEAD = """
 [head]                         # the list that is built from the opt-in records, then measured by all
 size = 50
 mode = "best"                  # "paper": clients answer by two-stage, as in BLENDER
+# algorithm = "guided"         # finds more records where users have many; "laplace" by default
 keep = 1                       # for how many periods one list stays: the longer, the less a client loses over time
 """
 
