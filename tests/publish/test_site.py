@@ -189,7 +189,7 @@ def test_a_share_over_other_pages_is_no_sure_change():
     ranked = ranked_queries([older, newer], 0.95, 100)
     news = next(row for row in ranked.rows if row.key == ("news",))
     assert news.change is not None
-    assert news.change.significant
+    assert news.change.relisted
     assert not news.sure
     assert [row.key for row in ranked.moved] == [("weather",)]
     page = words(build_site([older, newer])["index.html"])

@@ -6,7 +6,7 @@ Queries and records are compared by the same rule, :func:`hushquery.publish.tren
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,8 +29,6 @@ class Row:
         high: The upper end.
         series: Its number in each release, oldest first; None where it was not released.
         change: Since the release before; None where there is none, or it was not in it.
-        relisted: Whether other pages of the query were listed then: its shares are sums over different pages, so
-            that their difference is no change of its own.
     """
 
     key: tuple[str, ...]
@@ -39,12 +37,16 @@ class Row:
     high: float | None
     series: tuple[float | None, ...]
     change: Change | None
-    relisted: bool = False
+
+    @property
+    def relisted(self) -> bool:
+        """Whether other pages of the query were listed then: the difference is then no change of its own."""
+        return self.change is not None and self.change.relisted
 
     @property
     def sure(self) -> bool:
         """Whether it changed by more than noise, and for no other reason than what people did."""
-        return self.change is not None and self.change.significant and not self.relisted
+        return self.change is not None and self.change.significant
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def ranked_queries(releases: Sequence[Release], level: float, most: int) -> Rank
         level: The coverage of all intervals of changes together.
         most: How many rows to give.
     """
-    return _ranked(releases, level, most, lambda name: (name,), _relisted(releases))
+    return _ranked(releases, level, most, lambda name: (name,))
 
 
 def ranked_records(releases: Sequence[Release], level: float, most: int) -> Ranked:
@@ -92,28 +94,11 @@ def _records_as_queries(release: Release) -> Release:
     return Release({"queries": pa.table({"query": keys, **numbers})}, release.guarantees, release.manifest)
 
 
-def _relisted(releases: Sequence[Release]) -> frozenset[str]:
-    """Give the queries of which the last two releases list different pages, where a query is the sum of its pages."""
-    if len(releases) < 2 or any(queries_of(release).measure != "share" for release in releases[-2:]):
-        return frozenset()
-    before, after = (_pages(release) for release in releases[-2:])
-    return frozenset(query for query in before if query in after and before[query] != after[query])
-
-
-def _pages(release: Release) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    if (table := release.tables.get("clicks")) is not None:
-        for query, url in zip(table["query"].to_pylist(), table["url"].to_pylist(), strict=True):
-            found.setdefault(query, set()).add(url)
-    return found
-
-
 def _ranked(
     releases: Sequence[Release],
     level: float,
     most: int,
     read: Callable[[str], tuple[str, ...]],
-    relisted: Collection[str] = (),
 ) -> Ranked:
     tables = [queries_of(release) for release in releases]
     names, found = _by_number(tables[-1]), None
@@ -123,7 +108,7 @@ def _ranked(
     changes = {change.query: change for change in found.changes} if found else {}
 
     def rows(chosen: Iterable[str]) -> tuple[Row, ...]:
-        return tuple(_row(tables, name, read(name), changes, relisted) for name in chosen)
+        return tuple(_row(tables, name, read(name), changes) for name in chosen)
 
     moved = [row for row in rows(name for name, change in changes.items() if change.significant) if row.sure]
     return Ranked(rows(names[:most]), tuple(moved), len(names), found)
@@ -142,11 +127,10 @@ def _row(
     name: str,
     key: tuple[str, ...],
     changes: Mapping[str, Change],
-    relisted: Collection[str],
 ) -> Row:
     series = tuple(_value(table, name) for table in tables)
     _, low, high = tables[-1].numbers(tables[-1].by_name[name])
-    return Row(key, series[-1], low, high, series, changes.get(name), name in relisted)
+    return Row(key, series[-1], low, high, series, changes.get(name))
 
 
 def _value(queries: Queries, name: str) -> float | None:
