@@ -116,6 +116,12 @@ class Guard:
                     answer.setdefault(name, value)  # pages have a policy of their own
             await send(message)
 
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Two lengths of one body: what stands before us may believe the other one, and smuggle a request in it.
+            refusal = problem_response(refuse("malformed", "the body has two lengths"), 1)
+            refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, guarded)
+            return
         if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
             await Response(status_code=204)(scope, receive, guarded)
             return
