@@ -13,7 +13,7 @@ import { atMost, ratio, roundUp, sum } from "./exact.js";
 import { macOf, memoKey, samplingNumber } from "./hash.js";
 import { change, type ClientEntry } from "./memo.js";
 import type { Answers } from "./oracle.js";
-import { Report } from "./report.js";
+import { periodAt, Report } from "./report.js";
 
 /**
  * What a client has lost in all its tasks, and may lose; numbers are rounded up.
@@ -42,6 +42,9 @@ export interface ClientOptions {
 /** A value to report: a text, a [query, URL] pair, a number, or null for "nothing to report". */
 export type Value = string | number | readonly [query: string, url: string] | null;
 
+/** What to report in a slot: a query or value, and the clicked URL. */
+type Asked = readonly [slot: number, ...record: unknown[]];
+
 // Stands for "no value" where a memo key has a class.
 const EXHAUSTED = 2 ** 32 - 1;
 
@@ -68,7 +71,7 @@ export class Client {
    * Give the report of this period: the only thing that leaves the device.
    *
    * The first call of a period decides. It is on the disk before it is handed out, and every later call of the period
-   * gives the same bytes, whatever it is asked with, in every tab.
+   * gives the same bytes, whatever it is asked with, also with a value that the task refuses, in every tab.
    *
    * @param value The query, the value of a setting, the number or the text; null for "nothing to report", which is
    *   reported as the wildcard. Tasks of numbers and texts have none.
@@ -77,56 +80,69 @@ export class Client {
    * @returns Null if the task is switched off, or its sampling leaves this client out in this period.
    */
   async report(value: string | number | null, url?: string | null, slot = 0): Promise<Report | null> {
-    const { task, id, hash, taskId_: taskId, digest_: digest, channel_: channel, sampling_: sampling } = this.configuration;
-    if (!task.client.enabled) return null;
-    must(Number.isInteger(slot) && slot >= 0 && slot < task.client.records_per_user, "Usage", "slot");
-    const checked = channel.value_(value, url);
-    const now = Math.floor(this.clock_());
-    must(now >= 0 && now < 2 ** 40, "Usage", "clock");
-    const period = Math.floor(now / (task.task.period ?? Infinity));
-    const key = `${id} ${period} ${slot}`;
-    for (;;) {
-      // A transaction can't wait for the hashes, so they are made before it, of a secret that it then finds again.
-      const secret = await this.#change((entry) => entry.secret);
-      const mac = await macOf(secret);
-      const answers = await channel.prepare_(checked, mac, taskId, this.#bits);
-      const own = await memoKey(mac, taskId, digest, slot, answers.class_);
-      const empty = await memoKey(mac, taskId, digest, slot, big(EXHAUSTED, 4));
-      const drawn = await samplingNumber(mac, taskId, period);
-      const made = await this.#change<Report | null | undefined>((entry) => {
-        const known = entry.reports[key];
-        if (known) return new Report(known);
-        if (hex(entry.secret) !== hex(secret)) return undefined;
-        if (drawn >= sampling) return null;
-        const kept = this.#answer(entry, own, empty, answers, period);
-        const report = new Report({
-          id: randomBytes(16),
-          task: taskId,
-          configuration: digest,
-          time: now - (now % task.collect.time_precision),
-          payload: channel.payload_?.(kept, this.#bits) ?? kept,
-        });
-        entry.reports[key] = { ...report, sent: 0 };
-        return report;
-      });
-      must(!made || hex(made.configuration) === hash, "AnotherHeadList");
-      // Without an answer another tab made this client forget in between: begin anew.
-      if (made !== undefined) return made;
-    }
+    must(Number.isInteger(slot) && slot >= 0 && slot < this.#slots, "Usage", "slot");
+    return (await this.#reports([[slot, value, url]]))[0] ?? null;
   }
 
-  /** Give all reports of this period: one for each record, padded with "nothing to report". */
+  /**
+   * Give all reports of this period: one for each record, padded with "nothing to report". All of them are made, or
+   * none: if one value is refused, nothing is spent on the others.
+   */
   async reports(values: readonly Value[]): Promise<Report[]> {
-    const slots = this.configuration.task.client.records_per_user;
+    const slots = this.#slots;
     must(Array.isArray(values) && values.length <= slots, "Usage", "values");
-    const made: Report[] = [];
-    for (let slot = 0; slot < slots; slot++) {
-      const value = values[slot] ?? null;
-      const [text, url] = (Array.isArray(value) ? value : [value]) as [string | number | null, string?];
-      const report = await this.report(text, url, slot);
-      if (report) made.push(report);
+    const asked = Array.from({ length: slots }, (_, slot): Asked => [slot, ...[values[slot] ?? null].flat()]);
+    return (await this.#reports(asked)).flatMap((report) => report ?? []);
+  }
+
+  /** Give the reports of some slots in this period, all from one transaction; none if the task is switched off. */
+  async #reports(asked: readonly Asked[]): Promise<(Report | null)[]> {
+    const { task, id, hash, taskId_: taskId, digest_: digest, channel_: channel, sampling_: sampling } = this.configuration;
+    if (!task.client.enabled) return [];
+    const now = Math.floor(this.clock_());
+    must(now >= 0 && now < 2 ** 40, "Usage", "clock");
+    const period = periodAt(now, task.task.period);
+    const keyOf = (slot: number): string => `${id} ${period} ${slot}`;
+    for (;;) {
+      // A transaction can't wait for the hashes, so they are made before it, of a secret that it then finds again.
+      // Where there is a report the value is not looked at: a refusal would tell the value that came second.
+      const [secret, checked] = await this.#change((entry) => [
+        entry.secret,
+        asked.map(([slot, value, url]) => (entry.reports[keyOf(slot)] ? undefined : channel.value_(value, url))),
+      ] as const);
+      const mac = await macOf(secret);
+      const drawn = await samplingNumber(mac, taskId, period);
+      const prepared: [Answers, own: string, empty: string][] = [];
+      for (const [i, value] of checked.entries()) {
+        if (value === undefined) continue;
+        const answers = await channel.prepare_(value, mac, taskId, this.#bits);
+        const named = (name: Bytes) => memoKey(mac, taskId, digest, asked[i]![0], name);
+        prepared[i] = [answers, await named(answers.class_), await named(big(EXHAUSTED, 4))];
+      }
+      const made = await this.#change((entry) => {
+        if (hex(entry.secret) !== hex(secret)) return undefined;
+        return asked.map(([slot], i) => {
+          const known = entry.reports[keyOf(slot)];
+          if (known) {
+            must(hex(known.configuration) === hash, "AnotherHeadList");
+            return new Report(known);
+          }
+          if (drawn >= sampling) return null;
+          const kept = this.#answer(entry, period, ...prepared[i]!);
+          const report = new Report({
+            id: randomBytes(16),
+            task: taskId,
+            configuration: digest,
+            time: now - (now % task.collect.time_precision),
+            payload: channel.payload_?.(kept, this.#bits) ?? kept,
+          });
+          entry.reports[keyOf(slot)] = { ...report, sent: 0 };
+          return report;
+        });
+      });
+      // Without an answer another tab made this client forget in between: begin anew.
+      if (made) return made;
     }
-    return made;
   }
 
   /** Give the reports of all tasks of this client that were made and not yet marked as sent, oldest first. */
@@ -160,7 +176,7 @@ export class Client {
 
   /** Delete this client: its secret, answers, outbox and account. Nothing that was told is taken back. */
   forget(): Promise<void> {
-    return change(this.state_, this.#id, () => [undefined, undefined]);
+    return change(this.state_, this.#id, () => []);
   }
 
   /** Change this client's entry in place; it is made if there is none. */
@@ -171,6 +187,10 @@ export class Client {
     });
   }
 
+  get #slots(): number {
+    return this.configuration.task.client.records_per_user;
+  }
+
   /** Give the smallest lifetime of this task and those answered before. */
   #cap({ cap }: ClientEntry): string {
     const own = this.configuration.lifetime_;
@@ -178,20 +198,18 @@ export class Client {
   }
 
   /** Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one. */
-  #answer(entry: ClientEntry, own: string, empty: string, answers: Answers, period: number): Bytes {
+  #answer(entry: ClientEntry, period: number, answers: Answers, own: string, empty: string): Bytes {
     const { id, cost_: cost } = this.configuration;
     const { memo } = entry;
-    const cap = this.#cap(entry);
+    // Kept also where the answer costs nothing: the task has now been answered.
+    const cap = (entry.cap = this.#cap(entry));
     const total = sum(ratio(entry.spent), cost);
     const paid = atMost(total, ratio(cap));
     const known = memo[own] ?? (paid ? undefined : memo[empty]);
     if (known) return known.payload;
     const payload = paid ? answers.answer_() : answers.empty_();
     memo[paid ? own : empty] = { task: id, period, cost: paid ? cost.join("/") : "0", payload };
-    if (paid) {
-      entry.spent = total.join("/");
-      entry.cap = cap;
-    }
+    if (paid) entry.spent = total.join("/");
     return payload;
   }
 }

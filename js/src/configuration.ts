@@ -33,7 +33,16 @@ export interface Task {
     readonly bits?: number;
     readonly rappor?: { readonly k: number; readonly h: number; readonly m: number };
   };
-  readonly collect: { readonly time_precision: number; readonly max_body: number };
+  /** The list that is to come, and whether clients answer query by query for it. */
+  readonly head: { readonly mode: "best" | "paper" } | null;
+  readonly collect: {
+    readonly time_precision: number;
+    readonly clock_skew: number;
+    readonly max_body: number;
+    readonly min_batch: number;
+    readonly origins: readonly string[];
+    readonly retention: number;
+  };
 }
 
 /** What can be reported without a list. */
@@ -53,7 +62,7 @@ export interface Served {
 /** What every client of a task runs. Make it with `configure` or `fetchTask`. */
 export interface Configuration {
   readonly task: Task;
-  /** The task id: the SHA-256 of the task's canonical form, in hexadecimal digits. */
+  /** The task id: the SHA-256 of what clients use of the task, in hexadecimal digits. */
   readonly id: string;
   /** What can be reported. */
   readonly domain: Listed | Unlisted;
@@ -88,8 +97,10 @@ export async function configure(served: unknown, id: string): Promise<Configurat
 async function checked({ task, configuration }: Served, id: string): Promise<Configuration> {
   // Browsers offer it to pages over https and on localhost.
   must(crypto.subtle, "Unavailable", "https");
+  // The off-switch and what only a collector uses are no part of the id: it may change them.
   const { enabled, ...client } = task.client;
-  const taskId = await sha256(utf8(canonical({ ...task, client })));
+  const { clock_skew, max_body, min_batch, origins, retention, ...collect } = task.collect;
+  const taskId = await sha256(utf8(canonical({ ...task, client, collect })));
   wants(hex(taskId) === id && typeof enabled === "boolean", "id");
   must(configuration !== null, "NotReady", "no head list");
 
@@ -100,14 +111,16 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   const share = ratio(client.sampling);
   const [n, d] = ratio(client.epsilon);
   wants(version === 1 && of === id && domain.kind === kind, "configuration");
-  wants(client.oracle === "auto" || client.oracle === name, "mechanism");
+  // Where the task leaves the choice, its head list still says whether it is two-stage.
+  const grouped = name === "two-stage";
+  const chosen = client.oracle === "auto" && grouped === (task.head?.mode === "paper");
+  wants(chosen || client.oracle === name, "mechanism");
   const mechanism = await made(description, task);
   let channel: Channel;
   if (mechanism.randomize_) {
     const { records, wildcard } = domain as Listed;
-    const grouped = name === "two-stage";
-    wants(wildcard === (client.unknown === "wildcard"), "domain");
-    wants(!own || grouped || canonical(own) === canonical(kind === "setting" ? records.flat() : records), "domain");
+    const same = !own || grouped || canonical(own) === canonical(kind === "setting" ? records.flat() : records);
+    wants(same && wildcard === (client.unknown === "wildcard"), "domain");
     channel = listChannel(domain as Listed, mechanism, grouped);
   } else channel = mechanism;
 

@@ -11,6 +11,7 @@ export type Code =
   | "ReportOfAnotherTask"
   | "ReportOfAnotherConfiguration"
   | "ReportTimeInvalid"
+  | "ReportOfAnotherPeriod"
   | "ReportOutOfDomain";
 
 const NAME = "HushqueryError";

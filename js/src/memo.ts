@@ -41,13 +41,13 @@ const STORE = "state";
  *
  * @param name The database.
  * @param key The entry.
- * @param work Gets the entry, undefined if there is none, and gives the new one (undefined deletes it) and a result. If
+ * @param work Gets the entry, undefined if there is none, and gives the new one (none deletes it) and a result. If
  *   it throws, nothing has changed.
  */
 export async function change<E, T>(
   name: string,
   key: string,
-  work: (entry: E | undefined) => readonly [entry: E | undefined, result: T],
+  work: (entry: E | undefined) => readonly [entry?: E | undefined, result?: T],
 ): Promise<T> {
   let failure: unknown;
   try {
@@ -62,7 +62,7 @@ export async function change<E, T>(
     open.result.close();
     const store = transaction.objectStore(STORE);
     const found = store.get(key);
-    let result: T;
+    let result: T | undefined;
     found.onsuccess = () => {
       try {
         const [entry, value] = work(found.result as E | undefined);
@@ -78,7 +78,7 @@ export async function change<E, T>(
       transaction.oncomplete = resolve;
       transaction.onabort = reject;
     });
-    return result!;
+    return result as T;
   } catch {
     throw failure ?? new HushqueryError("Unavailable", "storage");
   }

@@ -8,7 +8,7 @@ import type { Configuration } from "./configuration.js";
 import { must } from "./errors.js";
 import { PRIME } from "./olh.js";
 import { bytesFor, type Description } from "./oracle.js";
-import { MOST_PAYLOAD, Report, type ReportFields, VERSION } from "./report.js";
+import { MOST_PAYLOAD, periodAt, Report, type ReportFields, VERSION } from "./report.js";
 
 /** What a mechanism says: a cell or bit, several numbers, a bit vector, (seed, bucket), or (cohort, response). */
 export type Answer = number | readonly number[] | Bytes | readonly [bigint, number] | readonly [number, bigint];
@@ -85,11 +85,16 @@ function parsed(text: string): unknown {
   return fields;
 }
 
-/** Check that a report belongs to a configuration, and give what the mechanism said. */
-export function openReport(report: Report, configuration: Configuration): Answer {
+/**
+ * Check that a report belongs to a configuration, and give what the mechanism said.
+ *
+ * @param period The number of the period in which it must have been made; by default any.
+ */
+export function openReport(report: Report, configuration: Configuration, period?: number): Answer {
   must(hex(report.task) === configuration.id, "ReportOfAnotherTask");
   must(hex(report.configuration) === configuration.hash, "ReportOfAnotherConfiguration");
   must(report.time % configuration.task.collect.time_precision === 0, "ReportTimeInvalid");
+  must(period === undefined || periodAt(report.time, configuration.task.task.period) === period, "ReportOfAnotherPeriod");
   return unpack(configuration.description, report.payload);
 }
 

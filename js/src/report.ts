@@ -7,6 +7,11 @@ export const VERSION = 1;
 /** The longest payload. */
 export const MOST_PAYLOAD = 65535;
 
+/** Give the number of the period that a time is in: 0 for a task without periods. */
+export function periodAt(time: number, period: number | null): number {
+  return Math.floor(time / (period ?? Infinity));
+}
+
 /** What a report holds. */
 export interface ReportFields {
   /** 16 random bytes, which say nothing about the client. */

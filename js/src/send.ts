@@ -101,7 +101,7 @@ export async function send(
       done.push({ report, outcome: refused ? "refused" : ended ? "stored" : "later", status: found || status });
     }
     const until = clock() + Math.min(wait > 0 ? wait : pause ? NEXT_PAUSE : FIRST_PAUSE, MOST_PAUSE);
-    await change<Pause, void>(state, address, () => [later ? { until } : undefined, undefined]);
+    await change<Pause, void>(state, address, () => [later ? { until } : undefined]);
     // The next ones would be turned away too.
     if (later) break;
   }

@@ -49,9 +49,9 @@ export async function fetchTask(
   } catch {
     // Nobody answered.
   }
-  const found = fresh ?? (status === 304 ? kept : undefined);
+  const found = fresh ?? (status === 304 && kept);
   must(found, "Unavailable", `status ${status}`);
   const configuration = await configure(found.text, id);
-  if (fresh) await change<Kept, void>(state, key, () => [fresh, undefined]);
+  if (fresh) await change<Kept, void>(state, key, () => [fresh]);
   return configuration;
 }

@@ -48,6 +48,16 @@ describe("one report", () => {
     expect(other.id).not.toEqual(first.id);
   });
 
+  test("is the same also for a value that the task refuses: a refusal would tell about the second value", async () => {
+    const configuration = await configured(refusing!, {}, { period: DAY });
+    const first = (await client(configuration).report("dark"))!;
+    for (const [value, url] of [["never heard of"], [null], [7], ["dark", "https://example.org"]] as [string, string?][])
+      expect(reportToBytes((await client(configuration).report(value, url))!)).toEqual(reportToBytes(first));
+    const later = client(configuration);
+    now += DAY;
+    expect(await codeOf(() => later.report("never heard of"))).toBe("UnknownValue");
+  });
+
   test("of many calls at once is one report", async () => {
     const configuration = await configured(wild!, {}, { period: DAY });
     const tabs = Array.from({ length: 20 }, () => client(configuration));
@@ -147,6 +157,19 @@ describe("over time", () => {
     expect(await after.account()).toMatchObject({ spent: 1.098612289, lifetime: 3 });
   });
 
+  test("a task's lifetime counts from its first report on, also if that costs nothing", async () => {
+    const epsilon = wild!.task.served.client.epsilon;
+    const [tight, wide] = [await configured(wild!, { lifetime_epsilon: epsilon }), await configured(searches, { lifetime_epsilon: "16" })];
+    // A task with a smaller lifetime than what another one has spent gets an answer that says nothing.
+    await client(wide).report("news");
+    await client(tight).report("dark");
+    expect(await client(tight).account()).toMatchObject({ spent: 4, lifetime: 1.098612289 });
+    expect(await client(wide).account()).toMatchObject({ spent: 4, lifetime: 1.098612289 });
+    now = BEGIN + 7 * DAY;
+    await new Client(wide, { state, clock: () => now }).report("weather leeds", "https://weather.example");
+    expect((await client(wide).account()).spent).toBe(4);
+  });
+
   test("a second head list in one period is refused", async () => {
     const before = await configured(searches);
     await client(before).report("news");
@@ -166,6 +189,28 @@ describe("several records", () => {
     expect((await one.reports(["light", "light", "light"])).map((r) => hex(r.id))).toEqual(made.map((r) => hex(r.id)));
     expect(await codeOf(() => one.reports(["a", "b", "c", "d"]))).toBe("Usage");
     expect(await codeOf(() => one.reports("abc" as unknown as string[]))).toBe("Usage");
+  });
+
+  test("all are made or none: nothing is spent if one value is refused", async () => {
+    const one = client(await configured(refusing!, { epsilon: "4", lifetime_epsilon: "16", records_per_user: 3 }));
+    for (const values of [["dark", "light", "never heard of"], ["dark", "light"], ["dark", 7, "light"]] as string[][])
+      expect(await codeOf(() => one.reports(values))).toMatch(/UnknownValue|Usage/);
+    expect(await entryOf()).toBeUndefined();
+    await one.report("dark", null, 1);
+    expect(await codeOf(() => one.reports(["dark", "anything", "never heard of"]))).toBe("UnknownValue");
+    expect((await one.outbox()).length).toBe(1);
+    expect((await one.account()).spent).toBe(1.333333334);
+    expect(await one.reports(["dark", "never heard of", "light"])).toHaveLength(3);
+    expect((await one.account()).spent).toBe(4);
+  });
+
+  test("none are made if one slot was answered for another head list", async () => {
+    const before = await configured(wild!, { epsilon: "4", lifetime_epsilon: "16", records_per_user: 2 });
+    await client(before).report("dark", null, 1);
+    const after = { ...before, digest_: new Uint8Array(32), hash: "00".repeat(32) };
+    expect(await codeOf(() => client(after).reports(["dark", "light"]))).toBe("AnotherHeadList");
+    expect(await client(before).account()).toMatchObject({ spent: 2 });
+    expect((await client(before).outbox()).length).toBe(1);
   });
 
   test("searches are pairs", async () => {

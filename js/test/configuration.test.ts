@@ -1,7 +1,7 @@
 /** What a collector may serve, and what is refused. */
 import { describe, expect, test, vi } from "vitest";
 import { configure, type Served } from "../src/configuration.js";
-import { codeOf, renamed, served, vectors } from "./helpers.js";
+import { codeOf, renamed, served, UNHASHED, vectors } from "./helpers.js";
 
 const golden = vectors();
 const [wild] = golden.tasks;
@@ -32,6 +32,38 @@ test("the id that the page trusts binds the task", async () => {
 test("the off-switch is not part of the id", async () => {
   expect((await configure(served(wild!, { enabled: false }), wild!.task.id)).task.client.enabled).toBe(false);
   expect(await codeOf(() => configure(served(wild!, { enabled: "yes" }), wild!.task.id))).toBe("TaskInvalid");
+});
+
+test("what only a collector uses is not part of the id, and all else is", async () => {
+  const collect = { clock_skew: 1, max_body: 1, min_batch: 2, origins: ["https://b.example"], retention: 1 };
+  for (const [key, value] of Object.entries(collect)) {
+    expect(await collected({ [key]: value })).toBe("");
+    expect(await collected({ [key]: undefined })).toBe("");
+  }
+  expect(await collected(collect)).toBe("");
+  expect(UNHASHED.map(([, key]) => key)).toEqual(["enabled", ...Object.keys(collect)]);
+  expect(await collected({ time_precision: 60 })).toBe("TaskInvalid");
+  expect(await collected({ another: 1 })).toBe("TaskInvalid");
+  for (const part of ["task", "optin", "client", "head"] as const) {
+    const document = structuredClone(served(searches)) as Loose;
+    // In these parts even the names that are left out of [collect] count.
+    document.task[part] = { ...document.task[part], max_body: 1 };
+    expect(await codeOf(() => configure(document, searches.task.id))).toBe("TaskInvalid");
+  }
+});
+
+/** Say what becomes of a golden task under its own id when its [collect] is changed. */
+function collected(changes: object): Promise<string> {
+  const document = structuredClone(served(wild!)) as Loose;
+  Object.assign(document.task.collect, changes);
+  return codeOf(() => configure(JSON.stringify(document), wild!.task.id));
+}
+
+test("two collectors that serve the same promise have the same task", () => {
+  const ids = golden.tasks.map((one) => one.task.id);
+  const again = golden.tasks.filter((one, i) => ids.indexOf(one.task.id) < i);
+  expect(again).toHaveLength(1);
+  expect(again[0]!.task.served.collect.origins).toEqual(["https://a.example"]);
 });
 
 test("a task without its head list is not ready", async () => {
@@ -72,6 +104,39 @@ describe("integers that lose more than the task allows are refused", () => {
 test("a mechanism's own choice needs a task that says auto", async () => {
   expect(await broken((one) => (one.task.client.oracle = "auto"))).toBe("");
   expect(await broken((one) => (one.task.client.oracle = "olh"))).toBe("TaskInvalid");
+});
+
+test("where the task leaves the choice, its head list says whether it is two-stage", async () => {
+  const paper = golden.tasks.find(({ task: { served: { client, head } } }) => client.oracle === "auto" && head?.mode === "paper")!;
+  const twoStage = golden.tasks.find((one) => one.task.served.client.oracle === "two-stage")!;
+  expect(await broken(() => undefined, paper)).toBe("");
+  expect(await broken((one) => (one.task.head.mode = "best"), paper)).toBe("TaskInvalid");
+  expect(await broken((one) => (one.task.head = null), paper)).toBe("TaskInvalid");
+  expect(await broken((one) => (one.task.client.oracle = "auto"), twoStage)).toBe("");
+  const best = golden.tasks.find((one) => one.task.served.client.oracle === "olh")!;
+  expect(await broken((one) => (one.task.client.oracle = "auto"), best)).toBe("");
+  expect(await broken((one) => Object.assign(one.task, { client: { ...one.task.client, oracle: "auto" }, head: { mode: "paper", size: 3 } }), best)).toBe("TaskInvalid");
+});
+
+test("keys of the head list that came later are part of the id", async () => {
+  for (const later of [{ keep: 2 }, { algorithm: "guided" }, { algorithm: "guided", weighed: 20 }]) {
+    expect(await broken((one) => Object.assign(one.task.head, later), searches)).toBe("");
+    const document = structuredClone(served(searches)) as Loose;
+    Object.assign(document.task.head, later);
+    expect(await codeOf(() => configure(document, searches.task.id))).toBe("TaskInvalid");
+  }
+});
+
+test("no list holds the name of everything else", async () => {
+  const change = (one: Loose) => {
+    one.task.task.domain[1] = "*";
+    one.configuration.domain.records[1] = ["*"];
+  };
+  for (const vector of golden.tasks.filter((one) => one.task.served.task.kind === "setting").slice(0, 2))
+    expect(await broken(change, vector)).toBe("TaskInvalid");
+  for (const vector of golden.tasks.filter((one) => one.task.served.task.kind === "searches"))
+    for (const part of [0, 1]) expect(await broken((one) => (one.configuration.domain.records.at(-1)[part] = "*"), vector)).toBe("TaskInvalid");
+  expect(await broken((one) => (one.configuration.domain.records[0][1] = "**"), searches)).toBe("");
 });
 
 test("a head list without the wildcard that the task promises is refused", async () => {

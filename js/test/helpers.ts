@@ -13,7 +13,7 @@ export function fixture<T>(name: string): T {
 }
 
 export interface TaskVectors {
-  readonly task: { readonly canonical: string; readonly id: string };
+  readonly task: { readonly served: Task; readonly canonical: string; readonly id: string };
   readonly configuration: { readonly canonical: string; readonly hash: string };
   readonly reports: readonly { readonly answer: unknown; readonly bytes: string; readonly json: Record<string, unknown> }[];
 }
@@ -90,19 +90,35 @@ export class SeededBits implements Bits {
   }
 }
 
-/** What a collector would serve for one of the golden tasks, with changes. */
+/** What a collector serves for one of the golden tasks, with changes. */
 export function served(vector: TaskVectors, client: object = {}, task: object = {}): Served {
-  const plain = JSON.parse(vector.task.canonical) as { client: object; task: object };
+  const plain = vector.task.served;
   return {
-    task: { ...plain, client: { ...plain.client, enabled: true, ...client }, task: { ...plain.task, ...task } },
+    task: { ...plain, client: { ...plain.client, ...client }, task: { ...plain.task, ...task } },
     configuration: JSON.parse(vector.configuration.canonical) as object,
   } as unknown as Served;
 }
 
+/** The keys that are no part of a task's id, and no others. */
+export const UNHASHED = [
+  ["client", "enabled"],
+  ["collect", "clock_skew"],
+  ["collect", "max_body"],
+  ["collect", "min_batch"],
+  ["collect", "origins"],
+  ["collect", "retention"],
+] as const;
+
+/** Give the one text of a served task that is hashed. */
+export function hashedText(task: Task): string {
+  const left = structuredClone(task) as unknown as Record<string, Record<string, unknown>>;
+  for (const [part, key] of UNHASHED) delete left[part]![key];
+  return canonical(left);
+}
+
 /** Give a changed task its own id, in the configuration too. */
 export async function renamed(given: Served): Promise<{ readonly served: Served; readonly id: string }> {
-  const { enabled: _, ...client } = given.task.client;
-  const id = asHex(await sha256(utf8(canonical({ ...given.task, client }))));
+  const id = asHex(await sha256(utf8(hashedText(given.task))));
   return { id, served: { ...given, configuration: given.configuration && { ...given.configuration, task: id } } };
 }
 

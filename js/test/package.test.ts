@@ -16,6 +16,11 @@ test("there is nothing to install with it, and tools have exact versions", () =>
   for (const version of Object.values(devDependencies!)) expect(version).toMatch(/^\d+\.\d+\.\d+$/);
 });
 
+test("scripts need Node alone: from version 22 on it takes no folder of tests, and PyPI's has no npm that can be called", () => {
+  const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
+  for (const script of Object.values(scripts)) expect(script).not.toMatch(/\bnpm\b|--test \S+\/( |$)/);
+});
+
 test.each(readdirSync(new URL("../src", import.meta.url)))("%s has one thought, and no randomness but that of bits.ts", (name) => {
   const text = read(`src/${name}`);
   expect(text.split("\n").length).toBeLessThan(400);

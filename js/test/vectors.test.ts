@@ -6,7 +6,7 @@ import { atMost, loss, ratio, type Ratio } from "../src/exact.js";
 import { macOf, memoKey, samplingNumber } from "../src/hash.js";
 import type { Description } from "../src/oracle.js";
 import { openReport, reportFromBytes, reportFromJson, reportFromText, reportToBytes, unpack } from "../src/reading.js";
-import { codeOf, fixture, GivenBits, oracleOf, served, unhex, vectors } from "./helpers.js";
+import { codeOf, fixture, GivenBits, hashedText, oracleOf, served, unhex, vectors } from "./helpers.js";
 
 const lossWithin = (a: bigint, b: bigint, epsilon: Ratio) => atMost(loss(a, b), epsilon);
 
@@ -25,6 +25,7 @@ describe.each(golden.tasks)("task $task.id", (vector) => {
     const configuration = await configure(served(vector), vector.task.id);
     expect(hex(configuration.taskId_)).toBe(vector.task.id);
     expect(hex(configuration.digest_)).toBe(vector.configuration.hash);
+    expect(hashedText(vector.task.served)).toBe(vector.task.canonical);
   });
 
   test("has these reports in every form", async () => {
@@ -48,6 +49,18 @@ test("what is no report of the first task is refused for the same reason", async
   const configuration = await configure(served(vector!), vector!.task.id);
   for (const { bytes, error } of golden.refused)
     expect(await codeOf(() => openReport(reportFromBytes(unhex(bytes)), configuration))).toBe(error);
+});
+
+test("a report of another period is refused where one is asked for", async () => {
+  const weekly = golden.tasks.find((one) => one.task.served.task.period)!;
+  for (const vector of [golden.tasks[0]!, weekly]) {
+    const configuration = await configure(served(vector), vector.task.id);
+    const report = reportFromBytes(unhex(vector.reports[0]!.bytes));
+    const { period } = vector.task.served.task;
+    const own = period ? Math.floor(report.time / period) : 0;
+    expect(await codeOf(() => openReport(report, configuration, own))).toBe("");
+    for (const other of [own - 1, own + 1]) expect(await codeOf(() => openReport(report, configuration, other))).toBe("ReportOfAnotherPeriod");
+  }
 });
 
 test("the memo keys and sampling numbers", async () => {

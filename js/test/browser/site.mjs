@@ -8,9 +8,8 @@ const golden = JSON.parse(read("../../../vectors/report_v1.json")).tasks;
 /** The golden task of a mechanism, as a collector serves it. */
 export function taskOf(name) {
   const vector = golden.find((one) => one.configuration.canonical.includes(`"name":"${name}"`));
-  const task = JSON.parse(vector.task.canonical);
-  task.client.enabled = true;
-  return { id: vector.task.id, hash: vector.configuration.hash, served: { task, configuration: JSON.parse(vector.configuration.canonical) } };
+  const served = { task: vector.task.served, configuration: JSON.parse(vector.configuration.canonical) };
+  return { id: vector.task.id, hash: vector.configuration.hash, served };
 }
 
 /** Start the site; `down` makes the collector break off every upload. */
