@@ -44,11 +44,21 @@ lifetime_epsilon = 4
 
 [head]
 size = 100
+
+[collect]
+min_batch = 500
 """
 
 
 def serve_demo(
-    out: Path, users: int, seed: int, *, port: int = 8080, once: bool = False, as_json: bool = False
+    out: Path,
+    users: int,
+    seed: int,
+    *,
+    port: int = 8080,
+    once: bool = False,
+    as_json: bool = False,
+    profile: str = "aol",
 ) -> None:
     """Run a collector through a whole epoch, then leave it running with its pages.
 
@@ -59,6 +69,7 @@ def serve_demo(
         port: Where to serve; 0 for any port that is free.
         once: Stop when the pages are there.
         as_json: Print JSON.
+        profile: What the imaginary log is like; ``tiny`` for tests.
     """
     from hushquery.log.synthetic import write_log
 
@@ -66,7 +77,7 @@ def serve_demo(
     (folder / "task.toml").write_text(_TASK, encoding="utf-8")
     seconds: dict[str, float] = {}
     with progress("a log of imaginary people", 1), _timed(seconds, "log"):
-        people = people_of(write_log(folder / "log.parquet", "aol", users, seed), seed)
+        people = people_of(write_log(folder / "log.parquet", profile, users, seed), seed)
     with _server(folder, port) as (process, address):
         summary = _run_epoch(folder, address, people, seconds)
         emit(summary, _in_words(summary), as_json=as_json)
