@@ -42,7 +42,11 @@ constraints: ## renew the pins in constraints.txt
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup system lint types contracts unit ## every check that fits CI: lint, types, contracts, tests, doctests, README
+test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README
+
+.PHONY: client
+client: $(STAMP) system ## the browser client: types, tests, size, Chromium, the extension
+	@tools/client.sh
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: rules and format

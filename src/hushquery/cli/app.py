@@ -19,6 +19,7 @@ from hushquery.cli.randomize import randomize
 from hushquery.cli.release import release
 from hushquery.cli.serve import serve
 from hushquery.cli.show import show
+from hushquery.cli.site import site
 from hushquery.cli.synth import synth
 from hushquery.cli.trends import trends
 from hushquery.cli.use import classify, correct, find, keywords, search, similar, suggest
@@ -56,7 +57,7 @@ app.command()(demo)
 app.command()(doctor)
 for publishing in (synth, plan, release, verify, export, head, randomize, estimate, blend):
     app.command()(publishing)
-for using in (show, search, suggest, correct, similar, find, keywords, classify, trends):
+for using in (show, search, suggest, correct, similar, find, keywords, classify, trends, site):
     app.command()(using)
 app.command()(audit)
 app.command()(serve)

@@ -20,8 +20,9 @@ __all__ = ["demo"]
 
 # Not ledger.db, which is what a real one is called by default: that must never be deleted.
 _LEDGER = "demo-ledger.db"
-_OURS = {_LEDGER, "log.parquet", "release", "index.html"}
+_OURS = {_LEDGER, "log.parquet", "release", "index.html", "collector"}
 _POPULATION = "the imaginary users of a synthetic log"
+_USERS, _SERVED = 100_000, 30_000
 _OPTIN = "0.2"
 _MOST_SHOWN = 15
 _PER = 100_000  # a share is ranked as if so many records had been counted
@@ -41,17 +42,23 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the log, the ledger and the page.")] = Path(
         "demo-output"
     ),
-    users: Annotated[
-        int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary users.")
-    ] = 100_000,
+    users: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary users.")] = None,
     seed: Annotated[
         int, typer.Option(metavar="S", help="Of the imaginary log; the noise is always the operating system's.")
     ] = 1,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Run the epoch over HTTP instead: a collector, 20,000 clients, live pages.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="With --serve: where; 0 takes a free port.")
+    ] = 8080,
+    once: Annotated[bool, typer.Option("--once", help="With --serve: stop when the pages are there.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Make a synthetic search log, let a fifth of its users opt in and the others answer for themselves, and blend.
 
         hushquery demo --out demo-output
+        hushquery demo --serve
 
     Everything is real but the people: the head list, every client's randomised report, the two accounts that refuse a
     second epoch, the audit. It ends in a page to look at, with a search box that works offline.
@@ -63,6 +70,11 @@ def demo(
     from hushquery.privacy.ledger import Ledger
     from hushquery.task import Task
 
+    if serve:
+        from hushquery.cli.demo_serve import serve_demo
+
+        serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
+        return
     there = {file.name for file in out.iterdir()} if out.is_dir() else set()
     if (out.exists() and not out.is_dir()) or (there and not ({_LEDGER} <= there <= _OURS)):
         raise UsageError(f"{out} exists and is not what a demo made", fix="Give another --out")
@@ -70,7 +82,7 @@ def demo(
     (out / _LEDGER).unlink(missing_ok=True)  # imaginary people: their budget may start anew
     task = Task.make(_TASK)
     with progress("demo", 5) as (bar, line):
-        data = write_log(out / "log.parquet", "aol", users, seed, force=True)
+        data = write_log(out / "log.parquet", "aol", users or _USERS, seed, force=True)
         bar.advance(line)
         ledger = Ledger.open(out / _LEDGER)
         made = simulate(read_log(data), task, _OPTIN, ledger)
