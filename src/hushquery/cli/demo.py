@@ -42,7 +42,12 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the log, the ledger and the page.")] = Path(
         "demo-output"
     ),
-    users: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="How many imaginary users.")] = None,
+    users: Annotated[
+        int | None,
+        typer.Option(
+            min=100, max=1_000_000, metavar="N", help="How many imaginary users: 100,000, with --serve 30,000."
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(metavar="S", help="Of the imaginary log; the noise is always the operating system's.")
     ] = 1,
