@@ -11,7 +11,8 @@ else
   PATH="$wheel/bin:$PATH"
   npm=(node "$wheel/lib/node_modules/npm/bin/npm-cli.js")
 fi
-export PATH PYTHON=../.venv/bin/python
+root=$(cd .. && pwd)
+export PATH PYTHON="$root/.venv/bin/python"
 
 # Again only when the pins changed: a clean installation takes half a minute.
 if ! cmp -s package-lock.json node_modules/.installed-lock; then
