@@ -22,7 +22,7 @@ from hushquery.errors import HushqueryError, Unavailable
 
 __all__ = ["Browsers", "Person", "browse", "find_browsers", "give_all", "people_of", "send_all"]
 
-# A person of the log, and the (query, URL) record that counts for them.
+#: A person of the log, and the (query, URL) record that counts for them.
 Person = tuple[str, str, str]
 
 _THREADS = 8
