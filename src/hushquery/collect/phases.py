@@ -303,8 +303,8 @@ class Phases:
             try:
                 self.ensure(task, task_number)
                 epochs = epochs_of(self._store, task, task_number)
-            except HushqueryError as error:
-                troubles.append(error)
+            except Exception as error:
+                troubles.append(_told(error))
                 continue
             for epoch in epochs:
                 try:
