@@ -22,7 +22,7 @@ __all__ = ["demo"]
 _LEDGER = "demo-ledger.db"
 _OURS = {_LEDGER, "log.parquet", "release", "index.html", "collector"}
 _POPULATION = "the imaginary users of a synthetic log"
-_USERS, _SERVED = 100_000, 30_000
+_USERS, _SERVED = 100_000, 30_100
 _OPTIN = "0.2"
 _MOST_SHOWN = 15
 _PER = 100_000  # a share is ranked as if so many records had been counted
@@ -45,7 +45,7 @@ def demo(
     users: Annotated[
         int | None,
         typer.Option(
-            min=100, max=1_000_000, metavar="N", help="How many imaginary users: 100,000, with --serve 30,000."
+            min=100, max=1_000_000, metavar="N", help="How many imaginary users: 100,000, with --serve 30,100."
         ),
     ] = None,
     seed: Annotated[
