@@ -72,7 +72,7 @@ def task_of(oracle="auto", *, epsilon="2", sampling="1", unknown="wildcard"):
                 "sampling": sampling,
                 "unknown": unknown,
             },
-            "head": {"size": 50},
+            "head": {"size": 50, "mode": "paper" if oracle == "two-stage" else "best"},
         },
         source="a test",
     )

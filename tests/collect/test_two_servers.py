@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from collect.helpers import Clock, running, settings_for
 from collect.houses import PROCESSES
+from collect.racers import tick
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts, whole_epoch
-from hushquery.collect.collector import Collector
 from hushquery.collect.epochs import epochs_of
 from hushquery.collect.schema import RECORD, RELEASE
 from hushquery.collect.settings import Settings
@@ -19,20 +18,6 @@ from hushquery.privacy.ledger import Ledger
 
 RACERS = 2
 DAY = 86400
-
-
-def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
-    """Be a server whose clock says that it is time to move."""
-    try:
-        clock = Clock()
-        clock.now = now
-        collector = Collector(settings, clock=clock)
-        start.wait(timeout=60)
-        troubles = collector.phases.tick(collector.board.numbers)
-        collector.store.close()
-        answers.put([trouble.what for trouble in troubles])
-    except BaseException as error:
-        answers.put([repr(error)])
 
 
 def race(settings: Settings, now: float) -> None:

@@ -1,0 +1,23 @@
+"""What runs in processes of its own: a module that a fresh process can import by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collect.helpers import Clock
+from hushquery.collect.collector import Collector
+from hushquery.collect.settings import Settings
+
+
+def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
+    """Be a server whose clock says that it is time to move."""
+    try:
+        clock = Clock()
+        clock.now = now
+        collector = Collector(settings, clock=clock)
+        start.wait(timeout=60)
+        troubles = collector.phases.tick(collector.board.numbers)
+        collector.store.close()
+        answers.put([trouble.what for trouble in troubles])
+    except BaseException as error:
+        answers.put([repr(error)])
