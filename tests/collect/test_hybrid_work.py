@@ -14,7 +14,7 @@ from hushquery.collect.collector import Collector
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.pages import read_release
 from hushquery.collect.schema import RECORD
-from hushquery.collect.wire import pack_batch
+from hushquery.collect.wire import JSON, pack_batch, read_records
 from hushquery.errors import NotReady
 from hushquery.noise.bits import SeededBits
 from hushquery.privacy.budget import Budget
@@ -94,3 +94,22 @@ def test_a_hybrid_epoch_over_http(store_url: str, folder: Path, clock: Clock) ->
         assert release.manifest["parameters"]["epoch"] == released.number
         spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
         assert len(spends) == 2  # one for each population
+
+
+def test_who_gave_nothing_counts_as_a_user(store_url: str, folder: Path, clock: Clock) -> None:
+    """The published number of users is that of those who took part, whatever they gave."""
+    open_accounts(folder, epochs=1)
+    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
+        collector.phases.ensure(TASK, 1)
+        collector.board.refresh()
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        give_many(collector, epoch)
+        nobodys = (10**6).to_bytes(16, "big")
+        sealed, mark = collector.vault.seal(epoch, nobodys, read_records(JSON, b'{"records": []}', TASK))
+        with collector.store.write() as connection:
+            row = {"task": 1, "epoch": epoch.number, "id": nobodys, "giver": "empty", "mac": mark, "ciphertext": sealed}
+            connection.execute(sa.insert(RECORD), [row])
+        moved = collector.phases.advance(TASK, 1, epoch.number)
+        assert moved.optin is not None
+        assert moved.optin["optin"]["n"] == 401

@@ -88,7 +88,6 @@ def test_tokens_are_kept_as_hashes(store_url: str, folder: Path, clock: Clock) -
 @pytest.mark.parametrize(
     "records",
     [
-        [],
         [["q", ""]] * 3,
         [["q"]],
         ["q"],
@@ -100,7 +99,7 @@ def test_tokens_are_kept_as_hashes(store_url: str, folder: Path, clock: Clock) -
         None,
         [["\ud800", ""]],
     ],
-    ids=range(11),
+    ids=range(10),
 )
 def test_malformed_records(store_url: str, folder: Path, clock: Clock, records: Any) -> None:
     with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
@@ -108,6 +107,12 @@ def test_malformed_records(store_url: str, folder: Path, clock: Clock, records: 
         answer = give(client, token, records)
         assert kind(answer) == (400, "malformed")
         assert give(client, token).status_code == 201
+
+
+def test_a_user_may_have_nothing_to_give(store_url: str, folder: Path, clock: Clock) -> None:
+    """Refusing it would keep such users away, and the number of users would tell."""
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        assert give(client, collector.tokens.new(1), []).status_code == 201
 
 
 def everything(url: str) -> bytes:

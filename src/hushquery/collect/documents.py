@@ -45,7 +45,6 @@ RECORDS: dict[str, Any] = {
     "properties": {
         "records": {
             "type": "array",
-            "minItems": 1,
             "items": {"type": "array", "prefixItems": [_TEXT, _TEXT], "minItems": 2, "maxItems": 2},
         }
     },

@@ -46,9 +46,12 @@ class HybridWork:
 
         from hushquery.hybrid.plan import plan_head
 
-        rows = [(giver.hex(), *record) for giver, records in self._vault.records(epoch) for record in records]
-        columns = dict(zip(("user", "query", "url"), map(list, zip(*rows, strict=True)), strict=True))
-        plan = plan_head(pa.table(columns), epoch.task, head=self._kept(epoch))
+        # Who gave nothing has a row without a query: the published number of users does not depend on what they gave.
+        given = ((giver.hex(), records or [(None, None)]) for giver, records in self._vault.records(epoch))
+        rows = [(giver, *record) for giver, records in given for record in records]
+        columns = zip(("user", "query", "url"), zip(*rows, strict=True), strict=True)
+        log = pa.table({name: pa.array(values, pa.string()) for name, values in columns})
+        plan = plan_head(log, epoch.task, head=self._kept(epoch))
         ledger = Ledger.open(self._ledger, once=epoch.key)
         made = plan.run(ledger, epoch=epoch.number, create=epoch.task.task.period is None)
         return HeadList(made.records, made.to_json())

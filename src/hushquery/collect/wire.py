@@ -109,13 +109,16 @@ def read_batch(media_type: str, body: bytes) -> list[Report | HushqueryError]:
 
 
 def read_records(media_type: str, body: bytes, task: Task) -> list[list[str]]:
-    """Read the records of one user, as many as the task lets a user give."""
+    """Read the records of one user, as many as the task lets a user give.
+
+    None is fine: who opted in and has nothing to give counts as a user too, and staying away would tell it.
+    """
     if media_type != JSON:
         raise refuse("media-type")
     most = 1 if task.optin is None else task.optin.records_per_user
     records = _list_of(body, "records")
-    if not 1 <= len(records) <= most:
-        raise refuse("malformed", f"a user of this task gives 1 to {most} records")
+    if len(records) > most:
+        raise refuse("malformed", f"a user of this task gives at most {most} records")
     for record in records:
         if not (isinstance(record, list) and len(record) == 2 and all(_is_text(part) for part in record)):
             raise refuse("malformed", f"a record is a [query, URL] pair of texts of at most {LONGEST} characters")
