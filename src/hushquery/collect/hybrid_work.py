@@ -47,8 +47,9 @@ class HybridWork:
         from hushquery.hybrid.plan import plan_head
 
         # Who gave nothing has a row without a query: the published number of users does not depend on what they gave.
-        given = ((giver.hex(), records or [(None, None)]) for giver, records in self._vault.records(epoch))
-        rows = [(giver, *record) for giver, records in given for record in records]
+        rows: list[tuple[str | None, ...]] = []
+        for giver, records in self._vault.records(epoch):
+            rows += [(giver.hex(), *record) for record in records] or [(giver.hex(), None, None)]
         columns = zip(("user", "query", "url"), zip(*rows, strict=True), strict=True)
         log = pa.table({name: pa.array(values, pa.string()) for name, values in columns})
         plan = plan_head(log, epoch.task, head=self._kept(epoch))
