@@ -199,4 +199,6 @@ def test_a_missing_account_is_told_and_the_move_resumes_once_it_is_there(
         assert look(collector, period).phase == EXPIRED
         assert "there is no account" not in str(look(collector, period).trouble)
     spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
-    assert [entry.once for entry in spends] == [f"collect:{TASK.id}:{period}:publish_head"] * 2
+    (once,) = {entry.once for entry in spends}
+    assert len(spends) == 2
+    assert str(once).startswith(f"collect:{TASK.id}:{period}:publish_head:")
