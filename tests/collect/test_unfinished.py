@@ -15,10 +15,10 @@ from collect.test_hybrid_work import open_accounts
 from collect.test_records import give
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
-from hushquery.collect.phases import HeadList
+from hushquery.collect.phases import HeadList, Phases
 from hushquery.collect.schema import RECORD
 from hushquery.collect.vault import Vault
-from hushquery.errors import AccountMissing, BudgetRefused, UsageError
+from hushquery.errors import AccountMissing, BudgetRefused, DataError, UsageError
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
@@ -84,6 +84,48 @@ def test_a_crash_before_the_destruction_is_made_good(
     tick(house)
     assert records(house) == 0
     assert not list((folder / "keys").iterdir())
+    house.store.close()
+
+
+def test_a_key_that_is_elsewhere_is_not_taken_for_destroyed(store_url: str, folder: Path, clock: Clock) -> None:
+    """Who moves an epoch from another folder, or on another machine, can't destroy the key that the records have."""
+    house = House(store_url, folder, clock, SEARCHES)
+    (key,) = (folder / "keys").iterdir()
+    secret = key.read_bytes()
+    clock.now = (house.period + 1.0) * WEEK
+    lost = Phases(house.store, house.work, Vault(house.store, folder / "wrong"), clock=clock)
+    with pytest.raises(DataError, match="not there, so it can't be destroyed"):
+        lost.advance(house.task, house.number, house.period, HEAD_PUBLISHED)
+    (trouble,) = lost.tick({house.number: house.task})
+    assert isinstance(trouble, DataError)
+    assert (records(house), house.epoch().phase, house.epoch().scrubbed) == (1, EXPIRED, False)
+    assert key.read_bytes() == secret
+    tick(house)  # by whoever has the key
+    assert (records(house), house.epoch().scrubbed) == (0, True)
+    assert not key.exists()
+    assert lost.tick({house.number: house.task}) == []
+    house.store.close()
+
+
+@pytest.mark.parametrize("dies", ["write", "wipe_traces"])
+def test_a_destruction_that_died_half_way_is_finished(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    house = House(store_url, folder, clock, SEARCHES)
+    (key,) = (folder / "keys").iterdir()
+    secret, epoch = key.read_bytes(), house.epoch()
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.store, dies, die)
+        with pytest.raises(Crash):
+            house.vault.destroy(epoch)
+    assert secret[4:] not in key.read_bytes()  # the key went first
+    house.vault.destroy(epoch)
+    assert (records(house), key.exists()) == (0, False)
+    house.vault.destroy(epoch)
     house.store.close()
 
 
