@@ -161,6 +161,18 @@ describe("rates over devices", () => {
     // Two hashes fill 2 - 1/20 bits of 20 on average; a bit is then on with chance 3/4, else 1/4.
     expectCount(flipped, 20 * devices, 1 / 4 + ((2 - 1 / 20) / 20) / 2);
   });
+
+  test("rappor: the answer that says nothing is not what the device would tell of any text", async () => {
+    const { channel_: channel, taskId_: task } = await configured(of("rappor"));
+    for (let i = 0; i < 20; i++) {
+      const mac = await macOf(secretOf(i));
+      const nobodys = new Uint8Array(new SeededBits(i).words(4).buffer);
+      const empty = (await channel.prepare_(utf8("a"), mac, task, new SeededBits(i))).empty_();
+      const own = (await channel.prepare_(nobodys, mac, task, new SeededBits(99))).answer_();
+      expect(empty.subarray(0, 2)).toEqual(own.subarray(0, 2)); // the cohort is the device's
+      expect(hex(empty)).not.toBe(hex(own));
+    }
+  });
 });
 
 function unpacked(configuration: Awaited<ReturnType<typeof configured>>, payload: Uint8Array<ArrayBuffer>): readonly number[] {
