@@ -20,9 +20,11 @@ from hushquery.collect.epochs import (
     PHASES,
     RELEASED,
     REPORTS_OPEN,
+    Epoch,
     epochs_of,
     register,
 )
+from hushquery.collect.ingest import Board
 from hushquery.collect.local_work import LocalWork
 from hushquery.collect.phases import Phases
 from hushquery.collect.schema import REPORT
@@ -71,6 +73,33 @@ def test_a_hybrid_epoch_goes_through_all_phases(make_house: Maker, folder: Path,
         house.advance()
     assert house.work.calls == ["publish_head", "close", "release"]
     assert [key.rpartition(":")[2] for key in house.work.paid] == ["publish_head", "close", "release"]
+
+
+def test_a_server_reads_again_only_what_has_moved(
+    make_house: Maker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks every second, and what the epochs of three months were given may be hundreds of megabytes."""
+    house = make_house(SEARCHES)
+    board = Board(house.store, [house.task], clock)
+    read: list[str] = []
+    known = Epoch.read
+
+    def watched(task: Task, row: Any) -> Epoch:
+        read.append(row.phase)
+        return known(task, row)
+
+    monkeypatch.setattr(Epoch, "read", watched)
+    for _ in range(3):
+        board.refresh()
+    assert read == [OPTIN_OPEN]
+    house.advance()
+    read.clear()
+    for _ in range(3):
+        board.refresh()
+    assert read == [HEAD_PUBLISHED]
+    seen = board.epoch(house.number, house.period)
+    assert seen is not None
+    assert (seen.head, seen.takes_reports) == (house.epoch().head, False)
 
 
 def test_a_task_with_a_domain_skips_the_opt_in(make_house: Maker, folder: Path, clock: Clock) -> None:
