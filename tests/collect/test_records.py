@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from base64 import b64encode
 from collections.abc import Callable
@@ -103,6 +104,22 @@ def test_malformed_records(store_url: str, folder: Path, clock: Clock, records: 
         answer = give(client, token, records)
         assert kind(answer) == (400, "malformed")
         assert give(client, token).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (SEARCHES.replace("[client]", 'relation = "add-remove"\n[client]', 1), "add-remove"),
+        (re.sub(r"\[optin\].*?(?=\[client\])", "", SEARCHES, flags=re.DOTALL), "needs an .optin. part"),
+    ],
+    ids=["add-remove", "no optin"],
+)
+def test_a_task_that_can_not_be_finished_takes_no_records(folder: Path, clock: Clock, text: str, why: str) -> None:
+    """Of what people give to it no head list could ever be made."""
+    Task.loads(text)
+    with pytest.raises(UsageError, match=why):
+        Collector(settings_for(f"sqlite:///{folder}/collector.db", folder, text), clock=clock)
+    assert not (folder / "keys").exists()
 
 
 def test_a_user_may_have_nothing_to_give(store_url: str, folder: Path, clock: Clock) -> None:
