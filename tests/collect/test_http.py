@@ -127,6 +127,14 @@ def test_only_the_tasks_origins_may_read(sqlite_url: str, folder: Path, clock: C
         assert refused.headers["access-control-allow-origin"] == ORIGIN  # a page may see why
 
 
+def test_a_cache_may_give_a_release_to_every_origin(sqlite_url: str, folder: Path, clock: Clock) -> None:
+    """It is kept for a year, so what the first asked must be what the next can read."""
+    with running(settings_for(sqlite_url, folder, SETTING), clock) as (client, _):
+        for address in ("/v1/tasks", "/v1/releases/" + "0" * 64):
+            for headers in ({}, {"Origin": ORIGIN}):
+                assert client.get(address, headers=headers).headers["access-control-allow-origin"] == "*"
+
+
 def test_a_defect_says_nothing(
     sqlite_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
