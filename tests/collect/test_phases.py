@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from collect.helpers import HEAD, SEARCHES, SETTING, WEEKLY, Clock, Crash, make_report
 from collect.houses import PROCESSES, House, race_to_advance
+from hushquery.collect.admin import metrics
 from hushquery.collect.epochs import (
     CLOSED,
     EXPIRED,
@@ -100,6 +101,29 @@ def test_a_server_reads_again_only_what_has_moved(
     seen = board.epoch(house.number, house.period)
     assert seen is not None
     assert (seen.head, seen.takes_reports) == (house.epoch().head, False)
+
+
+def test_time_has_little_to_do_with_epochs_that_are_over(
+    make_house: Maker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is looked at every few seconds by every worker: what was counted long ago is not read for that."""
+    house = make_house(WEEKLY)
+    assert house.send(3) == ["accepted"] * 3
+    clock.now += WEEK
+    for _ in range(2):
+        house.advance()
+    assert house.epoch().phase == RELEASED
+
+    def fail(*_: object) -> None:
+        raise AssertionError("an epoch was read with all that it holds")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Epoch, "read", fail)
+        assert house.phases.tick({house.number: house.task}) == []
+        assert f'epoch="{house.period}",phase="released"' in metrics(house.store)
+    clock.now += house.task.collect.retention + 1
+    house.phases.tick({house.number: house.task})
+    assert house.epoch().forgotten
 
 
 def test_a_task_with_a_domain_skips_the_opt_in(make_house: Maker, folder: Path, clock: Clock) -> None:

@@ -18,7 +18,7 @@ from hushquery.collect.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch,
 from hushquery.collect.phases import HeadList, Phases
 from hushquery.collect.schema import RECORD
 from hushquery.collect.vault import Vault
-from hushquery.errors import AccountMissing, BudgetRefused, DataError, UsageError
+from hushquery.errors import AccountMissing, BudgetRefused, DataError, NotReady, UsageError
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
@@ -104,6 +104,29 @@ def test_a_key_that_is_elsewhere_is_not_taken_for_destroyed(store_url: str, fold
     assert (records(house), house.epoch().scrubbed) == (0, True)
     assert not key.exists()
     assert lost.tick({house.number: house.task}) == []
+    house.store.close()
+
+
+def test_who_asks_again_finishes_what_could_not_be_destroyed(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move was made and said "try again", because a log was in use: to try again is to ask for the same phase."""
+    house = House(store_url, folder, clock, SEARCHES)
+
+    def busy(*_: object) -> None:
+        raise NotReady("the write-ahead log is in use and could not be emptied", fix="Try again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.store, "wipe_traces", busy)
+        with pytest.raises(NotReady, match="in use"):
+            house.advance(HEAD_PUBLISHED)
+        with pytest.raises(NotReady, match="in use"):  # and not a success, as long as it is so
+            house.advance(HEAD_PUBLISHED)
+    assert house.epoch().phase == HEAD_PUBLISHED
+    assert list((folder / "keys").iterdir())
+    assert house.advance(HEAD_PUBLISHED).phase == HEAD_PUBLISHED
+    assert not list((folder / "keys").iterdir())
+    assert house.work.calls == ["publish_head"]
     house.store.close()
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import OPTIN_OPEN, Epoch, epoch_row, register
+from hushquery.collect.epochs import OPTIN_OPEN, Epoch, epoch_row, register, standing
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import EPOCH, RELEASE
+from hushquery.collect.schema import RELEASE
 from hushquery.collect.store import Store
 from hushquery.collect.writer import Arrival
 from hushquery.local.report import Report, ReportOfAnotherTask
@@ -27,8 +27,6 @@ __all__ = ["Board", "check"]
 
 # An epoch that is not known is looked for at most this often.
 _LOOK_SECONDS = 1.0
-# Where an epoch stands. Whatever else there is of it changes only together with one of these.
-_STANDING = (EPOCH.c.task, EPOCH.c.number, EPOCH.c.phase, EPOCH.c.moving, EPOCH.c.since, EPOCH.c.forgotten)
 
 
 class Board:
@@ -56,24 +54,18 @@ class Board:
 
     def refresh(self) -> None:
         """Read where all epochs stand; of what each move gave, only what is new since the last look."""
-        mine = EPOCH.c.task.in_(list(self.numbers))
         found: dict[tuple[int, int], Epoch] = {}
         forgotten = set()
         with self._store.read() as connection:
-            for row in connection.execute(sa.select(*_STANDING).where(mine)).all():
-                key, known = (row.task, row.number), self._epochs.get((row.task, row.number))
-                if row.forgotten:
+            for now in standing(connection, self.numbers):
+                key = (now.task_number, now.number)
+                known = self._epochs.get(key)
+                if now.forgotten:
                     forgotten.add(key)
-                elif known is not None and (known.phase, known.moving, known.since) == (
-                    row.phase,
-                    row.moving,
-                    row.since,
-                ):
-                    # The same object as before: it holds a calibrated mechanism. What an epoch was given, it was given
-                    # by a move, and its counts alone may be megabytes.
-                    found[key] = known
-                elif (read := epoch_row(connection, self.numbers[row.task], *key, lock=False)) is not None:
-                    found[key] = read
+                elif known is not None and _place(known) == _place(now):
+                    found[key] = known  # the same object as before: it holds a calibrated mechanism
+                elif (whole := epoch_row(connection, now.task, *key, lock=False)) is not None:
+                    found[key] = whole
             released = connection.execute(
                 sa.select(RELEASE.c.task, RELEASE.c.epoch, RELEASE.c.id)
                 .where(RELEASE.c.task.in_(list(self.numbers)))
@@ -113,6 +105,11 @@ class Board:
     def now(self) -> float:
         """Give the time."""
         return self._clock()
+
+
+def _place(epoch: Epoch) -> tuple[str, str | None, int]:
+    """Say where an epoch stands. What its moves gave changes only together with this."""
+    return epoch.phase, epoch.moving, epoch.since
 
 
 def check(board: Board, task_number: int, report: Report) -> Arrival:
