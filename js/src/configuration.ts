@@ -31,7 +31,14 @@ export interface Task {
     readonly step?: number;
     readonly buckets?: number;
     readonly bits?: number;
-    readonly rappor?: { readonly k: number; readonly h: number; readonly m: number };
+    readonly rappor?: {
+      readonly k: number;
+      readonly h: number;
+      readonly m: number;
+      readonly p: string;
+      readonly q: string;
+      readonly f: string;
+    };
   };
   /** The list that is to come, and whether clients answer query by query for it. */
   readonly head: { readonly mode: "best" | "paper" } | null;
@@ -115,10 +122,11 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   const grouped = name === "two-stage";
   const chosen = client.oracle === "auto" && grouped === (task.head?.mode === "paper");
   wants(chosen || client.oracle === name, "mechanism");
-  const mechanism = await made(description, task);
+  const mechanism = await made(description, task, domain);
   let channel: Channel;
   if (mechanism.randomize_) {
     const { records, wildcard } = domain as Listed;
+    // Two-stage has the list in another order, and compares it itself.
     const same = !own || grouped || canonical(own) === canonical(kind === "setting" ? records.flat() : records);
     wants(same && wildcard === (client.unknown === "wildcard"), "domain");
     channel = listChannel(domain as Listed, mechanism, grouped);
