@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hushquery.collect.epochs import Epoch, epochs_of
@@ -54,7 +55,8 @@ class HybridWork:
         rows: list[tuple[str | None, ...]] = []
         for giver, records in self._vault.records(epoch):
             rows += [(giver.hex(), *record) for record in records] or [(giver.hex(), None, None)]
-        made = plan_head(_log(rows), epoch.task, head=kept).run(ledger, epoch=epoch.number, create=create)
+        with _only_in_memory(_log(rows)) as log:
+            made = plan_head(log, epoch.task, head=kept).run(ledger, epoch=epoch.number, create=create)
         return HeadList(made.records, made.to_json())
 
     def _kept(self, epoch: Epoch) -> PublishedHead | None:
@@ -97,3 +99,19 @@ def _log(rows: list[tuple[str | None, ...]]) -> Any:
 
     names = ("user", "query", "url")
     return pa.table({name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)})
+
+
+@contextmanager
+def _only_in_memory(rows: Any) -> Iterator[Any]:
+    """Put rows into an engine of their own that never writes them down, and is gone when the block ends.
+
+    Where memory does not suffice DuckDB goes on in files, in plain text, and a crash leaves them. It fails instead.
+    """
+    from hushquery.engine import connect
+
+    engine = connect()
+    try:
+        engine.raw_sql("SET temp_directory = ''")
+        yield engine.create_table("log", rows)
+    finally:
+        engine.disconnect()
