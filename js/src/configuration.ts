@@ -109,7 +109,7 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   const { clock_skew, max_body, min_batch, origins, retention, ...collect } = task.collect;
   const taskId = await sha256(utf8(canonical({ ...task, client, collect })));
   wants(hex(taskId) === id && typeof enabled === "boolean", "id");
-  must(configuration !== null, "NotReady", "no head list");
+  must(configuration !== null, "NotReady");
 
   // The id vouches for the task; domain and mechanism are the collector's word.
   const { version, task: of, domain, oracle: description } = configuration;
@@ -117,7 +117,7 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   const { name } = description;
   const share = ratio(client.sampling);
   const [n, d] = ratio(client.epsilon);
-  wants(version === 1 && of === id && domain.kind === kind, "configuration");
+  wants(version === 1 && of === id && domain.kind === kind, "task");
   // Where the task leaves the choice, its head list still says whether it is two-stage.
   const grouped = name === "two-stage";
   const chosen = client.oracle === "auto" && grouped === (task.head?.mode === "paper");

@@ -77,8 +77,8 @@ class HeadList:
 class EpochWork(Protocol):
     """What is computed when an epoch moves. Each may be called again after a crash, and is paid for once.
 
-    ``epoch.key`` names the move. Whatever spends budget records it in the ledger under this key, and spends nothing if
-    the key is there already.
+    ``epoch.key`` names the move. Whatever spends budget records it in the ledger under this key together with the name
+    of what is read (:meth:`~hushquery.collect.vault.Vault.name`), and spends nothing if that is there already.
     """
 
     def publish_head(self, epoch: Epoch) -> HeadList:
