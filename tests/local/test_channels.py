@@ -249,7 +249,7 @@ def test_the_empty_rappor_answer_repeats_nothing_that_the_device_tells() -> None
         empty = tiny.empty(device(number), statistical.bits("nobody's", number))
         repeated += empty == tiny.answer(drawn, device(number), statistical.bits("unused"))
     # Two independent responses to one filter: each of two bits is flipped in both or in neither, (5/8)^2 of 400.
-    assert 156.25 == pytest.approx(repeated, abs=5 * (400 * 0.39 * 0.61) ** 0.5)
+    assert repeated == pytest.approx(156.25, abs=5 * (400 * 0.39 * 0.61) ** 0.5)
 
 
 # ---- counting ------------------------------------------------------------------------------------------------
