@@ -220,8 +220,8 @@ class ReleasePlan:
         tables = {"queries": made.selector.run(table, bound, source)}
         if made.clicks:
             tell("counting clicks", 1 / stages)
-            released = released_table(tables["queries"])
-            tables["clicks"] = made.clicks.run(self.log.clicks_of(released), bound, released, source)
+            pairs = self.log.clicks_of(released_table(tables["queries"]))
+            tables["clicks"] = made.clicks.run(pairs, bound, tables["queries"], source)
         if made.reformulations:
             tell("counting reformulations", (stages - 2) / stages)
             tables["reformulations"] = made.reformulations.run(table, bound, tables["queries"], source)
