@@ -121,7 +121,8 @@ def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataErro
 def execute(expression: Any) -> Any:
     """Run an expression after the spend and give an Arrow table; an engine's message, which may quote a row, is not."""
     try:
-        return expression.to_pyarrow()
+        # In batches: Ibis's way to a whole table imports pandas, which takes longer than most answers.
+        return expression.to_pyarrow_batches().read_all()
     except Exception as error:
         raise _failed(error) from None
 
