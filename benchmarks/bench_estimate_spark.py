@@ -2,9 +2,10 @@
 
     python benchmarks/bench_estimate_spark.py [--reports 1000000] [--rounds 3] [--json]
 
-Both count the very same reports, and the sums must be equal. Seconds are by the clock, the fastest of the rounds, with
-Spark's session started and its first job behind it. Spark pays for sending every report to the worker of its id and from
-there to a Python process; it is for reports that one machine can't hold, and this says what that costs on one that can.
+Both count the very same reports, and the sums must be equal. Seconds are by the clock and of CPU, Spark's processes
+included, the least of the rounds, with Spark's session started and its first job behind it. Spark pays for sending every
+report to the worker of its id and from there to a Python process; it is for reports that one machine can't hold, and
+this says what that costs on one that can.
 """
 
 from __future__ import annotations

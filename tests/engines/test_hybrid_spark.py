@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,12 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from hushquery.cli.app import app
 from hushquery.hybrid.optin import DependenceWarning
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import HEAD_FILE, PublishedHead
+from hushquery.hybrid.published import PublishedHead
 from hushquery.log import read_log
 from hushquery.task import Task
 from statistical import bits
@@ -30,7 +27,7 @@ HEADS = [
     ("\u00e9clair", "https://patisserie.example/\u00e9"),
     ("\U0001f600 faces", "https://faces.example/"),
     ("\uff21\uff22 wide", None),
-    ("it's \"quoted\" \\ here", None),
+    ('it\'s "quoted" \\ here', None),
     ("a-b", None),
     ("a b", None),
     ("ab", None),
@@ -82,7 +79,7 @@ def task(mode: str = "best", **parts: dict[str, Any]) -> Task:
         {
             "task": {"name": "searches", "population": "readers", **parts.get("task", {})},
             "optin": {"epsilon": 1, "delta": "1e-3", **parts.get("optin", {})},
-            "client": {"epsilon": 4, "lifetime_epsilon": 80, **paper},
+            "client": {"epsilon": 4, "lifetime_epsilon": 80, **paper, **parts.get("client", {})},
             "head": {"size": 40, "mode": mode, **parts.get("head", {})},
         }
     )
@@ -91,7 +88,10 @@ def task(mode: str = "best", **parts: dict[str, Any]) -> Task:
 CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "reuse, random": (task(), {}),
     "reuse, first": (task(), {"keep": "first"}),
-    "reuse, several records": (task(optin={"records_per_user": 3, "epsilon": 3}), {}),
+    "reuse, several records": (
+        task(optin={"records_per_user": 3, "epsilon": 3}, client={"records_per_user": 3}),
+        {},
+    ),
     "reuse, add-remove": (task(optin={"relation": "add-remove"}), {"users": 21_901}),
     "split, random": (task("paper"), {}),
     "split, first": (task("paper"), {"keep": "first"}),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError
 
 __all__ = ["call", "execute", "held", "md5"]
@@ -33,8 +34,8 @@ def execute(expression: Any) -> Any:
         if _engine_of(expression) == "pyspark":
             from hushquery.engine.spark import to_arrow
 
-            return to_arrow(expression)
-        return expression.to_pyarrow()
+            return passed_through(to_arrow(expression))
+        return passed_through(expression.to_pyarrow())
     except Exception as error:
         raise _failed(error) from None
 

@@ -12,6 +12,8 @@ the same rows each time, by the hash of the id and in the order of the files.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -19,9 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+
 from hushquery.engine import connect
+from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
+from hushquery.local.oracle import IntArray
 from hushquery.local.report_counting import Periods, ReportCount
 from hushquery.local.report_files import COLUMN, LONGER_THAN_ANY, blocks_of_column, check_column
 
@@ -60,7 +66,7 @@ def count_on_spark(configuration: Configuration, asked: Periods, reports: Any, e
         choosing = asked == "most" and configuration.task.task.period is not None
         chosen = _fullest(rows, _Shard(configuration, asked, choosing=True)) if choosing else None
         said = rows.mapInArrow(_Shard(configuration, asked, chosen).count, _SAID).groupBy("what", "number")
-        return _added(configuration, asked, said.sum("value").toArrow())
+        return _added(configuration, asked, _fetched(said.sum("value")))
     except HushqueryError:
         raise
     except Exception as error:
@@ -99,9 +105,9 @@ class _Shard:
                     ("repeated", 0, count.repeated),
                     *((_REFUSED + kind, 0, value) for kind, value in count.refused.items()),
                     *(("period", number, value) for number, value in count.periods.items()),
-                    *(("support", cell, value) for cell, value in enumerate(count.support.tolist()) if value),
                 ]
             )
+            yield _said_of_cells(count.support)
 
 
 def _said(numbers: list[tuple[str, int, int]]) -> pa.RecordBatch:
@@ -111,6 +117,14 @@ def _said(numbers: list[tuple[str, int, int]]) -> pa.RecordBatch:
     kinds = {"what": pa.string(), "number": pa.int64(), "value": pa.int64()}
     arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds.values(), strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
+
+
+def _said_of_cells(support: IntArray) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    cells = np.flatnonzero(support)
+    arrays = [pa.repeat("support", len(cells)), pa.array(cells, pa.int64()), pa.array(support[cells], pa.int64())]
+    return pa.RecordBatch.from_arrays(arrays, names=["what", "number", "value"])
 
 
 def _added(configuration: Configuration, asked: Periods, sums: pa.Table) -> ReportCount:
@@ -134,8 +148,15 @@ def _fullest(rows: Any, counter: _Shard) -> int:
     from pyspark.sql import functions as sql
 
     total = rows.mapInArrow(counter.count, _SAID).groupBy("number").agg(sql.sum("value").alias("total"))
-    found = total.orderBy(sql.desc("total"), sql.desc("number")).limit(1).toArrow()["number"].to_pylist()
+    first = total.orderBy(sql.desc("total"), sql.desc("number")).limit(1)
+    found = _fetched(first)["number"].to_pylist()
     return found[0] if found else 0
+
+
+def _fetched(frame: Any) -> pa.Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its sockets to the garbage collector
+        return passed_through(frame.toArrow())
 
 
 def _shards(session: Any, paths: list[str]) -> Any:
@@ -150,11 +171,13 @@ def _shards(session: Any, paths: list[str]) -> Any:
     rows = table.select(
         # What is longer than any report need not travel; its beginning tells its error.
         sql.substring(table[COLUMN], 1, LONGER_THAN_ANY).alias(COLUMN),
-        sql.col("_metadata.file_path").alias("file"),
+        sql.input_file_name().alias("file"),  # spelt as inputFiles() does; _metadata.file_path is not
         sql.col("_metadata.row_index").alias("row"),
     )
     rows = rows.join(sql.broadcast(_file_numbers(session, table, paths)), "file", "left")
-    rows = rows.select(COLUMN, (sql.col("place") * _ROWS_OF_A_FILE + sql.col("row")).alias("position"))
+    # Without its place a file's rows would be anywhere in the order, and nobody would notice.
+    place = sql.coalesce("place", sql.raise_error(sql.lit("a file has no place")).cast("bigint"))
+    rows = rows.select(COLUMN, (place * _ROWS_OF_A_FILE + sql.col("row")).alias("position"))
     as_many = max(table.rdd.getNumPartitions(), session.sparkContext.defaultParallelism)
     # The id is behind the first byte. With a number of partitions Spark neither splits nor joins any of them.
     shards = rows.repartition(as_many, sql.substring(COLUMN, 2, 16)).sortWithinPartitions("position")
@@ -226,7 +249,11 @@ def _session(engine: Any) -> Any:
             "reports are counted on Spark or in this process",
             fix="Give spark or spark://host:port, or leave the engine out",
         )
-    return backend.raw_sql("SELECT 1").sparkSession
+    session = backend.raw_sql("SELECT 1").sparkSession
+    context = session.sparkContext
+    if context.pythonExec == "python3":  # nobody chose one, and whatever that is, it has no hushquery
+        context.pythonExec = context.getConf().get("spark.pyspark.python", sys.executable)
+    return session
 
 
 def _failed(error: Exception) -> HushqueryError:
