@@ -136,6 +136,8 @@ class Guided(Selector):
 
         alive = np.flatnonzero(noisy > LOOKS_EMPTY * float(self.sketch.sigma))
         share = np.clip(_ENOUGH * (self.selection.threshold or 0) / noisy[alive], _LEAST_SHARE, 1.0)
+        # Squares of such shares add up without rounding, in whatever order an engine adds them.
+        share = np.floor(share * 2**20) / 2**20
         promising = pa.table({"bucket": pa.array(alive, pa.int64()), "share": pa.array(share, pa.float64())})
         return self._guided_sums(table, bound, ibis.memtable(promising))
 

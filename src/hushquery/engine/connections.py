@@ -30,7 +30,12 @@ def connect(url: str = "duckdb") -> Any:
             from hushquery.engine.spark import connect_spark
 
             return connect_spark(url)
-        return ibis.connect(url)
+        engine = ibis.connect(url)
+        if engine.name == "postgres":
+            from hushquery.engine.postgres import prepare
+
+            prepare(engine)
+        return engine
     except HushqueryError:
         raise
     except ImportError:

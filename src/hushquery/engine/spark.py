@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -11,13 +12,14 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["OLDEST_JAVA", "connect_spark", "java_version", "kept", "to_arrow"]
+__all__ = ["OLDEST_JAVA", "connect_spark", "frame", "java_version", "kept", "literally", "read_parquet", "to_arrow"]
 
 #: What Spark 4 runs on.
 OLDEST_JAVA = 17
@@ -60,6 +62,8 @@ def connect_spark(url: str) -> Any:
         import pyspark.sql
     except ImportError:
         raise Unavailable("the engine 'spark' needs packages that are not installed", fix=f"Run: {_PACKAGES}") from None
+    # Spark's Python side writes every failed statement to stderr as it is, with the values in it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     version = java_version()
     if version is None or version < OLDEST_JAVA:
         found = "there is none" if version is None else f"this is Java {version}"
@@ -139,7 +143,22 @@ def _wait_for_executors(context: Any) -> None:
         raise Unavailable("the Spark cluster does no work for us", why=why, fix="See the master's page")
 
 
-def _frame(expression: Any) -> Any:
+def read_parquet(engine: Any, places: Sequence[str]) -> Any:
+    """Give Parquet files as one table; no column is read from the names of folders."""
+    import ibis
+
+    rows = engine._session.read.option("recursiveFileLookup", "true").parquet(*places)
+    name = ibis.util.gen_name("hushquery_log")
+    rows.createTempView(name)
+    return engine.table(name)
+
+
+def literally(path: Path) -> str:
+    """Write a path of this machine so that Spark does not take it for a pattern of other files' names."""
+    return "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", str(path.absolute()))
+
+
+def frame(expression: Any) -> Any:
     """Give an expression as a Spark DataFrame, with tables in memory sent over as Arrow."""
     import ibis.expr.operations as ops
     from pyspark.sql import SparkSession
@@ -154,10 +173,10 @@ def _frame(expression: Any) -> Any:
 
 def to_arrow(expression: Any) -> Any:
     """Run an expression and give an Arrow table of the expression's own types."""
-    frame = _frame(expression)
+    asked = frame(expression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its sockets to the garbage collector
-        rows = frame.toArrow()
+        rows = asked.toArrow()
     return rows.cast(expression.schema().to_pyarrow())
 
 
@@ -174,13 +193,13 @@ def kept(expression: Any) -> Iterator[Any]:
     from pyspark import StorageLevel
 
     engine = expression._find_backend()
-    frame = _frame(expression)
-    if frame.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined():
-        frame = frame.checkpoint(eager=True)
+    asked = frame(expression)
+    if asked.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined():
+        rows = asked.checkpoint(eager=True)
     else:
-        frame = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+        rows = asked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
     name = ibis.util.gen_name("hushquery_kept")
-    frame.createTempView(name)
+    rows.createTempView(name)
     try:
         yield engine.table(name)
     finally:
