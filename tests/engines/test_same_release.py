@@ -20,7 +20,7 @@ CASES = {
     "laplace": {"clicks_per_user": 3, "reformulations_per_user": 3},
     "gaussian": {"keep": "random", "clicks_per_user": 3, "results": pa.table(RESULTS)},
     "korolova2009": {"keep": "random"},
-    "optimal": {"select_only": True},
+    "optimal": {"select_only": True, "epsilon": 10, "delta": 0.01},
     "weighted": {"keep": "random", "reformulations_per_user": 3},
     "guided": {"clicks_per_user": 3},
 }
@@ -80,10 +80,10 @@ def test_the_same_rows(there, parquet):
 @pytest.mark.parametrize("selector", CASES)
 def test_the_same_release(selector, there, parquet, tmp_path, monkeypatch):
     if selector in ("laplace", "optimal"):  # keys with one count are drawn for at once, in production from 20,000 on
-        monkeypatch.setattr("hushquery.curator.count.WORTH_A_BINOMIAL", 2)
-        monkeypatch.setattr("hushquery.curator.select.WORTH_A_BINOMIAL", 2)
+        monkeypatch.setattr("hushquery.curator.count.WORTH_A_BINOMIAL", 4)
+        monkeypatch.setattr("hushquery.curator.select.WORTH_A_BINOMIAL", 4)
     near, far = (
-        curate(log, selector=selector, **LOW, **CASES[selector]).run(
+        curate(log, selector=selector, **(LOW | CASES[selector])).run(
             tmp_path / f"{name}.db", bits=statistical.bits(name[:0], selector)
         )
         for name, log in (("near", read_log(parquet)), ("far", there))
