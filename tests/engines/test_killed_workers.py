@@ -16,7 +16,7 @@ from hushquery.errors import DataError
 from hushquery.log import read_log
 from hushquery.privacy.ledger import Ledger
 
-ASKED = {"epsilon": 30, "delta": 0.3, "queries_per_user": 8, "selector": "laplace", "population": "the users"}
+ASKED = {"epsilon": 12, "delta": 0.3, "queries_per_user": 8, "selector": "laplace", "population": "the users"}
 
 
 @pytest.fixture

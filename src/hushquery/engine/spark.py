@@ -19,7 +19,17 @@ from typing import Any
 
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["OLDEST_JAVA", "connect_spark", "frame", "java_version", "kept", "literally", "read_parquet", "to_arrow"]
+__all__ = [
+    "OLDEST_JAVA",
+    "check_master",
+    "connect_spark",
+    "frame",
+    "java_version",
+    "kept",
+    "literally",
+    "read_parquet",
+    "to_arrow",
+]
 
 #: What Spark 4 runs on.
 OLDEST_JAVA = 17
@@ -91,8 +101,8 @@ def _new_session(master: str) -> Any:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    if master.startswith("spark://"):
-        _answers(master)
+    if master.startswith("spark:"):
+        check_master(master)
     settings = {"spark.master": master, "spark.app.name": "hushquery", **_QUIET, **_SETTINGS}
     if "PYSPARK_PYTHON" not in os.environ:
         settings["spark.pyspark.python"] = sys.executable
@@ -102,15 +112,14 @@ def _new_session(master: str) -> Any:
     gateway = None if SparkContext._gateway else launch_gateway(conf, quiet)  # type: ignore[no-untyped-call]
     context = SparkContext(conf=conf, gateway=gateway)
     atexit.register(context.stop)
-    if master.startswith("spark://"):
+    if master.startswith("spark:"):
         _wait_for_executors(context)
     return SparkSession(context)
 
 
-def _answers(master: str) -> None:
+def check_master(master: str) -> None:
     """Ask whether anybody listens there: Spark itself would try for a minute."""
-    places = re.fullmatch(r"spark://(.+)", master)
-    for place in places.group(1).split(",") if places else []:
+    for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()

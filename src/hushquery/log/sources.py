@@ -84,7 +84,7 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
     names = wanted.found_in(table.columns)
     kinds = table.schema()
     for ours, theirs in names.items():
-        if kinds[theirs].is_nested() or kinds[theirs].is_binary():
+        if kinds[theirs].is_nested() or kinds[theirs].is_binary() or kinds[theirs].is_geospatial():
             raise DataError(f"the column for {ours} holds neither text nor numbers", fix="Convert it to text")
     rows = table.select(**{ours: table[theirs] for ours, theirs in names.items()})
     backends = table._find_backends()[0]
