@@ -85,7 +85,7 @@ def test_a_statistic_of_a_table(table, postgres_url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = run("stat", "count", table, "--unit", "user", "--epsilon", "4", "--engine", postgres_url, "--json")
     assert code == 0, err
-    assert abs(json.loads(out)["estimates"][0]["value"] - 120) < 20
+    assert abs(json.loads(out)["estimates"][0]["estimate"] - 120) < 20
     assert [account.population for account in Ledger.open("ledger.db").accounts()] == [table]
 
 
@@ -202,4 +202,4 @@ def test_on_this_machine_and_in_silence(searches, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr  # ours
     assert done.stderr.startswith("note: opened the account")
-    assert abs(json.loads(done.stdout)["estimates"][0]["value"] - 120) < 20
+    assert abs(json.loads(done.stdout)["estimates"][0]["estimate"] - 120) < 20
