@@ -21,9 +21,10 @@ from hushquery.cli.app import app
 from hushquery.engine import connect
 from hushquery.hybrid.optin import DependenceWarning
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import HEAD_FILE, PublishedHead
+from hushquery.hybrid.published import PublishedHead
 from hushquery.log import Log, read_log
 from hushquery.task import Task
+from spark_cluster import Cluster
 from statistical import bits
 
 # One process of pytest for all that runs on the cluster.
@@ -147,3 +148,18 @@ def test_a_plan_shows_the_sql_of_its_engine(there: Log) -> None:
     shown = plan_head(there, task(), keep="random").sql()
     assert shown.startswith("-- records\n")
     assert "md5" in shown.lower()
+
+
+def test_the_command_counts_on_the_cluster(spark: Any, spark_cluster: Cluster, stored: Path, tmp_path: Path) -> None:
+    assert spark is not None
+    (tmp_path / "task.toml").write_text(
+        '[task]\nname = "s"\npopulation = "readers"\n[optin]\nepsilon = 50\ndelta = 0.01\n'
+        "[client]\nepsilon = 4\nlifetime_epsilon = 8\n[head]\nsize = 60\n"
+    )
+    out = tmp_path / "head"
+    where = ["--out", str(out), "--ledger", str(tmp_path / "l.db"), "--engine", spark_cluster.url, "--keep", "first"]
+    done = CliRunner().invoke(app, ["head", str(stored), "--task", str(tmp_path / "task.toml"), *where, "--json"])
+    assert done.exit_code == 0, done.output
+    # At such an epsilon noise moves no count by more than a few, and most records have more holders than that.
+    assert 20 < json.loads(done.stdout)["records"] < 60
+    assert ("plain words", "http://example.com") in PublishedHead.load(out).records

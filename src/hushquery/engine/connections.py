@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from hushquery.errors import HushqueryError, Unavailable
@@ -34,6 +35,7 @@ def connect(url: str = "duckdb") -> Any:
         if engine.name == "postgres":
             from hushquery.engine.postgres import prepare
 
+            weakref.finalize(engine, engine.con.close)  # whoever gave a URL has nothing to close
             prepare(engine)
         return engine
     except HushqueryError:

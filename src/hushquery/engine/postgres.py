@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from hushquery.errors import Unavailable
+from hushquery.errors import DataError, Unavailable
 
 __all__ = ["LOWER", "in_byte_order", "kept", "prepare"]
 
@@ -47,7 +47,12 @@ def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
         f'CAST({_quoted(column)} AS TEXT) COLLATE "C" AS {_quoted(column)}' if text else _quoted(column)
         for column, text in texts.items()
     )
-    return table.alias(name).sql(f"SELECT {picked} FROM {name}", dialect="postgres")  # noqa: S608
+    try:
+        return table.alias(name).sql(f"SELECT {picked} FROM {name}", dialect="postgres")  # noqa: S608
+    except Exception as error:
+        raise DataError(
+            "the table can't be read as a log", why=type(error).__name__, fix="Check the types of its columns"
+        ) from None
 
 
 @contextmanager

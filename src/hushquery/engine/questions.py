@@ -9,7 +9,7 @@ from typing import Any
 from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError
 
-__all__ = ["call", "check", "execute", "held", "java", "md5"]
+__all__ = ["call", "check", "execute", "fetch", "held", "java", "md5"]
 
 
 def call(function: str, argument: Any, returns: str, schema: str | None = None) -> Any:
@@ -62,14 +62,19 @@ def check(expression: Any) -> None:
         ) from None
 
 
+def fetch(expression: Any) -> Any:
+    """Run an expression and give an Arrow table."""
+    if _engine_of(expression) == "pyspark":
+        from hushquery.engine.spark import to_arrow
+
+        return passed_through(to_arrow(expression))
+    return passed_through(expression.to_pyarrow())
+
+
 def execute(expression: Any) -> Any:
     """Run an expression after the spend and give an Arrow table; an engine's message, which may quote a row, is not."""
     try:
-        if _engine_of(expression) == "pyspark":
-            from hushquery.engine.spark import to_arrow
-
-            return passed_through(to_arrow(expression))
-        return passed_through(expression.to_pyarrow())
+        return fetch(expression)
     except Exception as error:
         raise _failed(error) from None
 

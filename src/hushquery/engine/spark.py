@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,17 @@ from typing import Any
 
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["OLDEST_JAVA", "connect_spark", "frame", "java_version", "kept", "literally", "read_parquet", "to_arrow"]
+__all__ = [
+    "OLDEST_JAVA",
+    "check_master",
+    "connect_spark",
+    "frame",
+    "java_version",
+    "kept",
+    "literally",
+    "read_parquet",
+    "to_arrow",
+]
 
 #: What Spark 4 runs on.
 OLDEST_JAVA = 17
@@ -68,13 +77,13 @@ def connect_spark(url: str) -> Any:
     if version is None or version < OLDEST_JAVA:
         found = "there is none" if version is None else f"this is Java {version}"
         raise Unavailable(f"Spark runs on Java {OLDEST_JAVA} or newer, and {found}", fix=_JAVA)
+    from pyspark import SparkContext
+
     master = "local[*]" if url == "spark" else url
-    active = pyspark.sql.SparkSession.getActiveSession()
-    if active is not None and active.sparkContext._jsc is None:  # it was stopped
-        active = None
-    if active is None:
-        active = _new_session(master)
-    elif url != "spark" and active.sparkContext.master != master:
+    context = SparkContext._active_spark_context
+    if context is None:
+        context = _new_context(master)
+    elif url != "spark" and context.master != master:
         raise UsageError(
             "this process has a Spark session already, on another master",
             why="A process has one Spark at a time",
@@ -83,34 +92,30 @@ def connect_spark(url: str) -> Any:
     import ibis
 
     # A session of our own on the same Spark: neither settings nor temporary views are shared with the user's.
-    return ibis.pyspark.connect(active.newSession(), **_SETTINGS)
+    return ibis.pyspark.connect(pyspark.sql.SparkSession(context).newSession(), **_SETTINGS)
 
 
-def _new_session(master: str) -> Any:
+def _new_context(master: str) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
 
-    if master.startswith("spark://"):
-        _answers(master)
+    if master.startswith("spark:"):
+        check_master(master)
     settings = {"spark.master": master, "spark.app.name": "hushquery", **_QUIET, **_SETTINGS}
-    if "PYSPARK_PYTHON" not in os.environ:
-        settings["spark.pyspark.python"] = sys.executable
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     # What Spark writes to its log may quote rows, so it goes nowhere. The executors' logs stay on the cluster.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     gateway = None if SparkContext._gateway else launch_gateway(conf, quiet)  # type: ignore[no-untyped-call]
     context = SparkContext(conf=conf, gateway=gateway)
     atexit.register(context.stop)
-    if master.startswith("spark://"):
+    if master.startswith("spark:"):
         _wait_for_executors(context)
-    return SparkSession(context)
+    return context
 
 
-def _answers(master: str) -> None:
+def check_master(master: str) -> None:
     """Ask whether anybody listens there: Spark itself would try for a minute."""
-    places = re.fullmatch(r"spark://(.+)", master)
-    for place in places.group(1).split(",") if places else []:
+    for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()
@@ -165,10 +170,14 @@ def frame(expression: Any) -> Any:
 
     engine = expression._find_backend()
     session: SparkSession = engine._session
-    for table in expression.op().find(ops.InMemoryTable):
-        rows = table.data.to_pyarrow(table.schema)
-        session.createDataFrame(rows).createOrReplaceTempView(table.name)
-    return session.sql(engine.compile(expression))
+    sent = list(expression.op().find(ops.InMemoryTable))
+    for table in sent:
+        session.createDataFrame(table.data.to_pyarrow(table.schema)).createOrReplaceTempView(table.name)
+    try:
+        return session.sql(engine.compile(expression))
+    finally:  # Spark has looked the names up
+        for table in sent:
+            session.catalog.dropTempView(table.name)
 
 
 def to_arrow(expression: Any) -> Any:

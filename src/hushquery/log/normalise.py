@@ -164,6 +164,7 @@ def _nfc(text: Any, dialect: str) -> Any:
     import ibis
 
     if dialect == "pyspark":
-        # Spark has no function for it, but the library that has one; what is all ASCII is spared the call.
-        return ibis.ifelse(text.re_search(r"[^\x{0}-\x{7F}]"), java(_NFC[dialect], "compose", text, False), text)
+        # Spark has no function for it, but the library that has one, which fails on what is missing.
+        composed = java(_NFC[dialect], "compose", text.fill_null(""), False)
+        return ibis.ifelse(text.isnull(), ibis.null("string"), composed)
     return call(_NFC[dialect], text, "string") if dialect in _NFC else text

@@ -65,9 +65,11 @@ def without_private_url(url: Any, dialect: str) -> Any:
     """Give each URL, missing where it holds an e-mail address, a token, or a long identifier."""
     import ibis
 
-    if dialect == "duckdb":
+    if dialect in ("duckdb", "pyspark"):
         # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
-        return url.re_replace(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{_TOKEN}).*$", "").nullif("")
+        token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN)
+        private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
+        return url.re_replace(private, "").nullif("")
     private = url.re_search(_LONG_HEX) | url.re_search(_in_any_case(_TOKEN)) | url.re_search(_MAIL_IN_URL)
     return ibis.ifelse(private, ibis.null("string"), url)
 

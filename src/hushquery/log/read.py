@@ -14,7 +14,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log import private, times
 from hushquery.log.schema import COLUMNS, OPTIONAL, Log
-from hushquery.log.sources import FILE_ENDINGS, Source, Wanted, files_source, named_source, remote_source, table_source
+from hushquery.log.sources import FILE_ENDINGS, Source, Wanted, files_source, named_source, table_source
 
 __all__ = ["read_log"]
 
@@ -85,8 +85,6 @@ def read_log(
         engine = connect(engine)
     if _names_table(data, engine) and format is None:
         source = named_source(str(data), wanted, engine, time_unit)
-    elif (places := _names_places(data, engine)) and format in (None, "parquet"):
-        source = remote_source(places, wanted, engine, time_unit)
     elif _names_files(data):
         source = files_source(data, format, wanted, engine, encoding, time_unit)
     elif format is not None:
@@ -220,18 +218,14 @@ def _wanted(columns: Mapping[str, str | None]) -> Wanted:
 
 
 def _names_table(data: Any, engine: Any) -> bool:
-    """Say whether data is the name of a table of the engine; a name with a file's ending is a file's."""
-    if engine is None or not isinstance(data, str) or Path(data).suffix.lower() in FILE_ENDINGS:
+    """Say whether data names something that only the engine can find; a name with a file's ending is a file's."""
+    if engine is None or not isinstance(data, str):
+        return False
+    if engine.name == "pyspark" and "://" in data:
+        return True
+    if Path(data).suffix.lower() in FILE_ENDINGS:
         return False
     return re.fullmatch(r"\w+([.]\w+){0,2}", data) is not None and not Path(data).exists()
-
-
-def _names_places(data: Any, engine: Any) -> list[str]:
-    """Give the addresses that Spark is to look up itself; none where data names anything else."""
-    listed = [data] if isinstance(data, str) else data
-    if engine is None or engine.name != "pyspark" or not isinstance(listed, list | tuple):
-        return []
-    return list(listed) if all(isinstance(one, str) and "://" in one for one in listed) else []
 
 
 def _names_files(data: Any) -> bool:

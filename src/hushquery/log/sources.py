@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import connect, postgres, spark
+from hushquery.engine import connect, engine_table, postgres, spark
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
 from hushquery.log.defects import Defects
@@ -19,7 +19,7 @@ from hushquery.log.files import Peek, check_compressed, find_files, look
 from hushquery.log.lines import cells_sql, checked_encoding, lines_sql, literally, quoted, transcoded
 from hushquery.log.report import defects_of_files, defects_of_table
 
-__all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "remote_source", "table_source"]
+__all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "table_source"]
 
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 #: What the names of files end in, among others; a table of an engine can't have such a name.
@@ -84,7 +84,7 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
     names = wanted.found_in(table.columns)
     kinds = table.schema()
     for ours, theirs in names.items():
-        if kinds[theirs].is_nested() or kinds[theirs].is_binary():
+        if kinds[theirs].is_nested() or kinds[theirs].is_binary() or kinds[theirs].is_geospatial():
             raise DataError(f"the column for {ours} holds neither text nor numbers", fix="Convert it to text")
     rows = table.select(**{ours: table[theirs] for ours, theirs in names.items()})
     backends = table._find_backends()[0]
@@ -101,26 +101,9 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
 
 
 def named_source(name: str, wanted: Wanted, engine: Any, time_unit: str | None) -> Source:
-    """Give the rows of a table that an engine knows by name: ``searches``, ``schema.searches``."""
-    *place, last = name.split(".")
-    try:
-        table = engine.table(last, database=tuple(place) if len(place) > 1 else place[0] if place else None)
-    except Exception as error:
-        raise DataError(
-            f"the engine {engine.name} has no table {name!r} that can be read",
-            why=type(error).__name__,
-            fix="Check the name (schema.table), and that this user may read it",
-        ) from None
-    return table_source(table, wanted, engine, time_unit, f"read from a table of {engine.name}")
-
-
-def remote_source(places: Sequence[str], wanted: Wanted, engine: Any, time_unit: str | None) -> Source:
-    """Give the rows of Parquet files that the engine itself finds: ``hdfs://...``, ``s3a://...``."""
-    try:
-        table = spark.read_parquet(engine, places)
-    except Exception as error:
-        raise _no_parquet(error) from None
-    return table_source(table, wanted, engine, time_unit, "read as parquet")
+    """Give the rows of a table that an engine knows by name, or of Parquet files that Spark itself finds."""
+    words = "read as parquet" if "://" in name else f"read from a table of {engine.name}"
+    return table_source(engine_table(name, engine), wanted, engine, time_unit, words)
 
 
 def files_source(
@@ -172,17 +155,13 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
         else:
             table = engine.read_parquet([str(path.absolute()) for path in paths])
     except Exception as error:
-        raise _no_parquet(error) from None
+        # An engine's message may quote what it found.
+        raise DataError(
+            "the Parquet files can't be read",
+            why=type(error).__name__,
+            fix="Check that they are complete, have the same columns, and that every machine of the engine sees them",
+        ) from None
     return table_source(table, wanted, engine, time_unit, "read as parquet")
-
-
-def _no_parquet(error: Exception) -> DataError:
-    # An engine's message may quote what it found.
-    return DataError(
-        "the Parquet files can't be read",
-        why=type(error).__name__,
-        fix="Check that they are complete, have the same columns, and that every machine of the engine can see them",
-    )
 
 
 def _view(engine: Any, sql: str) -> Any:
