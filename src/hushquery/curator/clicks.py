@@ -68,13 +68,15 @@ class Clicks:
             released: The released queries with their number; a stand-in by default.
         """
         queries = released_placeholder() if released is None else released
+        return self._by_number(table, bound, queries).inner_join(queries, "number").select(*PAIR, "n")
+
+    def _by_number(self, table: Any, bound: Bound, queries: Any) -> Any:
         # Rows without a URL are dropped by the bound, after everything an engine could be tempted to do to all rows.
         pairs = table if "number" in table.columns else table.inner_join(queries, "query")
         pairs = pairs.select(*(name for name in ("user", "time", "number", "url") if name in pairs.columns))
         if self.results is not None:
             pairs = pairs.semi_join(self.results.inner_join(queries, "query").select(*_NUMBERED), _NUMBERED)
-        counted = tally(bound.rows(pairs, _NUMBERED, self.clicks_per_user), _NUMBERED)
-        return counted.inner_join(queries, "number").select(*PAIR, "n")
+        return tally(bound.rows(pairs, _NUMBERED, self.clicks_per_user), _NUMBERED)
 
     def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
         """Count the pairs of the released queries, and publish.
@@ -86,8 +88,11 @@ class Clicks:
             bits: Where the noise comes from.
         """
         queries = released_table(released)
+        if self.results is None:
+            with held(self._by_number(table, bound, queries)) as counted:
+                passed = passing(counted, _NUMBERED, self.step, bits)
+            names = released.sort_by("query")["query"].take(passed["number"])
+            return with_intervals(passed.set_column(0, "query", names), self.step)
         with held(self.expression(table, bound, queries)) as counted:
-            if self.results is None:
-                return with_intervals(passing(counted, PAIR, self.step, bits), self.step)
             listed = execute(self.results.select(*PAIR).distinct().semi_join(queries, "query"))
             return with_intervals(noisy_on_public_keys(counted, listed, PAIR, self.step, bits), self.step)

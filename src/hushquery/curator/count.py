@@ -93,7 +93,9 @@ def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], ste
 
     keys = ibis.memtable(public.select(columns))
     joined = keys.left_join(counted, columns)
-    exact = execute(joined.select(*(keys[c] for c in columns), n=counted.n.fill_null(0)).order_by(columns))
+    exact = execute(joined.select(*(keys[c] for c in columns), n=counted.n.fill_null(0)))
+    # Sorted here, by bytes: the keys came from memory, and an engine may order such texts by its own locale.
+    exact = exact.sort_by([(c, "ascending") for c in columns])
     noisy = exact["n"].to_numpy() + sampler(law_of(step)).draw(exact.num_rows, bits)
     return _with_noisy(exact.select(columns), noisy, np.ones(len(noisy), dtype=np.bool_))
 

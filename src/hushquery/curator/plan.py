@@ -180,9 +180,7 @@ class ReleasePlan:
         """Give the SQL that the engine will run; what was released before is a table ``released_queries``."""
         import ibis
 
-        return ";\n\n".join(
-            f"-- {name}\n{ibis.to_sql(expression, dialect='duckdb')}" for name, expression in self.expressions().items()
-        )
+        return ";\n\n".join(f"-- {name}\n{ibis.to_sql(expression)}" for name, expression in self.expressions().items())
 
     def run(
         self,

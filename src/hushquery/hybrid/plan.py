@@ -199,7 +199,7 @@ class HeadPlan:
         import ibis
 
         rows = records_of(self.log, Bound(self.keep), self.optin.records_per_user)
-        return f"-- records\n{ibis.to_sql(rows, dialect='duckdb')}"
+        return f"-- records\n{ibis.to_sql(rows)}"
 
     def run(
         self,
