@@ -68,8 +68,7 @@ def fetch(expression: Any) -> Any:
         from hushquery.engine.spark import to_arrow
 
         return passed_through(to_arrow(expression))
-    # In batches: for a whole table Ibis would import its pandas formats, which takes longer than most answers.
-    return passed_through(expression.to_pyarrow_batches().read_all())
+    return passed_through(expression.to_pyarrow())
 
 
 def execute(expression: Any) -> Any:
