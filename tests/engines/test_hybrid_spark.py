@@ -167,6 +167,6 @@ def test_the_command_counts_on_the_cluster(spark: Any, spark_cluster: Cluster, s
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["records"] > 10
         found.append(PublishedHead.load(tmp_path / name).optin)
-    # Noise from the system moves a count at such an epsilon once in ten thousand million times.
+    # Real noise: at such an epsilon it moves any of the counts less than once in a hundred million runs.
     assert found[0].records == found[1].records
     assert found[0].values.tolist() == found[1].values.tolist()
