@@ -4,8 +4,8 @@
 
 Both count the very same reports, and the sums must be equal. Seconds are by the clock and of CPU (on Linux, with all of
 Spark's processes), the least of the rounds, with Spark's session started and its first job behind it. Spark pays for
-sending every report to the worker of its id and from there to a Python process; it is for reports that one machine can't
-hold, and this says what that costs on one that can.
+sending every report to the worker of its id and from there to a Python process; it is for reports that one machine
+can't hold, and this says what that costs on one that can.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ spark.driver.host {LOOPBACK}
 spark.driver.bindAddress {LOOPBACK}
 spark.driver.memory 1g
 spark.executor.memory 700m
+spark.shuffle.io.maxRetries 1
+spark.shuffle.io.retryWait 100ms
 spark.driver.extraJavaOptions {JAVA}
 spark.executor.extraJavaOptions {JAVA}
 """

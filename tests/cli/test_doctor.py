@@ -95,7 +95,7 @@ def test_text_shows_the_same(without: Callable[..., None]) -> None:
     assert code == 0
     assert text.startswith(f"hushquery {__version__}")
     assert "optional: extra spark pyspark, engine spark" in text
-    assert "pip install 'pyspark" in text
+    assert "pip install 'pandas>=2.2' 'pyspark" in text
     assert text.rstrip().endswith("all that hushquery needs works")
 
 

@@ -188,6 +188,20 @@ def test_every_file_gives_the_same_table(tmp_path: Path, form: str) -> None:
     assert estimate(TASK, str(tmp_path / f"reports.{form}")).n == 1000
 
 
+def test_several_files_are_counted_together(tmp_path: Path) -> None:
+    forms = ["text", "json.gz", "parquet"]
+    parts = [REPORTS[:400], REPORTS[300:700], REPORTS[700:]]
+    paths = [write(tmp_path / form, part, form) for form, part in zip(forms, parts, strict=True)]
+    found = estimate(TASK, paths)
+    assert found.table == EXPECTED.table
+    assert (found.n, found.read, found.repeated) == (1000, 1100, 100)
+    (tmp_path / "task.toml").write_text(SETTING)
+    done = CliRunner().invoke(app, ["estimate", *map(str, paths), "--task", str(tmp_path / "task.toml"), "--json"])
+    assert json.loads(done.stdout) == found.to_json()
+    with pytest.raises(DataError, match="in none can't be read"):
+        estimate(TASK, [*paths, tmp_path / "none"])
+
+
 def test_python_gives_them_in_every_form() -> None:
     mixed = [
         one if turn == 0 else one.to_bytes() if turn == 1 else one.to_text() if turn == 2 else one.to_json()

@@ -14,6 +14,8 @@ from hushquery.cli.app import app
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.estimate import ClientEstimate, estimate
 from hushquery.local.report import Report
+from hushquery.local.report_counting import ReportCount
+from hushquery.local.report_files import read_blocks
 from hushquery.task import Task
 from setting_reports import DAY, FIXED, REPORTS, SETTING, TASK, VALUES, changed, made
 
@@ -48,6 +50,22 @@ def test_a_period_can_be_asked_for() -> None:
     assert "another period" in caught.value.fix
     with pytest.raises(DataError, match=OTHER):
         estimate(TASK, BOTH, period=1, strict=True)
+
+
+def test_shards_that_agree_on_the_period_add_up() -> None:
+    """As on Spark: the fullest period of a shard need not be that of all."""
+    whole = estimate(TASK, BOTH)
+    counts = []
+    for shard in (BOTH[:400], BOTH[400:]):
+        with ReportCount(FIXED, "most") as count:
+            for block in read_blocks(shard, count.length):
+                count.add(block)
+            counts.append((count, max(count.periods, key=lambda number: count.periods[number])))
+            count.close(whole.period)
+    assert [fullest for _, fullest in counts] == [1, 0]
+    assert sum(count.n for count, _ in counts) == whole.n
+    assert sum(count.refused[OTHER] for count, _ in counts) == whole.refused[OTHER]
+    assert (counts[0][0].support + counts[1][0].support).tolist() == whole.support.tolist()
 
 
 def test_of_equally_many_the_latest_period_is_counted() -> None:
