@@ -94,7 +94,8 @@ class Zipf:
         tail = mass >= self.head[-1]
         power = (mass[tail] - self.head[-1]) * (1 - ZIPF) + (EXACT_RANKS + 0.5) ** (1 - ZIPF)
         rank[tail] = np.rint(power ** (1 / (1 - ZIPF))).astype(np.int64) - 1
-        return np.minimum(rank, self.n - 1)
+        clipped: np.ndarray[Any, Any] = np.minimum(rank, self.n - 1)
+        return clipped
 
     def _integral(self, n: int) -> float:
         return float(((n + 0.5) ** (1 - ZIPF) - (EXACT_RANKS + 0.5) ** (1 - ZIPF)) / (1 - ZIPF))
@@ -133,7 +134,7 @@ def queries(rank: np.ndarray[Any, Any], words: pa.Array) -> pa.Array:
 
 
 def urls(rank: np.ndarray[Any, Any], words: pa.Array, generator: np.random.Generator) -> pa.Array:
-    """Write the address that was clicked: one of one to six of the query, the first ones most; none on half the rows."""
+    """Write the address that was clicked: one of at most six of the query, the first most; none on half the rows."""
     place = np.minimum(generator.geometric(0.55, len(rank)), 1 + mixed(rank, 3) % 6)
     silent = generator.random(len(rank)) < 0.5
     host = words.take(pa.array(mixed(rank * 8 + place // 2, 4) % WORDS, mask=silent))
