@@ -16,7 +16,7 @@ from typing import Any
 
 from hushquery.errors import DataError, Unavailable, UsageError
 
-__all__ = ["as_table", "call", "connect", "execute", "held", "md5", "no_such_column"]
+__all__ = ["as_table", "call", "connect", "dialect", "execute", "held", "md5", "no_such_column"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
@@ -103,6 +103,12 @@ def call(function: str, argument: Any, returns: str) -> Any:
 def md5(text: Any) -> Any:
     """Apply the engine's md5; DuckDB, PostgreSQL and Spark all give the same hexadecimal digits."""
     return call("md5", text, "string")
+
+
+def dialect(expression: Any) -> str:
+    """Name the engine that an expression will run on; what is bound to none runs on DuckDB."""
+    found = expression._find_backends()[0]
+    return str(found[0].name) if found else "duckdb"
 
 
 def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
-from hushquery.curator.select import released_placeholder
+from hushquery.curator.select import released_placeholder, released_table
 from hushquery.engine import as_table, no_such_column
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import Log, read_log
@@ -200,8 +200,6 @@ class ReleasePlan:
             bits: Test bits; a release made from them is marked as not private.
             progress: Told what is done next.
         """
-        import ibis
-
         from hushquery.privacy.ledger import Ledger
 
         self.expressions()  # what the schema rules out is refused before anything is spent
@@ -222,8 +220,8 @@ class ReleasePlan:
         tables = {"queries": made.selector.run(table, bound, source)}
         if made.clicks:
             tell("counting clicks", 1 / stages)
-            pairs = self.log.clicks_of(ibis.memtable(tables["queries"].select(["query"])))
-            tables["clicks"] = made.clicks.run(pairs, bound, tables["queries"], source)
+            released = released_table(tables["queries"])
+            tables["clicks"] = made.clicks.run(self.log.clicks_of(released), bound, released, source)
         if made.reformulations:
             tell("counting reformulations", (stages - 2) / stages)
             tables["reformulations"] = made.reformulations.run(table, bound, tables["queries"], source)

@@ -119,7 +119,7 @@ def split_users(log: Log, share: Number, key: str) -> Parts:
             fix="Let more users opt in, choose another share, or reuse the counts (mode best needs no parts)",
         )
     users = log.rows.select("user").distinct()
-    users = users.mutate(order=md5(ibis.literal(key) + "|" + users.user))
+    users = users.mutate(order=md5(ibis.literal(key) + "|" + users.user.cast("string")))
     placed = users.mutate(place=ibis.row_number().over(ibis.window(order_by=[users["order"], users["user"]])))
     # Ibis counts rows from zero.
     finders, measurers = (placed.filter(c).select("user") for c in (placed.place < finding, placed.place >= finding))

@@ -16,7 +16,7 @@ from hushquery.engine import call
 __all__ = [
     "BLANKS",
     "HOST",
-    "NOT_PLAIN",
+    "PLAIN",
     "PLAIN_URL",
     "URL_CHANGES",
     "blanks",
@@ -39,8 +39,9 @@ BLANKS = (
     (0xFEFF, 0xFEFF),
 )
 
-#: What a query holds that is not in its normal form yet, or that a pattern could find. All others need no second look.
-NOT_PLAIN = "[^a-z ]|  |^ | $|^$"
+#: A query in its normal form that no pattern could find anything in: printable ASCII without capitals and @, single
+#: blanks between, and at most six digits, where the shortest number that a pattern knows has seven.
+PLAIN = r"^[!-?\[-~](?: ?[!-/:-?\[-~])*(?: ?[0-9](?: ?[!-/:-?\[-~])*){0,5}$"
 #: A URL in its normal form that no pattern could find anything in: short words between dots and slashes.
 PLAIN_URL = "^https?://[a-z0-9-]{1,15}(?:[.][a-z0-9-]{1,15})*(?:/[a-z0-9._~-]{1,15})*$"
 

@@ -74,7 +74,8 @@ def without_private_url(url: Any, dialect: str) -> Any:
 
 def without_users(table: Any, users: Iterable[str]) -> Any:
     """Leave out every row of the people who object: by their ids, which no search of anybody changes."""
-    return table.anti_join(_listed("user", users), "user").select(*table.columns)
+    listed = _listed("objects", users)
+    return table.anti_join(listed, table.user.cast("string") == listed.objects).select(*table.columns)
 
 
 def without_denied(table: Any, denied: Iterable[str], dialect: str, *, normalise: bool) -> Any:

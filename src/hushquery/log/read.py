@@ -119,9 +119,13 @@ class _Rules:
         import ibis
 
         rows = self.source.rows
+        rows = rows.mutate(query=rows.query.cast("string"))
+        if rows.user.type().is_integer():
+            # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
+            return rows.filter(rows.user.notnull())
         user = rows.user.cast("string")
         user = ibis.ifelse(user.contains(" "), user.strip(), user)
-        rows = rows.mutate(user=user, query=rows.query.cast("string"))
+        rows = rows.mutate(user=user)
         return rows.filter(rows.user != "")
 
     def within(self, table: Any, since: Any, until: Any) -> Any:
@@ -159,7 +163,7 @@ class _Rules:
         text = normal.normal_query(query, dialect) if self.normalise else query
         final = ibis.ifelse(left_out, ibis.null("string"), text)
         # One cheap look spares most rows everything else: small letters and single blanks need nothing.
-        return ibis.ifelse(query.re_search(normal.NOT_PLAIN), final, query) if dialect == "duckdb" else final
+        return ibis.ifelse(query.re_search(normal.PLAIN), query, final) if dialect == "duckdb" else final
 
     def finish_urls(self, table: Any) -> Any:
         """Give the URLs of a canonical table their final form."""
