@@ -78,7 +78,7 @@ def command_line(only: str | None = None) -> typer.Typer:
 
 def root_for(arguments: Sequence[str]) -> typer.Typer:
     """Give the root command for some arguments: where the first names a command, nothing else is imported."""
-    if arguments and (arguments[0] in COMMANDS or arguments[0] in GROUPS):
+    if arguments and arguments[0] in (*COMMANDS, *GROUPS, "--version"):
         return command_line(arguments[0])
     # As an attribute, which is looked up when it is needed.
     app: typer.Typer = import_module("hushquery.cli.app").app
