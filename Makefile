@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh tools/find_python.sh
 	@touch $@
 
 .PHONY: system
-system: ## install the PostgreSQL server and the Chromium that tests start, where there are none
+system: ## install the PostgreSQL server, the Chromium and the Java that tests start, where there are none
 	@tools/system.sh
 
 .PHONY: constraints
@@ -64,7 +64,7 @@ contracts: $(STAMP) ## import-linter: which way code may look
 
 .PHONY: unit
 unit: $(STAMP) system ## pytest: tests, doctests, README commands (ARGS="-k ledger" for a part)
-	$(BIN)/pytest -n $(JOBS) $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 .PHONY: smoke
 smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13

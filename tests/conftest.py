@@ -1,12 +1,15 @@
-"""What all tests share: a real PostgreSQL server, started when a test of this process first asks for it."""
+"""What all tests share: real servers, each started when a test of this process first asks for it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from postgres import server
+from spark_cluster import Cluster, cluster
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +17,38 @@ def postgres_url() -> Iterator[str]:
     """The URL of a throwaway PostgreSQL server; where PostgreSQL is not installed this fails, never skips."""
     with server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[Cluster]:
+    """A Spark standalone cluster: a master and two workers; where Java is not installed this fails, never skips."""
+    with cluster() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(made.settings))
+        yield made
+        from pyspark import SparkContext
+
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+
+
+@pytest.fixture
+def spark(spark_cluster: Cluster) -> Any:
+    """A connection to the cluster, with two workers at work; what an earlier test killed is replaced."""
+    from hushquery.engine import connect
+
+    spark_cluster.add_workers(2 - spark_cluster.alive())
+    engine = connect(spark_cluster.url)
+    executors = engine._session.sparkContext._jsc.sc()
+    deadline = time.monotonic() + 60
+    while executors.getExecutorMemoryStatus().size() != 3:  # the driver and two
+        assert time.monotonic() < deadline, "the workers start no executors"
+        time.sleep(0.05)
+    return engine
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests on Spark in one of pytest's processes, so that there is one cluster."""
+    for item in items:
+        if "spark_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-extras=plot,serve,dev # spark's pin is kept in constraints.txt, but nothing uses its 400 MB yet
+extras=plot,serve,spark,dev
 
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
@@ -40,6 +40,7 @@ fi
 
 pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input)
 # What builds hushquery is pinned like everything else, so the build runs in this environment, not in one of its own.
-"${pip[@]}" install -qq -c constraints.txt hatchling editables
+# PySpark comes as source and is built by setuptools.
+"${pip[@]}" install -qq -c constraints.txt hatchling editables setuptools
 "${pip[@]}" install -qq -c constraints.txt --no-build-isolation -e ".[$extras]"
 .venv/bin/hushquery --version

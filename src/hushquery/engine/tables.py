@@ -1,4 +1,4 @@
-"""Engines: where counting happens. DuckDB inside the process by default, anything Ibis reaches where the data lives.
+"""Tables: anything that holds rows as an Ibis table, without a look at the rows.
 
 Text files are read without looking at their rows: the separator follows from the ending, the names from the header, and
 every column is text unless the question asked names a type. A type or a separator guessed from the rows would let one
@@ -9,48 +9,20 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hushquery.errors import DataError, Unavailable, UsageError
+from hushquery.engine.connections import connect
+from hushquery.errors import DataError, UsageError
 
-__all__ = ["as_table", "call", "connect", "execute", "held", "md5", "no_such_column"]
+__all__ = ["as_table", "no_such_column"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
 _ENDINGS = (*_SEPARATORS, *_JSON, ".parquet")
 _LONGEST_HEADER = 2**20
 _SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
-
-
-def connect(url: str = "duckdb") -> Any:
-    """Connect to an engine: ``duckdb`` (in this process) or any URL that Ibis understands.
-
-    >>> connect("duckdb").name
-    'duckdb'
-    """
-    import ibis
-
-    if url == "duckdb":
-        return ibis.duckdb.connect()
-    scheme = url.split(":")[0]
-    try:
-        return ibis.connect(url)
-    except ImportError:
-        extra = "postgres" if scheme.startswith("postgres") else scheme
-        raise Unavailable(
-            f"the engine {scheme!r} needs a package that is not installed",
-            fix=f"Run: pip install 'ibis-framework[{extra}]'",
-        ) from None
-    except Exception as error:
-        # The URL may hold a password, so neither it nor the driver's message is repeated.
-        raise Unavailable(
-            f"the engine {scheme!r} can't be reached",
-            why=type(error).__name__,
-            fix="Check the address and that the server runs; `hushquery doctor` tells what works here",
-        ) from None
 
 
 def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None = None) -> Any:
@@ -89,57 +61,11 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
         ) from None
 
 
-def call(function: str, argument: Any, returns: str) -> Any:
-    """Call an engine's own function of one column, which Ibis has no name for."""
-    import ibis
-
-    def of_one_column(value: Any) -> Any:
-        """Stand for the engine's function: Ibis reads its signature and never runs it."""
-        return value
-
-    return ibis.udf.scalar.builtin(of_one_column, name=function, signature=((argument.type(),), returns))(argument)
-
-
-def md5(text: Any) -> Any:
-    """Apply the engine's md5; DuckDB, PostgreSQL and Spark all give the same hexadecimal digits."""
-    return call("md5", text, "string")
-
-
 def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataError:
     """Word the refusal of a missing column; what a file has in place of a header may be a row, so it is not listed."""
     near = difflib.get_close_matches(name, [str(column) for column in columns], n=1, cutoff=0.75)
     hint = f"Did you mean {near[0]!r}?" if near else "Check the name, and that a file has a header line"
     return DataError(f"the table has no column {name!r}", why=why, fix=hint)
-
-
-def execute(expression: Any) -> Any:
-    """Run an expression after the spend and give an Arrow table; an engine's message, which may quote a row, is not."""
-    try:
-        return expression.to_pyarrow()
-    except Exception as error:
-        raise _failed(error) from None
-
-
-@contextmanager
-def held(expression: Any) -> Iterator[Any]:
-    """Evaluate an expression once into a temporary table of the engine, for as long as the block runs.
-
-    What is asked of it several times must be the same rows each time.
-    """
-    try:
-        table = expression.cache()
-    except Exception as error:
-        raise _failed(error) from None
-    with table:
-        yield table
-
-
-def _failed(error: Exception) -> DataError:
-    return DataError(
-        "the engine could not compute the answer; the budget is spent, and nothing was released",
-        why=type(error).__name__,
-        fix="Check the file for malformed rows and the columns for their types",
-    )
 
 
 def _read_file(path: Path, engine: Any, types: Mapping[str, str]) -> Any:

@@ -1,0 +1,9 @@
+"""Engines: where counting happens. DuckDB inside the process by default, anything Ibis reaches where the data lives."""
+
+from __future__ import annotations
+
+from hushquery.engine.connections import connect
+from hushquery.engine.questions import call, execute, held, md5
+from hushquery.engine.tables import as_table, no_such_column
+
+__all__ = ["as_table", "call", "connect", "execute", "held", "md5", "no_such_column"]

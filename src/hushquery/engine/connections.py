@@ -1,0 +1,48 @@
+"""Connections to engines by URL: DuckDB, Spark, PostgreSQL, and what else Ibis knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushquery.errors import HushqueryError, Unavailable
+
+__all__ = ["connect"]
+
+
+def connect(url: str = "duckdb") -> Any:
+    """Connect to an engine.
+
+    Args:
+        url: ``duckdb`` (in this process), ``spark`` (this process's Spark session, or a new local one),
+            ``spark://host:port`` (a standalone cluster), ``postgresql://user@host/database``, or any URL that Ibis
+            understands. It may hold a password, so no error repeats it.
+
+    >>> connect("duckdb").name
+    'duckdb'
+    """
+    import ibis
+
+    if url == "duckdb":
+        return ibis.duckdb.connect()
+    scheme = url.split(":")[0]
+    try:
+        if scheme == "spark":
+            from hushquery.engine.spark import connect_spark
+
+            return connect_spark(url)
+        return ibis.connect(url)
+    except HushqueryError:
+        raise
+    except ImportError:
+        extra = "postgres" if scheme.startswith("postgres") else scheme
+        raise Unavailable(
+            f"the engine {scheme!r} needs a package that is not installed",
+            fix=f"Run: pip install 'ibis-framework[{extra}]'",
+        ) from None
+    except Exception as error:
+        # The URL may hold a password, so neither it nor the driver's message is repeated.
+        raise Unavailable(
+            f"the engine {scheme!r} can't be reached",
+            why=type(error).__name__,
+            fix="Check the address and that the server runs; `hushquery doctor` tells what works here",
+        ) from None

@@ -1,0 +1,187 @@
+"""Apache Spark: a session on this machine or on a standalone cluster, and answers that a retry can't change."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hushquery.errors import Unavailable, UsageError
+
+__all__ = ["OLDEST_JAVA", "connect_spark", "java_version", "kept", "to_arrow"]
+
+#: What Spark 4 runs on.
+OLDEST_JAVA = 17
+
+_PACKAGES = "pip install 'pyspark>=4.0,<4.1' 'pandas>=2.2'"
+_JAVA = f"Install Java {OLDEST_JAVA} or newer (on Debian: apt-get install openjdk-17-jre-headless)"
+_ANSWERS_WITHIN = 10.0
+_EXECUTORS_WITHIN = 60.0
+
+# What answers must not depend on. All else is Spark's own business: spark-defaults.conf in SPARK_CONF_DIR.
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # What can't be computed fails; without ANSI a sum that overflows would be a wrong number.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Small letters by the same tables on every JVM.
+    "spark.sql.icu.caseMappings.enabled": "true",
+}
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+
+def java_version() -> int | None:
+    """Give the main version of the Java that Spark would use; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        return None
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(\d+)', told)
+    return int(version.group(1)) if version else None
+
+
+def connect_spark(url: str) -> Any:
+    """Connect to ``spark`` (the session this process has, or a new local one) or to ``spark://host:port``.
+
+    A process has one Spark at a time: connecting to another one is refused until the first is stopped.
+    """
+    try:
+        import pyspark.sql
+    except ImportError:
+        raise Unavailable("the engine 'spark' needs packages that are not installed", fix=f"Run: {_PACKAGES}") from None
+    version = java_version()
+    if version is None or version < OLDEST_JAVA:
+        found = "there is none" if version is None else f"this is Java {version}"
+        raise Unavailable(f"Spark runs on Java {OLDEST_JAVA} or newer, and {found}", fix=_JAVA)
+    master = "local[*]" if url == "spark" else url
+    active = pyspark.sql.SparkSession.getActiveSession()
+    if active is not None and active.sparkContext._jsc is None:  # it was stopped
+        active = None
+    if active is None:
+        active = _new_session(master)
+    elif url != "spark" and active.sparkContext.master != master:
+        raise UsageError(
+            "this process has a Spark session already, on another master",
+            why="A process has one Spark at a time",
+            fix="Stop that session, or use a process of its own",
+        )
+    import ibis
+
+    # A session of our own on the same Spark: neither settings nor temporary views are shared with the user's.
+    return ibis.pyspark.connect(active.newSession(), **_SETTINGS)
+
+
+def _new_session(master: str) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if master.startswith("spark://"):
+        _answers(master)
+    settings = {"spark.master": master, "spark.app.name": "hushquery", **_QUIET, **_SETTINGS}
+    if "PYSPARK_PYTHON" not in os.environ:
+        settings["spark.pyspark.python"] = sys.executable
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    # What Spark writes to its log may quote rows, so it goes nowhere. The executors' logs stay on the cluster.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    gateway = None if SparkContext._gateway else launch_gateway(conf, quiet)  # type: ignore[no-untyped-call]
+    context = SparkContext(conf=conf, gateway=gateway)
+    atexit.register(context.stop)
+    if master.startswith("spark://"):
+        _wait_for_executors(context)
+    return SparkSession(context)
+
+
+def _answers(master: str) -> None:
+    """Ask whether anybody listens there: Spark itself would try for a minute."""
+    places = re.fullmatch(r"spark://(.+)", master)
+    for place in places.group(1).split(",") if places else []:
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()
+            return
+        except (OSError, ValueError, OverflowError):
+            continue
+    raise Unavailable(
+        "the Spark cluster can't be reached",
+        why="Nobody answers at that address",
+        fix="Check spark://host:port (its master's page shows it) and that the master runs",
+    )
+
+
+def _wait_for_executors(context: Any) -> None:
+    """Wait until the cluster has given us somebody who works; a job would wait for ever and say nothing."""
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        return
+    deadline = time.monotonic() + _EXECUTORS_WITHIN
+    while True:
+        if context._jsc is None or context._jsc.sc().isStopped():
+            why = "The master refused us; it may run another version of Spark"
+        elif context._jsc.sc().getExecutorMemoryStatus().size() > 1:  # the driver is one of them
+            return
+        elif time.monotonic() > deadline:
+            why = "None of its workers has the cores and the memory free that an executor needs"
+        else:
+            time.sleep(0.05)
+            continue
+        context.stop()
+        raise Unavailable("the Spark cluster does no work for us", why=why, fix="See the master's page")
+
+
+def _frame(expression: Any) -> Any:
+    """Give an expression as a Spark DataFrame, with tables in memory sent over as Arrow."""
+    import ibis.expr.operations as ops
+    from pyspark.sql import SparkSession
+
+    engine = expression._find_backend()
+    session: SparkSession = engine._session
+    for table in expression.op().find(ops.InMemoryTable):
+        rows = table.data.to_pyarrow(table.schema)
+        session.createDataFrame(rows).createOrReplaceTempView(table.name)
+    return session.sql(engine.compile(expression))
+
+
+def to_arrow(expression: Any) -> Any:
+    """Run an expression and give an Arrow table of the expression's own types."""
+    frame = _frame(expression)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its sockets to the garbage collector
+        rows = frame.toArrow()
+    return rows.cast(expression.schema().to_pyarrow())
+
+
+@contextmanager
+def kept(expression: Any) -> Iterator[Any]:
+    """Compute an expression and keep its rows, cut off from the log that they come from.
+
+    Spark's cache is a hint: what an executor that died had cached is computed again, and a log that grew in the
+    meantime would give other rows. A checkpoint is never computed again. In a checkpoint directory of the cluster
+    (``spark.checkpoint.dir``) it is durable. Without one two executors hold each part; when both are gone the job
+    fails, and nothing is released.
+    """
+    import ibis
+    from pyspark import StorageLevel
+
+    engine = expression._find_backend()
+    frame = _frame(expression)
+    if frame.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined():
+        frame = frame.checkpoint(eager=True)
+    else:
+        frame = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+    name = ibis.util.gen_name("hushquery_kept")
+    frame.createTempView(name)
+    try:
+        yield engine.table(name)
+    finally:
+        engine._session.catalog.dropTempView(name)
