@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hushquery.engine.inprocess import connect_duckdb
 from hushquery.errors import HushqueryError, Unavailable
 
 __all__ = ["connect"]
@@ -23,7 +24,7 @@ def connect(url: str = "duckdb") -> Any:
     import ibis
 
     if url == "duckdb":
-        return ibis.duckdb.connect()
+        return connect_duckdb()
     scheme = url.split(":")[0]
     try:
         if scheme == "spark":
