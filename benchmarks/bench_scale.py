@@ -100,8 +100,9 @@ def command(job: str, log: Path, folder: Path, memory: str) -> list[str | Path]:
     if job == PLAIN:
         settings = {"temp_directory": str(folder / "spilled")} | ({"memory_limit": memory} if memory else {})
         return [sys.executable, "-c", PLAIN_CODE, HERE / "plain.sql", log, folder, json.dumps(settings)]
-    options = ["--ledger", folder / "ledger.db", "--out", folder / "release"]
-    return [BIN / "hushquery", "release", log, *BUDGET, *options, *(["--selector", "guided"] if job == GUIDED else [])]
+    asked: list[str | Path] = [BIN / "hushquery", "release", log, *BUDGET]
+    asked += ["--ledger", folder / "ledger.db", "--out", folder / "release"]
+    return [*asked, "--selector", "guided"] if job == GUIDED else asked
 
 
 def measure(job: str, log: Path, memory: str, *, counting: bool = False) -> tuple[Used, dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-import time
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,24 +30,36 @@ class Used:
         }
 
 
+# A process is said to have used at least what its parent had when it began, so the command's parent is this small one.
+_BETWEEN = """
+import json, os, subprocess, sys, time
+start = time.perf_counter()
+process = subprocess.Popen(sys.argv[2:])
+_, status, used = os.wait4(process.pid, 0)
+taken = [used.ru_utime + used.ru_stime, time.perf_counter() - start, used.ru_maxrss / 1024]
+os.write(int(sys.argv[1]), json.dumps([os.waitstatus_to_exitcode(status), taken]).encode())
+"""
+
+
 def run(
     command: Sequence[str | Path], env: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> tuple[Used, str]:
     """Run a command to its end; give what it took and what it printed. A command that fails ends the benchmark."""
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        [str(part) for part in command],
+    told, tell = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", _BETWEEN, str(tell), *map(str, command)],
         env={**os.environ, **(env or {})},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        check=False,
+        pass_fds=[tell],
     )
-    printed = process.stdout.read() if process.stdout else ""
-    # wait4 counts this child alone; the sums over all children would mix the jobs.
-    _, status, used = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(map(str, command[:4]))} failed: {printed[-2000:]}")
-    return Used(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024), printed
+    os.close(tell)
+    with os.fdopen(told) as pipe:
+        answer = pipe.read()
+    status, taken = json.loads(answer) if answer else (done.returncode or 1, [0.0, 0.0, 0.0])
+    if status:
+        raise SystemExit(f"{' '.join(map(str, command[:4]))} failed: {done.stdout[-2000:]}")
+    return Used(*taken), done.stdout
