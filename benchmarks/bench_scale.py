@@ -5,7 +5,7 @@
 Each job runs in a process of its own, the plain query and the release in turn, on the logs of job_log.py (made once).
 ``release`` is the default selector with clicks, ``guided`` the guided selector with clicks, on all but the largest log.
 All of them get the same limit for the engine's memory, beyond which the engine writes to disk; --memory 0 lifts it.
-The noise is counted where it is drawn, in random words of 64 bits: the same release once more, on the smaller logs.
+Noise is counted in random words of 64 bits, and what the engine returns in bytes, in one more run of the smaller logs.
 Small logs run several times and the fastest counts, because other work on the machine can only add. After so many
 minutes no new job is begun, and what is missing is said; tools/scale.py makes docs/scale.md of the file.
 """
@@ -36,8 +36,8 @@ BUDGET = ["--epsilon", "ln(10)", "--delta", "1e-5", "--queries-per-user", "20", 
 PLAIN, RELEASE, GUIDED = "plain query", "release", "guided release"
 # Short jobs are repeated so often; a long one is its own average.
 ROUNDS_UP_TO = {2_000_000: 3, 15_000_000: 2}
-# Jobs that count draws run on logs up to this size: a draw is a draw on any log.
-MOST_ROWS_TO_COUNT_DRAWS = 15_000_000
+# Jobs that count draws and bytes run once more on logs up to this size.
+MOST_ROWS_TO_COUNT = 15_000_000
 
 PLAIN_CODE = """
 import json, sys, duckdb
@@ -45,22 +45,43 @@ text, log, out, settings = sys.argv[1:]
 sql = open(text).read().replace("$log", log).replace("$out", out)
 duckdb.connect(config=json.loads(settings)).execute(sql)
 """
-# The command as it is, with a source of random words of 64 bits that counts them; a draw takes one, rarely more.
+# The command as it is, with a source of random words of 64 bits that counts them (a draw takes one, rarely more), and
+# with an engine that counts the bytes of what it returns.
 COUNTING_CODE = """
 import sys
+import pyarrow as pa
+from ibis.backends.duckdb import Backend
 from hushquery.cli import main
 from hushquery.noise.bits import SystemBits
-drawn = [0]
-plain = SystemBits.words
-def counting(self, n):
+drawn, returned, inside = [0], [0], [0]
+words, whole, batches = SystemBits.words, Backend.to_pyarrow, Backend.to_pyarrow_batches
+def counting_words(self, n):
     drawn[0] += n
-    return plain(self, n)
-SystemBits.words = counting
+    return words(self, n)
+def counting_whole(self, *given, **named):
+    inside[0] += 1
+    try:
+        found = whole(self, *given, **named)
+    finally:
+        inside[0] -= 1
+    returned[0] += getattr(found, "nbytes", 8)
+    return found
+def counting_batches(self, *given, **named):
+    reader = batches(self, *given, **named)
+    if inside[0]:
+        return reader
+    def counted():
+        for batch in reader:
+            returned[0] += batch.nbytes
+            yield batch
+    return pa.RecordBatchReader.from_batches(reader.schema, counted())
+SystemBits.words = counting_words
+Backend.to_pyarrow, Backend.to_pyarrow_batches = counting_whole, counting_batches
 sys.argv = ["hushquery", *sys.argv[1:]]
 try:
     main()
 finally:
-    print(f"drawn {drawn[0]}")
+    print(f"drawn {drawn[0]} returned {returned[0]}")
 """
 
 
@@ -123,7 +144,8 @@ def measure(job: str, log: Path, memory: str, *, counting: bool = False) -> tupl
             answer, _, rest = printed[printed.index("{") :].rpartition("}")
             told["released"] = json.loads(answer + "}")["tables"]
             if counting:
-                told["random_words"] = int(rest.split("drawn ")[1].split()[0])
+                words, returned = rest.split("drawn ")[1].split("returned ")
+                told |= {"random_words": int(words), "returned_bytes": int(returned.split()[0])}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return used, told
@@ -165,8 +187,8 @@ def measured(sizes: list[int], memory: str, minutes: float) -> tuple[list[dict[s
             best = min(taken[job], key=lambda used: used.cpu)
             row = {"job": job, **about, **best.to_json(), "runs": len(taken[job]), **told[job]}
             row["cpu_seconds_of_runs"] = [round(used.cpu, 3) for used in taken[job]]
-            if job != PLAIN and size <= MOST_ROWS_TO_COUNT_DRAWS and time.monotonic() < deadline:
-                row["random_words"] = measure(job, log, memory, counting=True)[1]["random_words"]
+            if job != PLAIN and size <= MOST_ROWS_TO_COUNT and time.monotonic() < deadline:
+                row |= measure(job, log, memory, counting=True)[1]
             rows.append(row)
     return rows, skipped
 
@@ -174,15 +196,28 @@ def measured(sizes: list[int], memory: str, minutes: float) -> tuple[list[dict[s
 def show(found: dict[str, Any]) -> None:
     plain = {row["rows"]: row for row in found["measured"] if row["job"] == PLAIN}
     print(f"the engine's memory is limited to {found['settings']['engine_memory'] or 'its default'}")
-    heads = ("", "rows", "CPU s", "x plain", "wall s", "us per row", "peak MiB", "x plain", "on disk", "words")
-    print("{:16}{:>13}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>9}{:>9}".format(*heads))
+    heads = (
+        "",
+        "rows",
+        "CPU s",
+        "x plain",
+        "wall s",
+        "us per row",
+        "peak MiB",
+        "x plain",
+        "on disk",
+        "words",
+        "returned",
+    )
+    print("{:16}{:>13}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>12}".format(*heads))
     for row in found["measured"]:
         beside = plain.get(row["rows"], row)
         print(
             f"{row['job']:16}{row['rows']:>13,}{row['cpu_seconds']:>9.1f}"
             f"{row['cpu_seconds'] / beside['cpu_seconds']:>9.2f}{row['wall_seconds']:>9.1f}"
             f"{1e6 * row['cpu_seconds'] / row['rows']:>12.2f}{row['peak_mib']:>10,}"
-            f"{row['peak_mib'] / beside['peak_mib']:>9.2f}{row['spilled_mib']:>9,}{row.get('random_words', '-'):>9}"
+            f"{row['peak_mib'] / beside['peak_mib']:>9.2f}{row['spilled_mib']:>9,}"
+            f"{row.get('random_words', '-'):>10}{row.get('returned_bytes', '-'):>12}"
         )
     for one in found["skipped"]:
         print(f"no time for: {one}")

@@ -4,10 +4,10 @@
 
 Every job is a process of its own, and the jobs of a file take turns. ``engine`` is DuckDB's read_csv (read_json) with
 columns, types and every option fixed, which trusts the file; ``ours`` is ``hushquery.read_log``, in which no line can
-change how another one is read. Both look at every cell of four columns. ``ours, rules off`` reads without normalising
-and without the patterns of personal text: the reading alone. Reading is timed after the imports. ``check`` is what makes sure that an archive is whole,
-which the engine does not. ``plain query`` is benchmarks/plain.sql over read_csv, ``release`` the whole command. Ratios
-are to the engine's own, of the fastest round of each. The files are made of the log of job_log.py, once.
+change how another one is read. Both look at every cell of four columns, and are timed after the imports. ``ours, rules
+off`` reads without normalising and without the patterns of personal text. ``check`` is what makes sure that an archive
+is whole, which the engine does not. ``plain query`` is benchmarks/plain.sql over read_csv, ``release`` the whole
+command. Ratios are to the engine's own, of the fastest round. The files are made of the log of job_log.py, once.
 """
 
 from __future__ import annotations
