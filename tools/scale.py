@@ -4,9 +4,9 @@
 docs/scale-clients.json, which benchmarks/bench_clients.py wrote. It replaces what is between the markers of the page
 and draws docs/images/scale-rows.png. No number in the page is typed by hand.
 
-Two models are fitted to each cost: fixed + rate x rows, and factor x rows^power. Both are fitted again without each of
-the points in turn, and asked for the point that was left out. An extrapolation is the first model's; its range goes
-from the smallest to the largest that any of all these fits says.
+Two models are fitted to each cost: fixed + rate x rows, and fixed + rate x rows x log(rows), as for sorting.
+Both are fitted again without each of the points in turn, and asked for the point that was left out. A number for
+the day is the first model's; its range goes from the smallest to the largest that any of all these fits says.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ class Fit:
         return _line(self.rows, self.costs)[1]
 
     @property
-    def power(self) -> float:
-        """The slope on paper with two logarithmic axes: 1 is linear."""
-        return _power(self.rows, self.costs)[1]
+    def last_power(self) -> float:
+        """The slope between the two largest logs on paper with two logarithmic axes: 1 is linear."""
+        (n, m), (x, y) = self.rows[-2:], self.costs[-2:]
+        return math.log(y / x) / math.log(m / n)
 
     def at(self, rows: float) -> float:
-        return self.fixed + self.rate * rows
+        return _linear(self.rows, self.costs)(rows)
 
     def left_out(self) -> list[float]:
         """Give, for each point, how far the line through the others misses it, as a share."""
@@ -68,7 +69,7 @@ class Fit:
         some = [(self.rows, self.costs)]
         if len(self.rows) > 2:
             some += [self._without(i) for i in range(len(self.rows))]
-        told = [model(*points)(rows) for points in some for model in (_linear, _exponential)]
+        told = [model(*points)(rows) for points in some for model in (_linear, _sorting)]
         return min(told), max(told)
 
     def _without(self, i: int) -> tuple[list[float], list[float]]:
@@ -76,24 +77,14 @@ class Fit:
         return rows, costs
 
 
-def _line(rows: Sequence[float], costs: Sequence[float]) -> tuple[float, float]:
-    """Fit a + b n, neither below 0, by least squares of relative errors."""
-    x, y = np.array(rows, dtype=float), np.array(costs, dtype=float)
-    if len(x) == 1:
-        return 0.0, float(y[0] / x[0])
-    (a, b), *_ = np.linalg.lstsq(np.column_stack([1 / y, x / y]), np.ones(len(x)), rcond=None)
+def _line(x: Sequence[float], costs: Sequence[float]) -> tuple[float, float]:
+    """Fit a + b x, neither below 0, by least squares of relative errors."""
+    work, cost = np.array(x, dtype=float), np.array(costs, dtype=float)
+    (a, b), *_ = np.linalg.lstsq(np.column_stack([1 / cost, work / cost]), np.ones(len(work)), rcond=None)
     if a < 0:
-        share = x / y
+        share = work / cost
         return 0.0, float(share.sum() / (share**2).sum())
     return float(a), max(float(b), 0.0)
-
-
-def _power(rows: Sequence[float], costs: Sequence[float]) -> tuple[float, float]:
-    """Fit c n^p in logarithms."""
-    if len(rows) == 1:
-        return costs[0] / rows[0], 1.0
-    slope, constant = np.polyfit(np.log(rows), np.log(np.maximum(costs, 1e-9)), 1)
-    return math.exp(constant), float(slope)
 
 
 def _linear(rows: Sequence[float], costs: Sequence[float]) -> Model:
@@ -101,9 +92,9 @@ def _linear(rows: Sequence[float], costs: Sequence[float]) -> Model:
     return lambda n: fixed + rate * n
 
 
-def _exponential(rows: Sequence[float], costs: Sequence[float]) -> Model:
-    factor, power = _power(rows, costs)
-    return lambda n: float(factor * n**power)
+def _sorting(rows: Sequence[float], costs: Sequence[float]) -> Model:
+    fixed, rate = _line([n * math.log(n) for n in rows], costs)
+    return lambda n: fixed + rate * n * math.log(n)
 
 
 # ---- what was measured ----------------------------------------------------------------------------------------------
@@ -176,7 +167,7 @@ def measured_table(found: dict[str, Any]) -> list[str]:
 
 
 def model_table(found: dict[str, Any]) -> list[str]:
-    rows = [["job", "fixed, CPU s", "us per row", "power of rows", "misses the point left out by", "largest log alone"]]
+    rows = [["job", "fixed, CPU s", "us per row", "power, two largest", "misses a log left out by", "the largest by"]]
     for job in JOBS:
         one = fit(found, job, cpu)
         if one is None:
@@ -184,7 +175,7 @@ def model_table(found: dict[str, Any]) -> list[str]:
         errors = one.left_out() if len(one.rows) > 2 else []
         shown = f"{100 * min(errors):+.0f}% to {100 * max(errors):+.0f}%" if errors else "-"
         last = f"{100 * errors[-1]:+.0f}%" if errors else "-"
-        rows.append([job, f"{one.fixed:.1f}", f"{1e6 * one.rate:.2f}", f"{one.power:.2f}", shown, last])
+        rows.append([job, f"{one.fixed:.1f}", f"{1e6 * one.rate:.2f}", f"{one.last_power:.2f}", shown, last])
     return table(*rows)
 
 
@@ -196,7 +187,6 @@ def day_table(found: dict[str, Any]) -> list[str]:
         ("random words of 64 bits drawn", lambda row: row.get("random_words"), 1),
         ("MB returned to the driver", lambda row: (row.get("returned_bytes") or 0) / 1e6, 1),
         ("rows released", lambda row: sum(row.get("released", {}).values()), 1),
-        ("GB on disk while it runs", lambda row: row["spilled_mib"] / 953.7, 1),
     ]
     for name, value, unit in kinds:
         cells = []
@@ -213,7 +203,7 @@ def day_table(found: dict[str, Any]) -> list[str]:
 
 
 def memory_table(found: dict[str, Any]) -> list[str]:
-    rows = [["job", "smallest log", "largest log", "rows x", "peak memory x", "power of rows"]]
+    rows = [["job", "smallest log", "largest log", "rows x", "peak memory x", "power, two largest"]]
     for job in JOBS:
         own = of_job(found, job)
         one = fit(found, job, lambda row: row["peak_mib"])
@@ -227,7 +217,7 @@ def memory_table(found: dict[str, Any]) -> list[str]:
                 f"{last['rows']:,} rows: {last['peak_mib']:,} MiB",
                 f"{last['rows'] / first['rows']:.3g}",
                 f"{last['peak_mib'] / first['peak_mib']:.3g}",
-                f"{one.power:.2f}",
+                f"{one.last_power:.2f}",
             ]
         )
     return table(*rows)
