@@ -43,8 +43,8 @@ def run(command: Sequence[str], *, limit: float, env: Mapping[str, str] | None =
             process = subprocess.Popen(
                 command, stdout=out, stderr=err, env={**os.environ, **(env or {})}, start_new_session=True
             )
-        except OSError as error:
-            return Run(0, 0, 0, "", f"{Path(command[0]).name}: {error.strerror}")
+        except OSError as refused:
+            return Run(0, 0, 0, "", f"{Path(command[0]).name}: {refused.strerror}")
         tree = _Tree(process.pid)
         status, used, late = None, None, False
         while status is None:
