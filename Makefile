@@ -75,11 +75,8 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
 
 .PHONY: bench
-bench: $(STAMP) ## every script in benchmarks/
-	@for script in benchmarks/bench_*.py; do \
-	  [ -e "$$script" ] || { echo "no benchmarks/bench_*.py yet"; break; }; \
-	  echo "== $$script"; $(BIN)/python "$$script"; \
-	done
+bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew

@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def measured(rows: int, rounds: int) -> dict[str, Any]:
     warm = run(RELEASE)
     if warm.error:
         raise SystemExit(f"the release failed: {warm.error}")
-    jobs = {job: (lambda _, job=job: run(job)) for job in REFERENCE}
+    jobs = {job: partial(run, job) for job in REFERENCE}
     found = measure.in_turns(jobs, dict.fromkeys(jobs, rounds))
     told = [measure.row(job, found[job], found[REFERENCE[job]], tables=made[job]) for job in jobs]
     settings = {"rows": rows, "rounds": rounds, "epsilon": "ln(10)", "delta": 1e-5, "queries_per_user": 20}

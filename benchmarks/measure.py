@@ -8,6 +8,7 @@ once; pages shared between processes count once for each.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import statistics
@@ -47,16 +48,20 @@ def run(command: Sequence[str], *, limit: float, env: Mapping[str, str] | None =
             return Run(0, 0, 0, "", f"{Path(command[0]).name}: {refused.strerror}")
         tree = _Tree(process.pid)
         status, used, late = None, None, False
-        while status is None:
-            tree.look()
-            done, found, usage = os.wait4(process.pid, os.WNOHANG)
-            if done:
-                status, used = found, usage
-            elif not late and time.perf_counter() - began > limit:
-                late = True
-                tree.stop()
-            else:
-                time.sleep(PAUSE)
+        try:
+            while status is None:
+                tree.look()
+                done, found, usage = os.wait4(process.pid, os.WNOHANG)
+                if done:
+                    status, used = found, usage
+                elif not late and time.perf_counter() - began > limit:
+                    late = True
+                    tree.stop()
+                else:
+                    time.sleep(PAUSE)
+        except KeyboardInterrupt:
+            tree.stop()
+            raise
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait for it again
         tree.end()
@@ -133,35 +138,52 @@ def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
 
 def ratios(values: Sequence[float | None], references: Sequence[float | None]) -> list[float]:
     """Divide round by round, so that load on the machine during a round falls out; rounds without both are left out."""
-    pairs = zip(values, references, strict=False)
+    pairs = zip(values, references, strict=False)  # a reference that never ran has no rounds
     return [value / reference for value, reference in pairs if value is not None and reference]
 
 
-def in_turns(jobs: Mapping[str, Callable[[int], Run]], rounds: Mapping[str, int]) -> dict[str, list[Run]]:
-    """Run jobs round by round, each as often as it should; one that failed is not tried again."""
-    found: dict[str, list[Run]] = {name: [] for name in jobs}
-    for turn in range(max(rounds.values(), default=0)):
+def in_turns(
+    jobs: Mapping[str, Callable[[], Run]], rounds: Mapping[str, int], until: float = math.inf
+) -> dict[str, list[Run | None]]:
+    """Run jobs round by round; gives a job's runs, with None for a round in which it has none.
+
+    A job with fewer rounds has them in the last ones, so that slow jobs come when the others have their numbers. One
+    that failed is not tried again. After ``until`` (of the clock that counts up) nothing more is started.
+    """
+    found: dict[str, list[Run | None]] = {name: [] for name in jobs}
+    most = max(rounds.values(), default=0)
+    for turn in range(most):
         for name, job in jobs.items():
-            if turn < rounds[name] and not any(run.error for run in found[name]):
-                found[name].append(job(turn))
+            if turn < most - rounds[name] or any(run and run.error for run in found[name]):
+                found[name].append(None)
+            elif time.monotonic() > until:
+                found[name].append(Run(0, 0, 0, "", "not run: the time for all jobs was over"))
+            else:
+                found[name].append(job())
     return found
 
 
-def row(name: str, runs: Sequence[Run], reference: Sequence[Run], **more: Any) -> dict[str, Any]:
+def row(name: str, runs: Sequence[Run | None], reference: Sequence[Run | None], **more: Any) -> dict[str, Any]:
     """Sum up the runs of a job beside those of the reference; a job that failed is a row with its error."""
-    good = [run if not run.error else None for run in runs]
-    done = [run for run in good if run]
+    done = finished(runs)
     told: dict[str, Any] = {"job": name, "rounds": len(done), **more}
-    told["error"] = next((run.error for run in runs if run.error), "" if runs else "did not run")
+    told["error"] = next((run.error for run in runs if run and run.error), "" if done else "did not run")
     if done:
         told |= {what: spread([getattr(run, what) for run in done]) for what in ("cpu", "wall")}
         told["mib"] = spread([run.mib for run in done], 0)
         for key, what in (("ratio", "cpu"), ("memory_ratio", "mib")):
-            theirs = [None if run.error else float(getattr(run, what)) for run in reference]
-            found = ratios([float(getattr(run, what)) if run else None for run in good], theirs)
+            ours, theirs = (
+                [getattr(run, what) if run and not run.error else None for run in r] for r in (runs, reference)
+            )
+            found = ratios(ours, theirs)
             if found:
                 told[key] = spread(found)
     return told
+
+
+def finished(runs: Sequence[Run | None]) -> list[Run]:
+    """Give the runs that succeeded."""
+    return [run for run in runs if run and not run.error]
 
 
 def machine() -> dict[str, Any]:
