@@ -3,7 +3,8 @@
 A job may start others (Spark starts a Java machine) that outlive it and that it never waits for. So every job gets a
 session of its own, and the processes of that session are looked at several times a second. CPU is what the system
 reports at the end or what was seen on the way, whichever is more. Memory is the largest sum of resident sets seen at
-once; pages shared between processes count once for each.
+once, or the peak of one process that its own counter shows, whichever is more; pages shared between processes count
+once for each. (What the system reports at the end is no use: it counts the memory of the process that started the job.)
 """
 
 from __future__ import annotations
@@ -70,13 +71,12 @@ def run(command: Sequence[str], *, limit: float, env: Mapping[str, str] | None =
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
     cpu = max(used.ru_utime + used.ru_stime if used else 0.0, tree.cpu)
-    mib = max(used.ru_maxrss / 1024 if used else 0.0, tree.mib)
     error = ""
     if late:
         error = f"stopped after {limit:g} s, its time limit"
     elif process.returncode:
         error = last_line(texts[1]) or f"ended with code {process.returncode}"
-    return Run(cpu, wall, mib, texts[0], error)
+    return Run(cpu, wall, tree.mib, texts[0], error)
 
 
 class _Tree:
@@ -103,6 +103,7 @@ class _Tree:
                 if int(stat[3]) == self._session and stat[0] != b"Z":
                     pids.append(int(name))
                     pages += int(stat[21])
+                    self.mib = max(self.mib, _peak(name))
                     self._ticks[int(name)] = int(stat[11]) + int(stat[12])
         self.mib = max(self.mib, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
         return pids
@@ -121,6 +122,15 @@ class _Tree:
             if time.perf_counter() > until:
                 self.stop()
             time.sleep(PAUSE)
+
+
+def _peak(pid: str) -> float:
+    """Read the peak memory of a process so far, in MiB."""
+    try:
+        lines = Path("/proc", pid, "status").read_bytes().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(b"VmHWM")), 0.0)
 
 
 def last_line(text: str) -> str:

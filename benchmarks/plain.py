@@ -20,7 +20,7 @@ def main() -> None:
     text = Path(sql).read_text().replace("$log", log).replace("$out", out)
     for statement in connection.extract_statements(text)[: int(statements)]:
         connection.execute(statement)
-    # Not as a parameter: for those DuckDB imports pandas, which would be a third of a second on the reference's account.
+    # Not as a parameter: for one DuckDB imports pandas, a third of a second that is not the query's.
     rows = connection.execute(f"SELECT count(*) FROM '{out}/queries.parquet'").fetchall()[0][0]  # noqa: S608
     print(json.dumps({"released": rows}))
 

@@ -9,6 +9,7 @@ import typer
 from hushquery._version import __version__
 from hushquery.cli import budget, collect, experiment, explain, rappor, stat, task
 from hushquery.cli.audit import audit
+from hushquery.cli.bench import bench
 from hushquery.cli.blend import blend
 from hushquery.cli.demo import demo
 from hushquery.cli.doctor import doctor
@@ -60,6 +61,7 @@ for publishing in (synth, plan, release, verify, export, head, randomize, estima
 for using in (show, search, suggest, correct, similar, find, keywords, classify, trends, site):
     app.command()(using)
 app.command()(audit)
+app.command()(bench)
 app.command()(serve)
 app.add_typer(stat.app)
 app.add_typer(budget.app)
