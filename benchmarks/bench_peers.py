@@ -5,12 +5,14 @@
 The job: publish how many users typed each query, keys private, d = 20 queries of a user, epsilon = ln 10, delta = 1e-5,
 adding or removing one user. Each peer runs its own script in peers/, in an environment and a process of its own, and
 they take turns. A ratio is to the plain query (plain.sql, queries only) of the same round. A peer that can't be
-installed, fails, or takes too long is a row that says so. Slow peers run once, and not on the largest log.
+installed, fails, or takes too long is a row that says so. Slow peers run once, at the end, and some not on the largest
+log. BENCH_ROUNDS and BENCH_SECONDS say how many rounds there are, and after how many seconds no more jobs are started.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,9 @@ PEERS = (
 #: What one run may take, in seconds, for logs of up to so many rows.
 LIMITS = {100_000: 150.0, MILLION: 240.0, 10 * MILLION: 420.0}
 #: After so many seconds no more jobs are started, in a full and in a quick run.
-SECONDS, QUICK_SECONDS = 1500.0, 180.0
+SECONDS, QUICK_SECONDS = 1500.0, 200.0
+#: What a job is given that starts just before.
+LEAST = 30.0
 START, END = "# >>> the job", "# <<< the job"
 
 
@@ -92,15 +96,18 @@ def command_of(peer: Peer, log: Path, out: Path) -> list[str]:
     return [str(python), str(HERE / "peers" / f"{peer.script}.py"), str(log), str(out)]
 
 
-def run(peer: Peer, log: Path, limit: float) -> measure.Run:
-    """Run a peer once, with a folder of its own to write to."""
+def run(peer: Peer, log: Path, limit: float, until: float) -> measure.Run:
+    """Run a peer once, with a folder of its own to write to; it may take its own limit, or what is left for all."""
+    limit = min(limit, max(LEAST, round(until - time.monotonic())))
     out = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
         command = command_of(peer, log, out)
         # Spark's workers must use the peer's environment, and Spark's choice of a host name may need a network.
         extra = {"PYSPARK_PYTHON": command[0], "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONWARNINGS": "ignore"}
-        print(f"  {peer.script} ...", end="", file=sys.stderr, flush=True)
+        print(f"  {log.stem} {peer.script} ...", end="", file=sys.stderr, flush=True)
         found = measure.run(command, limit=limit, env=extra)
+        if not found.error and count_in(found.output) is None:
+            found = replace(found, error="it ended without saying how many queries it released")
         print(f" {found.error or f'{found.cpu:.1f} CPU s'}", file=sys.stderr, flush=True)
         return found
     except install.NotInstalled as error:
@@ -109,34 +116,45 @@ def run(peer: Peer, log: Path, limit: float) -> measure.Run:
         shutil.rmtree(out, ignore_errors=True)
 
 
+def count_in(output: str) -> int | None:
+    """Read how many queries a job says it released, in the last line that it printed."""
+    try:
+        return int(json.loads(output.strip().splitlines()[-1])["released"])
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
 def released(runs: Sequence[measure.Run | None]) -> dict[str, int]:
     """Say how many queries came out, over the rounds."""
-    counts = [json.loads(run.output.strip().splitlines()[-1])["released"] for run in measure.finished(runs)]
+    counts = [count for run in measure.finished(runs) if (count := count_in(run.output)) is not None]
     return {"min": min(counts), "max": max(counts)} if counts else {}
 
 
-def compared(peers: list[Peer], rows: int, rounds: int, limit: float, until: float) -> list[dict[str, Any]]:
-    """Run all on one log, in turns; gives a row for each."""
-    log = job_log(rows)
-    print(f"{rows:,} rows", file=sys.stderr)
-    large = rows > MILLION
-    run(PEERS[0], log, limit)  # the first look at a file is dearer than the next ones
-    jobs = {peer.script: partial(run, peer, log, limit) for peer in peers}
-    turns = {peer.script: min(rounds, peer.rounds[large]) for peer in peers}
+def compared(pairs: Sequence[tuple[Peer, int]], rounds: int, until: float) -> list[dict[str, Any]]:
+    """Run peers on logs of so many rows, in turns; gives a row for each, log by log."""
+    jobs, turns = {}, {}
+    # What runs only once is slow; it comes last, when the others have their numbers.
+    for peer, rows in sorted(pairs, key=lambda pair: pair[0].rounds[pair[1] > MILLION] == 1):
+        limit = next((seconds for most, seconds in LIMITS.items() if rows <= most), max(LIMITS.values()))
+        jobs[f"{peer.script} {rows}"] = partial(run, peer, job_log(rows), limit, until)
+        turns[f"{peer.script} {rows}"] = min(rounds, peer.rounds[rows > MILLION])
+    for rows in sorted({rows for _, rows in pairs}):
+        # The first look at a file is dearer than the next ones.
+        run(PEERS[0], job_log(rows), max(LIMITS.values()), until)
     found = measure.in_turns(jobs, turns, until)
     return [
         measure.row(
             peer.script,
-            found[peer.script],
-            found.get(REFERENCE, []),
+            found[f"{peer.script} {rows}"],
+            found.get(f"{REFERENCE} {rows}", []),
             title=peer.title,
             rows=rows,
             bounds=peer.bounds if peer.private else "",
             private=peer.private,
             lines=lines_of_code(peer.script),
-            released=released(found[peer.script]),
+            released=released(found[f"{peer.script} {rows}"]),
         )
-        for peer in peers
+        for peer, rows in pairs
     ]
 
 
@@ -162,11 +180,13 @@ def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def measured(peers: list[Peer], sizes: list[int], rounds: int, seconds: float, *, quick: bool) -> dict[str, Any]:
     """Measure everything; gives what --json prints."""
-    rows, until = [], time.monotonic() + seconds
-    for size in sizes:
-        fitting = [peer for peer in peers if size <= (peer.quick_rows if quick else peer.most_rows)]
-        limit = next((seconds for most, seconds in LIMITS.items() if size <= most), max(LIMITS.values()))
-        rows += compared(fitting, size, rounds, limit, until)
+    fitting = [
+        (peer, size) for size in sizes for peer in peers if size <= (peer.quick_rows if quick else peer.most_rows)
+    ]
+    for name in dict.fromkeys(peer.environment for peer, _ in fitting if peer.environment):
+        with contextlib.suppress(install.NotInstalled):  # each of its jobs will say so
+            install.python_of(name)  # before the clock starts
+    rows = compared(fitting, rounds, time.monotonic() + seconds)
     versions = {}
     for name in sorted({peer.environment for peer in peers if peer.environment}):
         try:
@@ -222,7 +242,12 @@ def main() -> None:
     )
     parser.add_argument("--sizes", default="", help="numbers of rows, with commas between")
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("BENCH_ROUNDS", ROUNDS)))
-    parser.add_argument("--seconds", type=float, help="after this, no more jobs are started; they are reported so")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=os.environ.get("BENCH_SECONDS"),
+        help="after this, no more jobs are started; they are reported so",
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     wanted = given.only.split(",") if given.only else [peer.script for peer in PEERS]

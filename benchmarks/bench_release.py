@@ -102,11 +102,11 @@ def measured(rows: int, rounds: int) -> dict[str, Any]:
         "settings": {**settings, "clicks_per_user": 5},
         "logs": [shape(log)],
         "measured": told,
-        "required": verdicts(told),
+        "required": verdicts(told, rows),
     }
 
 
-def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def verdicts(rows: list[dict[str, Any]], rows_of_log: int) -> list[dict[str, Any]]:
     """Compare the median ratios with what is required."""
     told = []
     for row in rows:
@@ -115,8 +115,8 @@ def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ):
             if most is not None and key in row:
                 got = row[key]["median"]
-                what = f"{row['job']}: {word}, times {REFERENCE[row['job']]}"
-                told.append({"what": what, "got": got, "most": most, "met": got <= most})
+                what = f"{word}, times {REFERENCE[row['job']]}, {rows_of_log:,} rows"
+                told.append({"job": row["job"], "what": what, "got": got, "most": most, "met": got <= most})
     return told
 
 
@@ -139,7 +139,7 @@ def show(told: dict[str, Any]) -> None:
     print()
     for verdict in told["required"]:
         word = "met" if verdict["met"] else "MISSED"
-        print(f"{word}: {verdict['what']}: {verdict['got']}, at most {verdict['most']}")
+        print(f"{word}: {verdict['job']}: {verdict['what']}: {verdict['got']}, at most {verdict['most']}")
 
 
 def main() -> None:

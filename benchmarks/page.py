@@ -224,7 +224,7 @@ def draw_release(told: dict[str, Any]) -> altair.TopLevelMixin:
 
     panels = []
     for key, word, name in (("ratio", "CPU", "CPU"), ("memory_ratio", "peak memory", "memory")):
-        most = {one["what"].split(":")[0]: one["most"] for one in told["required"] if f": {word}," in one["what"]}
+        most = {one["job"]: one["most"] for one in told["required"] if one["what"].startswith(f"{word},")}
         values = [
             {"job": one["job"], **one[key], "most": most.get(one["job"])} for one in told["measured"] if key in one
         ]

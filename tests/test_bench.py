@@ -188,7 +188,7 @@ def test_a_peer_that_fails_or_cannot_be_installed_is_a_row(
         bench_peers.Peer("breaks", "Breaks", "breaks"),
         bench_peers.Peer("absent", "Absent", "absent"),
     ]
-    plain, breaks, absent = bench_peers.compared(peers, 20_000, 2, 60, time.monotonic() + 60)
+    plain, breaks, absent = bench_peers.compared([(peer, 20_000) for peer in peers], 2, time.monotonic() + 60)
     assert (plain["error"], plain["rounds"], plain["ratio"]["max"]) == ("", 2, 1.0)
     assert plain["released"]["min"] > 5000
     assert breaks["error"] == "ModuleNotFoundError: No module named 'nothing_of_that_name'"
@@ -215,6 +215,12 @@ def test_we_are_held_against_complete_peers_only() -> None:
     assert (more["got"], more["least"], more["met"]) == (90, 96, False)
 
 
+def test_what_a_job_says_is_read_with_care() -> None:
+    assert bench_peers.count_in('a warning\n{"released": 12}\n') == 12
+    for output in ("", "[1]\n", "12", '{"other": 1}', "Traceback"):
+        assert bench_peers.count_in(output) is None
+
+
 # ---- the page and the runner -------------------------------------------------------------------------------
 
 
@@ -230,7 +236,7 @@ def results() -> list[dict[str, object]]:
     ]
     logs = [{"rows": 10, "users": 3}]
     about = {"date": "2026-11-15", "machine": "a machine", "logs": logs}
-    required = bench_release.verdicts(release)
+    required = bench_release.verdicts(release, 10)
     return [
         {"benchmark": "release", **about, "measured": release, "required": required},
         {"benchmark": "peers", **about, "versions": {"gone": {"not installed": "x"}}, "measured": peers},
@@ -246,7 +252,7 @@ def test_the_page_is_made_of_results_and_says_what_was_missed(tmp_path: Path) ->
         (folder / f"{told['benchmark']}.json").write_text(json.dumps(told))
     text = page.write(folder, tmp_path / "docs").read_text()
     assert "Of 3 targets, 2 are met and 1 missed" in text
-    assert "| release, guided: CPU, times plain query | 3.5 | at most 3 | **missed** |" in text
+    assert "| release, guided, CPU, times plain query, 10 rows | 3.5 | at most 3 | **missed** |" in text
     assert "| release | 2.5 | 1.25 | 2.5 | 100 | 1 | 5 queries |" in text
     assert "| **hushquery** | itself | 2 | 2 | 2 | 100 | 7 to 8 | 4 |  |" in text
     assert "| Gone | itself |  |  |  |  |  | 4 | no \\| wheel |" in text
