@@ -88,5 +88,5 @@ figures: $(STAMP) ## run every experiment and write its page and pictures into d
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
-	rm -rf .venv demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv benchmarks/.cache demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,14 +2,16 @@
 
     python benchmarks/run_all.py [--quick] [--only release,peers]        or   make bench [QUICK=1]
 
-A benchmark is a file bench_NAME.py that takes --json and --quick. One that fails or takes too long is reported, and the
-others run all the same. BENCH_ROUNDS says how many rounds of the release and of the peers there are.
+A benchmark is a file bench_NAME.py that takes --json; a quick run has those that take --quick too. One that fails or
+takes too long is reported, and the others run all the same. BENCH_ROUNDS says how many rounds there are. ``scale`` is
+long and has a page of its own, docs/scale.md: run it by name.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,7 +27,9 @@ HERE = Path(__file__).resolve().parent
 FIRST = ("release", "peers")
 #: What one benchmark may take, in seconds, in a full and in a quick run.
 LIMIT, QUICK_LIMIT = 1800.0, 280.0
-# What a quick run leaves out: these have no peers to be compared with, and their own issues measure them.
+GRACE = 20.0
+# What runs only when named; and what a quick run leaves out, having no peers to be compared with.
+BY_NAME = ("scale",)
 NOT_QUICK = ("collector", "hybrid")
 
 
@@ -35,25 +39,43 @@ def names() -> list[str]:
     return sorted(found, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
-def run(name: str, *, quick: bool) -> dict[str, Any]:
+def options_of(name: str, *, quick: bool) -> list[str] | None:
+    """Give the options that a benchmark gets; None where a quick run should leave it out."""
+    told = subprocess.run([sys.executable, str(HERE / f"bench_{name}.py"), "--help"], capture_output=True, check=False)
+    known = told.stdout.decode()
+    if quick and "--quick" not in known:
+        return None
+    rounds = os.environ.get("BENCH_ROUNDS", "")
+    options = [option for option, wanted in (("--json", True), ("--quick", quick)) if wanted and option in known]
+    return options + (["--rounds", rounds] if rounds and "--rounds" in known else [])
+
+
+def run(name: str, options: list[str], limit: float) -> dict[str, Any]:
     """Run one benchmark; gives what it printed as JSON, or its error, with how long it took."""
     script = [sys.executable, str(HERE / f"bench_{name}.py")]
-    known = subprocess.run([*script, "--help"], capture_output=True, text=True, check=False).stdout
-    options = [option for option, wanted in (("--json", True), ("--quick", quick)) if wanted and option in known]
     began = time.monotonic()
     process = subprocess.Popen([*script, *options], stdout=subprocess.PIPE, text=True)
-    limit = QUICK_LIMIT if quick else LIMIT
     try:
         output, late = process.communicate(timeout=limit)[0], False
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)  # so that it can end what it started
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
         output, late = process.communicate()[0], True
     seconds = round(time.monotonic() - began)
     told = as_json(output)
     if told is None:
         why = f"stopped after {limit:g} s" if late else f"ended with code {process.returncode}, without JSON"
-        told = {**machine(), "error": why}
-    return {**told, "benchmark": name, "seconds": seconds, "command": " ".join(["bench_" + name + ".py", *options])}
+        told = {"error": why}
+    return {
+        **machine(),
+        **told,
+        "benchmark": name,
+        "seconds": seconds,
+        "command": " ".join(["bench_" + name + ".py", *options]),
+    }
 
 
 def as_json(output: str) -> dict[str, Any] | None:
@@ -70,7 +92,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, one round, no page")
     parser.add_argument("--only", default="", help="names of benchmarks, with commas between")
     given = parser.parse_args()
-    usual = [name for name in names() if not (given.quick and name in NOT_QUICK)]
+    usual = [name for name in names() if name not in BY_NAME and not (given.quick and name in NOT_QUICK)]
     wanted = given.only.split(",") if given.only else usual
     unknown = set(wanted) - set(names())
     if unknown:
@@ -80,7 +102,11 @@ def main() -> None:
     began = time.monotonic()
     for name in wanted:
         print(f"== {name}", file=sys.stderr, flush=True)
-        told = run(name, quick=given.quick)
+        options = options_of(name, quick=given.quick)
+        if options is None:
+            print("left out: it has no quick form", file=sys.stderr)
+            continue
+        told = run(name, options, QUICK_LIMIT if given.quick else LIMIT)
         (results / f"{name}.json").write_text(json.dumps(told, indent=2) + "\n")
         print(page.markdown(told), flush=True)
     print(f"{len(wanted)} benchmarks in {time.monotonic() - began:.0f} s; results in {results}", file=sys.stderr)

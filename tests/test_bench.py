@@ -274,7 +274,11 @@ def test_a_benchmark_that_fails_is_reported_and_one_that_misses_is_kept(
         "sys.exit(1)\n"
     )
     assert run_all.names() == ["broken", "missed"]
-    broken, missed = (run_all.run(name, quick=True) for name in run_all.names())
+    assert run_all.options_of("broken", quick=True) is None
+    monkeypatch.setenv("BENCH_ROUNDS", "2")
+    options = run_all.options_of("missed", quick=True)
+    assert options == ["--json", "--quick"]
+    broken, missed = run_all.run("broken", [], 60), run_all.run("missed", options, 60)
     assert broken["error"] == "ended with code 1, without JSON"
     assert (missed["got"], missed["command"]) == (3, "bench_missed.py --json --quick")
     assert "error" not in missed
