@@ -169,8 +169,8 @@ def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     cheapest = min(complete, key=lambda row: row["cpu"]["median"])
     most = max(complete, key=lambda row: row["released"]["max"])
     times, least = round(cheapest["cpu"]["median"] / ours["cpu"]["median"], 2), most["released"]["max"] + 1
-    cheaper = f"{size:,} rows: times cheaper in CPU than {cheapest['title']}, the cheapest complete peer"
-    more = f"{size:,} rows: queries released, {most['title']} having the most of the complete peers"
+    cheaper = f"{size:,} rows: times cheaper in CPU than {cheapest['title']}, the cheapest complete peer that finished"
+    more = f"{size:,} rows: queries released, {most['title']} having the most of the complete peers that finished"
     got = ours["released"]["min"]
     return [
         {"what": cheaper, "got": times, "least": 2, "met": times >= 2},

@@ -164,12 +164,10 @@ def markdown(told: dict[str, Any]) -> str:
     """Write the section of one benchmark."""
     name = told["benchmark"]
     parts = [f"## {WORDS.get(name, name.replace('_', ' '))}\n"]
-    settings = told.get("settings")
     about = [told.get("date", ""), told.get("machine", ""), f"Python {told['python']}" if "python" in told else ""]
     about += [f"load {told['load_average']} at the end" if "load_average" in told else ""]
-    about += [
-        f"{name.replace('_', ' ')} {number(value)}" for name, value in (settings or {}).items() if name != "peers"
-    ]
+    simple = {key: value for key, value in told.get("settings", {}).items() if not isinstance(value, dict)}
+    about += [f"{key.replace('_', ' ')} {number(value)}" for key, value in simple.items()]
     command = f"`benchmarks/{told['command']}`, " if "command" in told else ""
     parts.append(f"{command}{', '.join(part for part in about if part)}.\n")
     if told.get("error"):
