@@ -75,11 +75,8 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
 
 .PHONY: bench
-bench: $(STAMP) ## every script in benchmarks/
-	@for script in benchmarks/bench_*.py; do \
-	  [ -e "$$script" ] || { echo "no benchmarks/bench_*.py yet"; break; }; \
-	  echo "== $$script"; $(BIN)/python "$$script"; \
-	done
+bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
@@ -91,5 +88,5 @@ figures: $(STAMP) ## run every experiment and write its page and pictures into d
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
-	rm -rf .venv demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv benchmarks/.cache demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

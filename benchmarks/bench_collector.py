@@ -4,7 +4,7 @@ The bare server is FastAPI on Uvicorn with one route: it reads the body and inse
 transaction, without checking, counting, or knowing repeats. Both run one after the other in the same run, each in a
 process of its own, with clients in further processes. Latencies are of whole requests; memory is the server's.
 
-    python benchmarks/bench_collector.py [--reports 40000] [--connections 32]
+    python benchmarks/bench_collector.py [--reports 40000] [--connections 32] [--json] [--quick]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 TASK = """
@@ -73,8 +74,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def send(port: int, first: int, number: int, batch: int, times: multiprocessing.SimpleQueue[list[float]]) -> None:
-    """Send reports one after the other over one connection, and note how long each request took."""
+def send(
+    port: int, first: int, number: int, batch: int, times: multiprocessing.SimpleQueue[list[float]], ready: Barrier
+) -> None:
+    """Prepare reports, wait until all clients have, send them one after the other, note how long each request took."""
     from hushquery.collect.wire import pack_batch, write_id
     from hushquery.local.configuration import Configuration
     from hushquery.local.report import Report
@@ -92,6 +95,7 @@ def send(port: int, first: int, number: int, batch: int, times: multiprocessing.
         else:
             requests.append(("POST", path, pack_batch([report.to_bytes() for report in reports])))
         del start
+    ready.wait()
     for method, address, body in requests:
         began = time.perf_counter()
         connection.request(method, address, body, kind)
@@ -112,13 +116,19 @@ def memory(pid: int) -> float:
 
 def load(port: int, pid: int, reports: int, connections: int, batch: int) -> dict[str, float]:
     """Send from many processes at once; gives reports per second, latencies in ms and memory in MB."""
+    import hushquery.collect.wire  # so that the clients, which are forked, need not each import it
+    import hushquery.local.report
+    import hushquery.task  # noqa: F401
+
     context = multiprocessing.get_context("fork")
     times = context.SimpleQueue()
     share = max(batch, reports // connections // batch * batch)
-    senders = [context.Process(target=send, args=(port, 0, share, batch, times)) for _ in range(connections)]
-    before, began = memory(pid), time.perf_counter()
+    ready = context.Barrier(connections + 1)
+    senders = [context.Process(target=send, args=(port, 0, share, batch, times, ready)) for _ in range(connections)]
     for sender in senders:
         sender.start()
+    ready.wait(120)
+    before, began = memory(pid), time.perf_counter()
     taken = sorted(one for _ in senders for one in times.get())
     seconds = time.perf_counter() - began
     for sender in senders:
@@ -131,7 +141,12 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--reports", type=int, default=40_000)
     options.add_argument("--connections", type=int, default=32)
+    options.add_argument("--quick", action="store_true", help="a quarter of the reports")
+    options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
+    if chosen.quick:
+        chosen.reports //= 4
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "task.toml").write_text(TASK)
@@ -154,9 +169,20 @@ def main() -> None:
                 process.terminate()
                 process.wait()
                 numbers = ", ".join(f"{key} {value:,.1f}" for key, value in found[server].items())
-                print(f"{'batches of 500' if batch > 1 else 'single':<15} {server:<10} {numbers}", flush=True)
+                sent = "batches of 500" if batch > 1 else "single"
+                rounded = {key: round(value, 1) for key, value in found[server].items()}
+                rows.append({"sent": sent, "server": server, **rounded})
+                if not chosen.json:
+                    print(f"{sent:<15} {server:<10} {numbers}", flush=True)
             ratio = found["collector"]["reports_per_s"] / found["bare"]["reports_per_s"]
-            print(f"{'':<15} collector / bare: {ratio:.2f}", flush=True)
+            rows[-1]["times_bare"] = round(ratio, 2)
+            if not chosen.json:
+                print(f"{'':<15} collector / bare: {ratio:.2f}", flush=True)
+    if chosen.json:
+        from measure import machine
+
+        settings = {"reports": chosen.reports, "connections": chosen.connections}
+        print(json.dumps({"benchmark": "collector", **machine(), "settings": settings, "measured": rows}, indent=2))
 
 
 if __name__ == "__main__":

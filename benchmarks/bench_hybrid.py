@@ -1,6 +1,6 @@
 """The hybrid pipeline end to end, every client through its real randomizer: time and peak memory against their number.
 
-    python benchmarks/bench_hybrid.py [--json] [--chart FILE] [--millions 0.5,1,2,5]
+    python benchmarks/bench_hybrid.py [--json] [--quick] [--chart FILE] [--millions 0.5,1,2,5]
 
 Each job runs in a process of its own: draw a population like Yandex's, publish the head list of those who opt in, let
 every client randomise its record, count the reports, estimate, blend, score. ``best`` runs in two settings, in which it
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--chart", type=Path, help="draw time and memory into this file")
     parser.add_argument("--millions", default=",".join(map(str, MILLIONS)), help="millions of clients")
+    parser.add_argument("--quick", action="store_true", help="half a million clients")
     parser.add_argument("--worker", choices=tuple(JOBS), help=argparse.SUPPRESS)
     parser.add_argument("--clients", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -160,7 +161,7 @@ def main() -> None:
         print(json.dumps(work(given.worker, given.clients)))
         return
     try:
-        millions = sorted(float(part) for part in given.millions.split(","))
+        millions = sorted(float(part) for part in ("0.5" if given.quick else given.millions).split(","))
     except ValueError:
         parser.error("--millions is a list of numbers like 0.5,1,2,5")
     if not millions or not 0.1 <= millions[0] <= millions[-1] <= 100:
@@ -170,7 +171,9 @@ def main() -> None:
     if given.chart:
         draw(rows, given.chart)
     if given.json:
-        print(json.dumps({"measured": rows, "required": verdicts}, indent=2))
+        from measure import machine
+
+        print(json.dumps({"benchmark": "hybrid", **machine(), "measured": rows, "required": verdicts}, indent=2))
     else:
         show(rows, verdicts)
     if any(one["got"] > one["most"] for one in verdicts):

@@ -1,8 +1,9 @@
 """Reports per CPU second of our local randomizers, side by side with pure-ldp and multi-freq-ldpy, in one run.
 
-    make bench            or   .venv/bin/python benchmarks/bench_local.py [--json] [--env DIR] [--rounds N]
+    make bench            or   .venv/bin/python benchmarks/bench_local.py [--json] [--quick] [--rounds N]
 
-The other libraries need old dependencies, so they are installed into a virtual environment of their own, once. Ours and
+The other libraries need old dependencies, so they are installed into a virtual environment of their own, once; where
+that fails, it is said and only ours are timed. Ours and
 theirs each run in a worker process with one thread. The two take turns, so that load on the machine hits both alike;
 times are CPU seconds of all threads, and a rate is the median of the rounds. Each library aggregates reports of its own
 clients, made before the clock starts; aggregation runs from the reports to the estimate of every cell.
@@ -30,9 +31,6 @@ EPSILON = 1
 SLOW_REPORTS = 500
 # Their 100,000 bit vectors would fill 4 GB; these many are made and listed again and again, which costs them no more.
 VECTORS = 1_000
-CACHE = Path.home() / ".cache" / "hushquery-bench" / "local-peers"
-# xxhash 4 refuses what both hash; statsmodels and scikit-learn are imported by pure-ldp but not declared.
-PEERS = ("pure-ldp==1.2.0", "multi-freq-ldpy==0.2.5", "xxhash<4", "statsmodels", "scikit-learn", "numpy<2.4")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
 OURS = "hushquery"
@@ -101,12 +99,12 @@ def our_jobs() -> list[Job]:
 def their_jobs(slow: int) -> list[Job]:
     import random
 
-    from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Aggregator_MI, GRR_Client
-    from multi_freq_ldpy.pure_frequency_oracles.LH import LH_Aggregator_MI, LH_Client
-    from multi_freq_ldpy.pure_frequency_oracles.UE import UE_Aggregator_MI, UE_Client
-    from pure_ldp.frequency_oracles.direct_encoding import DEClient, DEServer
-    from pure_ldp.frequency_oracles.local_hashing import LHClient, LHServer
-    from pure_ldp.frequency_oracles.unary_encoding import UEClient, UEServer
+    from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Aggregator_MI, GRR_Client  # type: ignore[import-not-found]
+    from multi_freq_ldpy.pure_frequency_oracles.LH import LH_Aggregator_MI, LH_Client  # type: ignore[import-not-found]
+    from multi_freq_ldpy.pure_frequency_oracles.UE import UE_Aggregator_MI, UE_Client  # type: ignore[import-not-found]
+    from pure_ldp.frequency_oracles.direct_encoding import DEClient, DEServer  # type: ignore[import-not-found]
+    from pure_ldp.frequency_oracles.local_hashing import LHClient, LHServer  # type: ignore[import-not-found]
+    from pure_ldp.frequency_oracles.unary_encoding import UEClient, UEServer  # type: ignore[import-not-found]
 
     values = random.Random(4).choices(range(CELLS), k=REPORTS)
     again = REPORTS // VECTORS
@@ -207,22 +205,11 @@ class Worker:
         return line
 
 
-def peers_python(home: Path) -> Path:
-    """Give the interpreter of the environment that holds the other libraries; makes it at the first call."""
-    python, done = home / "bin" / "python", home / "installed.txt"
-    wanted = "\n".join(PEERS)
-    if not done.exists() or done.read_text() != wanted:
-        print(f"installing {', '.join(PEERS)} into {home}, once", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        quiet = ["--quiet", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([python, "-m", "pip", "install", *quiet, *PEERS], check=True)
-        done.write_text(wanted)
-    return python
-
-
-def measured(home: Path, rounds: int, slow: int) -> list[dict[str, Any]]:
+def measured(theirs: Path | None, rounds: int, slow: int) -> list[dict[str, Any]]:
     """Run the rounds; give a row per measure and library."""
-    workers = [Worker(Path(sys.executable), "ours", slow), Worker(peers_python(home), "theirs", slow)]
+    workers = [Worker(Path(sys.executable), "ours", slow)]
+    if theirs:
+        workers.append(Worker(theirs, "theirs", slow))
     todo = [(worker, *job) for worker in workers for job in worker.jobs()]
     todo.sort(key=lambda job: job[1])  # the contenders for a measure come right after each other
     seconds: dict[tuple[str, str], list[float]] = {(measure, library): [] for _, measure, library, _ in todo}
@@ -249,7 +236,8 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for key, least in (("times_the_faster_peer", LEAST_RATIO), ("reports_per_cpu_second", LEAST_RATE)):
         for measure, required in least.items():
             got = ours[measure][key]
-            verdicts.append({"measure": measure, key: got, "required": required, "met": got >= required})
+            met = got is not None and got >= required
+            verdicts.append({"measure": measure, key: got, "required": required, "met": met})
     return verdicts
 
 
@@ -259,10 +247,12 @@ def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         if row["library"] != OURS:
             theirs[row["measure"]] = max(theirs.get(row["measure"], 0), row["reports_per_cpu_second"])
-    return [
-        {**row, "times_the_faster_peer": round(row["reports_per_cpu_second"] / theirs[row["measure"].split(",")[0]], 2)}
-        for row in rows
-    ]
+    told = []
+    for row in rows:
+        faster = theirs.get(row["measure"].split(",")[0])
+        times = round(row["reports_per_cpu_second"] / faster, 2) if faster else None
+        told.append({**row, "times_the_faster_peer": times})
+    return told
 
 
 def show(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], rounds: int) -> None:
@@ -272,7 +262,8 @@ def show(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], rounds: int
     print(f"{'':26} {'':16} {'reports':>8} {'per second':>12} {'x faster peer':>14}")
     for row in rows:
         rate, ratio = row["reports_per_cpu_second"], row["times_the_faster_peer"]
-        print(f"{row['measure']:26} {row['library']:16} {row['reports']:>8,} {rate:>12,} {ratio:>14,.2f}")
+        times = "-" if ratio is None else f"{ratio:,.2f}"
+        print(f"{row['measure']:26} {row['library']:16} {row['reports']:>8,} {rate:>12,} {times:>14}")
     print(
         "\nAggregation runs from the reports of the library's own clients to an array of every cell's estimate, as"
         "\ntheirs give it (ours: and one of standard errors). `table` is ours up to a labelled table, which theirs do"
@@ -282,7 +273,7 @@ def show(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], rounds: int
         "\nwould fill 4 GB.\n"
     )
     for verdict in verdicts:
-        value, required = list(verdict.values())[1], verdict["required"]
+        value, required = list(verdict.values())[1] or 0, verdict["required"]
         unit = "x" if "times_the_faster_peer" in verdict else " reports/s"
         verb = "met" if verdict["met"] else "MISSED"
         print(f"{verb}: {verdict['measure']} {value:,}{unit}, required {required:,}{unit}")
@@ -291,7 +282,7 @@ def show(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], rounds: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--env", type=Path, default=CACHE, help="where the other libraries are, or will be, installed")
+    parser.add_argument("--quick", action="store_true", help="one round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--slow-reports", type=int, default=SLOW_REPORTS, help="OLH reports for the other libraries")
     parser.add_argument("--worker", choices=("ours", "theirs"), help=argparse.SUPPRESS)
@@ -301,13 +292,23 @@ def main() -> None:
     if given.worker:
         work(our_jobs() if given.worker == "ours" else their_jobs(given.slow_reports))
         return
-    rows = compared(measured(given.env.expanduser().resolve(), given.rounds, given.slow_reports))
+    from install_peers import NotInstalled, python_of, versions
+    from measure import machine
+
+    rounds, theirs, peers = 1 if given.quick else given.rounds, None, {}
+    try:
+        theirs, peers = python_of("local"), versions("local")
+    except NotInstalled as error:
+        peers = {"not installed": str(error)}
+        print(f"pure-ldp and multi-freq-ldpy can't be installed: {error}", file=sys.stderr)
+    rows = compared(measured(theirs, rounds, given.slow_reports))
     verdicts = judged(rows)
     if given.json:
-        settings = {"cells": CELLS, "epsilon": EPSILON, "rounds": given.rounds, "peers": list(PEERS)}
-        print(json.dumps({"settings": settings, "rates": rows, "required": verdicts}, indent=2))
+        settings = {"cells": CELLS, "epsilon": EPSILON, "rounds": rounds, "peers": peers}
+        told = {"benchmark": "local", **machine(), "settings": settings, "rates": rows, "required": verdicts}
+        print(json.dumps(told, indent=2))
     else:
-        show(rows, verdicts, given.rounds)
+        show(rows, verdicts, rounds)
     if not all(verdict["met"] for verdict in verdicts):
         sys.exit(1)
 

@@ -1,6 +1,6 @@
 """Draws per second of our exact samplers, side by side with OpenDP (exact too) and numpy (not private), in one run.
 
-    make bench            or   .venv/bin/python benchmarks/bench_samplers.py [--json]
+    make bench            or   .venv/bin/python benchmarks/bench_samplers.py [--json] [--quick]
 
 Rounds are interleaved, so that load on the machine hits every sampler alike; ratios are of medians of CPU time.
 """
@@ -52,12 +52,14 @@ def contenders(scale: float) -> dict[str, tuple[int, Callable[[], object]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    as_json = parser.parse_args().json
+    parser.add_argument("--quick", action="store_true", help="one round")
+    given = parser.parse_args()
+    as_json, rounds = given.json, 1 if given.quick else ROUNDS
     results = []
     for scale in (1.0, 8.69, 100.0):
         samplers = contenders(scale)
         seconds: dict[str, list[float]] = {name: [] for name in samplers}
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for name, (_, draw) in samplers.items():
                 start = time.process_time()
                 draw()
@@ -67,12 +69,15 @@ def main() -> None:
             {"scale": scale, "sampler": name, "draws_per_cpu_second": round(rate)} for name, rate in rates.items()
         ]
         if not as_json:
-            print(f"scale {scale:g}, million draws per CPU second (median of {ROUNDS} interleaved rounds):")
+            print(f"scale {scale:g}, million draws per CPU second (median of {rounds} interleaved rounds):")
             for name, rate in rates.items():
                 versus = rate / rates["OpenDP discrete Laplace" if "Laplace" in name else "OpenDP discrete Gaussian"]
                 print(f"  {name:36} {rate / 1e6:8.2f}   {versus:6.1f} x OpenDP")
     if as_json:
-        print(json.dumps(results, indent=2))
+        from measure import machine
+
+        told = {"benchmark": "samplers", **machine(), "settings": {"rounds": rounds}, "measured": results}
+        print(json.dumps(told, indent=2))
 
 
 if __name__ == "__main__":

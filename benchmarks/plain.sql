@@ -1,6 +1,7 @@
 -- The plain, non-private query that a release is measured against, on the same engine and file: the same bound (one row
 -- per user and query, the first 20 by time), the same counts, written to Parquet; no noise, no threshold. `$log` is the
--- file and `$out` the folder. The clicks are those of the 1,300 most frequent queries, about as many as a release has.
+-- file and `$out` the folder. The clicks are those of the most frequent queries, as many as the release beside it has
+-- (the variable `released`; 1,300 without it).
 COPY (
   SELECT query, count(*) AS n
   FROM (
@@ -19,7 +20,9 @@ COPY (
       SELECT "user", query, url, min("time") AS first
       FROM '$log'
       WHERE url IS NOT NULL
-        AND query IN (SELECT query FROM '$out/queries.parquet' ORDER BY n DESC LIMIT 1300)
+        AND query IN (
+          SELECT query FROM '$out/queries.parquet' ORDER BY n DESC LIMIT coalesce(getvariable('released'), 1300)
+        )
       GROUP BY ALL
     )
   )

@@ -43,7 +43,7 @@ RUNS = (
     Run("Both, against the true histogram", "pytest -v tests/local/test_rappor_decode.py -k demo3"),
     Run("Local oracles against pure-ldp and multi-freq-ldpy", "python benchmarks/bench_local.py"),
     Run("Samplers against OpenDP and numpy", "python benchmarks/bench_samplers.py"),
-    Run("Ten million rows released, against the plain query", "python benchmarks/bench_release.py 10 2"),
+    Run("Ten million rows released, against the plain query", "python benchmarks/bench_release.py --rounds 2"),
     Run("Experiment: BLENDER, every figure and claim", "python tools/experiments.py blender"),
     Run("Experiment: twelve epochs with people who move", "python tools/experiments.py epochs"),
     Run("Five million clients through the real randomizers", "python benchmarks/bench_hybrid.py"),

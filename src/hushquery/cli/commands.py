@@ -36,6 +36,7 @@ COMMANDS = {
     "trends": "trends",
     "site": "site",
     "audit": "audit",
+    "bench": "bench",
     "serve": "serve",
 }
 #: Commands that have commands of their own, each in the file of its name.

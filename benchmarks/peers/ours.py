@@ -1,0 +1,18 @@
+"""hushquery: the same job, queries only; the release is also written, with its guarantee, and the ledger charged."""
+
+# ruff: noqa: E402 -- what a user would write begins with its own imports
+
+import json
+import sys
+
+log, out = sys.argv[1:3]
+
+# >>> the job
+import hushquery as hq
+
+plan = hq.curate(hq.read_log(log), epsilon="ln(10)", delta=1e-5, queries_per_user=20)
+released = plan.run(ledger=f"{out}/ledger.db")
+released.save(f"{out}/release")
+# <<< the job
+
+print(json.dumps({"released": len(released.queries)}))
