@@ -1,6 +1,6 @@
 """What it costs to begin: importing hushquery and asking for help, beside an empty Python and the peers' imports.
 
-    python benchmarks/bench_startup.py [--json] [--rounds 9]
+    python benchmarks/bench_startup.py [--json] [--quick] [--rounds 9]
 
 Each job is a process of its own; the jobs take turns, so that load on the machine hits all alike. Numbers are CPU
 seconds of the fastest round: other work can only add. The jobs run once before the clock counts, so files are cached.
@@ -83,7 +83,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help="two rounds")
     given = parser.parse_args()
+    given.rounds = min(given.rounds, 2) if given.quick else given.rounds
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
     rows, missing = measured(given.rounds)

@@ -29,6 +29,8 @@ BUDGET = ["--epsilon", "ln(10)", "--delta", "1e-5", "--queries-per-user", "20", 
 # Formats other than AOL's are read alone, and in the smallest size.
 ENDINGS = {"aol": "txt", "aol, gzip": "txt.gz", "tsv": "tsv", "csv": "csv", "jsonl": "jsonl"}
 COLUMNS = {"user": "VARCHAR", "query": "VARCHAR", "time": "TIMESTAMP", "rank": "VARCHAR", "url": "VARCHAR"}
+# About one query is released for so many rows; the plain query has clicks for as many.
+RELEASED_OF_ROWS = 1600
 SUMS = 'count(*), sum(strlen("user")), sum(strlen(query)), max("time"), sum(strlen(url))'
 
 # What is read alone is timed inside the process, after the imports: 2 million rows take less time than to begin.
@@ -108,7 +110,8 @@ def jobs(rows: int, kind: str, *, whole: bool) -> dict[str, list[str | Path]]:
     if kind == "aol, gzip":
         found["read: check"] = [sys.executable, "-c", CHECK_CODE, path]
     if whole:
-        sql = (HERE / "plain.sql").read_text().replace("'$log'", f"(SELECT * FROM {relation})")  # noqa: S608
+        sql = f"SET VARIABLE released = {rows // RELEASED_OF_ROWS};" + (HERE / "plain.sql").read_text()
+        sql = sql.replace("'$log'", f"(SELECT * FROM {relation})")  # noqa: S608
         found["whole: plain query"] = [sys.executable, "-c", ENGINE_CODE, sql.replace("$out", "{folder}")]
         found["whole: release"] = [
             BIN / "hushquery", "release", path, "--format", "aol", *BUDGET,

@@ -1,4 +1,7 @@
-"""What a command costs, in a process of its own: the measure that the benchmarks of whole commands share."""
+"""What a command of a single process costs, exactly, as the system says at its end.
+
+measure.py looks at whole trees of processes on the way, which peers need; here nothing runs beside the command.
+"""
 
 from __future__ import annotations
 
