@@ -215,7 +215,7 @@ def show(found: dict[str, Any]) -> None:
         "words",
         "returned",
     )
-    print("{:16}{:>13}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>12}".format(*heads))
+    print("{:16}{:>13}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>9}{:>10}{:>12}".format(*heads))
     for row in found["measured"]:
         beside = plain.get(row["rows"], row)
         print(
