@@ -199,7 +199,11 @@ def day_table(found: dict[str, Any]) -> list[str]:
             cells.append(f"{short(one.at(DAY_ROWS) * unit)} ({short(low * unit)} to {short(high * unit)})")
         if set(cells) != {"-"}:
             rows.append([name, *cells])
-    return table(*rows)
+    largest = max(row["rows"] for row in found["measured"])
+    said = (
+        f"The largest log that was measured has {largest:,} rows; this day has {DAY_ROWS / largest:,.0f} times as many."
+    )
+    return [said, "", *table(*rows)]
 
 
 def memory_table(found: dict[str, Any]) -> list[str]:
