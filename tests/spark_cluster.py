@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -26,8 +25,8 @@ spark.sql.shuffle.partitions 2
 spark.default.parallelism 2
 spark.driver.host {LOOPBACK}
 spark.driver.bindAddress {LOOPBACK}
-spark.driver.memory 512m
-spark.executor.memory 512m
+spark.driver.memory 1g
+spark.executor.memory 700m
 spark.driver.extraJavaOptions {JAVA}
 spark.executor.extraJavaOptions {JAVA}
 """
@@ -145,13 +144,12 @@ def _start(kind: str, arguments: list[str], folder: Path) -> subprocess.Popen[by
     variables = {
         **os.environ,
         "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
-        # A dead worker is noticed when its connection closes; this is for the rest.
-        "SPARK_MASTER_OPTS": f"-Dspark.worker.timeout=10 {JAVA}",
+        # A dead worker is noticed when its connection closes; a slow machine must not make one look dead.
+        "SPARK_MASTER_OPTS": f"-Dspark.worker.timeout=300 {JAVA}",
         "SPARK_WORKER_OPTS": JAVA,
     }
     with (folder / "output").open("ab") as output:

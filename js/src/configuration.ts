@@ -31,7 +31,14 @@ export interface Task {
     readonly step?: number;
     readonly buckets?: number;
     readonly bits?: number;
-    readonly rappor?: { readonly k: number; readonly h: number; readonly m: number };
+    readonly rappor?: {
+      readonly k: number;
+      readonly h: number;
+      readonly m: number;
+      readonly p: string;
+      readonly q: string;
+      readonly f: string;
+    };
   };
   /** The list that is to come, and whether clients answer query by query for it. */
   readonly head: { readonly mode: "best" | "paper" } | null;
@@ -102,7 +109,7 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   const { clock_skew, max_body, min_batch, origins, retention, ...collect } = task.collect;
   const taskId = await sha256(utf8(canonical({ ...task, client, collect })));
   wants(hex(taskId) === id && typeof enabled === "boolean", "id");
-  must(configuration !== null, "NotReady", "no head list");
+  must(configuration !== null, "NotReady");
 
   // The id vouches for the task; domain and mechanism are the collector's word.
   const { version, task: of, domain, oracle: description } = configuration;
@@ -110,15 +117,16 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   const { name } = description;
   const share = ratio(client.sampling);
   const [n, d] = ratio(client.epsilon);
-  wants(version === 1 && of === id && domain.kind === kind, "configuration");
+  wants(version === 1 && of === id && domain.kind === kind, "task");
   // Where the task leaves the choice, its head list still says whether it is two-stage.
   const grouped = name === "two-stage";
   const chosen = client.oracle === "auto" && grouped === (task.head?.mode === "paper");
   wants(chosen || client.oracle === name, "mechanism");
-  const mechanism = await made(description, task);
+  const mechanism = await made(description, task, domain);
   let channel: Channel;
   if (mechanism.randomize_) {
     const { records, wildcard } = domain as Listed;
+    // Two-stage has the list in another order, and compares it itself.
     const same = !own || grouped || canonical(own) === canonical(kind === "setting" ? records.flat() : records);
     wants(same && wildcard === (client.unknown === "wildcard"), "domain");
     channel = listChannel(domain as Listed, mechanism, grouped);

@@ -1,5 +1,6 @@
 /** Which mechanism a configuration names. */
-import type { Task } from "./configuration.js";
+import type { Task, Unlisted } from "./configuration.js";
+import type { Listed } from "./domain.js";
 import { wants } from "./errors.js";
 import { krr } from "./krr.js";
 import { olh } from "./olh.js";
@@ -19,9 +20,9 @@ const MECHANISMS: Readonly<Record<string, (integers: Description) => Oracle>> = 
 };
 
 /** Make the mechanism of a description. */
-export async function made({ name, ...integers }: Description, task: Task): Promise<Made> {
+export async function made({ name, ...integers }: Description, task: Task, domain: Listed | Unlisted): Promise<Made> {
   const key = [name, ...Object.keys(integers).sort()].join();
   const make = MECHANISMS[key] ?? (await import("./more.js")).MORE[key];
   wants(make, "mechanism");
-  return make(integers, task);
+  return make(integers, task, domain);
 }

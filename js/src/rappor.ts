@@ -4,7 +4,7 @@ import { big, type Bytes, fromBig, join, little, utf8 } from "./bytes.js";
 import { coin, ONE } from "./chance.js";
 import { short } from "./domain.js";
 import { must } from "./errors.js";
-import { type Mac, sha256, upper } from "./hash.js";
+import { type Mac, macOf, sha256, upper } from "./hash.js";
 import { normalValue } from "./normalise.js";
 import { bytesFor, type Channel, type Description, lieChance, packBits, whole } from "./oracle.js";
 import { shake256 } from "./shake.js";
@@ -18,8 +18,8 @@ export function rappor(description: Description): Channel<Bytes> {
   const cut = bytesFor(m);
   const length = Math.ceil(k / 8);
 
-  /** Give the filter of a text, and the cohort with the permanent response to it. */
-  async function permanent(text: Bytes, mac: Mac, task: Bytes): Promise<[filter: Bytes, kept: Bytes]> {
+  /** Give the filter of a text, and the device's cohort with the permanent response to it; `coins` is whose flips. */
+  async function permanent(text: Bytes, mac: Mac, task: Bytes, coins = mac): Promise<[filter: Bytes, kept: Bytes]> {
     const framed = join(big(32, 4), task);
     const group = (await mac("hushquery rappor cohort v1\0", framed)).subarray(0, 16);
     const cohort = Number(fromBig(group) % BigInt(m));
@@ -28,7 +28,7 @@ export function rappor(description: Description): Channel<Bytes> {
     for (let j = 0; j < 8 * h; j += 8) on[Number(fromBig(hashes.subarray(j, j + 8)) % BigInt(k))] = true;
     const filter = packBits(on);
     for (let i = 0; i < k; ) {
-      const block = await mac("hushquery rappor permanent v1\0", framed, big(k, 4), filter.slice().reverse(), big(i / 4, 4));
+      const block = await coins("hushquery rappor permanent v1\0", framed, big(k, 4), filter.slice().reverse(), big(i / 4, 4));
       for (let at = 0; at < 32 && i < k; at += 8, i++) if (upper(block.subarray(at)) < flip) on[i] = !on[i];
     }
     return [filter, join(little(cohort, cut), packBits(on))];
@@ -47,8 +47,9 @@ export function rappor(description: Description): Channel<Bytes> {
     },
     async prepare_(text, mac, task, bits: Bits) {
       const [filter, kept] = await permanent(text, mac, task);
-      // The answer to a text that nobody has.
-      const [, nobodys] = await permanent(new Uint8Array(bits.words(4).buffer), mac, task);
+      // The answer of a new device to a text that nobody has. This device's own coins would repeat what it has told.
+      const drawn = new Uint8Array(bits.words(4).buffer);
+      const [, nobodys] = await permanent(drawn, mac, task, await macOf(drawn));
       return { class_: await sha256(filter), answer_: () => kept, empty_: () => nobodys };
     },
     payload_(kept, bits) {

@@ -18,8 +18,8 @@ interface Kept {
   readonly text: string;
 }
 
-/** Nothing that could name a client goes along with a request, and no cache between answers it. */
-export const SHY = { cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" } as const satisfies RequestInit;
+/** Nothing that could name a client goes along with a request, no cache between answers it, and it goes nowhere else. */
+export const SHY = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" } as const satisfies RequestInit;
 
 /** The address of a task at a collector. */
 export function taskAddress(server: string, id: string): string {

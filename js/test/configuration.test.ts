@@ -118,6 +118,18 @@ test("where the task leaves the choice, its head list says whether it is two-sta
   expect(await broken((one) => Object.assign(one.task, { client: { ...one.task.client, oracle: "auto" }, head: { mode: "paper", size: 3 } }), best)).toBe("TaskInvalid");
 });
 
+test("two-stage, too, has the list of the task, in whatever order", async () => {
+  const twoStage = golden.tasks.find((one) => one.task.served.client.oracle === "two-stage")!;
+  const own = (change: (records: Loose) => void) => (one: Loose) => {
+    one.task.task.domain = structuredClone(one.configuration.domain.records).reverse();
+    one.task.head = null;
+    change(one.configuration.domain.records);
+  };
+  expect(await broken(own(() => undefined), twoStage)).toBe("");
+  expect(await broken(own((records) => (records[0][0] = records[1][0] = records[2][0] = "another query")), twoStage)).toBe("TaskInvalid");
+  expect(await broken(own((records) => (records.at(-1)[1] = "https://another.example")), twoStage)).toBe("TaskInvalid");
+});
+
 test("keys of the head list that came later are part of the id", async () => {
   for (const later of [{ keep: 2 }, { algorithm: "guided" }, { algorithm: "guided", weighed: 20 }]) {
     expect(await broken((one) => Object.assign(one.task.head, later), searches)).toBe("");

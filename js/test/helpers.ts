@@ -1,7 +1,7 @@
 /** What several tests share: given and seeded bits, the golden vectors, a collector that is a function. */
 import { readFileSync } from "node:fs";
 import type { Bits } from "../src/bits.js";
-import { type Configuration, configure, type Served, type Task } from "../src/configuration.js";
+import { type Configuration, configure, type Served, type Task, type Unlisted } from "../src/configuration.js";
 import { canonical, sha256 } from "../src/hash.js";
 import { HushqueryError } from "../src/errors.js";
 import { hex as asHex, utf8 } from "../src/bytes.js";
@@ -124,7 +124,7 @@ export async function renamed(given: Served): Promise<{ readonly served: Served;
 
 /** Make a mechanism over a list. */
 export async function oracleOf(description: Description): Promise<Oracle> {
-  return (await made(description, {} as Task)) as Oracle;
+  return (await made(description, { task: {} } as Task, {} as Unlisted)) as Oracle;
 }
 
 /** Configure a golden task with changes. */

@@ -32,7 +32,7 @@ test("the second time asks whether it has changed", async () => {
   for (let turn = 0; turn < 2; turn++) expect((await fetchTask(SERVER, id, { state, fetch })).id).toBe(id);
   expect(asked.map((one) => one.tag)).toEqual([undefined, '"1"']);
   expect(asked[0]!.address).toBe(`${SERVER}/v1/tasks/${id}`);
-  expect(asked[0]!.init).toMatchObject({ credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store" });
+  expect(asked[0]!.init).toMatchObject({ credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store", redirect: "error" });
 });
 
 test("a change replaces what was kept, the off-switch for example", async () => {

@@ -57,6 +57,10 @@ describe("integers that lose more than the task allows, or are another task's, a
     ["rappor", "less noise", (one) => (one.flip -= 2 ** 47)],
     ["rappor", "no noise", (one) => (one.flip = 0)],
     ["rappor", "nearly all bits flipped", (one) => (one.flip = 2 ** 53 - 1)],
+    ["rappor", "a little more noise", (one) => (one.flip += 1)],
+    ["rappor", "a permanent response without fresh noise", (one) => Object.assign(one, { p: 0, q: 2 ** 53 })],
+    ["rappor", "less fresh noise where the bit is 0", (one) => (one.p -= 1)],
+    ["rappor", "less fresh noise where the bit is 1", (one) => (one.q += 1)],
     ["rappor", "another filter", (one) => (one.k = 24)],
     ["rappor", "more hashes", (one) => (one.h = 3)],
     ["rappor", "other cohorts", (one) => (one.m = 3)],
@@ -160,6 +164,18 @@ describe("rates over devices", () => {
     expectCount(ones0, of0, 1 / 4);
     // Two hashes fill 2 - 1/20 bits of 20 on average; a bit is then on with chance 3/4, else 1/4.
     expectCount(flipped, 20 * devices, 1 / 4 + ((2 - 1 / 20) / 20) / 2);
+  });
+
+  test("rappor: the answer that says nothing is not what the device would tell of any text", async () => {
+    const { channel_: channel, taskId_: task } = await configured(of("rappor"));
+    for (let i = 0; i < 20; i++) {
+      const mac = await macOf(secretOf(i));
+      const nobodys = new Uint8Array(new SeededBits(i).words(4).buffer);
+      const empty = (await channel.prepare_(utf8("a"), mac, task, new SeededBits(i))).empty_();
+      const own = (await channel.prepare_(nobodys, mac, task, new SeededBits(99))).answer_();
+      expect(empty.subarray(0, 2)).toEqual(own.subarray(0, 2)); // the cohort is the device's
+      expect(hex(empty)).not.toBe(hex(own));
+    }
   });
 });
 

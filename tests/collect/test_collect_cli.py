@@ -96,6 +96,11 @@ def test_a_backup_runs_as_a_store(filled: str, folder: Path, clock: Clock) -> No
         run("backup", str(folder / "no" / "where.db"), "--store", filled)
 
 
+def test_a_backup_leaves_no_draft_behind_whatever_its_name(filled: str, folder: Path) -> None:
+    run("backup", str(folder / "nightly[1].db"), "--store", filled)
+    assert [path.name for path in folder.iterdir() if "nightly" in path.name] == ["nightly[1].db"]
+
+
 def test_opt_in_records_are_in_no_backup(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
         from collect.test_records import give

@@ -30,6 +30,7 @@ from collect.helpers import (
 )
 from hushquery.collect.admin import make_admin, metrics
 from hushquery.collect.app import make_app
+from hushquery.collect.serve import run
 from hushquery.collect.settings import Settings
 from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
@@ -125,6 +126,14 @@ def test_only_the_tasks_origins_may_read(sqlite_url: str, folder: Path, clock: C
         refused = client.put(report_path(make_report(TASK)), content=b"", headers={"Origin": ORIGIN, **BINARY})
         assert refused.status_code == 400
         assert refused.headers["access-control-allow-origin"] == ORIGIN  # a page may see why
+
+
+def test_a_cache_may_give_a_release_to_every_origin(sqlite_url: str, folder: Path, clock: Clock) -> None:
+    """It is kept for a year, so what the first asked must be what the next can read."""
+    with running(settings_for(sqlite_url, folder, SETTING), clock) as (client, _):
+        for address in ("/v1/tasks", "/v1/releases/" + "0" * 64):
+            for headers in ({}, {"Origin": ORIGIN}):
+                assert client.get(address, headers=headers).headers["access-control-allow-origin"] == "*"
 
 
 def test_a_defect_says_nothing(
@@ -303,6 +312,16 @@ def test_nothing_names_a_client(
         assert mark not in logged
         assert mark.encode() not in kept
     assert "127.0.0.1" not in logged
+
+
+def test_headers_are_limited_whatever_is_installed(
+    sqlite_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where httptools is installed Uvicorn would take it, and one connection could fill the memory with a header."""
+    parsers: list[object] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, **_: parsers.append(server.config.http))
+    run(settings_for(sqlite_url, folder, SETTING), port=0, admin_port=0)
+    assert parsers == ["h11", "h11"]  # of both listeners
 
 
 def test_settings_that_mean_nothing(folder: Path) -> None:

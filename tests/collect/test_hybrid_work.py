@@ -16,6 +16,7 @@ from hushquery.collect.pages import read_release
 from hushquery.collect.schema import RECORD
 from hushquery.collect.wire import JSON, pack_batch, read_records
 from hushquery.errors import NotReady
+from hushquery.hybrid.plan import HeadPlan
 from hushquery.noise.bits import SeededBits
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
@@ -113,3 +114,24 @@ def test_who_gave_nothing_counts_as_a_user(store_url: str, folder: Path, clock: 
         moved = collector.phases.advance(TASK, 1, epoch.number)
         assert moved.optin is not None
         assert moved.optin["optin"]["n"] == 401
+
+
+def test_what_opt_in_users_gave_is_never_written_down_by_the_engine(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB goes on in files where memory does not suffice: plain text, which a crash would leave there."""
+    open_accounts(folder, epochs=1)
+    where: list[str] = []
+
+    def watched(plan: HeadPlan, *given: Any) -> Any:
+        (engine,) = plan.log.table._find_backends()[0]
+        where.extend(engine.raw_sql("SELECT current_setting('temp_directory')").fetchone())
+        return draw(plan, *given)
+
+    draw = HeadPlan._draw
+    monkeypatch.setattr(HeadPlan, "_draw", watched)
+    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
+        epoch = collector.board.epochs()[0]
+        give_many(collector, epoch)
+        assert collector.phases.advance(TASK, 1, epoch.number).head
+    assert where == [""]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from collect.helpers import SEARCHES, Clock, Crash, FakeWork
+from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_for
 from collect.houses import House
+from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts
 from hushquery.collect.epochs import HEAD_PUBLISHED, Epoch
 from hushquery.collect.phases import HeadList
+from hushquery.collect.vault import Vault
+from hushquery.errors import AccountMissing, BudgetRefused
+from hushquery.hybrid.plan import HeadPlan
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
@@ -53,3 +58,66 @@ def test_a_crash_at_any_point_pays_once(store_url: str, folder: Path, clock: Clo
     assert spends == ["those who opted in", "browser users"]
     assert ledger.account("browser users", "replace-one").remaining_epsilon == 0.5
     house.store.close()
+
+
+def spends(folder: Path) -> int:
+    return sum(entry.kind == "spend" for entry in Ledger.open(folder / "ledger.db").history())
+
+
+def test_other_records_of_the_same_epoch_are_paid_for_again(
+    new_store: Callable[[], str], folder: Path, clock: Clock
+) -> None:
+    """A store that is restored, begun anew or run beside another gathers records again: a second list is no retry."""
+    open_accounts(folder, epochs=1)
+    period = TASK.period_at(clock())
+    with running(settings_for(new_store(), folder, TEXT), clock) as (_, collector):
+        give_many(collector, collector.board.epochs()[0])
+        assert collector.phases.advance(TASK, 1, period).phase == HEAD_PUBLISHED
+    assert spends(folder) == 2
+    with running(settings_for(new_store(), folder, TEXT), clock) as (_, collector):
+        give_many(collector, collector.board.epochs()[0])
+        with pytest.raises(BudgetRefused):
+            collector.phases.advance(TASK, 1, period)
+    assert spends(folder) == 2
+
+
+def test_the_same_records_are_paid_for_once(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_accounts(folder, epochs=1)
+    period = TASK.period_at(clock())
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
+        give_many(collector, collector.board.epochs()[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(HeadPlan, "_draw", die)
+            with pytest.raises(Crash):
+                collector.phases.advance(TASK, 1, period)
+        assert spends(folder) == 2
+        assert collector.phases.advance(TASK, 1, period).phase == HEAD_PUBLISHED
+    assert spends(folder) == 2
+
+
+def test_nothing_is_decrypted_before_it_is_paid_for(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    period = TASK.period_at(clock())
+    opened: list[int] = []
+
+    def watched(vault: Vault, epoch: Epoch) -> Iterator[tuple[bytes, list[list[str]]]]:
+        opened.append(spends(folder))
+        return read(vault, epoch)
+
+    read = Vault.records
+    monkeypatch.setattr(Vault, "records", watched)
+    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
+        give_many(collector, collector.board.epochs()[0])
+        with pytest.raises(AccountMissing):
+            collector.phases.advance(TASK, 1, period)
+        assert opened == []
+        open_accounts(folder, epochs=1)
+        collector.phases.advance(TASK, 1, period)
+    assert opened == [2]  # both populations had paid

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from collect.helpers import HEAD, SEARCHES, SETTING, WEEKLY, Clock, Crash, make_report
 from collect.houses import PROCESSES, House, race_to_advance
+from hushquery.collect.admin import metrics
 from hushquery.collect.epochs import (
     CLOSED,
     EXPIRED,
@@ -20,9 +21,11 @@ from hushquery.collect.epochs import (
     PHASES,
     RELEASED,
     REPORTS_OPEN,
+    Epoch,
     epochs_of,
     register,
 )
+from hushquery.collect.ingest import Board
 from hushquery.collect.local_work import LocalWork
 from hushquery.collect.phases import Phases
 from hushquery.collect.schema import REPORT
@@ -71,6 +74,56 @@ def test_a_hybrid_epoch_goes_through_all_phases(make_house: Maker, folder: Path,
         house.advance()
     assert house.work.calls == ["publish_head", "close", "release"]
     assert [key.rpartition(":")[2] for key in house.work.paid] == ["publish_head", "close", "release"]
+
+
+def test_a_server_reads_again_only_what_has_moved(
+    make_house: Maker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks every second, and what the epochs of three months were given may be hundreds of megabytes."""
+    house = make_house(SEARCHES)
+    board = Board(house.store, [house.task], clock)
+    read: list[str] = []
+    known = Epoch.read
+
+    def watched(task: Task, row: Any) -> Epoch:
+        read.append(row.phase)
+        return known(task, row)
+
+    monkeypatch.setattr(Epoch, "read", watched)
+    for _ in range(3):
+        board.refresh()
+    assert read == [OPTIN_OPEN]
+    house.advance()
+    read.clear()
+    for _ in range(3):
+        board.refresh()
+    assert read == [HEAD_PUBLISHED]
+    seen = board.epoch(house.number, house.period)
+    assert seen is not None
+    assert (seen.head, seen.takes_reports) == (house.epoch().head, False)
+
+
+def test_time_has_little_to_do_with_epochs_that_are_over(
+    make_house: Maker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is looked at every few seconds by every worker: what was counted long ago is not read for that."""
+    house = make_house(WEEKLY)
+    assert house.send(3) == ["accepted"] * 3
+    clock.now += WEEK
+    for _ in range(2):
+        house.advance()
+    assert house.epoch().phase == RELEASED
+
+    def fail(*_: object) -> None:
+        raise AssertionError("an epoch was read with all that it holds")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Epoch, "read", fail)
+        assert house.phases.tick({house.number: house.task}) == []
+        assert f'epoch="{house.period}",phase="released"' in metrics(house.store)
+    clock.now += house.task.collect.retention + 1
+    house.phases.tick({house.number: house.task})
+    assert house.epoch().forgotten
 
 
 def test_a_task_with_a_domain_skips_the_opt_in(make_house: Maker, folder: Path, clock: Clock) -> None:

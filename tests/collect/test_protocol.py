@@ -79,6 +79,18 @@ def test_what_was_counted_and_forgotten_is_never_counted_again(store_url: str, f
         assert (old.reports, old.forgotten) == (4, True)
 
 
+def test_a_task_that_asked_once_and_forgot_takes_nothing_more(store_url: str, folder: Path, clock: Clock) -> None:
+    """A client that comes late is told to drop its report, not to send it again for ever."""
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
+        collector.phases.advance(TASK, 1, 0)
+        clock.now += TASK.collect.retention + 1
+        collector.phases.tick({1: TASK})
+        collector.board.refresh()
+        (old,) = epochs_of(collector.store, TASK, 1)
+        assert old.forgotten
+        assert kind(put(client, make_report(TASK, time=clock.now))) == (410, "phase-over")
+
+
 def test_an_epoch_is_released_once_and_its_counts_are_frozen(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
         for number in range(4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.status, self.retry_after = 201, ""
+        self.length = self.wrote = 0
         self.seen: list[tuple[str, bytes, dict[str, str]]] = []
 
     @property
@@ -42,8 +44,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         if self.server.retry_after:
             self.send_header("Retry-After", self.server.retry_after)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(self.server.length))
         self.end_headers()
+        with suppress(OSError):
+            for _ in range(self.server.length >> 20):
+                self.wfile.write(bytes(1 << 20))
+                self.server.wrote += 1 << 20
 
     def log_message(self, *_: object) -> None:
         pass
@@ -141,4 +147,19 @@ def test_nobody_there(client: Client, clock: Clock) -> None:
 @pytest.mark.parametrize("address", ["", "collect.example.org", "ftp://collect.example.org", "http://", "http://a/?b"])
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(UsageError, match="address"):
+        Sender(address)
+
+
+def test_a_long_answer_is_not_read(collector: Collector, client: Client, clock: Clock) -> None:
+    """A collector gives a status; one that pours out gigabytes behind it gets rid of none of them."""
+    collector.length = 1 << 30
+    with Sender(collector.address, clock=clock) as sender:
+        (delivery,) = sender.send(client)
+    assert (delivery.outcome, client.outbox()) == ("stored", [])
+    assert collector.wrote < 64 << 20
+
+
+@pytest.mark.parametrize("address", ["http://host:port", "http://host:99999", "http://[::1"])
+def test_an_address_that_can_not_be_read_is_told(address: str) -> None:
+    with pytest.raises(UsageError, match="no address"):
         Sender(address)

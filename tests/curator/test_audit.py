@@ -32,6 +32,7 @@ from hushquery.curator.mechanisms import (
     SelectedClicks,
     crowd,
     log_of,
+    numbered,
     searcher,
 )
 from hushquery.curator.mechanisms_counted import KorolovaSelector, OptimalSelector, WeightedSelector
@@ -57,7 +58,7 @@ RELEASED = ("ant", "bee", "cow", "dog")
 
 
 def released():
-    return ibis.memtable(pa.table({"query": list(RELEASED)}))
+    return numbered(RELEASED)
 
 
 def change(expression, others, zoe):
@@ -128,7 +129,7 @@ def test_one_user_more_adds_one_to_at_most_d_reformulations(others, zoe, bound, 
 @given(OTHERS, ZOE, BOUNDS, st.integers(1, 4), st.sampled_from([1, 2, 3, 64]))
 def test_one_user_more_moves_a_sketch_by_norm_one(others, zoe, bound, d, buckets):
     guided = Guided(GaussianWeights(d, Fraction(140)), GaussianWeights(2, Fraction(140), 900), None, buckets)
-    before, after = (guided.exact_sketch(log(*rows), bound) for rows in (others, others + zoe))
+    before, after = (guided.exact_sketch(guided.each(log(*rows), bound)) for rows in (others, others + zoe))
     moved = after - before
     assert 0 < (moved**2).sum() <= WEIGHT_GRID**2
     assert moved.min() >= 0
@@ -144,7 +145,7 @@ def test_one_user_more_moves_a_sketch_by_norm_one(others, zoe, bound, d, buckets
 @given(OTHERS, ZOE, BOUNDS, st.integers(1, 3), st.lists(st.integers(-400, 9_000), min_size=5, max_size=5))
 def test_one_user_more_moves_guided_sums_by_norm_one_whatever_the_sketch_says(others, zoe, bound, d, noisy):
     guided = Guided(GaussianWeights(4, Fraction(140)), GaussianWeights(d, Fraction(140), 900), None, buckets=5)
-    added = change(lambda t: guided.guided_sums(t, bound, np.array(noisy)), others, zoe)
+    added = change(lambda t: guided.guided_sums(guided.each(t, bound), np.array(noisy)), others, zoe)
     assert len(added) <= d
     assert sum(n * n for n in added) <= WEIGHT_GRID**2
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hushquery.curator.bound import Bound, searches
 from hushquery.curator.clicks import Clicks
+from hushquery.curator.mechanisms import numbered
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import count_released
 from hushquery.errors import UsageError
@@ -23,7 +24,7 @@ STEP = LaplaceHistogram(1, Fraction(1))
 
 
 def released(*queries):
-    return log(*(("", 0, query, None) for query in queries)).select("query")
+    return numbered(queries)
 
 
 @pytest.mark.parametrize("most", range(1, 9))

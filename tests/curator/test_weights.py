@@ -60,7 +60,7 @@ def test_guided_weights_have_norm_at_most_one_whatever_the_shares():
     placed = execute(table.mutate(bucket=bucket(table["query"], guided.buckets)).select("query", "bucket")).to_pydict()
     of_bucket = dict(zip(placed["bucket"], (share[q] for q in placed["query"]), strict=True))
     promising = ibis.memtable(pa.table({"bucket": list(of_bucket), "share": list(of_bucket.values())}))
-    weights = counted(guided._guided_sums(table, Bound(), promising))
+    weights = counted(guided.sums_per_query(guided.each(table, Bound()), promising))
     alone = {q for q, b in zip(placed["query"], placed["bucket"], strict=True) if of_bucket[b] == share[q]}
     seen = 0
     for u, shares in enumerate(users):
@@ -85,7 +85,7 @@ def test_a_user_whose_weights_would_have_too_large_a_norm_is_left_out():
     table = log(("zoe", 0, "ant", None))
     for share, left in ((2.7e-162, {}), (2.7e-100, {("ant",): WEIGHT_GRID})):
         promising = ibis.memtable(pa.table({"bucket": [0], "share": [share]}))
-        assert counted(guided._guided_sums(table, Bound(), promising)) == left
+        assert counted(guided.sums_per_query(guided.each(table, Bound()), promising)) == left
 
 
 def test_the_chance_of_a_user_alone_is_within_the_threshold_s_delta_for_any_weights():
@@ -135,14 +135,14 @@ def test_buckets_are_the_same_everywhere_and_fixed_beforehand():
 def test_two_queries_of_a_user_in_one_bucket_count_once():
     guided = Guided(GaussianWeights(100, SIGMA), GaussianWeights(2, SIGMA, 900), None, buckets=1)
     table = log(*(("zoe", i, f"query {i}", None) for i in range(150)), ("bob", 0, "query 3", None))
-    assert guided.exact_sketch(table, Bound()).tolist() == [2 * WEIGHT_GRID]
+    assert guided.exact_sketch(guided.each(table, Bound())).tolist() == [2 * WEIGHT_GRID]
 
 
 def test_empty_buckets_get_noise_too():
     from hushquery.noise.bits import SeededBits
 
     guided = Guided(GaussianWeights(100, SIGMA), GaussianWeights(2, SIGMA, 900), None, buckets=1000)
-    exact = guided.exact_sketch(log(("bob", 0, "ant", None)), Bound())
+    exact = guided.exact_sketch(guided.each(log(("bob", 0, "ant", None)), Bound()))
     assert exact.sum() == WEIGHT_GRID
     noisy = guided.noisy_sketch(exact, SeededBits(1))
     assert len(noisy) == 1000

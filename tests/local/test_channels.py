@@ -240,6 +240,18 @@ def test_the_empty_rappor_answer_depends_on_coins_alone() -> None:
     assert len({TEXT.unpack(one)[0] for one in kept}) == 1
 
 
+def test_the_empty_rappor_answer_repeats_nothing_that_the_device_tells() -> None:
+    """Of two filters a random text has each one half of the time; with the device's coins its answer would be known."""
+    tiny = RapporChannel(Params(2, 1, 1, "1/4", "3/4", "1/2"))
+    repeated = 0
+    for number in range(400):
+        drawn = statistical.bits("nobody's", number).words(4).tobytes()
+        empty = tiny.empty(device(number), statistical.bits("nobody's", number))
+        repeated += empty == tiny.answer(drawn, device(number), statistical.bits("unused"))
+    # Two independent responses to one filter: each of two bits is flipped in both or in neither, (5/8)^2 of 400.
+    assert repeated == pytest.approx(156.25, abs=5 * (400 * 0.39 * 0.61) ** 0.5)
+
+
 # ---- counting ------------------------------------------------------------------------------------------------
 
 

@@ -117,6 +117,18 @@ test("the outbox survives a closed tab and a closed browser, and sends the same 
   await page.close();
 });
 
+test("a report follows nobody to another address", async () => {
+  const page = await tab("krr", "redirect");
+  const gone = [];
+  page.on("request", (request) => gone.push(new URL(request.url()).pathname));
+  // As a collector would answer that sends reports on to somebody else.
+  await page.route("**/reports/*", (route) => route.fulfill({ status: 307, headers: { Location: "/elsewhere" } }));
+  await page.evaluate(async () => client.report("light"));
+  assert.deepEqual(await page.evaluate(async () => (await hq.send(client, location.origin)).map((one) => one.outcome)), ["later"]);
+  assert.ok(gone.length > 0 && !gone.includes("/elsewhere"));
+  await page.close();
+});
+
 test("an error of the part that is loaded later is one of the same class", async () => {
   const page = await tab("onebit", "class");
   const [same, code] = await page.evaluate(async () => {

@@ -21,11 +21,11 @@ _MOST_DIGITS = 15
 
 def estimate(
     reports: Annotated[
-        Path,
+        list[str],
         typer.Argument(
-            metavar="REPORTS",
-            help="A file with a report on each line (base64url or JSON, also .gz), or Parquet with a binary column "
-            "called report.",
+            metavar="REPORTS...",
+            help="Files with a report on each line (base64url or JSON, also .gz), or Parquet with a binary column "
+            "called report. On Spark also addresses that it reads, such as s3a://bucket/reports/.",
         ),
     ],
     task: Annotated[Path, typer.Option(metavar="FILE", help="The task file.", show_default=False)],
@@ -60,6 +60,15 @@ def estimate(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Count Parquet on Spark: spark (a local session) or spark://host:port. Here by default; the numbers "
+            "are the same. Every worker must be able to read the files and needs hushquery in its Python.",
+            show_default=False,
+        ),
+    ] = None,
     level: Annotated[float, typer.Option(help="The coverage of each interval.")] = 0.95,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one report is bad.")] = False,
     out: Annotated[
@@ -79,6 +88,7 @@ def estimate(
         hushquery estimate reports.txt --task task.toml --epoch 2940
         hushquery estimate reports.parquet --task task.toml --head head/ --post norm-sub --out est/
         hushquery estimate reports.txt.gz --task names.toml --candidates names.txt --json
+        hushquery estimate reports/*.parquet --task task.toml --head head/ --engine spark://master:7077
     """
     from hushquery.local.estimate import check_post, new_folder
     from hushquery.local.estimate import estimate as estimated
@@ -96,13 +106,14 @@ def estimate(
     with progress("counting reports") as (bar, counting):
         found = estimated(
             asked,
-            reports,
+            [Path(name) for name in reports] if engine is None else reports,
             head=None if head is None else read_head(head),
             period=_period(epoch),
             level=level,
             post=None if post is None else check_post(post),
             candidates=texts,
             strict=strict,
+            engine=engine,
             progress=lambda read: bar.update(counting, description=f"counting reports: {read:,}"),
         )
     if out is not None:

@@ -48,6 +48,7 @@ def head(
         bool, typer.Option("--explain", help="Only show the plan and its cost; spend and read nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an older head list at --out.")] = False,
+    engine: options.Engine = None,
     format: options.Format = None,
     columns: options.Columns = None,
     drop: options.Drop = None,
@@ -69,6 +70,10 @@ def head(
 
     Both populations are charged before a row is read: the opt-in users for the list and its counts, the clients for the
     reports it will ask of them. Each has its own account and its own guarantee.
+
+    Where the opt-in log is on a Spark cluster or in PostgreSQL, it is counted there:
+
+        hushquery head optin/*.parquet --task task.toml --out head/ --engine spark://master:7077
 
     A task with a period does this in each epoch, so open both accounts for all epochs beforehand: --explain shows how.
     A list that the task keeps ([head] keep) is measured again in the later epochs, and clients repeat their answers:
@@ -99,6 +104,7 @@ def head(
         private_report=private_report,
         encoding=encoding,
         time_unit=time_unit,
+        engine=engine,
     )
     plan = plan_head(opened, asked, keep=keep, head=earlier)  # type: ignore[arg-type]  # checked by the plan
     if explain:

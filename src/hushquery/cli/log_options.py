@@ -16,6 +16,7 @@ __all__ = [
     "Columns",
     "Drop",
     "Encoding",
+    "Engine",
     "ExcludeUsers",
     "Format",
     "LogFiles",
@@ -33,7 +34,22 @@ __all__ = [
 #: The log itself.
 LogFiles = Annotated[
     list[str],
-    typer.Argument(metavar="LOG...", help="The log: files or a quoted pattern such as 'logs/*.tsv.gz'."),
+    typer.Argument(
+        metavar="LOG...",
+        help="The log: files or a quoted pattern such as 'logs/*.tsv.gz'; with --engine the name of its table.",
+    ),
+]
+#: Where it is counted.
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        envvar="HUSHQUERY_ENGINE",
+        metavar="URL",
+        help="Where to count: spark (this machine), spark://host:port, or postgresql://user@host/database. LOG is then "
+        "one of its tables, or for Spark Parquet files that all its machines see. By default DuckDB counts here. "
+        "Leave a password to PGPASSWORD or a password file; it is never shown.",
+    ),
 ]
 #: How it is written.
 Format = Annotated[
@@ -113,6 +129,7 @@ def open_log(
     private_report: Path | None,
     encoding: str,
     time_unit: str | None,
+    engine: str | None = None,
 ) -> Log:
     """Open a log as the options say; the steward's report, if asked for, is written before anything is spent."""
     import json
@@ -123,6 +140,7 @@ def open_log(
         files[0] if len(files) == 1 else files,
         format=format,
         columns=pairs(columns, "--columns"),
+        engine=engine,
         normalise=not no_normalise,
         patterns=not no_patterns,
         drop=drop,

@@ -123,6 +123,7 @@ def release(
         bool, typer.Option("--explain", help="Only show the plan and its cost; spend and read nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an older release at --out.")] = False,
+    engine: options.Engine = None,
     format: options.Format = None,
     columns: options.Columns = None,
     drop: options.Drop = None,
@@ -141,6 +142,8 @@ def release(
 
         hushquery release log.txt --format aol --epsilon 1 --delta 1e-7 --queries-per-user 20 --clicks-per-user 5 \
             --population "users of example.org" --out release/
+
+        hushquery release searches --engine postgresql://analyst@db.example/web --epsilon 1 --delta 1e-7 ...
 
     The budget is spent before a row is read; killed half-way, it stays spent and no half release is left. An account
     that does not exist yet is opened with this budget as its whole lifetime. Look first: --explain, or hushquery plan.
@@ -164,6 +167,7 @@ def release(
         private_report=private_report,
         encoding=encoding,
         time_unit=time_unit,
+        engine=engine,
     )
     plan = plan_options(
         opened,

@@ -29,7 +29,11 @@ def serve(
         str, typer.Option(metavar="URL", help="What head lists are paid from: a file, or postgresql://...")
     ] = "ledger.db",
     keys: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the keys of opt-in records are; keep it out of backups.")
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the keys of opt-in records are: one folder for all servers of a store, out of backups.",
+        ),
     ] = Path("collector-keys"),
     operator_key: Annotated[
         Path | None,

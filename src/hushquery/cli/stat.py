@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend
+from hushquery.cli.log_options import Engine
 
 if TYPE_CHECKING:
     from hushquery.basic import StatisticPlan
@@ -27,7 +28,12 @@ app = typer.Typer(
     """,
 )
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file with a header.")]
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file with a header; with --engine one of its tables."
+    ),
+]
 UnitColumn = Annotated[
     str, typer.Option("--unit", metavar="COLUMN", help="The column that names whom to protect: user, household.")
 ]
@@ -66,6 +72,7 @@ def count(
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
     explain: Explain = False,
+    engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Count the units in a file, or its rows.
@@ -75,12 +82,12 @@ def count(
     from hushquery import basic
 
     plan = basic.count(
-        file,
+        _data(file, engine),
         unit=unit,
         epsilon=epsilon,
         delta=delta,
         rows_per_unit=rows_per_unit,
-        population=population,
+        population=_name(population, file, engine),
         relation=relation,
         noise=noise,
     )
@@ -102,6 +109,7 @@ def sum_(
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
     explain: Explain = False,
+    engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Sum a column, each unit's sum clamped to the bounds.
@@ -111,14 +119,14 @@ def sum_(
     from hushquery import basic
 
     plan = basic.total(
-        file,
+        _data(file, engine),
         column,
         lower=lower,
         upper=upper,
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        population=population,
+        population=_name(population, file, engine),
         relation=relation,
         noise=noise,
     )
@@ -143,6 +151,7 @@ def mean(
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
     explain: Explain = False,
+    engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Average a column over units, each unit's average clamped to the bounds.
@@ -152,14 +161,14 @@ def mean(
     from hushquery import basic
 
     plan = basic.mean(
-        file,
+        _data(file, engine),
         column,
         lower=lower,
         upper=upper,
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        population=population,
+        population=_name(population, file, engine),
         relation=relation,
         users=users,
         noise=noise,
@@ -184,6 +193,7 @@ def histogram(
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
     explain: Explain = False,
+    engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Count units per value of a column. The values must be public: those in the data could name a person.
@@ -194,18 +204,30 @@ def histogram(
 
     wanted = [key.strip() for key in keys.split(",") if key.strip()]
     plan = basic.histogram(
-        file,
+        _data(file, engine),
         column,
         wanted,
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        population=population,
+        population=_name(population, file, engine),
         relation=relation,
         keys_per_unit=keys_per_unit,
         noise=noise,
     )
     _run(plan, ledger, no_create, explain, as_json)
+
+
+def _data(file: str, engine: str | None) -> Any:
+    """Give what a plan reads: a file's name, or a table of an engine."""
+    from hushquery.engine import connect, engine_table
+
+    return file if engine is None else engine_table(file, connect(engine))
+
+
+def _name(population: str | None, file: str, engine: str | None) -> str | None:
+    """Name the population of an engine's table as that of a file is named: without folders and endings."""
+    return population if population is not None or engine is None else file.rpartition("/")[2].removesuffix(".parquet")
 
 
 def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:

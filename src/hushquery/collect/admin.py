@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
-from hushquery.collect.epochs import epochs_of, registered
+from hushquery.collect.epochs import registered, standing
 from hushquery.collect.problems import PROBLEMS
 from hushquery.collect.schema import SCHEMA
 from hushquery.collect.store import Store
@@ -61,13 +61,16 @@ def metrics(store: Store) -> str:
     uploads = ["# HELP hushquery_uploads_total Uploads by task and outcome.", "# TYPE hushquery_uploads_total counter"]
     phases = ["# HELP hushquery_epoch_phase 1 for the phase of each epoch.", "# TYPE hushquery_epoch_phase gauge"]
     closed = ["# HELP hushquery_epoch_reports Reports counted at closing.", "# TYPE hushquery_epoch_reports gauge"]
-    for number, task in registered(store):
+    tasks = dict(registered(store))
+    with store.read() as connection:
+        epochs = standing(connection, tasks)
+    for number, task in tasks.items():
         reasons = {reason for of_task, reason in counted if of_task == number}
         for reason in sorted(reasons | set(PROBLEMS) | {ACCEPTED, REPEATED}):
             value = counted.get((number, reason), 0)
             uploads.append(f'hushquery_uploads_total{{task="{task.id}",reason="{reason}"}} {value}')
-        for epoch in epochs_of(store, task, number):
-            if not epoch.forgotten:
+        for epoch in epochs:
+            if epoch.task_number == number and not epoch.forgotten:
                 where = f'task="{task.id}",epoch="{epoch.number}"'
                 phases.append(f'hushquery_epoch_phase{{{where},phase="{epoch.phase}"}} 1')
                 if epoch.reports is not None:

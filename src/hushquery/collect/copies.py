@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -48,7 +49,7 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     except OSError as error:
         raise DataError(f"the backup {target.name} can't be written", why=error.strerror or "") from None
     finally:
-        for left in target.parent.glob(f"{draft.name}*"):
+        for left in target.parent.glob(f"{escape(draft.name)}*"):  # a name may hold what is a pattern to glob
             left.unlink()
     return rows
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from hushquery.collect.problems import MEDIA_TYPE, PROBLEMS
 from hushquery.collect.wire import BINARY, JSON
-from hushquery.task.domain import LONGEST
 
 __all__ = ["BATCH", "RECORDS", "REPORT", "RESULTS", "TASK", "TASK_LIST", "answers", "body", "cleaned"]
 
@@ -37,7 +36,8 @@ BATCH: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-_TEXT = {"type": "string", "maxLength": LONGEST}
+# A text of any length: what no list could hold is left out, and its user counts all the same.
+_TEXT = {"type": "string"}
 
 #: The records of one user.
 RECORDS: dict[str, Any] = {

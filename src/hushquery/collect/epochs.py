@@ -35,6 +35,7 @@ __all__ = [
     "register",
     "registered",
     "reports_of",
+    "standing",
 ]
 
 #: Users who opted in send records.
@@ -231,3 +232,24 @@ def epochs_of(store: Store, task: Task, task_number: int) -> list[Epoch]:
     with store.read() as connection:
         rows = connection.execute(sa.select(EPOCH).where(EPOCH.c.task == task_number).order_by(EPOCH.c.number)).all()
     return [Epoch.read(task, row) for row in rows]
+
+
+# All but what moves gave, which may be megabytes for each epoch.
+_STANDING = ("number", "phase", "moving", "since", "reports", "trouble", "scrubbed", "forgotten")
+
+
+def standing(connection: sa.Connection, tasks: Mapping[int, Task]) -> list[Epoch]:
+    """Give where all epochs of some tasks stand, oldest first, without head lists, estimates, counts and releases.
+
+    Args:
+        connection: In a transaction.
+        tasks: The tasks, by their numbers in the store.
+    """
+    columns = [EPOCH.c[name] for name in _STANDING]
+    query = sa.select(EPOCH.c.task, *columns).where(EPOCH.c.task.in_(list(tasks))).order_by(EPOCH.c.number)
+    found = []
+    for row in connection.execute(query):
+        parts = {name: getattr(row, name) for name in _STANDING}
+        parts["trouble"] = None if row.trouble is None else json.loads(row.trouble)
+        found.append(Epoch(task=tasks[row.task], task_number=row.task, **parts))
+    return found

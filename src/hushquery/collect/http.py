@@ -135,10 +135,11 @@ class Guard:
 
     def _cross_origin(self, path: str, origin: str | None) -> dict[str, str]:
         """Say which headers let a page of another origin read the answer."""
-        if origin is None:
-            return {"Vary": "Origin"} if path.startswith(_TASK_PATH) else {}
         if not path.startswith(_TASK_PATH):
+            # Whoever asks, because caches keep releases for a year and give everybody the same answer.
             return {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": _SHOWN}
+        if origin is None:
+            return {"Vary": "Origin"}
         allowed = self._origins.get(path.removeprefix(_TASK_PATH).partition("/")[0], frozenset())
         found = {"Vary": "Origin"}
         if origin in allowed or "*" in allowed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hushquery.collect.epochs import Epoch, epochs_of
@@ -42,19 +43,20 @@ class HybridWork:
         The accounts of a task with periods are opened beforehand: one that its first epoch opened would end with it.
         """
         # Engines and tables are large; a server process that only takes reports does not load them.
-        import pyarrow as pa
-
         from hushquery.hybrid.plan import plan_head
 
+        kept, create = self._kept(epoch), epoch.task.task.period is None
+        # Paid for these records and for no others: a store that was restored or begun anew gathers other ones under the
+        # same epoch, and a list of those is another list.
+        ledger = Ledger.open(self._ledger, once=f"{epoch.key}:{self._vault.name(epoch)}")
+        plan_head(_log([]), epoch.task, head=kept).pay(ledger, epoch=epoch.number, create=create)
+        # Only now is anything decrypted.
         # Who gave nothing has a row without a query: the published number of users does not depend on what they gave.
         rows: list[tuple[str | None, ...]] = []
         for giver, records in self._vault.records(epoch):
             rows += [(giver.hex(), *record) for record in records] or [(giver.hex(), None, None)]
-        columns = zip(("user", "query", "url"), zip(*rows, strict=True), strict=True)
-        log = pa.table({name: pa.array(values, pa.string()) for name, values in columns})
-        plan = plan_head(log, epoch.task, head=self._kept(epoch))
-        ledger = Ledger.open(self._ledger, once=epoch.key)
-        made = plan.run(ledger, epoch=epoch.number, create=epoch.task.task.period is None)
+        with _only_in_memory(_log(rows)) as log:
+            made = plan_head(log, epoch.task, head=kept).run(ledger, epoch=epoch.number, create=create)
         return HeadList(made.records, made.to_json())
 
     def _kept(self, epoch: Epoch) -> PublishedHead | None:
@@ -89,3 +91,27 @@ class HybridWork:
             "tables": {name: table.to_pydict() for name, table in made.tables.items()},
         }
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _log(rows: list[tuple[str | None, ...]]) -> Any:
+    """Give rows of (user, query, URL) as a log can be read from them."""
+    import pyarrow as pa
+
+    names = ("user", "query", "url")
+    return pa.table({name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)})
+
+
+@contextmanager
+def _only_in_memory(rows: Any) -> Iterator[Any]:
+    """Put rows into an engine of their own that never writes them down, and is gone when the block ends.
+
+    Where memory does not suffice DuckDB goes on in files, in plain text, and a crash leaves them. It fails instead.
+    """
+    from hushquery.engine import connect
+
+    engine = connect()
+    try:
+        engine.raw_sql("SET temp_directory = ''")
+        yield engine.create_table("log", rows)
+    finally:
+        engine.disconnect()

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import OPTIN_OPEN, Epoch, register
+from hushquery.collect.epochs import OPTIN_OPEN, Epoch, epoch_row, register, standing
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import EPOCH, RELEASE
+from hushquery.collect.schema import RELEASE
 from hushquery.collect.store import Store
 from hushquery.collect.writer import Arrival
 from hushquery.local.report import Report, ReportOfAnotherTask
@@ -47,34 +47,41 @@ class Board:
         self.numbers = {register(store, task, clock()): task for task in tasks}
         self.ids = {task.id: number for number, task in self.numbers.items()}
         self._epochs: dict[tuple[int, int], Epoch] = {}
+        self._forgotten: set[tuple[int, int]] = set()
         self._releases: list[tuple[int, int, str]] = []
         self._lock = threading.Lock()
         self._looked = float("-inf")
 
     def refresh(self) -> None:
-        """Read where all epochs stand."""
+        """Read where all epochs stand; of what each move gave, only what is new since the last look."""
+        found: dict[tuple[int, int], Epoch] = {}
+        forgotten = set()
         with self._store.read() as connection:
-            rows = connection.execute(
-                sa.select(EPOCH).where(EPOCH.c.task.in_(list(self.numbers)), EPOCH.c.forgotten.is_(False))
-            ).all()
+            for now in standing(connection, self.numbers):
+                key = (now.task_number, now.number)
+                known = self._epochs.get(key)
+                if now.forgotten:
+                    forgotten.add(key)
+                elif known is not None and _place(known) == _place(now):
+                    found[key] = known  # the same object as before: it holds a calibrated mechanism
+                elif (whole := epoch_row(connection, now.task, *key, lock=False)) is not None:
+                    found[key] = whole
             released = connection.execute(
                 sa.select(RELEASE.c.task, RELEASE.c.epoch, RELEASE.c.id)
                 .where(RELEASE.c.task.in_(list(self.numbers)))
                 .order_by(RELEASE.c.epoch)
             ).all()
-        found = {}
-        for row in rows:
-            read = Epoch.read(self.numbers[row.task], row)
-            known = self._epochs.get((row.task, row.number))
-            # The same object as before, where nothing changed: it holds a calibrated mechanism.
-            found[row.task, row.number] = known if known == read else read
         with self._lock:
-            self._epochs, self._looked = found, time.monotonic()
+            self._epochs, self._forgotten, self._looked = found, forgotten, time.monotonic()
             self._releases = [(task, epoch, release) for task, epoch, release in released]
 
     def epoch(self, task_number: int, number: int) -> Epoch | None:
         """Give an epoch as it stood a moment ago."""
         return self._epochs.get((task_number, number))
+
+    def forgot(self, task_number: int, number: int) -> bool:
+        """Say whether an epoch is over so long that not even its ids are kept."""
+        return (task_number, number) in self._forgotten
 
     @property
     def stale(self) -> bool:
@@ -100,6 +107,11 @@ class Board:
         return self._clock()
 
 
+def _place(epoch: Epoch) -> tuple[str, str | None, int]:
+    """Say where an epoch stands. What its moves gave changes only together with this."""
+    return epoch.phase, epoch.moving, epoch.since
+
+
 def check(board: Board, task_number: int, report: Report) -> Arrival:
     """Check a report that was sent to a task.
 
@@ -119,7 +131,8 @@ def check(board: Board, task_number: int, report: Report) -> Arrival:
     number = task.period_at(report.time)
     epoch = board.epoch(task_number, number)
     if epoch is None:
-        raise refuse("too-early" if number >= task.period_at(now) else "phase-over")
+        over = number < task.period_at(now) or board.forgot(task_number, number)
+        raise refuse("phase-over" if over else "too-early")
     if epoch.configuration is None:
         raise refuse("too-early" if epoch.phase == OPTIN_OPEN else "phase-over")
     report.open(epoch.configuration)

@@ -41,8 +41,8 @@ from hushquery.collect.epochs import (
     Epoch,
     count_reports,
     epoch_row,
-    epochs_of,
     insert_new,
+    standing,
 )
 from hushquery.collect.schema import EPOCH, RECORD, RELEASE, REPORT
 from hushquery.collect.store import Store
@@ -77,8 +77,8 @@ class HeadList:
 class EpochWork(Protocol):
     """What is computed when an epoch moves. Each may be called again after a crash, and is paid for once.
 
-    ``epoch.key`` names the move. Whatever spends budget records it in the ledger under this key, and spends nothing if
-    the key is there already.
+    ``epoch.key`` names the move. Whatever spends budget records it in the ledger under this key together with the name
+    of what is read (:meth:`~hushquery.collect.vault.Vault.name`), and spends nothing if that is there already.
     """
 
     def publish_head(self, epoch: Epoch) -> HeadList:
@@ -152,7 +152,7 @@ class Phases:
         with self._store.alone(f"advance {task.id} {number}"):
             epoch = self._read(task, task_number, number)
             if to is not None and epoch.phase == to:
-                return epoch
+                return self._tidied(epoch)  # who asks again may do so because what was left could not be destroyed
             if self._has_lapsed(epoch):
                 epoch = self._expire(epoch)
             _check_move(epoch, to)
@@ -302,7 +302,8 @@ class Phases:
         for task_number, task in tasks.items():
             try:
                 self.ensure(task, task_number)
-                epochs = epochs_of(self._store, task, task_number)
+                with self._store.read() as connection:
+                    epochs = [one for one in standing(connection, {task_number: task}) if not one.forgotten]
             except Exception as error:
                 troubles.append(_told(error))
                 continue
@@ -347,13 +348,22 @@ class Phases:
                 epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
         while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
             epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
-        if not epoch.forgotten:
+        if self._leaves_something(epoch):
             with self._store.alone(f"advance {epoch.task.id} {epoch.number}"):
                 epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
-                if epoch.scrubbed and self._clock() - epoch.since > epoch.task.collect.retention:
+                if not epoch.forgotten and self._is_past(epoch):
                     # Nothing is forgotten too early: a closed epoch takes no report, known or unknown.
                     self._empty(epoch, delete=True)
                     self._mark(epoch, forgotten=True)
+
+    def _leaves_something(self, epoch: Epoch) -> bool:
+        """Say whether something of an epoch is still to be destroyed; at most looks there is nothing."""
+        over = epoch.phase in (EXPIRED, *PHASES[PHASES.index(CLOSED) :])
+        return epoch.phase == HEAD_PUBLISHED or (over and not epoch.scrubbed) or self._is_past(epoch)
+
+    def _is_past(self, epoch: Epoch) -> bool:
+        """Say whether the time is over for which an epoch's ids are kept."""
+        return epoch.scrubbed and self._clock() - epoch.since > epoch.task.collect.retention
 
     def _is_due(self, epoch: Epoch) -> bool:
         """Say whether time alone moves this epoch on; a task without periods is moved by hand."""

@@ -26,6 +26,8 @@ _QUIET: dict[str, Any] = {
     "proxy_headers": False,
     "forwarded_allow_ips": "",
     "log_level": "warning",
+    # Not the faster parser, which Uvicorn would take where it is installed: that one has no limit on headers.
+    "http": "h11",
     "ws": "none",
     "timeout_graceful_shutdown": _DRAIN_SECONDS,
     "timeout_keep_alive": 20,

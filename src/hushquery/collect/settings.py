@@ -58,8 +58,10 @@ class Settings:
             raise UsageError("a store of less than 1 MiB can't hold anything", fix="Raise the limit")
 
     def load_tasks(self) -> list[Task]:
-        """Read the task files; the same task twice is a slip."""
+        """Read the task files; the same task twice is a slip, and one that can't be finished takes nobody's records."""
         tasks = [Task.load(path) for path in self.tasks]
+        for task in tasks:
+            _check_finishable(task)
         if len({task.id for task in tasks}) < len(tasks):
             raise UsageError("two task files are the same task", fix="Give each task once")
         return tasks
@@ -77,6 +79,24 @@ class Settings:
         """Read what :meth:`to_json` wrote."""
         data = json.loads(text)
         return cls(**{**data, "tasks": tuple(data["tasks"])})
+
+
+def _check_finishable(task: Task) -> None:
+    """Refuse a task whose opt-in records would be gathered for nothing: of them no head list could be made here."""
+    if task.head is None:
+        return
+    if task.optin is None:
+        raise UsageError(
+            "a task with a [head] list needs an [optin] part to be collected",
+            why="the collector makes the list of what opt-in users give",
+            fix="Add [optin], or write a domain into [task]",
+        )
+    if task.optin.relation != "replace-one":
+        raise UsageError(
+            f'the collector makes no head list under [optin] relation = "{task.optin.relation}"',
+            why="how many opted in is a secret then, and everybody can count who uploads",
+            fix='Use relation = "replace-one"',
+        )
 
 
 def read_operator_key(path: str | None) -> bytes | None:

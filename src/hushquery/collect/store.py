@@ -23,7 +23,7 @@ from sqlalchemy.pool import QueuePool
 from hushquery.collect.schema import MIGRATIONS, SCHEMA, TABLES, Migration, prepare
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
-__all__ = ["Store", "StoreFull"]
+__all__ = ["Store", "StoreFull", "sync_folder"]
 
 #: How long a writer waits for its turn.
 WAIT_SECONDS = 30
@@ -117,7 +117,7 @@ class Store:
             try:
                 # The write-ahead log takes the mode of the file: for its owner only.
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-                _sync(path.parent)
+                sync_folder(path.parent)
             except OSError as error:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
@@ -314,7 +314,8 @@ def _code(cause: BaseException) -> int | None:
     return None if code is None else code & 0xFF
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make durable which files a folder holds: without it a power cut may take away a file that was just made."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from hushquery.collect.schema import RECORD
-from hushquery.collect.store import Store
+from hushquery.collect.store import Store, sync_folder
 from hushquery.errors import DataError, Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -111,9 +111,26 @@ class Vault:
             if len(rows) < _BLOCK:
                 return
 
+    def name(self, epoch: Epoch) -> str:
+        """Name the records of an epoch that are there now: no others get this name, and it tells nothing of them.
+
+        It is an HMAC of their random ids under a key drawn from the epoch's secret; nothing is decrypted.
+        """
+        mac = hmac.new(_derived(self._secret(epoch, make=False), b"name"), _bound(epoch, b""), hashlib.sha256)
+        with self._store.read() as connection:
+            ids = sa.select(RECORD.c.id).where(RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
+            for (record_id,) in connection.execute(ids.order_by(RECORD.c.id)):
+                mac.update(bytes(record_id))
+        return mac.hexdigest()[:32]
+
     def destroy(self, epoch: Epoch) -> None:
-        """Make the opt-in records of an epoch unreadable, then delete them; may be called any number of times."""
+        """Make the opt-in records of an epoch unreadable, then delete them; may be called any number of times.
+
+        Raises:
+            DataError: There are records, and their key is not in this folder: it lives on somewhere else.
+        """
         path = self._path(epoch)
+        mine = (RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
         try:
             with path.open("r+b") as file:
                 length = file.seek(0, os.SEEK_END)
@@ -122,17 +139,22 @@ class Vault:
                     file.write(filler)
                     file.flush()
                     os.fsync(file.fileno())
-            path.unlink()
-            self._sync()
         except FileNotFoundError:
-            pass
+            with self._store.read() as connection:
+                if connection.execute(sa.select(RECORD.c.id).where(*mine).limit(1)).first() is not None:
+                    raise self._elsewhere(path) from None
         except OSError as error:
             raise self._unusable(error) from None
         with self._store.write() as connection:
-            connection.execute(
-                sa.delete(RECORD).where(RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
-            )
+            connection.execute(sa.delete(RECORD).where(*mine))
         self._store.wipe_traces()
+        # Last, so that records without a file tell a folder in which their key has never been.
+        try:
+            path.unlink(missing_ok=True)
+            if self._folder.exists():
+                sync_folder(self._folder)
+        except OSError as error:
+            raise self._unusable(error) from None
 
     # ---- keys ----------------------------------------------------------------------------------------------
 
@@ -175,7 +197,11 @@ class Vault:
             data = _WRAPPED + nonce + _cipher(self._operator).encrypt(nonce, secret, _bound(epoch, b""))
         draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
         try:
+            # A key in a folder that a power cut takes away is lost too.
+            new = [one for one in (self._folder, *self._folder.parents) if not one.exists()]
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for one in new:
+                sync_folder(one.parent)
             handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             try:
                 os.write(handle, data)
@@ -188,17 +214,18 @@ class Vault:
                 data = path.read_bytes()
             finally:
                 draft.unlink()
-            self._sync()
+            sync_folder(self._folder)
         except OSError as error:
             raise self._unusable(error) from None
         return data
 
-    def _sync(self) -> None:
-        handle = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    def _elsewhere(self, path: Path) -> DataError:
+        return DataError(
+            "the key of the epoch's opt-in records is not there, so it can't be destroyed",
+            why=f"the records are, and {self._folder} has no {path.name}",
+            fix="Give the folder of keys that the collector runs with, or run this on the machine that has it. If the "
+            "key is lost for good, make an empty file of that name",
+        )
 
     def _unusable(self, error: OSError) -> Unavailable:
         return Unavailable(

@@ -111,7 +111,8 @@ def read_batch(media_type: str, body: bytes) -> list[Report | HushqueryError]:
 def read_records(media_type: str, body: bytes, task: Task) -> list[list[str]]:
     """Read the records of one user, as many as the task lets a user give.
 
-    None is fine: who opted in and has nothing to give counts as a user too, and staying away would tell it.
+    None is fine: who opted in and has nothing to give counts as a user too, and staying away would tell it. So is a
+    record that no list could hold (no query, too long, broken letters): it is left out, and its user counts.
     """
     if media_type != JSON:
         raise refuse("media-type")
@@ -120,11 +121,10 @@ def read_records(media_type: str, body: bytes, task: Task) -> list[list[str]]:
     if len(records) > most:
         raise refuse("malformed", f"a user of this task gives at most {most} records")
     for record in records:
-        if not (isinstance(record, list) and len(record) == 2 and all(_is_text(part) for part in record)):
-            raise refuse("malformed", f"a record is a [query, URL] pair of texts of at most {LONGEST} characters")
-        if not record[0].strip():
-            raise refuse("malformed", "a record has a query that is not empty")
-    return records
+        pair = isinstance(record, list) and len(record) == 2 and all(isinstance(part, str) for part in record)
+        if not pair:
+            raise refuse("malformed", "a record is a [query, URL] pair of texts")
+    return [record for record in records if record[0].strip() and all(map(_can_be_listed, record))]
 
 
 def _from_json(item: Any) -> Report:
@@ -162,11 +162,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields if len(fields) == len(pairs) else {}
 
 
-def _is_text(part: object) -> bool:
-    if not isinstance(part, str) or len(part) > LONGEST or "\0" in part:
+def _can_be_listed(text: str) -> bool:
+    if len(text) > LONGEST or "\0" in text:
         return False
     try:
-        part.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hushquery.engine import md5
 from hushquery.errors import UsageError
 
-__all__ = ["Bound", "Keep", "searches"]
+__all__ = ["Bound", "Keep", "first_rows", "searches"]
 
 #: Which of a user's keys are kept: the first by time, or random ones.
 Keep = Literal["first", "random"]
@@ -50,17 +50,19 @@ class Bound:
             columns: What counts as one key.
             most: d.
         """
+        return first_rows(self.each(table, columns), columns, most).select("user", *columns)
+
+    def each(self, table: Any, columns: list[str]) -> Any:
+        """Give each user's distinct ``columns``, all of them, with what they are chosen by in a column ``order``."""
         import ibis
 
         if self.order(table) == "first":
-            each = table.group_by("user", *columns).agg(order=table.time.min())
-        else:
-            each = table.select("user", *columns).distinct()
-            text = ibis.literal(self.key) + "|" + each.user
-            for column in columns:
-                text = text + "|" + each[column]
-            each = each.mutate(order=md5(text))
-        return _first_rows(each, columns, most).select("user", *columns)
+            return table.group_by("user", *columns).agg(order=table.time.min())
+        each = table.select("user", *columns).distinct()
+        text = ibis.literal(self.key) + "|" + each.user.cast("string")
+        for column in columns:
+            text = text + "|" + each[column].cast("string")
+        return each.mutate(order=md5(text))
 
 
 def searches(table: Any, bound: Bound, most: int) -> Any:
@@ -78,20 +80,28 @@ def searches(table: Any, bound: Bound, most: int) -> Any:
         order = each.time
     else:
         when = each.time.cast("string").fill_null("")
-        order = md5(ibis.literal(bound.key) + "|" + each.user + "|" + when + "|" + each["query"])
-    return _first_rows(each.mutate(order=order), ["query"], most).select("user", "query")
+        order = md5(ibis.literal(bound.key) + "|" + each.user.cast("string") + "|" + when + "|" + each["query"])
+    return first_rows(each.mutate(order=order), ["query"], most).select("user", "query")
 
 
-def _first_rows(each: Any, columns: list[str], most: int) -> Any:
+def first_rows(each: Any, columns: list[str], most: int) -> Any:
     """Give each user's first rows by ``order``, ties by the columns; rows with a missing column come last and go.
 
     They go after their place is known and not before: an engine would compute a column twice to filter by it early.
     """
     import ibis
 
-    # What is missing a column takes nobody's place; what has no readable time comes last; on every engine.
-    each = each.mutate(incomplete=ibis.ifelse(_complete(each, columns), 0, 1))
-    order = [each.incomplete, *(ibis.asc(each[c], nulls_first=False) for c in ("order", *columns))]
+    # What is missing a column takes nobody's place: it has neither an order nor a first column, and comes last on every
+    # engine. What has no readable time has no order either, but its columns, and comes just before.
+    complete = _complete(each, columns)
+
+    def unless_incomplete(column: Any) -> Any:
+        return ibis.ifelse(complete, column, ibis.null(column.type()))
+
+    keys = [unless_incomplete(each["order"]), *(each[column] for column in columns)]
+    if len(columns) > 1:  # a single column is missing itself
+        keys[1] = unless_incomplete(keys[1])
+    order = [ibis.asc(key, nulls_first=False) for key in keys]
     # Ibis counts rows from zero.
     placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
     return placed.filter((placed.place < most) & _complete(placed, columns))

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals
-from hushquery.curator.select import QUERY, PlannedStep, released_placeholder
-from hushquery.engine import held
+from hushquery.curator.select import PlannedStep, released_placeholder, released_table
+from hushquery.engine import execute, held
 from hushquery.noise.bits import Bits
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Clicks"]
 
 PAIR = ["query", "url"]
+_NUMBERED = ["number", "url"]
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,39 @@ class Clicks:
         return PlannedStep("laplace" if laplace else "gaussian-selector", detail, self.step, "clicks")
 
     def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:
-        """Count users per pair, pairs of released queries (and listed ones) only."""
+        """Count users per pair, pairs of released queries (and listed ones) only.
+
+        Args:
+            table: The log's rows, or those of the released queries with their number.
+            bound: Which of a user's pairs are kept.
+            released: The released queries with their number; a stand-in by default.
+        """
         queries = released_placeholder() if released is None else released
+        return self._by_number(table, bound, queries).inner_join(queries, "number").select(*PAIR, "n")
+
+    def _by_number(self, table: Any, bound: Bound, queries: Any) -> Any:
         # Rows without a URL are dropped by the bound, after everything an engine could be tempted to do to all rows.
-        pairs = table.semi_join(queries, "query")
+        pairs = table if "number" in table.columns else table.inner_join(queries, "query")
+        pairs = pairs.select(*(name for name in ("user", "time", "number", "url") if name in pairs.columns))
         if self.results is not None:
-            pairs = pairs.semi_join(self.results, PAIR)
-        return tally(bound.rows(pairs, PAIR, self.clicks_per_user), PAIR)
+            pairs = pairs.semi_join(self.results.inner_join(queries, "query").select(*_NUMBERED), _NUMBERED)
+        return tally(bound.rows(pairs, _NUMBERED, self.clicks_per_user), _NUMBERED)
 
     def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
-        """Count the pairs of the released queries, and publish."""
-        import ibis
+        """Count the pairs of the released queries, and publish.
 
-        queries = ibis.memtable(released.select(QUERY))
+        Args:
+            table: The log's rows, or those of the released queries with their number.
+            bound: Which of a user's pairs are kept.
+            released: A table with the released queries.
+            bits: Where the noise comes from.
+        """
+        queries = released_table(released)
+        if self.results is None:
+            with held(self._by_number(table, bound, queries)) as counted:
+                passed = passing(counted, _NUMBERED, self.step, bits)
+            names = released.sort_by("query")["query"].take(passed["number"])
+            return with_intervals(passed.set_column(0, "query", names), self.step)
         with held(self.expression(table, bound, queries)) as counted:
-            if self.results is None:
-                return with_intervals(passing(counted, PAIR, self.step, bits), self.step)
-            listed = self.results.select(*PAIR).distinct().semi_join(queries, "query").to_pyarrow()
+            listed = execute(self.results.select(*PAIR).distinct().semi_join(queries, "query"))
             return with_intervals(noisy_on_public_keys(counted, listed, PAIR, self.step, bits), self.step)

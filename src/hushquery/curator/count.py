@@ -9,14 +9,14 @@ import numpy as np
 from hushquery.engine import execute
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import IntArray, sampler
 from hushquery.noise.survivors import WORTH_A_BINOMIAL, lifted_keys
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Noisy", "law_of", "noisy_on_public_keys", "passing", "tally"]
+__all__ = ["Noisy", "keys_at", "law_of", "noisy_on_public_keys", "passing", "tally"]
 
 #: A step that adds noise to counts.
 Noisy = LaplaceHistogram | GaussianHistogram | GaussianWeights
@@ -49,7 +49,6 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
         step: The noise and the threshold.
         bits: Where the noise comes from.
     """
-    import ibis
     import pyarrow as pa
 
     if step.threshold is None:
@@ -66,11 +65,18 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     for count, size in zip(values[in_bulk].tolist(), keys[in_bulk].tolist(), strict=True):
         positions, lifted = lifted_keys(size, count, threshold, law, bits)
         if len(positions):
-            same = counted.filter(counted.n == count)
-            placed = same.mutate(place=ibis.row_number().over(ibis.window(order_by=[same[c] for c in columns])))
-            found = execute(placed.filter(placed.place.isin(positions.tolist())).order_by("place").select(*columns))
+            found = keys_at(counted, columns, count, positions)
             chosen.append(_with_noisy(found, lifted, np.ones(len(lifted), dtype=np.bool_)))
     return pa.concat_tables(chosen)
+
+
+def keys_at(counted: Any, columns: list[str], count: int, positions: IntArray) -> pa.Table:
+    """Look up keys by their places among those of one count, in the order of the keys; no other key is fetched."""
+    import ibis
+
+    same = counted.filter(counted.n == count)
+    placed = same.mutate(place=ibis.row_number().over(ibis.window(order_by=[same[c] for c in columns])))
+    return execute(placed.filter(placed.place.isin(positions.tolist())).order_by("place").select(*columns))
 
 
 def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], step: Noisy, bits: Bits) -> pa.Table:
@@ -87,7 +93,9 @@ def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], ste
 
     keys = ibis.memtable(public.select(columns))
     joined = keys.left_join(counted, columns)
-    exact = execute(joined.select(*(keys[c] for c in columns), n=counted.n.fill_null(0)).order_by(columns))
+    exact = execute(joined.select(*(keys[c] for c in columns), n=counted.n.fill_null(0)))
+    # Sorted here, by bytes: the keys came from memory, and an engine may order such texts by its own locale.
+    exact = exact.sort_by([(c, "ascending") for c in columns])
     noisy = exact["n"].to_numpy() + sampler(law_of(step)).draw(exact.num_rows, bits)
     return _with_noisy(exact.select(columns), noisy, np.ones(len(noisy), dtype=np.bool_))
 

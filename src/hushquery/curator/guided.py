@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, passing
+from hushquery.curator.bound import Bound, first_rows
+from hushquery.curator.count import law_of, noisy_on_public_keys, passing
+from hushquery.curator.intervals import with_intervals
 from hushquery.curator.select import (
     QUERY,
     PlannedStep,
     Selector,
-    count_released,
-    finish_by_counting,
+    count_first,
     released_placeholder,
+    released_table,
 )
 from hushquery.curator.weighted import equal_weights
-from hushquery.engine import execute, held, md5
+from hushquery.engine import dialect, execute, held, md5
 from hushquery.noise.bits import Bits
 from hushquery.noise.sampler import sampler
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights
@@ -102,25 +103,37 @@ class Guided(Selector):
         return steps
 
     def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
-        """The sketch, the guided sums, and the counts."""
+        """The sketch, the guided sums, and the counts; what each asks of the log is computed once for all of them."""
         import ibis
 
         promising = ibis.table({"bucket": "int64", "share": "float64"}, name="promising_buckets")
-        out = {"sketch": self._sums_per_bucket(table, bound), "selection": self._guided_sums(table, bound, promising)}
+        each = self.each(table, bound)
+        out = {"sketch": self.sums_per_bucket(each), "selection": self.sums_per_query(each, promising)}
         if self.counts is not None:
-            out["counts"] = count_released(table, bound, released_placeholder(), self.counts.keys_per_user)
+            released = released_placeholder()
+            out["counts"] = count_first(each.inner_join(released, "query"), released, self.counts.keys_per_user)
         return out
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Sketch, weigh, draw, count."""
-        noisy = self.noisy_sketch(self.exact_sketch(table, bound), bits)
-        with held(self.guided_sums(table, bound, noisy)) as weighed:
-            chosen = passing(weighed, QUERY, self.selection, bits).select(QUERY)
-        return finish_by_counting(chosen, table, bound, self.counts, bits)
+        with held(self.each(table, bound)) as each:
+            noisy = self.noisy_sketch(self.exact_sketch(each), bits)
+            with held(self.guided_sums(each, noisy)) as weighed:
+                chosen = passing(weighed, QUERY, self.selection, bits).select(QUERY)
+            if self.counts is None:
+                return chosen
+            released = released_table(chosen)
+            counted = count_first(each.inner_join(released, "query"), released, self.counts.keys_per_user)
+            return with_intervals(noisy_on_public_keys(counted, chosen, QUERY, self.counts, bits), self.counts)
 
-    def exact_sketch(self, table: Any, bound: Bound) -> npt.NDArray[np.int64]:
-        """Sum the users' weights per bucket."""
-        sums = execute(self._sums_per_bucket(table, bound))
+    def each(self, table: Any, bound: Bound) -> Any:
+        """Give each user's distinct queries with their bucket and their order: all that the three steps ask for."""
+        each = bound.each(table, QUERY)
+        return each.mutate(bucket=bucket(each["query"], self.buckets))
+
+    def exact_sketch(self, each: Any) -> npt.NDArray[np.int64]:
+        """Sum the users' weights per bucket, of the queries that :meth:`each` gave."""
+        sums = execute(self.sums_per_bucket(each))
         out = np.zeros(self.buckets, dtype=np.int64)
         out[sums["bucket"].to_numpy()] = sums["n"].to_numpy()
         return out
@@ -129,28 +142,30 @@ class Guided(Selector):
         """Add noise to every bucket, empty or not."""
         return exact + sampler(law_of(self.sketch)).draw(len(exact), bits)
 
-    def guided_sums(self, table: Any, bound: Bound, noisy: npt.NDArray[np.int64]) -> Any:
+    def guided_sums(self, each: Any, noisy: npt.NDArray[np.int64]) -> Any:
         """Sum the guided weights per query, given a noisy sketch."""
         import ibis
         import pyarrow as pa
 
         alive = np.flatnonzero(noisy > LOOKS_EMPTY * float(self.sketch.sigma))
         share = np.clip(_ENOUGH * (self.selection.threshold or 0) / noisy[alive], _LEAST_SHARE, 1.0)
+        # Squares of such shares add up without rounding, in whatever order an engine adds them.
+        share = np.floor(share * 2**20) / 2**20
         promising = pa.table({"bucket": pa.array(alive, pa.int64()), "share": pa.array(share, pa.float64())})
-        return self._guided_sums(table, bound, ibis.memtable(promising))
+        return self.sums_per_query(each, ibis.memtable(promising))
 
-    def _sums_per_bucket(self, table: Any, bound: Bound) -> Any:
-        rows = bound.rows(table, QUERY, self.sketch.keys_per_user)
+    def sums_per_bucket(self, each: Any) -> Any:
+        """Sum the users' weights per bucket, as an expression."""
+        rows = first_rows(each, QUERY, self.sketch.keys_per_user)
         # Distinct: two queries of one user in the same bucket must not add up to more than L2 norm one.
-        rows = equal_weights(rows.select("user", bucket=bucket(rows["query"], self.buckets)).distinct())
+        rows = equal_weights(rows.select("user", "bucket").distinct())
         return rows.group_by("bucket").agg(n=rows.weight.sum())
 
-    def _guided_sums(self, table: Any, bound: Bound, promising: Any) -> Any:
+    def sums_per_query(self, each: Any, promising: Any) -> Any:
+        """Sum the guided weights per query, given the buckets that do not look empty, with a share each."""
         import ibis
 
-        placed = table.mutate(bucket=bucket(table["query"], self.buckets)).semi_join(promising, "bucket")
-        kept = bound.rows(placed, QUERY, self.queries_per_user)
-        kept = kept.mutate(bucket=bucket(kept["query"], self.buckets)).inner_join(promising, "bucket")
+        kept = first_rows(each.inner_join(promising, "bucket"), QUERY, self.queries_per_user)
         by_user = ibis.window(group_by="user")
         kept = kept.mutate(norm=(kept.share * kept.share).sum().over(by_user).sqrt())
         kept = kept.mutate(weight=(WEIGHT_GRID * kept.share / kept.norm).floor().cast("int64"))
@@ -164,8 +179,10 @@ def bucket(query: Any, buckets: int) -> Any:
     """Give the public bucket of a query: the first six hexadecimal digits of its md5, modulo the number of buckets."""
     import ibis
 
-    digest = md5(query)
+    digits = md5(query).substr(0, 6)
+    if dialect(query) == "duckdb":
+        return ((ibis.literal("0x") + digits).cast("int64") % buckets).cast("int64")
     value = ibis.literal(0, "int64")
     for i in range(6):
-        value = value * 16 + ibis.literal("0123456789abcdef").find(digest.substr(i, 1)).cast("int64")
+        value = value * 16 + ibis.literal("0123456789abcdef").find(digits.substr(i, 1)).cast("int64")
     return (value % buckets).cast("int64")

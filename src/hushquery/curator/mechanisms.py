@@ -21,7 +21,7 @@ from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, SelectorName, calibrate
 from hushquery.curator.clicks import PAIR, Clicks
 from hushquery.curator.count import law_of
-from hushquery.curator.select import QUERY, Reused, Selector
+from hushquery.curator.select import QUERY, Reused, Selector, released_table
 from hushquery.engine import as_table, execute
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
@@ -44,6 +44,7 @@ __all__ = [
     "crowd",
     "exact_counts",
     "log_of",
+    "numbered",
     "passing_bit",
     "passing_law",
     "passing_runs",
@@ -267,6 +268,13 @@ def _reused(selector: Selector) -> Reused:
     return selector
 
 
+def numbered(queries: Sequence[str]) -> Any:
+    """Give some queries as if they had been released."""
+    import pyarrow as pa
+
+    return released_table(pa.table({"query": pa.array(queries, pa.string())}))
+
+
 @dataclass(frozen=True)
 class SelectedClicks(LogMechanism):
     """Users per clicked pair of released queries, two pairs per user, with rounded Gaussian noise and a threshold.
@@ -306,7 +314,7 @@ class SelectedClicks(LogMechanism):
 
     def ask(self, world: Rows) -> tuple[int, ...]:
         """Count users per pair of a released query."""
-        released = as_table({"query": list(self.released)})
+        released = numbered(self.released)
         return exact_counts(self.clicks.expression(log_of(world), self.bound, released), self.keys, PAIR)
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:

@@ -28,6 +28,7 @@ from hushquery.curator.mechanisms import (
     crowd,
     exact_counts,
     log_of,
+    numbered,
     passing_bit,
     passing_runs,
     query_keys,
@@ -37,7 +38,6 @@ from hushquery.curator.mechanisms import (
 )
 from hushquery.curator.select import QUERY, Korolova, Optimal, Selector, count_released
 from hushquery.curator.weighted import Weighted
-from hushquery.engine import as_table
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
 from hushquery.noise.sampler import IntArray, sampler
@@ -81,7 +81,7 @@ class _Counting(LogMechanism):
 
     def recount(self, world: Rows, released: Sequence[Key]) -> tuple[int, ...]:
         """Count users per released query, the cap applied to released queries only."""
-        queries = as_table({"query": [query for (query,) in released]})
+        queries = numbered([query for (query,) in released])
         most = self.selector.queries_per_user
         return exact_counts(count_released(log_of(world), self.bound, queries, most), released, QUERY)
 

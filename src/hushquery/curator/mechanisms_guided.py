@@ -80,7 +80,7 @@ class Sketch(LogMechanism):
 
     def ask(self, world: Rows) -> tuple[int, ...]:
         """Sum the weights per bucket."""
-        return tuple(self.guided.exact_sketch(log_of(world), self.bound).tolist())
+        return tuple(self.guided.exact_sketch(self.guided.each(log_of(world), self.bound)).tolist())
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
         """Add noise to the bucket, ``n`` times."""
@@ -146,7 +146,7 @@ class GuidedSelector(LogMechanism):
 
     def ask(self, world: Rows) -> tuple[int, ...]:
         """Sum the weights per bucket."""
-        return tuple(self.guided.exact_sketch(log_of(world), self.bound).tolist())
+        return tuple(self.guided.exact_sketch(self.guided.each(log_of(world), self.bound)).tolist())
 
     def alive_from(self) -> int:
         """Give the smallest noisy sum of a bucket that does not look empty."""
@@ -154,7 +154,8 @@ class GuidedSelector(LogMechanism):
 
     def weigh(self, world: Rows, noisy: int) -> tuple[int, ...]:
         """Sum the guided weights per query, given the noisy sketch."""
-        expression = self.guided.guided_sums(log_of(world), self.bound, np.array([noisy], dtype=np.int64))
+        each = self.guided.each(log_of(world), self.bound)
+        expression = self.guided.guided_sums(each, np.array([noisy], dtype=np.int64))
         return exact_counts(expression, self.keys, QUERY)
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
-from hushquery.curator.select import released_placeholder
+from hushquery.curator.select import released_placeholder, released_table
 from hushquery.engine import as_table, no_such_column
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import Log, read_log
@@ -180,9 +180,7 @@ class ReleasePlan:
         """Give the SQL that the engine will run; what was released before is a table ``released_queries``."""
         import ibis
 
-        return ";\n\n".join(
-            f"-- {name}\n{ibis.to_sql(expression, dialect='duckdb')}" for name, expression in self.expressions().items()
-        )
+        return ";\n\n".join(f"-- {name}\n{ibis.to_sql(expression)}" for name, expression in self.expressions().items())
 
     def run(
         self,
@@ -200,8 +198,6 @@ class ReleasePlan:
             bits: Test bits; a release made from them is marked as not private.
             progress: Told what is done next.
         """
-        import ibis
-
         from hushquery.privacy.ledger import Ledger
 
         self.expressions()  # what the schema rules out is refused before anything is spent
@@ -222,7 +218,7 @@ class ReleasePlan:
         tables = {"queries": made.selector.run(table, bound, source)}
         if made.clicks:
             tell("counting clicks", 1 / stages)
-            pairs = self.log.clicks_of(ibis.memtable(tables["queries"].select(["query"])))
+            pairs = self.log.clicks_of(released_table(tables["queries"]))
             tables["clicks"] = made.clicks.run(pairs, bound, tables["queries"], source)
         if made.reformulations:
             tell("counting reformulations", (stages - 2) / stages)

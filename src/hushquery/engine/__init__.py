@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from hushquery.engine.connections import connect
-from hushquery.engine.questions import call, execute, held, md5
-from hushquery.engine.tables import as_table, no_such_column
+from hushquery.engine.questions import call, check, dialect, execute, fetch, held, java, md5
+from hushquery.engine.tables import as_table, engine_table, no_such_column
 
-__all__ = ["as_table", "call", "connect", "execute", "held", "md5", "no_such_column"]
+__all__ = [
+    "as_table",
+    "call",
+    "check",
+    "connect",
+    "dialect",
+    "engine_table",
+    "execute",
+    "fetch",
+    "held",
+    "java",
+    "md5",
+    "no_such_column",
+]

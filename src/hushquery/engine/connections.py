@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from hushquery.engine.inprocess import connect_duckdb
@@ -31,7 +32,13 @@ def connect(url: str = "duckdb") -> Any:
             from hushquery.engine.spark import connect_spark
 
             return connect_spark(url)
-        return ibis.connect(url)
+        engine = ibis.connect(url)
+        if engine.name == "postgres":
+            from hushquery.engine.postgres import prepare
+
+            weakref.finalize(engine, engine.con.close)  # whoever gave a URL has nothing to close
+            prepare(engine)
+        return engine
     except HushqueryError:
         raise
     except ImportError:

@@ -6,20 +6,34 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError
 
-__all__ = ["call", "execute", "held", "md5"]
+__all__ = ["call", "check", "dialect", "execute", "fetch", "held", "java", "md5"]
 
 
-def call(function: str, argument: Any, returns: str) -> Any:
-    """Call an engine's own function of one column, which Ibis has no name for."""
+def call(function: str, argument: Any, returns: str, schema: str | None = None) -> Any:
+    """Call an engine's own function of one column, which Ibis has no name for; a schema names where it is."""
     import ibis
 
     def of_one_column(value: Any) -> Any:
         """Stand for the engine's function: Ibis reads its signature and never runs it."""
         return value
 
-    return ibis.udf.scalar.builtin(of_one_column, name=function, signature=((argument.type(),), returns))(argument)
+    kinds = ((argument.type(),), returns)
+    return ibis.udf.scalar.builtin(of_one_column, name=function, database=schema, signature=kinds)(argument)
+
+
+def java(name: str, method: str, text: Any, flag: bool) -> Any:
+    """Call a static Java method of a text and a flag, on Spark."""
+    import ibis
+
+    def reflect(java_class: Any, java_method: Any, text: Any, flag: Any) -> Any:
+        """Stand for Spark's function: Ibis reads its signature and never runs it."""
+        return java_class, java_method, text, flag
+
+    kinds = (("string", "string", "string", "boolean"), "string")
+    return ibis.udf.scalar.builtin(reflect, name="reflect", signature=kinds)(name, method, text, flag)
 
 
 def md5(text: Any) -> Any:
@@ -27,14 +41,40 @@ def md5(text: Any) -> Any:
     return call("md5", text, "string")
 
 
+def check(expression: Any) -> None:
+    """Ask the engine whether it understands an expression; it reads no row for that."""
+    name = dialect(expression)
+    try:
+        if name == "pyspark":
+            from hushquery.engine.spark import frame
+
+            frame(expression)
+        elif name == "postgres":
+            engine = expression._find_backend()
+            engine._run_pre_execute_hooks(expression)  # tables in memory, such as a deny list
+            with engine.begin() as cursor:
+                cursor.execute(f"EXPLAIN {engine.compile(expression)}")
+    except Exception as error:
+        raise DataError(
+            f"the engine {name} can't compute the log's columns",
+            why=type(error).__name__,
+            fix="Check the types of the columns: text, numbers, and for times also timestamps",
+        ) from None
+
+
+def fetch(expression: Any) -> Any:
+    """Run an expression and give an Arrow table."""
+    if dialect(expression) == "pyspark":
+        from hushquery.engine.spark import to_arrow
+
+        return passed_through(to_arrow(expression))
+    return passed_through(expression.to_pyarrow())
+
+
 def execute(expression: Any) -> Any:
     """Run an expression after the spend and give an Arrow table; an engine's message, which may quote a row, is not."""
     try:
-        if _engine_of(expression) == "pyspark":
-            from hushquery.engine.spark import to_arrow
-
-            return to_arrow(expression)
-        return expression.to_pyarrow()
+        return fetch(expression)
     except Exception as error:
         raise _failed(error) from None
 
@@ -48,10 +88,15 @@ def held(expression: Any) -> Iterator[Any]:
     """
     with ExitStack() as at_end:
         try:
-            if _engine_of(expression) == "pyspark":
-                from hushquery.engine.spark import kept
+            name = dialect(expression)
+            if name == "pyspark":
+                from hushquery.engine import spark
 
-                table = at_end.enter_context(kept(expression))
+                table = at_end.enter_context(spark.kept(expression))
+            elif name == "postgres":
+                from hushquery.engine import postgres
+
+                table = at_end.enter_context(postgres.kept(expression))
             else:
                 table = at_end.enter_context(expression.cache())
         except Exception as error:
@@ -59,10 +104,10 @@ def held(expression: Any) -> Iterator[Any]:
         yield table
 
 
-def _engine_of(expression: Any) -> str:
-    """Give the name of the engine an expression stands on; empty where all of it is in memory."""
+def dialect(expression: Any) -> str:
+    """Name the engine that an expression stands on; what is all in memory runs on DuckDB."""
     found = expression._find_backends()[0]
-    return str(found[0].name) if found else ""
+    return str(found[0].name) if found else "duckdb"
 
 
 def _failed(error: Exception) -> DataError:

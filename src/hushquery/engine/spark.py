@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["OLDEST_JAVA", "connect_spark", "java_version", "kept", "to_arrow"]
+__all__ = [
+    "OLDEST_JAVA",
+    "check_master",
+    "connect_spark",
+    "frame",
+    "java_version",
+    "kept",
+    "literally",
+    "read_parquet",
+    "to_arrow",
+]
 
 #: What Spark 4 runs on.
 OLDEST_JAVA = 17
@@ -60,17 +71,19 @@ def connect_spark(url: str) -> Any:
         import pyspark.sql
     except ImportError:
         raise Unavailable("the engine 'spark' needs packages that are not installed", fix=f"Run: {_PACKAGES}") from None
+    # Spark's Python side writes every failed statement to stderr as it is, with the values in it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     version = java_version()
     if version is None or version < OLDEST_JAVA:
         found = "there is none" if version is None else f"this is Java {version}"
         raise Unavailable(f"Spark runs on Java {OLDEST_JAVA} or newer, and {found}", fix=_JAVA)
+    from pyspark import SparkContext
+
     master = "local[*]" if url == "spark" else url
-    active = pyspark.sql.SparkSession.getActiveSession()
-    if active is not None and active.sparkContext._jsc is None:  # it was stopped
-        active = None
-    if active is None:
-        active = _new_session(master)
-    elif url != "spark" and active.sparkContext.master != master:
+    context = SparkContext._active_spark_context
+    if context is None:
+        context = _new_context(master)
+    elif url != "spark" and context.master != master:
         raise UsageError(
             "this process has a Spark session already, on another master",
             why="A process has one Spark at a time",
@@ -79,34 +92,30 @@ def connect_spark(url: str) -> Any:
     import ibis
 
     # A session of our own on the same Spark: neither settings nor temporary views are shared with the user's.
-    return ibis.pyspark.connect(active.newSession(), **_SETTINGS)
+    return ibis.pyspark.connect(pyspark.sql.SparkSession(context).newSession(), **_SETTINGS)
 
 
-def _new_session(master: str) -> Any:
+def _new_context(master: str) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
 
-    if master.startswith("spark://"):
-        _answers(master)
+    if master.startswith("spark:"):
+        check_master(master)
     settings = {"spark.master": master, "spark.app.name": "hushquery", **_QUIET, **_SETTINGS}
-    if "PYSPARK_PYTHON" not in os.environ:
-        settings["spark.pyspark.python"] = sys.executable
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     # What Spark writes to its log may quote rows, so it goes nowhere. The executors' logs stay on the cluster.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     gateway = None if SparkContext._gateway else launch_gateway(conf, quiet)  # type: ignore[no-untyped-call]
     context = SparkContext(conf=conf, gateway=gateway)
     atexit.register(context.stop)
-    if master.startswith("spark://"):
+    if master.startswith("spark:"):
         _wait_for_executors(context)
-    return SparkSession(context)
+    return context
 
 
-def _answers(master: str) -> None:
+def check_master(master: str) -> None:
     """Ask whether anybody listens there: Spark itself would try for a minute."""
-    places = re.fullmatch(r"spark://(.+)", master)
-    for place in places.group(1).split(",") if places else []:
+    for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()
@@ -139,25 +148,44 @@ def _wait_for_executors(context: Any) -> None:
         raise Unavailable("the Spark cluster does no work for us", why=why, fix="See the master's page")
 
 
-def _frame(expression: Any) -> Any:
+def read_parquet(engine: Any, places: Sequence[str]) -> Any:
+    """Give Parquet files as one table; no column is read from the names of folders."""
+    import ibis
+
+    rows = engine._session.read.option("recursiveFileLookup", "true").parquet(*places)
+    name = ibis.util.gen_name("hushquery_log")
+    rows.createTempView(name)
+    return engine.table(name)
+
+
+def literally(path: Path) -> str:
+    """Write a path of this machine so that Spark does not take it for a pattern of other files' names."""
+    return "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", str(path.absolute()))
+
+
+def frame(expression: Any) -> Any:
     """Give an expression as a Spark DataFrame, with tables in memory sent over as Arrow."""
     import ibis.expr.operations as ops
     from pyspark.sql import SparkSession
 
     engine = expression._find_backend()
     session: SparkSession = engine._session
-    for table in expression.op().find(ops.InMemoryTable):
-        rows = table.data.to_pyarrow(table.schema)
-        session.createDataFrame(rows).createOrReplaceTempView(table.name)
-    return session.sql(engine.compile(expression))
+    sent = list(expression.op().find(ops.InMemoryTable))
+    for table in sent:
+        session.createDataFrame(table.data.to_pyarrow(table.schema)).createOrReplaceTempView(table.name)
+    try:
+        return session.sql(engine.compile(expression))
+    finally:  # Spark has looked the names up
+        for table in sent:
+            session.catalog.dropTempView(table.name)
 
 
 def to_arrow(expression: Any) -> Any:
     """Run an expression and give an Arrow table of the expression's own types."""
-    frame = _frame(expression)
+    asked = frame(expression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its sockets to the garbage collector
-        rows = frame.toArrow()
+        rows = asked.toArrow()
     return rows.cast(expression.schema().to_pyarrow())
 
 
@@ -174,13 +202,13 @@ def kept(expression: Any) -> Iterator[Any]:
     from pyspark import StorageLevel
 
     engine = expression._find_backend()
-    frame = _frame(expression)
-    if frame.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined():
-        frame = frame.checkpoint(eager=True)
+    asked = frame(expression)
+    if asked.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined():
+        rows = asked.checkpoint(eager=True)
     else:
-        frame = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+        rows = asked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
     name = ibis.util.gen_name("hushquery_kept")
-    frame.createTempView(name)
+    rows.createTempView(name)
     try:
         yield engine.table(name)
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 from hushquery.engine.connections import connect
 from hushquery.errors import DataError, UsageError
 
-__all__ = ["as_table", "no_such_column"]
+__all__ = ["as_table", "engine_table", "no_such_column"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
@@ -58,6 +58,27 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
             f"a {type(data).__name__} can't be read as a table",
             why=type(error).__name__,
             fix="Give a file name, a mapping of columns, or a pandas, Polars, Arrow or Ibis table with distinct names",
+        ) from None
+
+
+def engine_table(name: str, engine: Any) -> Any:
+    """Give a table that an engine knows by name (``searches``, ``schema.searches``); on Spark also a Parquet file.
+
+    Spark reads a path ending in ``.parquet``, which all its machines must see, or an address such as ``hdfs://...``.
+    """
+    from hushquery.engine import spark
+
+    try:
+        if engine.name == "pyspark" and ("://" in name or name.lower().endswith(".parquet")):
+            return spark.read_parquet(engine, [name if "://" in name else spark.literally(Path(name))])
+        *place, last = name.split(".")
+        return engine.table(last, database=tuple(place) if len(place) > 1 else place[0] if place else None)
+    except Exception as error:
+        # An engine's message may quote what it found.
+        raise DataError(
+            f"the engine {engine.name} has no table {name!r} that can be read",
+            why=type(error).__name__,
+            fix="Check the name (table, schema.table; for Spark also PATH.parquet), and that this user may read it",
         ) from None
 
 

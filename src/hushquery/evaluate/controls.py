@@ -19,10 +19,10 @@ import numpy as np
 
 from hushquery.basic.mechanisms import CappedRowCount
 from hushquery.basic.queries import CountRows
-from hushquery.curator.bound import Bound
+from hushquery.curator.bound import Bound, first_rows
 from hushquery.curator.clicks import PAIR, Clicks
 from hushquery.curator.count import law_of, tally
-from hushquery.curator.guided import Guided, bucket
+from hushquery.curator.guided import Guided
 from hushquery.curator.korolova import Theorem1, calibrate_korolova
 from hushquery.curator.mechanisms import (
     LaplaceSelector,
@@ -209,11 +209,10 @@ def _one_query_too_many(epsilon: Fraction, delta: Fraction) -> Broken:
 class _PerQuery(Guided):
     """A sketch to which a user's two queries in one bucket add twice."""
 
-    def _sums_per_bucket(self, table: Any, bound: Bound) -> Any:
+    def sums_per_bucket(self, each: Any) -> Any:
         import ibis
 
-        rows = bound.rows(table, ["query"], self.sketch.keys_per_user)
-        rows = rows.select("user", bucket=bucket(rows["query"], self.buckets))
+        rows = first_rows(each, ["query"], self.sketch.keys_per_user).select("user", "bucket")
         rows = rows.mutate(t=rows.bucket.nunique().over(ibis.window(group_by="user")))
         rows = rows.mutate(weight=(64 / rows.t.cast("float64").sqrt()).floor().cast("int64"))
         return rows.group_by("bucket").agg(n=rows.weight.sum())

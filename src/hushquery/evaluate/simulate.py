@@ -65,7 +65,7 @@ def split_log(log: Log, optin: Number, key: str) -> Groups:
     border = f"{int(share * 16**_DIGITS):0{_DIGITS}x}"
 
     def opts_in(user: Any) -> Any:
-        return md5(ibis.literal(f"opt-in|{key}|") + user).substr(0, _DIGITS) < border
+        return md5(ibis.literal(f"opt-in|{key}|") + user.cast("string")).substr(0, _DIGITS) < border
 
     return Groups(
         log.part(opts_in, f"only users who opted in: each with a chance of {float(share):g}, by an own coin"),

@@ -199,7 +199,7 @@ class HeadPlan:
         import ibis
 
         rows = records_of(self.log, Bound(self.keep), self.optin.records_per_user)
-        return f"-- records\n{ibis.to_sql(rows, dialect='duckdb')}"
+        return f"-- records\n{ibis.to_sql(rows)}"
 
     def run(
         self,
@@ -223,14 +223,34 @@ class HeadPlan:
             bits: Test bits; a list made from them is marked as not private.
             progress: Told what is done next.
         """
+        epoch = self.task.period_at(time.time()) if epoch is None else epoch
+        source, tell = bits or SystemBits(), progress or (lambda *_: None)
+        self.pay(ledger, epoch=epoch, users=users, create=create)
+        tell("counting the opt-in users' records", 0.0)
+        shares = self._draw(source, users)
+        tell("publishing the head list", 0.9)
+        # A list that a test's noise found protects nobody, whatever measures it now.
+        tested = not source.secret or (self.kept is not None and self.kept.test_noise)
+        since = None if self.kept is None else self.kept.listed
+        return PublishedHead(self.task, shares, epoch, datetime.now(UTC).date(), tested, since)
+
+    def pay(self, ledger: Ledger | str | Path, *, epoch: int, users: int | None = None, create: bool = True) -> None:
+        """Record both spends durably, and read no row: for who has to open what the rows are in before :meth:`run`.
+
+        With a ledger that was opened with a key (``once``), :meth:`run` does not pay again.
+
+        Args:
+            ledger: A ledger, or the path or URL of one.
+            epoch: The number of the task's period.
+            users: As for :meth:`run`.
+            create: As for :meth:`run`.
+        """
         from hushquery.privacy.ledger import Ledger
 
-        epoch = self.task.period_at(time.time()) if epoch is None else epoch
         self._check_epoch(epoch)
         self._check_users(users)
         self.sql()  # what the schema rules out is refused before anything is spent
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        source, tell = bits or SystemBits(), progress or (lambda *_: None)
         what = f"epoch {epoch} of task {self.task.id[:12]}"
         try:
             # Clients first: if this is refused, nobody who opted in has paid for a list that is never used.
@@ -252,13 +272,6 @@ class HeadPlan:
             if self.task.task.period is None:
                 raise
             raise type(error)(error.what, why=error.why, fix=f"{error.fix}. {self._how_to_open}") from None
-        tell("counting the opt-in users' records", 0.0)
-        shares = self._draw(source, users)
-        tell("publishing the head list", 0.9)
-        # A list that a test's noise found protects nobody, whatever measures it now.
-        tested = not source.secret or (self.kept is not None and self.kept.test_noise)
-        since = None if self.kept is None else self.kept.listed
-        return PublishedHead(self.task, shares, epoch, datetime.now(UTC).date(), tested, since)
 
     def _check_epoch(self, epoch: int) -> None:
         """Refuse, before anything is spent, an epoch that the list is not for."""

@@ -27,6 +27,9 @@ RECORD = ["query", "url"]
 #: The URL of a search that led to no click.
 NO_CLICK = ""
 
+# Users are counted by so many hexadecimal digits of their digest, to find where to split them.
+_BORDER_DIGITS = 3
+
 
 def fresh_key(bits: Bits) -> str:
     """Draw the key of a digest; choices by it are new for each head list, and privacy does not rest on its secrecy."""
@@ -110,7 +113,12 @@ def split_users(log: Log, share: Number, key: str) -> Parts:
     part = exact(share, "the share of users who find the head list")
     if not 0 < part < 1:
         raise UsageError("the share of users who find the head list must be above 0 and below 1", fix="Give, say, 0.95")
-    total = number_of_users(log)
+    users = log.rows.select("user").distinct()
+    users = users.mutate(order=md5(ibis.literal(key) + "|" + users.user.cast("string")))
+    # Everybody's place in one order would take one worker to sort everybody: the groups tell where the border is.
+    group = users["order"].substr(0, _BORDER_DIGITS)
+    sizes = dict(zip(*execute(users.group_by(group=group).agg(n=users.count())).to_pydict().values(), strict=True))
+    total = sum(sizes.values())
     finding = (total * part + Fraction(1, 2)).__floor__()
     if not 0 < finding < total:
         raise DataError(
@@ -118,9 +126,14 @@ def split_users(log: Log, share: Number, key: str) -> Parts:
             why=f"{finding} of {total} users would find the head list",
             fix="Let more users opt in, choose another share, or reuse the counts (mode best needs no parts)",
         )
-    users = log.rows.select("user").distinct()
-    users = users.mutate(order=md5(ibis.literal(key) + "|" + users.user))
-    placed = users.mutate(place=ibis.row_number().over(ibis.window(order_by=[users["order"], users["user"]])))
+    before = 0
+    for name in sorted(sizes):
+        if before + sizes[name] > finding:
+            break
+        before += sizes[name]
+    near = users.filter(group == name)
     # Ibis counts rows from zero.
-    finders, measurers = (placed.filter(c).select("user") for c in (placed.place < finding, placed.place >= finding))
+    placed = near.mutate(place=ibis.row_number().over(ibis.window(order_by=near["order"])))
+    border = execute(placed.filter(placed.place == finding - before).select("order"))["order"][0].as_py()
+    finders, measurers = (users.filter(c).select("user") for c in (users["order"] < border, users["order"] >= border))
     return Parts(finders, measurers, finding, total - finding)

@@ -51,13 +51,15 @@ def estimate(
     candidates: Iterable[str] | None = None,
     strict: bool = False,
     progress: Callable[[int], object] | None = None,
+    engine: Any = None,
 ) -> ClientEstimate:
     """Estimate from reports how many clients hold what.
 
     Args:
         task: The task.
         reports: A file with a report on each line (base64url or JSON; gzipped too), a Parquet file with a binary column
-            ``report``, or an iterable of reports. A report that comes again is counted once.
+            ``report``, a list of such files (each a :class:`~pathlib.Path`), or an iterable of reports. A report that
+            comes again is counted once.
         head: The published head list, for a task without a domain of its own.
         period: For a task with a period: the number of the period to count, floor(time / period); reports of others
             are refused as ``ReportOfAnotherPeriod``. By default the one that most good reports are from, of equally
@@ -68,6 +70,8 @@ def estimate(
         candidates: For a task of texts: the texts to look for.
         strict: Refuse everything if one report is bad; by default bad ones are counted by kind and left out.
         progress: Is called with the number of reports read so far.
+        engine: Where to count: here by default, or on Spark (``spark``, ``spark://host:port``, or a connection), with
+            the very same result. Then the reports are Parquet files that every worker can read.
 
     Returns:
         The table, with the shares of clients (for ``onebit`` the average), the counts and the guarantee.
@@ -77,14 +81,7 @@ def estimate(
     """
     configuration = Configuration.of(task, head)
     _check_options(configuration, level, post, candidates)
-    with ReportCount(configuration, _asked(task, period)) as count:
-        for block in read_blocks(reports, count.length):
-            count.add(block)
-            _check_strict(count, strict=strict)
-            if progress is not None:
-                progress(count.read)
-        count.close()
-        _check_strict(count, strict=strict)
+    count = _counted(configuration, _asked(task, period), reports, engine, progress, strict=strict)
     _check_enough(count, task.collect.min_batch)
     table, notes = _table(configuration, count, level, candidates)
     table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
@@ -108,6 +105,34 @@ def estimate(
         periods=tuple(sorted(count.periods)),
         notes=tuple(notes),
     )
+
+
+def _counted(
+    configuration: Configuration,
+    asked: Periods,
+    reports: Reports,
+    engine: Any,
+    progress: Callable[[int], object] | None,
+    *,
+    strict: bool,
+) -> ReportCount:
+    if engine not in (None, "duckdb"):
+        from hushquery.local.spark_counting import count_on_spark
+
+        count = count_on_spark(configuration, asked, reports, engine)
+        _check_strict(count, strict=strict)
+        if progress is not None:
+            progress(count.read)
+        return count
+    with ReportCount(configuration, asked) as count:
+        for block in read_blocks(reports, count.length):
+            count.add(block)
+            _check_strict(count, strict=strict)
+            if progress is not None:
+                progress(count.read)
+        count.close()
+        _check_strict(count, strict=strict)
+    return count
 
 
 def check_post(name: str) -> Post:
@@ -139,7 +164,7 @@ def _check_strict(count: ReportCount, *, strict: bool) -> None:
     if strict and count.refused:
         raise DataError(
             "there are bad reports, so nothing is estimated",
-            why=", ".join(f"{number:,} {name}" for name, number in count.refused.items()),
+            why=", ".join(f"{number:,} {name}" for name, number in sorted(count.refused.items())),
             fix="Leave --strict out to leave them out",
         )
 
@@ -156,7 +181,7 @@ def _check_enough(count: ReportCount, least: int) -> None:
     raise NotReady(
         f"{count.n:,} good reports are too few",
         why=f"the task's min_batch is {least:,}"
-        + "".join(f"; {number:,} were refused: {name}" for name, number in count.refused.items()),
+        + "".join(f"; {number:,} were refused: {name}" for name, number in sorted(count.refused.items())),
         fix=fix,
     )
 

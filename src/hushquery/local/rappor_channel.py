@@ -121,8 +121,15 @@ class RapporChannel(Channel):
         return self.pack((cohort, encoder.permanent(encoder.bloom(cohort, value))))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
-        """The permanent response to a random text: it counts as one that nobody looks for."""
-        return self.answer(bits.words(_NOBODYS // 8).tobytes(), device, bits)
+        """The permanent response of a new device to a random text: it counts as one that nobody looks for.
+
+        The coins are not those of this device. It would answer again what it has answered for the same filter, or will,
+        and of few filters a random text has the same one often: the two answers together would tell more than was paid.
+        """
+        drawn = bits.words(_NOBODYS // 8).tobytes()
+        encoder = self._encoder(device)
+        cohort = encoder.cohort()
+        return self.pack((cohort, encoder.another(drawn).permanent(encoder.bloom(cohort, drawn))))
 
     def payload(self, kept: bytes, bits: Bits) -> bytes:
         """Draw the instantaneous response anew."""

@@ -112,11 +112,16 @@ class ReportCount:
         elif len(fresh):
             self._count(rows[fresh], answers[fresh])
 
-    def close(self) -> None:
-        """Count what has waited: the reports of the period that most are from. The others are refused."""
+    def close(self, chosen: int | None = None) -> None:
+        """Count what has waited: the reports of the period that most are from. The others are refused.
+
+        Args:
+            chosen: Where this is a shard of a larger count: the period that most reports of all shards are from.
+        """
         if self._waiting is None:
             return
-        period = max(self.periods, key=lambda number: (self.periods[number], number), default=0)
+        fullest = max(self.periods, key=lambda number: (self.periods[number], number), default=0)
+        period = fullest if chosen is None else chosen
         waited = self.periods.total()
         self.periods.clear()
         for rows in self._blocks(self._waiting):

@@ -14,7 +14,7 @@ import gzip
 import mmap
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -34,10 +34,11 @@ from hushquery.local.report import (
     from_base64url,
 )
 
-__all__ = ["COLUMN", "Block", "Reports", "read_blocks"]
+__all__ = ["COLUMN", "LONGER_THAN_ANY", "Block", "Reports", "blocks_of_column", "check_column", "read_blocks"]
 
-#: What reports can be given as: a file's path, or the reports themselves, as bytes, text, JSON or :class:`Report`.
-Reports = str | PathLike[str] | Iterable[Report | bytes | str | Mapping[str, Any]]
+#: What reports can be given as: the path of a file, a list of :class:`~pathlib.Path` of files, or the reports
+#: themselves, as bytes, text, JSON or :class:`Report`.
+Reports = str | PathLike[str] | Sequence[PathLike[str]] | Iterable[Report | bytes | str | Mapping[str, Any]]
 
 #: The column of a Parquet file that holds reports.
 COLUMN = "report"
@@ -49,8 +50,8 @@ _MOST_ROWS = 1 << 16
 _OTHER_BYTES = 1 << 20
 # So much of a Parquet file is unpacked at once, where a bad one could make more of it.
 _UNPACKED_BYTES = 1 << 24
-# A report that is cut off here has the same error as the whole: there are bytes behind its end.
-_LONGER_THAN_ANY = HEADER_BYTES + MOST_PAYLOAD + 1
+#: A report that is cut off here has the same error as the whole: there are bytes behind its end.
+LONGER_THAN_ANY = HEADER_BYTES + MOST_PAYLOAD + 1
 
 
 @dataclass
@@ -78,16 +79,47 @@ def read_blocks(reports: Reports, length: int) -> Iterator[Block]:
 
     Args:
         reports: The path of a file with a report on each line (base64url or JSON, also gzipped), the path of a Parquet
-            file with a binary column ``report``, or an iterable of reports.
+            file with a binary column ``report``, a list of several such paths (as :class:`~pathlib.Path`: a text in a
+            list is a report), or an iterable of reports.
         length: How long the reports of the configuration are.
     """
-    size = max(64, min(_MOST_ROWS, _BLOCK_BYTES // (16 * length)))
+    size = _block_size(length)
     if isinstance(reports, str | PathLike):
         yield from _read_file(Path(fspath(reports)), length, size)
+    elif isinstance(reports, list | tuple) and reports and all(isinstance(path, PathLike) for path in reports):
+        for path in reports:
+            yield from _read_file(Path(fspath(path)), length, size)
     elif isinstance(reports, bytes | bytearray | Mapping | Report) or not isinstance(reports, Iterable):
         raise UsageError("reports are given as a path or as an iterable", fix="Put a single report into a list")
     else:
         yield from _listed(reports, length, size)
+
+
+def blocks_of_column(columns: Iterable[Any], length: int) -> Iterator[Block]:
+    """Give the reports in the pieces of one binary Arrow column in blocks, in their order."""
+    for column in _gathered(columns, _block_size(length)):
+        yield from _values(column, length)
+
+
+def check_column(schema: Any, name: str) -> None:
+    """Refuse a Parquet file without a binary column of reports.
+
+    Args:
+        schema: The file's Arrow schema.
+        name: What to call the file.
+    """
+    import pyarrow as pa
+
+    kind = schema.field(COLUMN).type if schema.names.count(COLUMN) == 1 else None
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    if kind is None or not any(is_kind(kind) for is_kind in binary):
+        raise DataError(
+            f"{name} has no binary column {COLUMN!r}", fix="Write the bytes of each report into that column"
+        )
+
+
+def _block_size(length: int) -> int:
+    return max(64, min(_MOST_ROWS, _BLOCK_BYTES // (16 * length)))
 
 
 def _read_file(path: Path, length: int, size: int) -> Iterator[Block]:
@@ -134,7 +166,7 @@ def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
         if len(data) == length:
             good.append(data)
         else:
-            block.others.append(data[:_LONGER_THAN_ANY])
+            block.others.append(data[:LONGER_THAN_ANY])
             held += len(block.others[-1])
         if len(good) + len(block.others) >= size or held > _OTHER_BYTES:
             block.rows = _rows(good, length)
@@ -177,18 +209,10 @@ def _read_parquet(path: Path, length: int, size: int) -> Iterator[Block]:
             mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as whole,
             pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file,
         ):
-            names = file.schema_arrow.names
-            kind = file.schema_arrow.field(COLUMN).type if names.count(COLUMN) == 1 else None
-            binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-            if kind is None or not any(is_kind(kind) for is_kind in binary):
-                raise DataError(
-                    f"{path.name} has no binary column {COLUMN!r}",
-                    fix="Write the bytes of each report into that column",
-                )
+            check_column(file.schema_arrow, path.name)
             for group, fit in enumerate(rows_that_fit(whole, file.schema.names.index(COLUMN), _UNPACKED_BYTES)):
                 batches = file.iter_batches(batch_size=min(fit, size), row_groups=[group], columns=[COLUMN])
-                for column in _gathered((batch.column(0) for batch in batches), size):
-                    yield from _values(column, length)
+                yield from blocks_of_column((batch.column(0) for batch in batches), length)
     except (pa.ArrowException, PageError, UnicodeDecodeError) as error:
         why = str(error) if isinstance(error, PageError) else type(error).__name__
         raise DataError(f"{path.name} can't be read as Parquet", why=why, fix="Get it again, written plainly") from None
@@ -223,7 +247,7 @@ def _values(column: Any, length: int) -> Iterator[Block]:
     others: list[bytes] = []
     held = 0
     for place in np.flatnonzero(pc.and_(pc.invert(good), column.is_valid()).to_numpy(zero_copy_only=False)).tolist():
-        others.append(column[place].as_buffer()[:_LONGER_THAN_ANY].to_pybytes())
+        others.append(column[place].as_buffer()[:LONGER_THAN_ANY].to_pybytes())
         held += len(others[-1])
         if held > _OTHER_BYTES:
             yield Block(_rows([], length), others)

@@ -34,6 +34,8 @@ MOST_PAUSE = 86_400
 REFUSED = frozenset({400, 409, 410, 413, 422})
 
 _STORED = (200, 201)
+# An answer is a status. What is longer than a problem document is not read, whoever sends it.
+_MOST_ANSWER = 65_536
 _HEADERS = {"Content-Type": "application/octet-stream"}
 
 
@@ -62,11 +64,16 @@ class Sender:
     """
 
     def __init__(self, server: str, *, timeout: float = 30.0, clock: Callable[[], float] = time.time) -> None:
-        parts = urlsplit(server)
+        wrong = UsageError("this is no address of a collector", fix="Give, say, https://collect.example.org")
+        try:
+            parts = urlsplit(server)
+            port = parts.port
+        except ValueError:
+            raise wrong from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise UsageError("this is no address of a collector", fix="Give, say, https://collect.example.org")
+            raise wrong
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=timeout)
+        self._connection = kind(parts.hostname, port, timeout=timeout)
         self._path = parts.path.rstrip("/")
         self._clock = clock
         self._until = 0.0
@@ -114,7 +121,9 @@ class Sender:
         try:
             self._connection.request("PUT", path, report.to_bytes(), _HEADERS)
             response = self._connection.getresponse()
-            response.read()
+            response.read(_MOST_ANSWER)
+            if not response.isclosed():  # there is more, which nobody wants
+                self._connection.close()
         except (OSError, http.client.HTTPException):
             self._connection.close()  # the next request opens it anew
             return 0, 0.0

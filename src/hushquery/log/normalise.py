@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushquery.engine import call
+from hushquery.engine import call, java
+from hushquery.engine.postgres import LOWER
 
 __all__ = [
     "BLANKS",
     "HOST",
-    "NOT_PLAIN",
+    "PLAIN",
     "PLAIN_URL",
     "URL_CHANGES",
     "blanks",
     "has_text",
     "normal_query",
     "normal_url",
+    "pattern_for",
     "steps",
+    "stripped",
 ]
 
 #: Unicode's blanks and control characters as (first, last) code points.
@@ -39,13 +42,16 @@ BLANKS = (
     (0xFEFF, 0xFEFF),
 )
 
-#: What a query holds that is not in its normal form yet, or that a pattern could find. All others need no second look.
-NOT_PLAIN = "[^a-z ]|  |^ | $|^$"
+#: A query in its normal form that no pattern could find anything in: printable ASCII without capitals and @, single
+#: blanks between, and at most six digits, where the shortest number that a pattern knows has seven.
+PLAIN = r"^[!-?\[-~](?: ?[!-/:-?\[-~])*(?: ?[0-9](?: ?[!-/:-?\[-~])*){0,5}$"
 #: A URL in its normal form that no pattern could find anything in: short words between dots and slashes.
 PLAIN_URL = "^https?://[a-z0-9-]{1,15}(?:[.][a-z0-9-]{1,15})*(?:/[a-z0-9._~-]{1,15})*$"
 
 # The engines' own functions; a function of ours would run row by row in Python.
-_NFC = {"duckdb": "nfc_normalize", "postgres": "normalize"}
+_NFC = {"duckdb": "nfc_normalize", "postgres": "normalize", "pyspark": "com.ibm.icu.text.Normalizer"}
+# The capitals of which Spark makes small letters by other rules than DuckDB: by their neighbours, or two for one.
+_CAPITALS, _SMALL = "İΣ", "iσ"
 #: Scheme and host, which are written in lower case. Without a scheme a host is all there is, or goes before : / or ?
 HOST = (
     "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*"
@@ -74,7 +80,7 @@ _USUAL_HOST_AND_SLASH = "^https?://[a-z0-9.-]+/$"
 
 def blanks(dialect: str) -> str:
     """Write the inside of a class of all blanks and control characters, for an engine's regular expressions."""
-    if dialect == "duckdb":
+    if dialect in ("duckdb", "pyspark"):
         return r"\x{0}" + "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in BLANKS)
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in BLANKS)
 
@@ -96,7 +102,7 @@ def normal_query(query: Any, dialect: str) -> Any:
     import ibis
 
     # Blanks first: DuckDB's NFC ends a text at a null byte. NFC last: lower case can call for it again.
-    changed = _nfc(query.lower().re_replace(f"[{blanks(dialect)}]+", " "), dialect).strip()
+    changed = stripped(_nfc(_lower(query, dialect).re_replace(f"[{blanks(dialect)}]+", " "), dialect), dialect)
     return ibis.ifelse(query.re_search(_UNUSUAL_QUERY), changed, query) if dialect == "duckdb" else changed
 
 
@@ -114,9 +120,12 @@ def normal_url(url: Any, dialect: str) -> Any:
     import ibis
 
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
-    changed = ibis.ifelse(url.re_search(HOST), url.re_extract(HOST, 0).lower() + url.re_replace(HOST, ""), url)
+    host = pattern_for(HOST, dialect)
+    changed = ibis.ifelse(url.re_search(host), _lower(url.re_extract(host, 0), dialect) + url.re_replace(host, ""), url)
     for pattern, replacement in URL_CHANGES:
-        changed = changed.re_replace(pattern, replacement.replace("\\", "$") if dialect == "pyspark" else replacement)
+        if dialect == "pyspark":
+            replacement = replacement.replace("\\", "$")
+        changed = changed.re_replace(pattern_for(pattern, dialect), replacement)
     changed = changed.nullif("")
     if dialect != "duckdb":
         return changed
@@ -129,5 +138,34 @@ def normal_url(url: Any, dialect: str) -> Any:
     )
 
 
+def stripped(text: Any, dialect: str) -> Any:
+    """Take ASCII blanks from both ends of a text column."""
+    if dialect != "pyspark":
+        return text.strip()
+    # Ibis would name the vertical tab in a way that Spark reads as the letter v.
+    ends = r"[ \x{9}-\x{D}]+"
+    return text.re_replace(rf"^{ends}|{ends}\z", "")
+
+
+def pattern_for(pattern: str, dialect: str) -> str:
+    """Write a regular expression for an engine: Java's $ also stands before a line end at the end."""
+    return pattern.replace("$", r"\z").replace("[^]", r"[^\]") if dialect == "pyspark" else pattern
+
+
+def _lower(text: Any, dialect: str) -> Any:
+    """Give small letters, one for each capital and without a look at its neighbours, as DuckDB does."""
+    if dialect == "postgres":
+        return call(LOWER, text, "string", "pg_temp")
+    if dialect == "pyspark":
+        return text.translate(_CAPITALS, _SMALL).lower()
+    return text.lower()
+
+
 def _nfc(text: Any, dialect: str) -> Any:
+    import ibis
+
+    if dialect == "pyspark":
+        # Spark has no function for it, but the library that has one, which fails on what is missing.
+        composed = java(_NFC[dialect], "compose", text.fill_null(""), False)
+        return ibis.ifelse(text.isnull(), ibis.null("string"), composed)
     return call(_NFC[dialect], text, "string") if dialect in _NFC else text

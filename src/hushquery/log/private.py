@@ -13,7 +13,7 @@ from typing import Any
 
 from hushquery.engine import call
 from hushquery.errors import DataError
-from hushquery.log.normalise import blanks, normal_query
+from hushquery.log.normalise import blanks, normal_query, pattern_for
 
 __all__ = [
     "PATTERN_STEPS",
@@ -56,7 +56,7 @@ def holds_private_text(query: Any, dialect: str) -> Any:
 def _found_in(query: Any, dialect: str) -> Any:
     # One search for all: what an expression mentions twice, DuckDB computes for every row beforehand.
     blank = blanks(dialect)
-    number = f"[0-9](?:[{blank}.()/+-]*[0-9]){{8}}|{_LOCAL_PHONE}"
+    number = f"[0-9](?:[{blank}.()/+-]*[0-9]){{8}}|{pattern_for(_LOCAL_PHONE, dialect)}"
     address = f"[^{blank}@]@[^{blank}@]+[.][^{blank}@.]"
     return query.re_search(f"{number}|{address}")
 
@@ -65,16 +65,25 @@ def without_private_url(url: Any, dialect: str) -> Any:
     """Give each URL, missing where it holds an e-mail address, a token, or a long identifier."""
     import ibis
 
-    if dialect == "duckdb":
+    if dialect in ("duckdb", "pyspark"):
         # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
-        return url.re_replace(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{_TOKEN}).*$", "").nullif("")
-    private = url.re_search(_LONG_HEX) | url.re_search(_TOKEN) | url.re_search(_MAIL_IN_URL)
+        token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN)
+        private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
+        return url.re_replace(private, "").nullif("")
+    private = url.re_search(_LONG_HEX) | url.re_search(_in_any_case(_TOKEN)) | url.re_search(_MAIL_IN_URL)
     return ibis.ifelse(private, ibis.null("string"), url)
+
+
+def _in_any_case(pattern: str) -> str:
+    """Spell out what DuckDB takes for the same letters; engines differ in what (?i) means beyond ASCII."""
+    folded = {"k": "kK\u212a", "s": "sS\u017f"}
+    return "".join(f"[{folded.get(c, c + c.upper())}]" if c.isalpha() else c for c in pattern.removeprefix("(?i)"))
 
 
 def without_users(table: Any, users: Iterable[str]) -> Any:
     """Leave out every row of the people who object: by their ids, which no search of anybody changes."""
-    return table.anti_join(_listed("user", users), "user").select(*table.columns)
+    listed = _listed("objects", users)
+    return table.anti_join(listed, table.user.cast("string") == listed.objects).select(*table.columns)
 
 
 def without_denied(table: Any, denied: Iterable[str], dialect: str, *, normalise: bool) -> Any:

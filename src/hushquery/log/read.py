@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table
+from hushquery.engine import as_table, check, connect
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log import private, times
 from hushquery.log.schema import COLUMNS, OPTIONAL, Log
-from hushquery.log.sources import Source, Wanted, files_source, table_source
+from hushquery.log.sources import FILE_ENDINGS, Source, Wanted, files_source, named_source, table_source
 
 __all__ = ["read_log"]
 
@@ -51,12 +52,14 @@ def read_log(
 
     Args:
         data: A file name, a pattern such as ``logs/*.gz``, a list of file names, or a pandas, Polars, Arrow or Ibis
-            table or mapping of columns.
+            table or mapping of columns. With an engine also the name of one of its tables (``searches``,
+            ``schema.searches``), and with Spark where it finds Parquet files itself (``hdfs://...``).
         format: ``aol``, ``sogou``, ``yandex``, ``excite``, ``csv``, ``tsv``, ``parquet`` or ``jsonl``; by default the
             files' ending decides. Text may be compressed with gzip.
         columns: Which of the source's columns is which of ours (user, query, time, url, rank):
             ``{"user": "AnonID"}``. A column mapped to ``None`` is left out.
-        engine: Where to read files; DuckDB in this process by default.
+        engine: Where to read: a connection or a URL, see :func:`hushquery.engine.connect`. DuckDB in this process by
+            default, which reads every format; Spark reads Parquet files, which all its machines must see.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
         patterns: Whether to remove what looks personal, see :mod:`hushquery.log.private`. Has no effect on ``yandex``,
             whose words and URLs are numbers.
@@ -78,7 +81,11 @@ def read_log(
     if time_unit not in (None, "s", "ms"):
         raise UsageError(f"the unit of time {time_unit!r} is not known", fix="Use s or ms")
     wanted = _wanted(columns or {})
-    if _names_files(data):
+    if isinstance(engine, str):
+        engine = connect(engine)
+    if _names_table(data, engine) and format is None:
+        source = named_source(str(data), wanted, engine, time_unit)
+    elif _names_files(data):
         source = files_source(data, format, wanted, engine, encoding, time_unit)
     elif format is not None:
         raise UsageError("a table has no file format", fix="Leave format out")
@@ -102,6 +109,8 @@ def read_log(
     if drop is not None:
         table = private.without_denied(table, private.entries(drop, "drop"), source.dialect, normalise=normalise)
         steps.append("deny list applied: queries that equal an entry or contain it as whole words left out")
+    if source.dialect != "duckdb":
+        check(rules.finish_urls(table))  # what an engine does not understand is refused before anything is spent
     log = Log(table, steps, source.count_defects, source.check_files, rules.finish_urls, normalises=normalise)
     if strict:
         log.refuse_defects()
@@ -119,9 +128,13 @@ class _Rules:
         import ibis
 
         rows = self.source.rows
+        rows = rows.mutate(query=rows.query.cast("string"))
+        if rows.user.type().is_integer():
+            # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
+            return rows.filter(rows.user.notnull())
         user = rows.user.cast("string")
-        user = ibis.ifelse(user.contains(" "), user.strip(), user)
-        rows = rows.mutate(user=user, query=rows.query.cast("string"))
+        user = ibis.ifelse(user.contains(" "), normal.stripped(user, self.source.dialect), user)
+        rows = rows.mutate(user=user)
         return rows.filter(rows.user != "")
 
     def within(self, table: Any, since: Any, until: Any) -> Any:
@@ -159,7 +172,7 @@ class _Rules:
         text = normal.normal_query(query, dialect) if self.normalise else query
         final = ibis.ifelse(left_out, ibis.null("string"), text)
         # One cheap look spares most rows everything else: small letters and single blanks need nothing.
-        return ibis.ifelse(query.re_search(normal.NOT_PLAIN), final, query) if dialect == "duckdb" else final
+        return ibis.ifelse(query.re_search(normal.PLAIN), query, final) if dialect == "duckdb" else final
 
     def finish_urls(self, table: Any) -> Any:
         """Give the URLs of a canonical table their final form."""
@@ -186,11 +199,14 @@ def _rank(rank: Any, dialect: str) -> Any:
         return rank.cast("int64")
     if rank.type().is_numeric():
         number = rank.cast("float64")
-        return ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64")).round().cast("int64")
+        number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))
+        return times.rounded(number, dialect)
     if dialect == "duckdb":
         return rank.try_cast("int64")
-    text = rank.cast("string").strip()
-    return ibis.ifelse(text.re_search("^[0-9]{1,18}$"), text, ibis.null("string")).cast("int64")
+    text = normal.stripped(rank.cast("string"), dialect)
+    shape = normal.pattern_for("^[+-]?[0-9]{1,15}(?:[.][0-9]{0,15})?$", dialect)
+    number = ibis.ifelse(text.re_search(shape), text, ibis.null("string")).cast("float64")
+    return times.rounded(number, dialect)
 
 
 def _wanted(columns: Mapping[str, str | None]) -> Wanted:
@@ -203,6 +219,17 @@ def _wanted(columns: Mapping[str, str | None]) -> Wanted:
     present = {ours: theirs for ours, theirs in names.items() if theirs}
     needed = {ours for ours in present if ours in columns or ours not in OPTIONAL}
     return Wanted(present, frozenset(needed))
+
+
+def _names_table(data: Any, engine: Any) -> bool:
+    """Say whether data names something that only the engine can find; a name with a file's ending is a file's."""
+    if engine is None or not isinstance(data, str):
+        return False
+    if engine.name == "pyspark" and "://" in data:
+        return True
+    if Path(data).suffix.lower() in FILE_ENDINGS:
+        return False
+    return re.fullmatch(r"\w+([.]\w+){0,2}", data) is not None and not Path(data).exists()
 
 
 def _names_files(data: Any) -> bool:

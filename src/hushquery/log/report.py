@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import connect
+from hushquery.engine import connect, fetch
 from hushquery.errors import DataError
 from hushquery.log.defects import LINES_SHOWN, Defect, Defects
 from hushquery.log.formats import Format
 from hushquery.log.lines import LONGEST_LINE, line_batches
-from hushquery.log.normalise import has_text
+from hushquery.log.normalise import has_text, stripped
 from hushquery.log.times import micros
 
 __all__ = ["defects_of_files", "defects_of_table"]
@@ -67,7 +67,7 @@ def defects_of_table(rows: Any, dialect: str, time_unit: str | None) -> Defects:
     """Count the defects of a table; it has no lines to number."""
     raw_time = rows.time if "time" in rows.columns else None
     kinds = rows.select(kind=_kind(rows, raw_time, dialect, time_unit, False))
-    counts = kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()).to_pyarrow()
+    counts = fetch(kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()))
     return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
 
 
@@ -76,10 +76,12 @@ def _kind(rows: Any, raw_time: Any, dialect: str, time_unit: str | None, reads_t
     import ibis
 
     rules = [
-        (rows.user.cast("string").fill_null("").strip() == "", "no user"),
+        (stripped(rows.user.cast("string").fill_null(""), dialect) == "", "no user"),
         (~has_text(rows.query.cast("string").fill_null(""), dialect), "no query"),
     ]
     if raw_time is not None and "time" in rows.columns:
         read = rows.time if reads_time else micros(rows.time, dialect, time_unit)
-        rules.append((read.isnull() & (raw_time.cast("string").fill_null("").strip() != ""), "unreadable time"))
+        rules.append(
+            (read.isnull() & (stripped(raw_time.cast("string").fill_null(""), dialect) != ""), "unreadable time")
+        )
     return ibis.cases(*rules, else_=ibis.null("string"))

@@ -11,7 +11,8 @@ from hushquery.log.defects import Defects
 
 __all__ = ["COLUMNS", "OPTIONAL", "Log"]
 
-#: The columns a log can have, in their order, with the type each has once the log is read.
+#: The columns a log can have, in their order, with the type each has once the log is read. Users who are whole numbers
+#: in the source stay so.
 COLUMNS = {"user": "string", "query": "string", "time": "int64", "url": "string", "rank": "int64"}
 
 #: The columns a source may lack.
@@ -51,8 +52,11 @@ class Log:
         if "query" not in rows.columns:
             raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
         table = finish_urls(rows.filter(rows["query"].notnull()))
-        columns = dict(zip(table.columns, (str(kind).lstrip("!") for kind in table.schema().types), strict=True))
+        kinds = table.schema()
+        columns = {name: str(kinds[name]).lstrip("!") for name in table.columns}
         expected = {name: COLUMNS[name] for name in COLUMNS if name in columns}
+        if "user" in columns and kinds["user"].is_integer():
+            expected["user"] = columns["user"]
         if list(columns.items()) != list(expected.items()) or not {"user", "query"} <= set(columns):
             raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
         put = object.__setattr__
@@ -68,7 +72,8 @@ class Log:
     def table(self) -> Any:
         """The rows as an Ibis expression.
 
-        ``user`` and ``query`` are text, never missing, never empty. ``time`` is in whole microseconds since any origin,
+        ``user`` (text, or a whole number where the source has it so) and ``query`` (text) are never missing, never
+        empty. ``time`` is in whole microseconds since any origin,
         missing where it could not be read. ``url`` is missing where nothing was clicked.
         """
         return self._get("_table")
@@ -84,12 +89,16 @@ class Log:
         return self._get("_rows")
 
     def clicks_of(self, queries: Any) -> Any:
-        """Give the rows with a URL of some queries, a table with a column ``query``; no other URL is looked at.
+        """Give the rows with a URL of some queries; no other URL is looked at.
 
         A URL that was removed is missing.
+
+        Args:
+            queries: A table with the column ``query``, each once. What other columns it has, the rows get too.
         """
         clicked = self.rows.filter(self.rows.url.notnull())
-        return self._get("_finish_urls")(clicked.semi_join(queries, "query").select(*clicked.columns))
+        joined = clicked.inner_join(queries, "query")
+        return self._get("_finish_urls")(joined.select(*clicked.columns, *(set(queries.columns) - {"query"})))
 
     def part(self, keeps: Callable[[Any], Any], step: str) -> Log:
         """Give the log of some of its users.
@@ -166,7 +175,8 @@ class Log:
         raise TypeError("a Log holds secret rows and can't be pickled or copied; publish a release instead")
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{name}: {COLUMNS[name]}" for name in self.table.columns)
+        kinds = self.table.schema()
+        columns = ", ".join(f"{name}: {str(kinds[name]).lstrip('!')}" for name in kinds)
         return f"Log({columns}; rows are secret)"
 
     def _repr_html_(self) -> str:

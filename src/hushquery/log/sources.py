@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import connect
+from hushquery.engine import connect, engine_table, postgres, spark
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
 from hushquery.log.defects import Defects
@@ -19,9 +19,11 @@ from hushquery.log.files import Peek, check_compressed, find_files, look
 from hushquery.log.lines import checked_encoding, lines_sql, literally, quoted, transcoded
 from hushquery.log.report import defects_of_files, defects_of_table
 
-__all__ = ["Source", "Wanted", "files_source", "table_source"]
+__all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "table_source"]
 
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+#: What the names of files end in, among others; a table of an engine can't have such a name.
+FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
 _WITHOUT_HEADER = {"aol": formats.aol, "sogou": formats.sogou, "excite": formats.excite, "yandex": yandex.yandex}
 
 
@@ -82,12 +84,26 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
     names = wanted.found_in(table.columns)
     kinds = table.schema()
     for ours, theirs in names.items():
-        if kinds[theirs].is_nested() or kinds[theirs].is_binary():
+        if kinds[theirs].is_nested() or kinds[theirs].is_binary() or kinds[theirs].is_geospatial():
             raise DataError(f"the column for {ours} holds neither text nor numbers", fix="Convert it to text")
     rows = table.select(**{ours: table[theirs] for ours, theirs in names.items()})
     backends = table._find_backends()[0]
-    dialect = backends[0].name if backends else engine.name if engine is not None else "duckdb"
+    if not backends and engine is not None and engine.name != "duckdb":
+        raise UsageError(
+            "a table in memory is not in that engine",
+            fix="Leave engine out (DuckDB reads it here), or load the table into the engine and give its name",
+        )
+    dialect = backends[0].name if backends else "duckdb"
+    if dialect == "postgres":
+        postgres.prepare(backends[0])
+        rows = postgres.in_byte_order(rows, {ours: ours in ("user", "query", "url") for ours in names})
     return Source(rows, dialect, words, False, False, partial(defects_of_table, rows, dialect, time_unit))
+
+
+def named_source(name: str, wanted: Wanted, engine: Any, time_unit: str | None) -> Source:
+    """Give the rows of a table that an engine knows by name, or of Parquet files that Spark itself finds."""
+    words = "read as parquet" if "://" in name else f"read from a table of {engine.name}"
+    return table_source(engine_table(name, engine), wanted, engine, time_unit, words)
 
 
 def files_source(
@@ -132,6 +148,8 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
         if engine.name == "duckdb":
             listed = ", ".join(quoted(literally(path)) for path in paths)
             table = _view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
+        elif engine.name == "pyspark":
+            table = spark.read_parquet(engine, [spark.literally(path) for path in paths])
         else:
             table = engine.read_parquet([str(path.absolute()) for path in paths])
     except Exception as error:
@@ -139,7 +157,7 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
         raise DataError(
             "the Parquet files can't be read",
             why=type(error).__name__,
-            fix="Check that they are complete and have the same columns",
+            fix="Check that they are complete, have the same columns, and that every machine of the engine sees them",
         ) from None
     return table_source(table, wanted, engine, time_unit, "read as parquet")
 

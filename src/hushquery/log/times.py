@@ -7,8 +7,9 @@ from typing import Any
 
 from hushquery.engine import call
 from hushquery.errors import DataError, UsageError
+from hushquery.log.normalise import pattern_for, stripped
 
-__all__ = ["MILLISECONDS_FROM", "instant", "micros"]
+__all__ = ["MILLISECONDS_FROM", "instant", "micros", "rounded"]
 
 #: A number of at least this size is taken for milliseconds, a smaller one for seconds, unless the unit is given.
 #: In seconds it would be the year 5138; in milliseconds it is March 1973.
@@ -35,9 +36,9 @@ def micros(column: Any, dialect: str, unit: str | None = None) -> Any:
     if kind.is_timestamp() or kind.is_date():
         return _of_timestamp(column, dialect)
     if kind.is_numeric() and not kind.is_boolean():
-        return _of_number(column.cast("float64"), unit)
+        return _of_number(column.cast("float64"), dialect, unit)
     if kind.is_string():
-        return _of_text_duckdb(column, unit) if dialect == "duckdb" else _of_text(column.strip(), unit)
+        return _of_text_duckdb(column, unit) if dialect == "duckdb" else _of_text(column, dialect, unit)
     raise DataError(
         "the column of times is neither a timestamp, nor a number, nor text",
         fix="Convert it, or name another column for time",
@@ -70,7 +71,7 @@ def instant(value: str | float | datetime | date, name: str, unit: str | None = 
     return answer
 
 
-def _of_number(number: Any, unit: str | None) -> Any:
+def _of_number(number: Any, dialect: str, unit: str | None) -> Any:
     import ibis
 
     size = number.abs()
@@ -80,7 +81,19 @@ def _of_number(number: Any, unit: str | None) -> Any:
         scaled = ibis.ifelse(size >= MILLISECONDS_FROM, number * _SCALE["ms"], number * _SCALE["s"])
         largest = _LIMIT / _SCALE["ms"]
     # Engines sort NaN above every number, so that it fails this test as infinity does.
-    return ibis.ifelse(size < largest, scaled, ibis.null("float64")).round().cast("int64")
+    return rounded(ibis.ifelse(size < largest, scaled, ibis.null("float64")), dialect)
+
+
+def rounded(number: Any, dialect: str) -> Any:
+    """Give the nearest whole number, halves away from zero; PostgreSQL would round them to even ones."""
+    import ibis
+
+    if dialect != "postgres":
+        return number.round().cast("int64")
+    size = number.abs()
+    down = size.floor()
+    whole = ibis.ifelse(size - down >= 0.5, down + 1, down)
+    return ibis.ifelse(number < 0, -whole, whole).cast("int64")
 
 
 def _of_timestamp(column: Any, dialect: str) -> Any:
@@ -88,6 +101,8 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
 
     if dialect == "duckdb":
         return _in_range(call("epoch_us", column, "int64"))
+    if dialect == "pyspark":
+        return _in_range(call("unix_micros", column.cast("timestamp('UTC')"), "int64"))
     if column.type().is_date():
         column = column.cast("timestamp")
     zone = "UTC" if column.type().timezone else None
@@ -109,7 +124,7 @@ def _of_text_duckdb(text: Any, unit: str | None) -> Any:
 
     short = text.length() <= len("2006-03-01T00:00:00")
     usual = ibis.ifelse(short, call("epoch_us", text.try_cast("timestamp"), "int64"), ibis.null("int64"))
-    number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, unit))[0]
+    number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, "duckdb", unit))[0]
     # What has no zone is in UTC, and DuckDB wants seconds before a zone, and no blank.
     zoned = text.strip().re_replace(r"^(.{10}[T ][0-9:.]+)$", r"\1Z").re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
     zoned = zoned.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
@@ -117,7 +132,7 @@ def _of_text_duckdb(text: Any, unit: str | None) -> Any:
     return _in_range(ibis.coalesce(usual, number, rest))
 
 
-def _of_text(text: Any, unit: str | None) -> Any:
+def _of_text(column: Any, dialect: str, unit: str | None) -> Any:
     """Read text where the engine has no cast that forgives: integers only, behind a test of the shape."""
     import ibis
 
@@ -125,8 +140,9 @@ def _of_text(text: Any, unit: str | None) -> Any:
         digits = moment.substr(start, length)
         return ibis.ifelse(digits == "", "0", digits).cast("int64")
 
-    is_number, is_moment = text.re_search(_NUMBER), text.re_search(_ISO)
-    number = _of_number(ibis.ifelse(is_number, text, ibis.null("string")).cast("float64"), unit)
+    text = stripped(column, dialect)
+    is_number, is_moment = (text.re_search(pattern_for(shape, dialect)) for shape in (_NUMBER, _ISO))
+    number = _of_number(ibis.ifelse(is_number, text, ibis.null("string")).cast("float64"), dialect, unit)
     moment = ibis.ifelse(is_moment, text, "1970-01-01")
     year, month, day, hour, minute = part(0, 4), part(5, 2), part(8, 2), part(11, 2), part(14, 2)
     with_second = ibis.ifelse(moment.substr(16, 1) == ":", moment.substr(17, 2), "0")
@@ -137,7 +153,7 @@ def _of_text(text: Any, unit: str | None) -> Any:
     clock = (hour < 24) & (minute < 60) & (second < 60)
     exists = is_moment & (year > 0) & month.between(1, 12) & day.between(1, longest) & clock
     seconds = ((_days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second
-    return ibis.ifelse(exists, seconds * 10**6 + fraction - _offset(moment), number)
+    return ibis.ifelse(exists, seconds * 10**6 + fraction - _offset(moment, dialect), number)
 
 
 def _days(year: Any, month: Any, day: Any) -> Any:
@@ -152,11 +168,11 @@ def _days(year: Any, month: Any, day: Any) -> Any:
     return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
 
 
-def _offset(text: Any) -> Any:
+def _offset(text: Any, dialect: str) -> Any:
     """Give how far a text's zone is ahead of UTC, in microseconds; zero where it names none."""
     import ibis
 
-    sign, hours, minutes = (text.re_extract(_ZONE, group) for group in (1, 2, 3))
+    sign, hours, minutes = (text.re_extract(pattern_for(_ZONE, dialect), group) for group in (1, 2, 3))
     ahead = (_digits(hours).cast("int64") * 60 + _digits(minutes).cast("int64")) * (60 * 10**6)
     return ibis.ifelse(sign == "-", -ahead, ahead)
 
