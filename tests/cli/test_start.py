@@ -13,6 +13,7 @@ import typer
 
 import hushquery.cli.app
 from hushquery import __version__, cli, errors
+from hushquery.cli.commands import command_line
 
 HEAVY = [
     "altair",
@@ -45,7 +46,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "hushquery", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["doctor", "--help"], ["release", "--help"]], ids=" ".join
+)
 def test_help_loads_nothing_heavy(arguments: list[str], record_property: Callable[[str, object], None]) -> None:
     command = [sys.executable, "-c", PROBE, *arguments]
     told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stderr)
@@ -56,6 +59,9 @@ def test_help_loads_nothing_heavy(arguments: list[str], record_property: Callabl
     allowed = set() if len(arguments) == 1 else {"pydantic"}
     assert told["code"] in (0, None)
     assert not (set(HEAVY) & set(told["modules"])) - allowed
+    if arguments[0] == "release":
+        assert "hushquery.cli.release" in told["modules"]
+        assert "hushquery.cli.doctor" not in told["modules"]
 
 
 def test_version() -> None:
@@ -71,6 +77,16 @@ def test_help_names_every_command() -> None:
     assert names
     for name in names:
         assert name in done.stdout
+
+
+@pytest.mark.parametrize("name", ["release", "correct", "budget"])
+def test_a_command_alone_is_the_one_of_the_whole(name: str) -> None:
+    alone, whole = command_line(name), hushquery.cli.app.app
+    assert len(alone.registered_commands) + len(alone.registered_groups) == 1
+    for one in alone.registered_commands:
+        assert one.callback in [other.callback for other in whole.registered_commands]
+    for group in alone.registered_groups:
+        assert group.typer_instance in [other.typer_instance for other in whole.registered_groups]
 
 
 def test_no_arguments_is_help_and_usage() -> None:

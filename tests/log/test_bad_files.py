@@ -166,3 +166,14 @@ def test_whole_archives_pass_the_check(tmp_path):
     broken = write(tmp_path / "broken", data + b"garbage")
     with pytest.raises(DataError, match="damaged"):
         read_log(broken, format="excite").check_files()
+
+
+def test_one_damaged_archive_among_many_is_told(tmp_path):
+    good = gzip.compress(GOOD * 1000, mtime=0)
+    for number in range(5):
+        write(tmp_path / f"{number}.gz", good[:-9] if number == 3 else good)
+    log = read_log(str(tmp_path / "*.gz"), format="excite")
+    with pytest.raises(DataError, match=r"3\.gz is damaged"):
+        log.check_files()
+    (tmp_path / "3.gz").unlink()
+    read_log(str(tmp_path / "*.gz"), format="excite").check_files()

@@ -90,12 +90,12 @@ def test_the_copy_in_utf_8_is_private_and_goes_with_the_engine(tmp_path, monkeyp
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     log = read_log(write(tmp_path / "s.txt", "00:00:00\tu\t[a]\t1 1\tb\n"), format="sogou", encoding="gbk")
-    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    assert folder.stat().st_mode & 0o077 == 0
-    assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0]
+    folders = [path for path in tmp_path.iterdir() if path.is_dir()]  # the engine has one of its own, still empty
+    assert {folder.stat().st_mode & 0o077 for folder in folders} == {0}
+    assert [path.stat().st_mode & 0o077 for folder in folders for path in folder.iterdir()] == [0]
     del log
     gc.collect()
-    assert not folder.exists()
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_yandex(tmp_path, rows_of):

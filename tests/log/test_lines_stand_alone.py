@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.log import read_log
+from hushquery.log.formats import csv
 from hushquery.log.lines import cells_sql, lines_sql
 
 ENGINE = ibis.duckdb.connect()
@@ -157,6 +158,44 @@ def test_the_engine_cuts_cells_as_a_simple_model_does(data):
         path.write_bytes(data)
         with duckdb.connect() as engine:
             assert engine.execute(cells_sql([path], [], 3)).fetchall() == expected
+
+
+def cut_csv(line: str) -> list[str] | None:
+    """Cut a line of a CSV file by hand: a cell that begins with a quote ends at the next single one, before a comma."""
+    cells, rest = [], line
+    while True:
+        if rest.startswith('"'):
+            found = re.match(r'"((?:[^"]|"")*)"(?=,|$)', rest)
+            if not found:
+                return None
+            cell, end = found[1].replace('""', '"'), found.end()
+        else:
+            cell = rest.partition(",")[0]
+            end = len(cell)
+        cells.append(cell)
+        if end == len(rest):
+            return cells
+        rest = rest[end + 1 :]
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a", "b ", ",", ",", '"', '""', '",', ',"', "\t", "天"]), max_size=12).map("".join),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_each_line_of_a_csv_file_is_cut_once_as_by_hand(lines):
+    """Lines with quotes and lines without are read in two ways: together they are all lines, and none is in both."""
+    cut = [cut_csv(line) for line in lines if line]
+    expected = Counter(tuple(cells) for cells in cut if cells and len(cells) == 3)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        path.write_text("\n".join(["user,query,time", *lines, ""]), encoding="utf-8")
+        form = csv(["user", "query", "time"], {"user": 0, "query": 1, "time": 2})
+        with duckdb.connect() as engine:
+            assert Counter(engine.execute(form.rows_of_files([path], [])).fetchall()) == expected
 
 
 def test_which_columns_a_plan_uses_does_not_change_which_rows_there_are(tmp_path):

@@ -16,12 +16,12 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; errors of hushquery become one clear message and their exit code."""
-    from hushquery.cli.app import app
+    from hushquery.cli.commands import root_for
     from hushquery.cli.common import report_error, show_warning
 
     warnings.showwarning = show_warning
     try:
-        app()
+        root_for(sys.argv[1:])()
     except HushqueryError as error:
         report_error(error, as_json="--json" in sys.argv)
         sys.exit(error.exit_code)

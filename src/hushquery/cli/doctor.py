@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -131,6 +130,8 @@ def _first_line(error: BaseException) -> str:
 
 def _requirements() -> dict[str, tuple[str, str]]:
     """What the installed hushquery asks for: package -> (requirement as pip takes it, its extra or "")."""
+    from importlib import metadata
+
     found: dict[str, tuple[str, str]] = {}
     for line in metadata.requires("hushquery") or []:
         requirement, _, marker = line.partition(";")
@@ -156,6 +157,8 @@ def _packages() -> Iterator[Check]:
 
 
 def _installed(name: str, requirement: str) -> str:
+    from importlib import metadata
+
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from hushquery.engine.inprocess import connect_duckdb
 from hushquery.errors import HushqueryError, Unavailable
 
 __all__ = ["connect"]
@@ -24,7 +25,7 @@ def connect(url: str = "duckdb") -> Any:
     import ibis
 
     if url == "duckdb":
-        return ibis.duckdb.connect()
+        return connect_duckdb()
     scheme = url.split(":")[0]
     try:
         if scheme == "spark":

@@ -6,9 +6,10 @@ import csv as csv_module
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from hushquery.log.lines import quoted
+from hushquery.log.lines import cells_sql, lines_sql, quoted
 
 __all__ = [
     "FORMATS",
@@ -43,7 +44,7 @@ class Format:
 
     Attributes:
         name: One of :data:`FORMATS`.
-        cells: How many tab separated cells a line has at most; 0 where lines are not cut at tabs.
+        cells: How many cells a line has at most; 0 where lines are not cut at a separator.
         parsed: SQL from a relation ``{lines}`` with a column ``line`` to the columns that the rest speaks of. Columns
             of the relation other than ``line`` pass through.
         skipped: SQL, true for a line that is no row: a header.
@@ -51,6 +52,8 @@ class Format:
         fields: SQL for each of our columns that the source has.
         raw_time: SQL for the time as the line has it.
         reads_time: Whether ``fields["time"]`` is in microseconds already.
+        separator: What is between cells.
+        quotes: Whether a cell that begins with a quote may hold the separator.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Format:
     fields: Mapping[str, str]
     raw_time: str = "NULL"
     reads_time: bool = False
+    separator: str = "\t"
+    quotes: bool = False
 
     def rows(self, relation: str) -> str:
         """Write the query that gives the good rows of a relation that has the columns the format speaks of."""
@@ -70,6 +75,25 @@ class Format:
     def of_lines(self, lines: str) -> str:
         """Write the query that cuts lines into what the rest speaks of."""
         return self.parsed.format(lines=lines)
+
+    def rows_of_files(self, plain: list[Path], compressed: list[Path]) -> str:
+        """Write the query that gives the good rows of files.
+
+        The engine's own reader cuts lines at separators many times faster than text functions do. It does so with
+        quotes switched off, because a quote must not reach beyond its line; so lines in which a cell begins with a
+        quote are read once more, as lines, and are left out of the fast way. Each line is in exactly one of the two.
+        """
+        lines = lines_sql(plain, compressed)
+        if not self.cells:
+            return self.rows(self.of_lines(lines))
+        cells = cells_sql(plain, compressed, self.cells, self.separator)
+        if not self.quotes:
+            return self.rows(cells)
+        opened = " OR ".join(f"starts_with(c{index}, '\"')" for index in range(self.cells + 1))
+        bare = f"SELECT * FROM ({cells}) WHERE NOT coalesce({opened}, false)"  # noqa: S608
+        # Behind the cells that are looked at above a line has too many of them, here as there.
+        with_quotes = f"contains(line, '\"') AND (starts_with(line, '\"') OR contains(line, '{self.separator}\"'))"
+        return f"{self.rows(bare)} UNION ALL {self.rows(self.of_lines(f'SELECT * FROM ({lines}) WHERE {with_quotes}'))}"  # noqa: S608
 
 
 def _cut_at_tabs(count: int) -> str:
@@ -162,7 +186,8 @@ def csv(header: Sequence[str], places: Mapping[str, int]) -> Format:
     A quote that its own line does not close makes that line malformed; it can't swallow the lines behind it.
     """
     cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(len(header) + 1))
-    return _with_header("csv", header, places, _CUT_AT_COMMAS.format(cells=cells), cells=0)
+    form = _with_header("csv", header, places, _CUT_AT_COMMAS.format(cells=cells), cells=len(header))
+    return replace(form, separator=",", quotes=True)
 
 
 def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], parsed: str, cells: int) -> Format:
@@ -188,7 +213,8 @@ def jsonl(keys: Mapping[str, str]) -> Format:
     return Format(
         name="jsonl",
         cells=0,
-        parsed="SELECT *, unnest([CASE WHEN json_valid(line) AND json_type(line) = 'OBJECT' "  # noqa: S608
+        # What begins with a brace and is JSON is an object: that spares one of three looks at the whole line.
+        parsed="SELECT *, unnest([CASE WHEN starts_with(ltrim(line, ' \t'), '{{') AND json_valid(line) "  # noqa: S608
         f"THEN json_extract_string(line, [{paths}]) END]) AS found FROM ({{lines}})",
         skipped="false",
         problem="CASE WHEN found IS NULL THEN 'bad JSON' END",

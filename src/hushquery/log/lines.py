@@ -51,13 +51,13 @@ def lines_sql(plain: list[Path], compressed: list[Path]) -> str:
     return _scan(plain, compressed, "{'line': 'VARCHAR'}", f"delim='{_NO_SEPARATOR}'")
 
 
-def cells_sql(plain: list[Path], compressed: list[Path], count: int) -> str:
-    """Write the query that reads tab separated files as ``c0``, ``c1``, ..., and one column more for what is too much.
+def cells_sql(plain: list[Path], compressed: list[Path], count: int, separator: str = "\t") -> str:
+    """Write the query that reads separated files as ``c0``, ``c1``, ..., and one column more for what is too much.
 
-    An empty cell is empty text, a cell that is not there is missing.
+    An empty cell is empty text, a cell that is not there is missing. Quotes mean nothing.
     """
     columns = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(count + 1))
-    return _scan(plain, compressed, f"{{{columns}}}", "delim='\t', null_padding=true")
+    return _scan(plain, compressed, f"{{{columns}}}", f"delim='{separator}', null_padding=true")
 
 
 def _scan(plain: list[Path], compressed: list[Path], columns: str, options: str) -> str:

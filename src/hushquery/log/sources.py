@@ -16,7 +16,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
 from hushquery.log.defects import Defects
 from hushquery.log.files import Peek, check_compressed, find_files, look
-from hushquery.log.lines import cells_sql, checked_encoding, lines_sql, literally, quoted, transcoded
+from hushquery.log.lines import checked_encoding, lines_sql, literally, quoted, transcoded
 from hushquery.log.report import defects_of_files, defects_of_table
 
 __all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "table_source"]
@@ -126,10 +126,8 @@ def files_source(
     plain, compressed, shown = _readable_files(peeks, encoding, engine)
     if kind == "yandex":
         sql = yandex.yandex_rows(lines_sql(plain, compressed))
-    elif form.cells:
-        sql = form.rows(cells_sql(plain, compressed, form.cells))
     else:
-        sql = form.rows(form.of_lines(lines_sql(plain, compressed)))
+        sql = form.rows_of_files(plain, compressed)
     return Source(
         rows=_view(engine, sql),
         dialect="duckdb",
