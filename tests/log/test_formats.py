@@ -194,7 +194,7 @@ def test_jsonl_keys_with_slashes_and_columns_left_out(tmp_path, rows_of):
 def test_parquet(tmp_path, rows_of):
     table = pa.table({"user": [1, 2], "query": ["A", None], "time": pa.array([1, 2], pa.timestamp("ns"))})
     pq.write_table(table, tmp_path / "log.parquet")
-    assert rows_of(read_log(tmp_path / "log.parquet")) == [("1", "a", 0)]
+    assert rows_of(read_log(tmp_path / "log.parquet")) == [(1, "a", 0)]  # whole numbers stay numbers
 
 
 def test_many_files_by_pattern_and_by_list(tmp_path, rows_of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import ibis
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError
 from hushquery.log import read_log
-from hushquery.log.normalise import normal_query
+from hushquery.log.normalise import PLAIN, normal_query
 from hushquery.log.private import holds_private_text, without_private_url
 
 ENGINE = ibis.duckdb.connect()
@@ -179,3 +180,23 @@ def test_lists_that_can_t_be_read(tmp_path, name):
         with pytest.raises(DataError) as caught:
             read_log({"user": ["a"], "query": ["b"]}, **{name: source})
         assert "zebra" not in str(caught.value)
+
+
+#: What plain queries are made of, and what makes a query not plain.
+_NEAR_PLAIN = st.text(st.sampled_from("ab09@. -/+()AÀ\t~!'"), max_size=24)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_NEAR_PLAIN | st.from_regex(PLAIN[1], fullmatch=True), min_size=1, max_size=60))
+def test_a_plain_query_is_in_its_normal_form_and_no_pattern_finds_anything_in_it(texts):
+    table = ibis.memtable(pa.table({"query": pa.array(texts, pa.string())}))
+    query = table["query"]
+    plain = query.re_search(PLAIN[0]) | query.re_search(PLAIN[1])
+    told = table.select(
+        "query", plain=plain, normal=normal_query(query, "duckdb"), private=holds_private_text(query, "duckdb")
+    )
+    for row in told.to_pyarrow().to_pylist():
+        assert row["plain"] == any(re.search(pattern.replace("$", r"\Z"), row["query"]) for pattern in PLAIN)
+        if row["plain"]:
+            assert row["normal"] == row["query"] != ""
+            assert not row["private"]

@@ -73,7 +73,7 @@ def test_a_log_is_made_of_its_columns_only():
     for columns in (
         {"user": ["a"]},
         {"query": ["a"], "user": ["a"]},
-        {"user": [1], "query": ["a"]},
+        {"user": [1.5], "query": ["a"]},
         {"user": ["a"], "query": ["a"], "more": ["a"]},
     ):
         with pytest.raises(UsageError, match="canonical columns"):

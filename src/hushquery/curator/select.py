@@ -45,6 +45,7 @@ __all__ = [
     "released_table",
 ]
 
+#: The key of the table ``queries``.
 QUERY = ["query"]
 
 

@@ -42,9 +42,13 @@ BLANKS = (
     (0xFEFF, 0xFEFF),
 )
 
-#: A query in its normal form that no pattern could find anything in: printable ASCII without capitals and @, single
-#: blanks between, and at most six digits, where the shortest number that a pattern knows has seven.
-PLAIN = r"^[!-?\[-~](?: ?[!-/:-?\[-~])*(?: ?[0-9](?: ?[!-/:-?\[-~])*){0,5}$"
+#: Queries in their normal form that no pattern could find anything in, all but the first with digits: printable ASCII
+#: without capitals and @, single blanks between, and at most six digits, where the shortest number that a pattern knows
+#: has seven. The first, which most queries match, is an engine's fastest search.
+PLAIN = (
+    r"^[!-/:-?\[-~]+(?: [!-/:-?\[-~]+)*$",
+    r"^[!-?\[-~](?: ?[!-/:-?\[-~])*(?: ?[0-9](?: ?[!-/:-?\[-~])*){0,5}$",
+)
 #: A URL in its normal form that no pattern could find anything in: short words between dots and slashes.
 PLAIN_URL = "^https?://[a-z0-9-]{1,15}(?:[.][a-z0-9-]{1,15})*(?:/[a-z0-9._~-]{1,15})*$"
 

@@ -171,8 +171,10 @@ class _Rules:
             left_out = left_out | private.holds_private_text(query, dialect)
         text = normal.normal_query(query, dialect) if self.normalise else query
         final = ibis.ifelse(left_out, ibis.null("string"), text)
-        # One cheap look spares most rows everything else: small letters and single blanks need nothing.
-        return ibis.ifelse(query.re_search(normal.PLAIN), query, final) if dialect == "duckdb" else final
+        if dialect != "duckdb":
+            return final
+        # One cheap look spares most rows everything else.
+        return ibis.cases(*((query.re_search(plain), query) for plain in normal.PLAIN), else_=final)
 
     def finish_urls(self, table: Any) -> Any:
         """Give the URLs of a canonical table their final form."""
