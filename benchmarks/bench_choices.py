@@ -15,7 +15,6 @@ from typing import Any
 
 import duckdb
 from job_log import job_log
-from measure import machine
 
 from hushquery.log.normalise import PLAIN
 
@@ -94,13 +93,7 @@ def main() -> None:
         for name, (_, has) in queries.items()
     ]
     if asked.as_json:
-        told = {
-            "benchmark": "choices",
-            "machine": machine(),
-            "rows_of_log": rows,
-            "rounds": asked.rounds,
-            "forms": found,
-        }
+        told = {"forms": found, "settings": {"rows": rows, "rounds": asked.rounds, "threads": 1}}
         print(json.dumps(told, indent=2))
         return
     print(f"{rows:,} rows, one thread, the fastest of {asked.rounds} rounds")

@@ -29,6 +29,10 @@ WORDS = {
     "collector": "The collector against the bare framework",
     "hybrid": "The hybrid pipeline against the number of clients",
     "samplers": "Exact samplers against OpenDP and numpy",
+    "choices": "What single choices in the query of a release cost",
+    "clients": "Reports per CPU second: clients and servers",
+    "startup": "Import and --help",
+    "estimate_spark": "Reports counted by Spark against one process",
 }
 HEAD = """# Benchmarks
 
