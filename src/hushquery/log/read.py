@@ -171,7 +171,7 @@ class _Rules:
             left_out = left_out | private.holds_private_text(query, dialect)
         text = normal.normal_query(query, dialect) if self.normalise else query
         final = ibis.ifelse(left_out, ibis.null("string"), text)
-        if dialect != "duckdb":
+        if dialect != "duckdb" or not (self.normalise or self.patterns):
             return final
         # One cheap look spares most rows everything else.
         return ibis.cases(*((query.re_search(plain), query) for plain in normal.PLAIN), else_=final)
