@@ -20,6 +20,7 @@ __all__ = [
     "PLAIN",
     "PLAIN_URL",
     "URL_CHANGES",
+    "begins_visibly",
     "blanks",
     "has_text",
     "normal_query",
@@ -115,8 +116,12 @@ def has_text(query: Any, dialect: str) -> Any:
     visible = query.re_search(f"[^{blanks(dialect)}]")
     if dialect != "duckdb":
         return visible
-    # Whatever begins with a printable ASCII character: two comparisons instead of a search.
-    return query.between("!", "~~") | visible
+    return begins_visibly(query) | visible
+
+
+def begins_visibly(query: Any) -> Any:
+    """Say whether a text begins with a printable ASCII character: two comparisons instead of a search."""
+    return query.between("!", "~~")
 
 
 def normal_url(url: Any, dialect: str) -> Any:

@@ -171,10 +171,14 @@ class _Rules:
             left_out = left_out | private.holds_private_text(query, dialect)
         text = normal.normal_query(query, dialect) if self.normalise else query
         final = ibis.ifelse(left_out, ibis.null("string"), text)
-        if dialect != "duckdb" or not (self.normalise or self.patterns):
+        if dialect != "duckdb":
             return final
         # One cheap look spares most rows everything else.
-        return ibis.cases(*((query.re_search(plain), query) for plain in normal.PLAIN), else_=final)
+        looks_at_texts = self.normalise or self.patterns
+        spared = (
+            [query.re_search(plain) for plain in normal.PLAIN] if looks_at_texts else [normal.begins_visibly(query)]
+        )
+        return ibis.cases(*((condition, query) for condition in spared), else_=final)
 
     def finish_urls(self, table: Any) -> Any:
         """Give the URLs of a canonical table their final form."""
