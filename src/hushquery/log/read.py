@@ -174,10 +174,9 @@ class _Rules:
         if dialect != "duckdb":
             return final
         # One cheap look spares most rows everything else.
-        looks_at_texts = self.normalise or self.patterns
-        spared = (
-            [query.re_search(plain) for plain in normal.PLAIN] if looks_at_texts else [normal.begins_visibly(query)]
-        )
+        spared = [normal.begins_visibly(query)]
+        if self.normalise or self.patterns:
+            spared = [query.re_search(plain) for plain in normal.PLAIN]
         return ibis.cases(*((condition, query) for condition in spared), else_=final)
 
     def finish_urls(self, table: Any) -> Any:
