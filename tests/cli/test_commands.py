@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -150,6 +151,44 @@ def test_an_account_opened_beforehand_is_spent_from_without_a_note(visits, insid
         done = good("stat", *STAT["count"], *COST, *population, call=inside)
         assert "opened the account" not in done.stderr
     assert Ledger.open("ledger.db").account("visits", "add-remove").remaining_epsilon == 1.0
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_naming_duckdb_opens_no_second_account_and_guesses_no_types(inside, monkeypatch, by_environment):
+    Path("p.csv").write_text("user,x\n" + "".join(f"00{number},1\n{number},1\n" for number in range(9)))
+    shutil.copy("p.csv", "P.CSV")
+    terms = ("--relation", "add-remove", "--epsilon", "40", "--delta", "0")
+    for population in ("p", "P"):
+        good("budget", "open", "--population", population, *terms, call=inside)
+    if by_environment:
+        monkeypatch.setenv("HUSHQUERY_ENGINE", "duckdb")
+    named = () if by_environment else ("--engine", "duckdb")
+    for file in ("p.csv", "P.CSV"):
+        cost = ("--unit", "user", "--epsilon", "20", "--json")
+        done = good("stat", "count", file, *cost, *named, "--no-create", call=inside)
+        # As numbers 007 and 7 would be one user, and there would be nine.
+        assert json.loads(done.stdout)["estimates"][0]["estimate"] == pytest.approx(18, abs=3)
+    assert {account.population for account in Ledger.open("ledger.db").accounts()} == {"p", "P"}
+
+
+@pytest.mark.parametrize("file", ["p.csv", "P.CSV", "p.csv.gz", "p.parquet", "p.json"])
+def test_a_database_of_duckdb_has_no_table_that_is_a_file(inside, file):
+    Path("p.csv").write_text("user,x\n1,1\n")
+    shutil.copy("p.csv", "P.CSV")
+    refused = bad(2, "stat", "count", file, *COST, "--engine", "duckdb://some.db", call=inside)
+    assert "is the name of a file" in refused.stderr
+    assert not Path("ledger.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "population"),
+    [("x.PARQUET", "x"), ("hdfs://host/logs/x.parquet/", "x"), ("searches", "searches"), ("a.searches", "a.searches")],
+)
+def test_what_an_engine_holds_is_named_like_a_file_or_as_it_is_written(inside, monkeypatch, file, population):
+    monkeypatch.setattr("hushquery.engine.connect", lambda url: url)
+    monkeypatch.setattr("hushquery.engine.engine_table", lambda *_: {"user": ["a"]})
+    good("stat", "count", file, *COST, "--engine", "spark", call=inside)
+    assert [account.population for account in Ledger.open("ledger.db").accounts()] == [population]
 
 
 @pytest.mark.parametrize("name", STAT)

@@ -19,7 +19,7 @@ import statistical
 from hushquery.cli import main
 from hushquery.curator import count
 from hushquery.curator.plan import curate
-from hushquery.engine import connect
+from hushquery.engine import connect, execute
 from hushquery.engine.spark import check_master
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.log import read_log
@@ -108,6 +108,20 @@ def test_odd_columns_are_refused_before_anything_is_spent(postgres_url):
         read_log("odd", engine=engine)
     with pytest.raises(DataError):
         read_log("odd", engine=engine, columns={"query": "spot"})
+    engine.disconnect()
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1e-400", "'NaN'", "'Infinity'"])
+def test_numbers_that_no_double_holds_end_no_run(postgres_url, number):
+    engine = connect(postgres_url)
+    engine.raw_sql(
+        "CREATE TEMPORARY TABLE far AS "
+        f"SELECT 1 AS \"user\", 'x' AS query, {number}::numeric AS time, {number}::numeric AS rank "
+        "UNION ALL SELECT 2, 'x', 5.25, 3"
+    ).close()
+    rows = sorted(execute(read_log("far", engine=engine).table).to_pylist(), key=lambda row: row["user"])
+    nothing = 0 if number == "1e-400" else None
+    assert [(row["time"], row["rank"]) for row in rows] == [(nothing, nothing), (5_250_000, 3)]
     engine.disconnect()
 
 

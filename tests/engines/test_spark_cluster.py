@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hushquery.engine import execute
+from hushquery.log import read_log
 
 
 def test_jobs_run_on_workers_that_are_other_processes(spark_cluster, spark):
@@ -16,3 +18,10 @@ def test_jobs_run_on_workers_that_are_other_processes(spark_cluster, spark):
     counted = execute(words.group_by("word").agg(n=words.count()).order_by("word"))
     assert counted.to_pydict() == {"word": ["b", "é", None], "n": [1, 2, 1]}
     spark._session.catalog.dropTempView("words")
+
+
+def test_dates_that_are_no_timestamps_are_missing_and_end_no_run(spark, tmp_path):
+    days = pa.array([-(2**31), 1, 2**31 - 1], pa.date32())
+    pq.write_table(pa.table({"user": [1, 2, 3], "query": ["x"] * 3, "time": days}), tmp_path / "log.parquet")
+    rows = execute(read_log(tmp_path / "log.parquet", engine=spark).table).to_pylist()
+    assert {row["user"]: row["time"] for row in rows} == {1: None, 2: 86400 * 10**6, 3: None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -277,3 +278,43 @@ def test_yandex_a_line_written_twice_doubles_nothing(tmp_path, rows_of):
     session = "1\tM\t5\talice\n"
     log = read_log(write(tmp_path / "log", f"{session}{session}1\t0\tQ\t0\t7\tq\t1,2\n"), format="yandex")
     assert len(rows_of(log)) == 1
+
+
+@pytest.mark.parametrize("key", ["{id}", "{", "}}", "{lines}"])
+def test_jsonl_keys_with_braces(tmp_path, rows_of, key):
+    path = write(tmp_path / "log.jsonl", json.dumps({key: "a", "query": "x"}) + "\n")
+    left_out = {"time": None, "url": None, "rank": None}
+    assert rows_of(read_log(path, columns={"user": key, **left_out})) == [("a", "x")]
+
+
+def parquet_files(folder: Path, column: str, *values: pa.Array) -> list[Path]:
+    paths = [folder / f"{number}.parquet" for number in range(len(values))]
+    for path, cells in zip(paths, values, strict=True):
+        rows = {"user": pa.array(["a"]), "query": pa.array(["x"]), "url": pa.array(["https://example.org/"])}
+        pq.write_table(pa.table({**rows, column: cells}), path)
+    return paths
+
+
+@pytest.mark.parametrize("column", ["user", "query", "url"])
+@pytest.mark.parametrize(
+    "others", [pa.array([7.4]), pa.array(["007"]), pa.array([7], pa.int8()), pa.array([b"7"]), pa.array([["7"]])]
+)
+def test_parquet_files_that_differ_in_a_type_are_refused(tmp_path, column, others):
+    # DuckDB would read all as the first one: 7.4 and 007 would be the user 7, and what does not fit would end the run.
+    paths = parquet_files(tmp_path, column, pa.array([7], pa.int64()), others)
+    for order in (paths, paths[::-1]):
+        with pytest.raises(DataError, match=f"differ in the type of the column for {column}|neither text nor numbers"):
+            read_log(order)
+
+
+def test_a_parquet_file_without_a_value_comes_behind_others_only(tmp_path):
+    paths = parquet_files(tmp_path, "url", pa.array(["https://example.org/"]), pa.array([None], pa.null()))
+    assert sorted(read_log(paths).table.url.to_list(), key=str) == [None, "https://example.org"]
+    with pytest.raises(DataError, match="differ in the type of the column for url"):
+        read_log(paths[::-1])
+
+
+def test_parquet_files_may_hold_text_in_several_ways(tmp_path, rows_of):
+    texts = [pa.array(["a"], kind) for kind in (pa.string(), pa.large_string())]
+    paths = parquet_files(tmp_path, "user", *texts, pa.array(["a"]).dictionary_encode())
+    assert [row[0] for row in rows_of(read_log(paths))] == ["a"] * 3

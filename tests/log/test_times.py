@@ -99,6 +99,7 @@ def test_timestamps(unit):
 
 def test_dates_and_numbers():
     assert read([date(2006, 3, 1)], pa.date32()) == [(TEN - 36000) * 10**6]
+    assert read([-(2**31), 2**31 - 1, 2932896], pa.date32()) == [None, None, 253402214400 * 10**6]  # 9999-12-31
     assert read([TEN, TEN * 1000, -1, None], pa.int64()) == [TEN * 10**6, TEN * 10**6, -(10**6), None]
     assert read([1.5, float("inf"), float("nan"), 1e300], pa.float64()) == [1500000, None, None, None]
     assert read([2**63 - 1, -(2**63)], pa.int64()) == [None, None]

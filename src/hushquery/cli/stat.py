@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,7 +41,12 @@ UnitColumn = Annotated[
 Epsilon = Annotated[str, typer.Option(metavar="E", help="The epsilon to spend: 1, 0.5, 1/3 or ln(10).")]
 Delta = Annotated[str, typer.Option(metavar="D", help="The delta to spend; 0 for a pure guarantee.")]
 Population = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Whose budget it is; by default the file's name without its ending.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Whose budget it is; by default the file's name without its ending. A table's is its name as "
+        "written: searches and public.searches are two accounts unless you name one here.",
+    ),
 ]
 RelationName = Annotated[str, typer.Option("--relation", metavar="RELATION", help="add-remove or replace-one.")]
 NoiseName = Annotated[
@@ -222,12 +228,20 @@ def _data(file: str, engine: str | None) -> Any:
     """Give what a plan reads: a file's name, or a table of an engine."""
     from hushquery.engine import connect, engine_table
 
-    return file if engine is None else engine_table(file, connect(engine))
+    return file if _here(engine) else engine_table(file, connect(str(engine)))
 
 
 def _name(population: str | None, file: str, engine: str | None) -> str | None:
-    """Name the population of an engine's table as that of a file is named: without folders and endings."""
-    return population if population is not None or engine is None else file.rpartition("/")[2].removesuffix(".parquet")
+    """Name the population of an engine's file as that of a file here is named; that of a table as it is written."""
+    if population is not None or _here(engine):
+        return population
+    path = PurePosixPath(file)
+    return path.stem if path.suffix.lower() == ".parquet" else path.name
+
+
+def _here(engine: str | None) -> bool:
+    """Say whether this process counts: then a file is read and named in one way, whether DuckDB is named or not."""
+    return engine is None or engine == "duckdb"
 
 
 def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:

@@ -11,12 +11,13 @@ import re
 import shutil
 import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hushquery.errors import UsageError
 
-__all__ = ["MEMORY", "TEMP", "THREADS", "connect_duckdb"]
+__all__ = ["MEMORY", "TEMP", "THREADS", "connect_duckdb", "count_in_memory_here", "interrupt", "own_folder"]
 
 #: Names how much memory the engine may use before it writes to disk, such as ``2GB``; by default most of the machine's.
 MEMORY = "HUSHQUERY_MEMORY"
@@ -25,6 +26,8 @@ THREADS = "HUSHQUERY_THREADS"
 #: Names the folder in which the engine may make its own for what does not fit; by default that for temporary files.
 TEMP = "HUSHQUERY_TEMP"
 
+# Ibis compares connections by what they say of themselves, so they are told apart by where they are.
+_OPEN: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _SIZE = re.compile(r"[0-9]+(?:[.][0-9]+)? ?(?:[KMGT]i?B)", re.IGNORECASE)
 
 
@@ -37,10 +40,29 @@ def connect_duckdb() -> Any:
     import ibis
 
     limits = _limits()
-    folder = _own_folder()
+    folder = own_folder()
     engine = ibis.duckdb.connect(temp_directory=folder, **limits)
     weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+    _OPEN[id(engine)] = engine
     return engine
+
+
+def interrupt() -> None:
+    """Make every engine that this module opened give up what it computes; any thread may ask for it."""
+    for engine in list(_OPEN.values()):
+        with suppress(Exception):  # it may be closed
+            engine.con.interrupt()
+
+
+def count_in_memory_here() -> None:
+    """Let Ibis count tables in memory in an engine of ours, unless it has one already: yours, or one it has made.
+
+    The one it would make writes what does not fit into memory where the command was started.
+    """
+    import ibis
+
+    if ibis.options.default_backend is None:
+        ibis.options.default_backend = connect_duckdb()
 
 
 def _limits() -> dict[str, Any]:
@@ -57,8 +79,8 @@ def _limits() -> dict[str, Any]:
     return settings
 
 
-def _own_folder() -> str:
-    """Make a folder that nobody else can read."""
+def own_folder() -> str:
+    """Make a folder that nobody else can read, where the environment says; whoever asks for it removes it."""
     where = os.environ.get(TEMP, "").strip() or None
     try:
         return tempfile.mkdtemp(prefix="hushquery-", dir=None if where is None else Path(where).expanduser())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.engine.connections import connect
+from hushquery.engine.inprocess import count_in_memory_here
 from hushquery.errors import DataError, UsageError
 
 __all__ = ["as_table", "engine_table", "no_such_column"]
@@ -21,6 +22,7 @@ __all__ = ["as_table", "engine_table", "no_such_column"]
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
 _ENDINGS = (*_SEPARATORS, *_JSON, ".parquet")
+_OTHER_ENDINGS = (".gz", ".zst", ".txt")  # of files that DuckDB finds, too
 _LONGEST_HEADER = 2**20
 _SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
 
@@ -42,9 +44,12 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
     import ibis
 
     if isinstance(data, ibis.Table):
+        if not data._find_backends()[0]:
+            count_in_memory_here()
         return data
     if isinstance(data, str | Path):
         return _read_file(Path(data), engine or connect(), types or {})
+    count_in_memory_here()
     try:
         import pyarrow as pa
 
@@ -68,6 +73,12 @@ def engine_table(name: str, engine: Any) -> Any:
     """
     from hushquery.engine import spark
 
+    if engine.name == "duckdb" and name.lower().endswith((*_ENDINGS, *_OTHER_ENDINGS)):
+        # DuckDB would take it for a file, and guess the types of its columns from the rows.
+        raise UsageError(
+            f"{name!r} is the name of a file, and a table is asked for",
+            fix="Give a file without an engine, or the name of a table",
+        )
     try:
         if engine.name == "pyspark" and ("://" in name or name.lower().endswith(".parquet")):
             return spark.read_parquet(engine, [name if "://" in name else spark.literally(Path(name))])

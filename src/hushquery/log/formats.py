@@ -210,6 +210,7 @@ def jsonl(keys: Mapping[str, str]) -> Format:
     """Give the format of JSON lines; ``keys`` says which key holds each of our columns."""
     order = list(keys)
     paths = ", ".join(quoted("/" + keys[column].replace("~", "~0").replace("/", "~1")) for column in order)
+    paths = paths.replace("{", "{{").replace("}", "}}")  # what is parsed has a place to fill in, in braces
     return Format(
         name="jsonl",
         cells=0,

@@ -71,6 +71,9 @@ def read_log(
         strict: Refuse the log if anything is wrong with it; reads it once for that.
         encoding: Of text files. Other than UTF-8 they are first copied, in UTF-8, to a private temporary folder.
         time_unit: ``s`` or ``ms`` for times that are numbers; by default a number of 1e11 or more is milliseconds.
+            A time that can't be read, or that is too far away, is missing, and its row stays. One exception: a Parquet
+            timestamp in milliseconds beyond what microseconds can count (the year 294,247) fails in the engine's
+            reader, after the spend; write such a column in microseconds, or as numbers.
 
     >>> log = read_log({"user": ["a", "b"], "query": ["Weather  Leeds", "mail joe@example.com"]})
     >>> log
@@ -203,7 +206,7 @@ def _rank(rank: Any, dialect: str) -> Any:
     if rank.type().is_integer():
         return rank.cast("int64")
     if rank.type().is_numeric():
-        number = rank.cast("float64")
+        number = times.as_double(rank, dialect)
         number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))
         return times.rounded(number, dialect)
     if dialect == "duckdb":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.engine import connect, engine_table, postgres, spark
+from hushquery.engine.inprocess import own_folder
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
 from hushquery.log.defects import Defects
@@ -145,6 +145,7 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
             raise _not_of_format(peek, "parquet", "utf-8")
     paths = [peek.path for peek in peeks]
     try:
+        kinds = _kinds_of_columns(paths)
         if engine.name == "duckdb":
             listed = ", ".join(quoted(literally(path)) for path in paths)
             table = _view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
@@ -159,7 +160,30 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
             why=type(error).__name__,
             fix="Check that they are complete, have the same columns, and that every machine of the engine sees them",
         ) from None
+    for ours, theirs in wanted.found_in(table.columns).items():
+        found = [one.get(theirs.lower()) for one in kinds]
+        if ours in ("user", "query", "url") and any(kind not in (found[0], "null") for kind in found):
+            raise DataError(
+                f"the Parquet files differ in the type of the column for {ours}",
+                why="An engine would read all as the first one, and make two people's values one or fail",
+                fix="Write the column with one type in all files, such as text",
+            )
     return table_source(table, wanted, engine, time_unit, "read as parquet")
+
+
+def _kinds_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:
+    """Give the types of each file's columns, from its footer; one file agrees with itself."""
+    if len(paths) < 2:
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def kind(type_: Any) -> str:
+        name = str(type_.value_type if pa.types.is_dictionary(type_) else type_)
+        return "text" if name in ("string", "large_string", "string_view") else name
+
+    # Engines find columns whatever their capitals.
+    return [{one.name.lower(): kind(one.type) for one in pq.read_schema(path)} for path in paths]
 
 
 def _view(engine: Any, sql: str) -> Any:
@@ -184,7 +208,7 @@ def _readable_files(
         plain = [peek.path for peek in peeks if not peek.gzip]
         compressed = [peek.path for peek in peeks if peek.gzip]
         return plain, compressed, [(str(peek.path), peek.path) for peek in peeks]
-    folder = Path(tempfile.mkdtemp(prefix="hushquery-"))  # readable by nobody else
+    folder = Path(own_folder())
     weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
     shown = [(str(peek.path), transcoded(peek.path, encoding, folder)) for peek in peeks]
     return [copy for _, copy in shown], [], shown

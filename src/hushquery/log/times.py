@@ -9,7 +9,7 @@ from hushquery.engine import call
 from hushquery.errors import DataError, UsageError
 from hushquery.log.normalise import pattern_for, stripped
 
-__all__ = ["MILLISECONDS_FROM", "instant", "micros", "rounded"]
+__all__ = ["MILLISECONDS_FROM", "as_double", "instant", "micros", "rounded"]
 
 #: A number of at least this size is taken for milliseconds, a smaller one for seconds, unless the unit is given.
 #: In seconds it would be the year 5138; in milliseconds it is March 1973.
@@ -36,7 +36,7 @@ def micros(column: Any, dialect: str, unit: str | None = None) -> Any:
     if kind.is_timestamp() or kind.is_date():
         return _of_timestamp(column, dialect)
     if kind.is_numeric() and not kind.is_boolean():
-        return _of_number(column.cast("float64"), dialect, unit)
+        return _of_number(as_double(column, dialect), dialect, unit)
     if kind.is_string():
         return _of_text_duckdb(column, unit) if dialect == "duckdb" else _of_text(column, dialect, unit)
     raise DataError(
@@ -84,6 +84,16 @@ def _of_number(number: Any, dialect: str, unit: str | None) -> Any:
     return rounded(ibis.ifelse(size < largest, scaled, ibis.null("float64")), dialect)
 
 
+def as_double(number: Any, dialect: str) -> Any:
+    """Give a column of numbers as doubles; PostgreSQL has numbers that no double holds, and fails on them."""
+    import ibis
+
+    if dialect == "postgres" and number.type().is_decimal():
+        kind = "decimal(38, 12)"
+        number = ibis.ifelse(number.abs() < 10**18, number.cast(kind), ibis.null(kind))
+    return number.cast("float64")
+
+
 def rounded(number: Any, dialect: str) -> Any:
     """Give the nearest whole number, halves away from zero; PostgreSQL would round them to even ones."""
     import ibis
@@ -99,6 +109,10 @@ def rounded(number: Any, dialect: str) -> Any:
 def _of_timestamp(column: Any, dialect: str) -> Any:
     import ibis
 
+    if column.type().is_date():
+        # A date may be so far away that it is no timestamp, and an engine fails on it.
+        near = column.between(ibis.date(1, 1, 1), ibis.date(9999, 12, 31))
+        column = ibis.ifelse(near, column, ibis.null("date"))
     if dialect == "duckdb":
         return _in_range(call("epoch_us", column, "int64"))
     if dialect == "pyspark":
