@@ -23,7 +23,7 @@ def made(postgres_url):
         with engine.begin() as cursor:
             cursor.execute(f'CREATE TABLE {name} ("user" {kind}, query text)')
             for user in users:
-                cursor.execute(f"INSERT INTO {name} VALUES (%s, 'q')", (user,))
+                cursor.execute(f"INSERT INTO {name} VALUES (%s, 'q')", (user,))  # noqa: S608
         return read_log(name, engine=engine)
 
     with engine.begin() as cursor:

@@ -9,7 +9,7 @@ from hushquery.engine import execute, held
 from hushquery.engine.spark import frame, kept
 from hushquery.errors import DataError
 
-SECRET = "secret rash"
+SECRET = "secret rash"  # noqa: S105
 
 
 @pytest.fixture

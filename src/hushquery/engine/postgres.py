@@ -22,8 +22,8 @@ AS $$ SELECT lower(translate($1, 'İΣ', 'iσ') COLLATE "und-x-icu") $$
 
 
 # Of these, ids that are equal in SQL are one text, numbers without their trailing zeros.
-_IDS = frozenset("int2 int4 int8 oid numeric text varchar bpchar name uuid date timestamp timestamptz".split())
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
+_IDS = _TEXTS | {"int2", "int4", "int8", "oid", "numeric", "uuid", "date", "timestamp", "timestamptz"}
 # The type of a column, and what a domain stands for.
 _KIND_SQL = """
 WITH RECURSIVE kind(type) AS (

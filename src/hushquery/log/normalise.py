@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 #: The most characters of a query or URL; a longer one counts as missing before anything looks into it. Unicode NFC and
-#: Java's patterns take time by the square of the length, and one person's row must not decide whether there is a release.
+#: Java's patterns take time by the square of the length, and no person's row may decide whether there is a release.
 LONGEST = 2000
 
 #: Unicode's blanks and control characters as (first, last) code points.
