@@ -41,7 +41,8 @@ def read_log(
 
     The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
     out, and a query or URL of more than 2,000 characters counts as missing; users who object; rows outside the range
-    of times, and with a range also the timeless ones; queries that hold personal numbers or addresses; normalisation; the deny list.
+    of times, and with a range also the timeless ones; queries that hold personal numbers or
+    addresses; normalisation; the deny list.
 
     A row that is left out for what it says (its query, its time) stays in :attr:`Log.rows` without its query, so its
     user still counts as one of the users: their number then depends on the ids in the log and on nobody's searches,
