@@ -8,7 +8,7 @@ from typing import Any
 
 from hushquery.errors import DataError, Unavailable
 
-__all__ = ["LOWER", "in_byte_order", "kept", "prepare"]
+__all__ = ["LOWER", "check_ids", "in_byte_order", "kept", "prepare"]
 
 #: The function that ``prepare`` makes: one small letter for each capital, as DuckDB writes them.
 LOWER = "hushquery_lower"
@@ -18,6 +18,22 @@ LOWER = "hushquery_lower"
 _LOWER_SQL = f"""
 CREATE OR REPLACE FUNCTION pg_temp.{LOWER}(text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT lower(translate($1, 'İΣ', 'iσ') COLLATE "und-x-icu") $$
+"""
+
+
+# Of these, ids that are equal in SQL are one text, numbers without their trailing zeros.
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
+_IDS = _TEXTS | {"int2", "int4", "int8", "oid", "numeric", "uuid", "date", "timestamp", "timestamptz"}
+# The type of a column, and what a domain stands for.
+_KIND_SQL = """
+WITH RECURSIVE kind(type) AS (
+  SELECT CAST(pg_typeof((SELECT {column} FROM ({rows}) AS r LIMIT 0)) AS oid)
+  UNION ALL SELECT typbasetype FROM pg_type JOIN kind ON oid = type WHERE typbasetype <> 0
+) SELECT typname FROM pg_type JOIN kind ON oid = type WHERE typbasetype = 0
+"""
+_COLLATION_SQL = """
+SELECT collisdeterministic FROM pg_collation
+WHERE oid = CAST(pg_collation_for((SELECT {column} FROM ({rows}) AS r LIMIT 0)) AS regcollation)
 """
 
 
@@ -34,6 +50,27 @@ def prepare(engine: Any) -> None:
         ) from None
 
 
+def check_ids(table: Any, column: str) -> None:
+    """Refuse a column of ids in which one id has several texts: one user would count as several.
+
+    So it is with floating-point numbers (0 and -0), ``citext``, and collations that take other letters for the same.
+    """
+    engine = table._find_backend()
+    parts = {"column": _quoted(column), "rows": engine.compile(table)}
+    try:
+        with engine.begin() as cursor:
+            kind = cursor.execute(_KIND_SQL.format(**parts)).fetchone()[0]
+            same = kind not in _TEXTS or cursor.execute(_COLLATION_SQL.format(**parts)).fetchone()[0]
+    except Exception as error:
+        raise _unreadable(error) from None
+    if kind not in _IDS or not same:
+        raise DataError(
+            f"the column for {column} can't hold ids",
+            why="Values that are equal in it need not be the same text, so one user could count as several",
+            fix="Cast the column to text or bigint in a view, and give the view",
+        )
+
+
 def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
     """Give a table's columns, those marked as texts cast to text and compared byte by byte from here on.
 
@@ -43,16 +80,15 @@ def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
     import ibis
 
     name = ibis.util.gen_name("hushquery_rows")
+    kinds = table.schema()
     picked = ", ".join(
-        f'CAST({_quoted(column)} AS TEXT) COLLATE "C" AS {_quoted(column)}' if text else _quoted(column)
+        f'CAST({_number_or_text(column, kinds)} AS TEXT) COLLATE "C" AS {_quoted(column)}' if text else _quoted(column)
         for column, text in texts.items()
     )
     try:
         return table.alias(name).sql(f"SELECT {picked} FROM {name}", dialect="postgres")  # noqa: S608
     except Exception as error:
-        raise DataError(
-            "the table can't be read as a log", why=type(error).__name__, fix="Check the types of its columns"
-        ) from None
+        raise _unreadable(error) from None
 
 
 @contextmanager
@@ -73,6 +109,15 @@ def kept(expression: Any) -> Iterator[Any]:
     finally:
         with suppress(Exception):  # the session is gone, and the table with it
             engine.drop_table(name, force=True)
+
+
+def _number_or_text(column: str, kinds: Mapping[str, Any]) -> str:
+    """Write a column, of numbers such as 1.00 without the zeros: equal numbers are one text."""
+    return f"trim_scale({_quoted(column)})" if kinds[column].is_decimal() else _quoted(column)
+
+
+def _unreadable(error: Exception) -> DataError:
+    return DataError("the table can't be read as a log", why=type(error).__name__, fix="Check the types of its columns")
 
 
 def _quoted(name: str) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -196,20 +196,33 @@ def kept(expression: Any) -> Iterator[Any]:
     Spark's cache is a hint: what an executor that died had cached is computed again, and a log that grew in the
     meantime would give other rows. A checkpoint is never computed again. In a checkpoint directory of the cluster
     (``spark.checkpoint.dir``) it is durable. Without one two executors hold each part; when both are gone the job
-    fails, and nothing is released.
+    fails, and nothing is released. At the end of the block, and after an error, neither is left.
     """
     import ibis
     from pyspark import StorageLevel
 
     engine = expression._find_backend()
     asked = frame(expression)
-    if asked.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined():
-        rows = asked.checkpoint(eager=True)
+    context = asked.sparkSession.sparkContext
+    durable = context._jsc.sc().getCheckpointDir().isDefined()
+    if durable:
+        # Marked, not yet written: were it written at once, an error would leave files that nobody knows the name of.
+        rows = asked.checkpoint(eager=False)
     else:
         rows = asked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+    stored = rows._jdf.queryExecution().logical().rdd()
     name = ibis.util.gen_name("hushquery_kept")
-    rows.createTempView(name)
     try:
+        if durable:
+            rows.isEmpty()  # the first question writes all of it
+        rows.createTempView(name)
         yield engine.table(name)
-    finally:
-        engine._session.catalog.dropTempView(name)
+    finally:  # each on its own, and none hides why the block failed: Spark itself may be gone
+        with suppress(Exception):
+            engine._session.catalog.dropTempView(name)
+        with suppress(Exception):
+            stored.unpersist(False)
+        if durable:
+            with suppress(Exception):
+                files = context._jvm.org.apache.spark.rdd.ReliableRDDCheckpointData
+                files.cleanCheckpoint(context._jsc.sc(), stored.id())

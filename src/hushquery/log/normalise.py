@@ -17,6 +17,7 @@ from hushquery.engine.postgres import LOWER
 __all__ = [
     "BLANKS",
     "HOST",
+    "LONGEST",
     "PLAIN",
     "PLAIN_URL",
     "URL_CHANGES",
@@ -25,10 +26,15 @@ __all__ = [
     "has_text",
     "normal_query",
     "normal_url",
+    "not_too_long",
     "pattern_for",
     "steps",
     "stripped",
 ]
+
+#: The most characters of a query or URL; a longer one counts as missing before anything looks into it. Unicode NFC and
+#: Java's patterns take time by the square of the length, and no person's row may decide whether there is a release.
+LONGEST = 2000
 
 #: Unicode's blanks and control characters as (first, last) code points.
 BLANKS = (
@@ -57,11 +63,11 @@ PLAIN_URL = "^https?://[a-z0-9-]{1,15}(?:[.][a-z0-9-]{1,15})*(?:/[a-z0-9._~-]{1,
 _NFC = {"duckdb": "nfc_normalize", "postgres": "normalize", "pyspark": "com.ibm.icu.text.Normalizer"}
 # The capitals of which Spark makes small letters by other rules than DuckDB: by their neighbours, or two for one.
 _CAPITALS, _SMALL = "İΣ", "iσ"
+_LABELS = "[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*"
+# The same where : / ? # a blank or the end must follow. Java needs a piece of its stack for each repetition of a group.
+_LABELS_ON_JAVA = "(?![A-Za-z0-9.-]*[.][.])[A-Za-z0-9-][A-Za-z0-9.-]*"
 #: Scheme and host, which are written in lower case. Without a scheme a host is all there is, or goes before : / or ?
-HOST = (
-    "^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*"
-    "|[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}(?:[:/?]|[ \t\r\n]*(?:#|$)))"
-)
+HOST = f"^[ \t\r\n]*(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|{_LABELS}[.][A-Za-z]{{2,}}(?:[:/?]|[ \t\r\n]*(?:#|$)))"
 # A host without its port.
 _NO_PORT = r"(?:\[[^]/?]*\]|[^:/?]*)"
 #: What is changed in a URL, in this order and wherever it occurs: pattern and replacement. A dash stands for no URL.
@@ -81,6 +87,13 @@ _UNUSUAL_QUERY = r"[^ !-@\[-~]|  |^ | $"
 # The common canonical forms: http://www.example.com and http://www.example.com/path
 _USUAL_URL = r'^https?://[a-z0-9.-]+(?:/[!"$-~]+)?$'
 _USUAL_HOST_AND_SLASH = "^https?://[a-z0-9.-]+/$"
+
+
+def not_too_long(text: Any) -> Any:
+    """Give a text column, missing where it has more than ``LONGEST`` characters."""
+    import ibis
+
+    return ibis.ifelse(text.length() <= LONGEST, text, ibis.null("string"))
 
 
 def blanks(dialect: str) -> str:
@@ -152,13 +165,16 @@ def stripped(text: Any, dialect: str) -> Any:
     if dialect != "pyspark":
         return text.strip()
     # Ibis would name the vertical tab in a way that Spark reads as the letter v.
-    ends = r"[ \x{9}-\x{D}]+"
-    return text.re_replace(rf"^{ends}|{ends}\z", "")
+    blank = r"[ \x{9}-\x{D}]"
+    # Java looks at every beginning: within a run of blanks there is one.
+    return text.re_replace(rf"^{blank}+|(?<!{blank}){blank}+\z", "")
 
 
 def pattern_for(pattern: str, dialect: str) -> str:
     """Write a regular expression for an engine: Java's $ also stands before a line end at the end."""
-    return pattern.replace("$", r"\z").replace("[^]", r"[^\]") if dialect == "pyspark" else pattern
+    if dialect != "pyspark":
+        return pattern
+    return pattern.replace(_LABELS, _LABELS_ON_JAVA).replace("$", r"\z").replace("[^]", r"[^\]")
 
 
 def _lower(text: Any, dialect: str) -> Any:

@@ -33,7 +33,10 @@ PATTERN_STEPS = (
 )
 
 _LOCAL_PHONE = "(?:^|[^0-9])[0-9]{3}[.-][0-9]{4}(?:[^0-9]|$)"
-_TOKEN = "(?i)[?&;][^=&;]*(?:token|sess|auth|passw|secret|api_?key)[^=&;]*=[^&;]|[?&;](?:sid|pwd|pass|key)=[^&;]"  # noqa: S105
+_TOKEN_NAME = "[?&;][^=&;]*(?:token|sess|auth|passw|secret|api_?key)"  # noqa: S105
+_TOKEN = f"(?i){_TOKEN_NAME}[^=&;]*=[^&;]|[?&;](?:sid|pwd|pass|key)=[^&;]"
+# The same, but Java looks for the value once for each name and not once for each word in it.
+_TOKEN_ON_JAVA = _TOKEN.replace(f"{_TOKEN_NAME}[^=&;]*=[^&;]", "[?&;](?=[^=&;]*=[^&;])" + _TOKEN_NAME[5:])
 _LONG_HEX = "[0-9A-Fa-f]{16}"
 _MAIL_IN_URL = "[A-Za-z0-9._+-](?:@|%40)[A-Za-z0-9-]+[.][A-Za-z]"
 _DIGITS = ("０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯", "๐๑๒๓๔๕๖๗๘๙")
@@ -67,7 +70,7 @@ def without_private_url(url: Any, dialect: str) -> Any:
 
     if dialect in ("duckdb", "pyspark"):
         # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
-        token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN)
+        token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN_ON_JAVA)
         private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
         return url.re_replace(private, "").nullif("")
     private = url.re_search(_LONG_HEX) | url.re_search(_in_any_case(_TOKEN)) | url.re_search(_MAIL_IN_URL)

@@ -40,8 +40,9 @@ def read_log(
     """Read a search log. Builds an expression: of text files only names and first lines are looked at.
 
     The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
-    out; users who object; rows outside the range of times, and with a range also the timeless ones; queries that hold
-    personal numbers or addresses; normalisation; the deny list.
+    out, and a query or URL of more than 2,000 characters counts as missing; users who object; rows outside the range
+    of times, and with a range also the timeless ones; queries that hold personal numbers or
+    addresses; normalisation; the deny list.
 
     A row that is left out for what it says (its query, its time) stays in :attr:`Log.rows` without its query, so its
     user still counts as one of the users: their number then depends on the ids in the log and on nobody's searches,
@@ -97,7 +98,13 @@ def read_log(
     patterns = patterns and not source.coded
     rules = _Rules(source, normalise, patterns, time_unit)
     table = rules.rows_with_user()
-    steps = [source.words, "rows without a user or a query left out"]
+    steps = [
+        source.words,
+        "rows without a user or a query left out",
+        f"queries of over {normal.LONGEST} characters too",
+    ]
+    if "url" in table.columns:
+        steps.append(f"urls of over {normal.LONGEST} characters removed; the search stays")
     if exclude_users is not None:
         table = private.without_users(table, private.entries(exclude_users, "exclude_users"))
         steps.append("rows of users who object left out")
@@ -131,7 +138,7 @@ class _Rules:
         import ibis
 
         rows = self.source.rows
-        rows = rows.mutate(query=rows.query.cast("string"))
+        rows = rows.mutate(query=normal.not_too_long(rows.query.cast("string")))
         if rows.user.type().is_integer():
             # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
             return rows.filter(rows.user.notnull())
@@ -189,11 +196,12 @@ class _Rules:
         if "url" not in table.columns:
             return table
         dialect = self.source.dialect
-        url = normal.normal_url(table.url, dialect) if self.normalise else table.url.nullif("")
+        given = normal.not_too_long(table.url)
+        url = normal.normal_url(given, dialect) if self.normalise else given.nullif("")
         if self.patterns:
             url = private.without_private_url(url, dialect)
         if dialect == "duckdb":
-            url = ibis.ifelse(table.url.re_search(normal.PLAIN_URL), table.url, url)
+            url = ibis.ifelse(given.re_search(normal.PLAIN_URL), given, url)
         return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:

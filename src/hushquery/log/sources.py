@@ -96,6 +96,7 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
     dialect = backends[0].name if backends else "duckdb"
     if dialect == "postgres":
         postgres.prepare(backends[0])
+        postgres.check_ids(rows, "user")
         rows = postgres.in_byte_order(rows, {ours: ours in ("user", "query", "url") for ours in names})
     return Source(rows, dialect, words, False, False, partial(defects_of_table, rows, dialect, time_unit))
 
