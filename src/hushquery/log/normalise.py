@@ -32,9 +32,10 @@ __all__ = [
     "stripped",
 ]
 
-#: The most characters of a query or URL; a longer one counts as missing before anything looks into it. Unicode NFC and
-#: Java's patterns take time by the square of the length, and no person's row may decide whether there is a release.
-LONGEST = 2000
+#: The most characters of a query or URL, as in the domain of a task; a longer one counts as missing before anything
+#: looks into it. Unicode NFC and Java's patterns take time by the square of the length, and no person's row may decide
+#: whether there is a release.
+LONGEST = 4096
 
 #: Unicode's blanks and control characters as (first, last) code points.
 BLANKS = (

@@ -40,7 +40,7 @@ def read_log(
     """Read a search log. Builds an expression: of text files only names and first lines are looked at.
 
     The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
-    out, and a query or URL of more than 2,000 characters counts as missing; users who object; rows outside the range
+    out, and a query or URL of more than 4,096 characters counts as missing; users who object; rows outside the range
     of times, and with a range also the timeless ones; queries that hold personal numbers or
     addresses; normalisation; the deny list.
 
