@@ -210,6 +210,39 @@ def export(
 
 
 @app.command()
+def save(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make.", show_default=False)],
+    candidates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For a task of texts: what to look for, one per line.", show_default=False),
+    ] = None,
+    task: TaskOption = None,
+    epoch: EpochOption = None,
+    store: StoreOption = "collector.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Write what an epoch published into a folder, for every command that reads a release or an estimate.
+
+    A task of texts publishes nothing by itself: name candidates once it is closed.
+
+        hushquery collect save --out release/
+        hushquery collect save --candidates words.txt --out estimate/
+    """
+    from hushquery.collect.copies import published
+
+    with _opened(store) as opened:
+        number, chosen = _chosen(opened, task)
+        texts = None
+        if candidates is not None:
+            from hushquery.local.rappor_files import read_lines
+
+            texts = [line for line in read_lines(candidates) if line]
+        made = published(opened, _epoch(opened, chosen, number, epoch), texts)
+    made.save(out)
+    emit({"folder": str(out), "task": chosen.id}, f"wrote {out}", as_json=as_json)
+
+
+@app.command()
 def backup(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
     store: StoreOption = "collector.db",

@@ -1,21 +1,29 @@
-"""Copies of a store: a backup that another collector can run on, and the reports of an epoch as lines of text."""
+"""Copies of a store: a backup that another collector can run on, the reports of an epoch as lines of text, and what it
+published as a value that can be saved.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import Epoch, reports_of
-from hushquery.collect.schema import META, RECORD, TABLES
+from hushquery.collect.epochs import CLOSED, Epoch, reports_of
+from hushquery.collect.schema import META, RECORD, RELEASE, TABLES
 from hushquery.collect.store import Store
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
 
-__all__ = ["backup", "report_lines"]
+if TYPE_CHECKING:
+    from hushquery.local.client_estimate import ClientEstimate
+    from hushquery.release import Release
+
+__all__ = ["backup", "published", "report_lines"]
 
 _BLOCK = 1000
 
@@ -64,3 +72,33 @@ def report_lines(store: Store, epoch: Epoch) -> Iterator[str]:
         )
     for data in reports_of(store, epoch):
         yield Report.from_bytes(data).to_text()
+
+
+def published(store: Store, epoch: Epoch, candidates: Sequence[str] | None = None) -> Release | ClientEstimate:
+    """Give what an epoch published, to be saved; of a closed epoch of texts, what its counts say of candidates.
+
+    Raises:
+        NotReady: It has not published anything yet.
+    """
+    from hushquery.local.estimate import ClientEstimate, estimate_texts
+
+    texts = epoch.task.task.kind == "text"
+    if not texts and candidates is not None:
+        raise UsageError("only a task of texts takes candidates", fix="Leave them out")
+    if texts and epoch.phase == CLOSED and epoch.counts is not None:
+        counts = epoch.counts
+        return estimate_texts(epoch.task, counts["support"], counts["n"], candidates, period=epoch.number)
+    if epoch.release is None:
+        raise NotReady(
+            "this epoch has not published anything",
+            why=f"it is {epoch.phase}",
+            fix="Close and release it, or give --epoch with the number of an earlier one",
+        )
+    with store.read() as connection:
+        query = sa.select(RELEASE.c.document).where(RELEASE.c.id == epoch.release)
+        document = json.loads(bytes(connection.execute(query).scalar_one()))
+    if "tables" not in document:
+        return ClientEstimate.from_json(document)
+    from hushquery.collect.pages import read_release
+
+    return read_release(document)

@@ -54,7 +54,7 @@ class LocalWork:
             raise Unavailable(
                 "the reports of this epoch are counted, not estimated",
                 why="texts are estimated for candidates, which a collector does not know",
-                fix="Decode the counts that `hushquery collect status --json` shows",
+                fix="Name candidates: `hushquery collect save --candidates FILE --out FOLDER`",
             )
         made = ClientEstimate.from_json(counts)
         document = {**made.to_json(), "name": epoch.task.task.name, "epoch": epoch.number}
