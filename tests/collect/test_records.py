@@ -257,3 +257,18 @@ def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: C
         with pytest.raises(UsageError, match="32 bytes"):
             operator_key(bad)
     assert operator_key("  ") is None
+
+
+def test_another_operator_key_is_told_at_the_start(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, told in (("first", False), ("first", False), ("second", True)):
+        key = tmp_path / name
+        if not key.exists():
+            key.write_text(b64encode(os.urandom(32)).decode())
+        caplog.clear()
+        settings = settings_for(str(tmp_path / "collector.db"), tmp_path, SEARCHES, operator_key_file=str(key))
+        with running(settings, clock) as (client, collector):
+            answer = give(client, collector.tokens.new(1))
+        assert (answer.status_code == 503) == told
+        assert ("wrapped by another operator key" in caplog.text) == told

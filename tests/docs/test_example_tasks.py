@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,20 @@ def test_a_task_file_is_checked_served_and_answered(path: Path, tmp_path: Path) 
     report.open(Configuration.of(task, head))
 
 
+def page() -> str:
+    return (ROOT / "docs" / "howto" / "collect-a-setting.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_errors_is_what_task_check_says() -> None:
+    rows = re.findall(r"^\| `([a-z-]+\.toml)` \([^|]*\|(.*)\|$", page(), flags=re.MULTILINE)
+    assert {name for name, _ in rows} == {path.name for path in (ROOT / "examples" / "tasks").glob("*.toml")}
+    for name, cells in rows:
+        for clients, shown in zip(("1000", "10000", "100000", "1000000"), cells.split("|"), strict=True):
+            path = str(ROOT / "examples" / "tasks" / name)
+            result = CliRunner().invoke(app, ["check", path, "--clients", clients, "--json"], catch_exceptions=False)
+            assert f"{json.loads(result.stdout)['error']['stderr']:.2g}" == shown.strip(), f"{name}, {clients}"
+
+
 def test_the_how_to_names_them_all() -> None:
-    page = (ROOT / "docs" / "howto" / "collect-a-setting.md").read_text(encoding="utf-8")
     for path in (ROOT / "examples" / "tasks").glob("*.toml"):
-        assert f"examples/tasks/{path.name}" in page
+        assert f"examples/tasks/{path.name}" in page()
