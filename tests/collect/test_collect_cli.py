@@ -123,7 +123,8 @@ def test_tokens(filled: str) -> None:
     assert token["note"] == "reading room"
     assert token["revoked"] is None
     assert made["token"].partition(".")[2] not in run("tokens", "list", *where)
-    run("tokens", "revoke", token["name"], *where)
+    assert run("tokens", "revoke", token["name"], *where) == "revoked\n"
+    assert "0 of its uploads deleted" in run("tokens", "revoke", token["name"], "--forget", *where)
     assert "revoked" in run("tokens", "list", *where)
     with pytest.raises(UsageError, match="no token"):
         run("tokens", "revoke", "x", *where)

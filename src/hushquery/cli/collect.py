@@ -305,15 +305,21 @@ def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) 
 @_tokens.command("revoke")
 def revoke_token(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name, as `tokens list` shows it.")],
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Also delete what it gave, as long as no head list was made of it.")
+    ] = False,
     store: StoreOption = "collector.db",
     as_json: JsonFlag = False,
 ) -> None:
     r"""Revoke a token; the next request with it is refused.
 
     hushquery collect tokens revoke 0f1e2d3c4b5a6978
+    hushquery collect tokens revoke 0f1e2d3c4b5a6978 --forget    # the user takes back what was given
     """
     from hushquery.collect.tokens import Tokens
 
     with _opened(store) as opened:
         Tokens(opened).revoke(name)
-    emit({"revoked": name}, "revoked", as_json=as_json)
+        deleted = Tokens(opened).forget(name) if forget else None
+    text = "revoked" if deleted is None else f"revoked, and {deleted:,} of its uploads deleted"
+    emit({"revoked": name, "deleted": deleted}, text, as_json=as_json)

@@ -39,7 +39,7 @@ def make_admin(store: Store) -> FastAPI:
         try:
             with store.write() as connection:
                 connection.execute(sa.select(1))
-            if store.most_bytes is not None and store.size() >= store.most_bytes:
+            if store.is_full():
                 return Response("the store is full\n", 503, media_type="text/plain")
         except HushqueryError as error:
             return Response(f"{error.what}\n", 503, media_type="text/plain")
