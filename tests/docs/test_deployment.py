@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ import psycopg
 import pytest
 import typer.main
 
+import postgres
 from deployment import EXAMPLE, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
 from hushquery.cli.app import app
 from hushquery.local.client import Client
@@ -185,8 +187,22 @@ def test_workers_may_be_lost(deployed: Deployed) -> None:
     status, headers, data = ask(deployed, "GET", "/v1/tasks")
     assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "30", "application/problem+json")
     assert json.loads(data)["type"] == "urn:hushquery:problem:unavailable"
+    back_up_and_restore(deployed)
     for port in deployed.workers:
         deployed.start_worker(port)
+    assert uploads(deployed, "theme")["epochs"][-1]["phase"] == "reports_open"
+
+
+def back_up_and_restore(deployed: Deployed) -> None:
+    """Do what the page for operators says, while no worker runs."""
+    page = (ROOT / "docs" / "howto" / "operate-the-collector.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ (pg_(?:dump|restore) .*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 2
+    path = os.pathsep.join([str(Path(postgres.find("pg_dump")).parent), os.environ["PATH"]])
+    for command in commands:
+        subprocess.run(
+            ["bash", "-ec", command], env={**deployed.environment, "PATH": path}, cwd=deployed.folder, check=True
+        )
 
 
 def test_nothing_names_a_client(deployed: Deployed) -> None:

@@ -13,9 +13,8 @@ from hushquery.collect.problems import PROBLEMS
 from hushquery.collect.store import Store
 from hushquery.local.send import REFUSED
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "howto" / "operate-the-collector.md").read_text(
-    "utf-8"
-)
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "howto" / "operate-the-collector.md").read_text(encoding="utf-8")
 
 
 def test_every_answer_is_listed_with_what_clients_do() -> None:
