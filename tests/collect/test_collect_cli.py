@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
 from hushquery.cli.collect import app
+from hushquery.cli.serve import serve
+from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report
@@ -148,3 +151,16 @@ def test_no_store_is_made_by_looking(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no store"):
         run("status", "--store", str(tmp_path / "none.db"))
     assert not list(tmp_path.iterdir())
+
+
+def test_serve_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+    monkeypatch.setattr("hushquery.collect.serve.run", lambda settings, **_: asked.append(settings))
+    server = typer.Typer()
+    server.command()(serve)
+    options = ["--task", "a.toml", "--task", "b.toml", "--optin-share", "0.5", "--max-store", "2MiB", "--tick", "0"]
+    CliRunner().invoke(server, options, catch_exceptions=False)
+    (made,) = asked
+    assert (made.tasks, made.optin_share, made.most_bytes, made.tick_seconds) == (("a.toml", "b.toml"), 0.5, 2 << 20, 0)
+    with pytest.raises(UsageError, match="opt-in share"):
+        CliRunner().invoke(server, [*options, "--optin-share", "1"], catch_exceptions=False)

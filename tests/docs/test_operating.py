@@ -10,6 +10,8 @@ import typer.main
 from hushquery.cli.app import app
 from hushquery.collect.admin import metrics
 from hushquery.collect.problems import PROBLEMS
+from hushquery.collect.serve import _MOST_CONNECTIONS
+from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
 from hushquery.local.send import REFUSED
 
@@ -42,3 +44,9 @@ def test_every_metric_is_listed(tmp_path: Path) -> None:
     known = set(re.findall(r"^# TYPE (\w+) ", metrics(store), flags=re.MULTILINE))
     store.close()
     assert set(re.findall(r"^\| `(hushquery_\w+)[`{]", PAGE, flags=re.MULTILINE)) == known
+
+
+def test_the_fixed_limits_are_as_the_page_says() -> None:
+    limits, told = Settings(("task.toml",)), PAGE.partition("Fixed limits:")[2].partition("\n\n")[0]
+    for number in (limits.most_waiting, _MOST_CONNECTIONS, int(limits.body_seconds), limits.retry_after):
+        assert f"{number:,} " in told
