@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,24 @@ def test_a_backup_runs_as_a_store(filled: str, folder: Path, clock: Clock) -> No
         run("backup", str(copy), "--store", filled)
     with pytest.raises(HushqueryError):
         run("backup", str(folder / "no" / "where.db"), "--store", filled)
+
+
+def test_a_backup_fills_an_empty_store(
+    filled: str, folder: Path, clock: Clock, new_store: Callable[[], str], tmp_path: Path
+) -> None:
+    copy, target = tmp_path / "copy.db", new_store()
+    run("backup", str(copy), "--store", filled)
+    assert read("restore", str(copy), "--store", target)["rows"] > 4
+    before, after = (read("status", "--store", url)["tasks"] for url in (filled, target))
+    assert before == after
+    with running(settings_for(target, folder, SETTING, SEARCHES), clock) as (client, collector):
+        assert put(client, make_report(TASK, 4)).status_code == 200  # it remembers what it has
+        assert put(client, make_report(TASK, 5)).status_code == 201
+        assert len(collector.board.numbers) == 2  # and another task gets another number
+    with pytest.raises(UsageError, match="something in that store"):
+        run("restore", str(copy), "--store", target)
+    with pytest.raises(UsageError, match="no none"):
+        run("restore", str(tmp_path / "none.db"), "--store", target)
 
 
 def test_a_backup_leaves_no_draft_behind_whatever_its_name(filled: str, folder: Path) -> None:

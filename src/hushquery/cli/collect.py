@@ -261,6 +261,32 @@ def backup(
     emit({"file": str(out), "rows": rows}, f"wrote {out}: {rows:,} rows", as_json=as_json)
 
 
+@app.command()
+def restore(
+    backup: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `collect backup` made, or another SQLite store.")
+    ],
+    store: Annotated[str, typer.Option(metavar="URL", help="The empty store to fill: a new file, or postgresql://...")],
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Fill an empty store with a backup; also the way from SQLite to PostgreSQL. Stop the collector first.
+
+    hushquery collect restore collector-backup.db --store collector.db
+    hushquery collect restore collector.db --store postgresql://collector@db.example.org/reports
+    """
+    from hushquery.collect.copies import restore as fill
+    from hushquery.collect.store import Store
+
+    if not backup.exists():
+        raise UsageError(f"there is no {backup.name}", fix="Give the file that `hushquery collect backup` wrote")
+    target = Store.open(store)
+    try:
+        rows = fill(backup, target)
+    finally:
+        target.close()
+    emit({"store": target.name, "rows": rows}, f"filled {target.name}: {rows:,} rows", as_json=as_json)
+
+
 @_tokens.command("new")
 def new_token(
     task: TaskOption = None,

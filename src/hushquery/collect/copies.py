@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from hushquery.collect.epochs import CLOSED, Epoch, reports_of
-from hushquery.collect.schema import META, RECORD, RELEASE, TABLES
+from hushquery.collect.schema import META, RECORD, RELEASE, TABLES, TASK
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hushquery.local.client_estimate import ClientEstimate
     from hushquery.release import Release
 
-__all__ = ["backup", "published", "report_lines"]
+__all__ = ["backup", "published", "report_lines", "restore"]
 
 _BLOCK = 1000
 
@@ -37,18 +37,11 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     if target.exists():
         raise UsageError(f"{target.name} exists already", fix="Choose another name for the backup")
     draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
-    rows = 0
     try:
         copy = Store.open(draft)
         try:
             with store.read() as source, copy.write() as into:
-                for table in TABLES.sorted_tables:
-                    if table in (META, RECORD):
-                        continue
-                    found = source.execution_options(yield_per=_BLOCK).execute(sa.select(table))
-                    for block in found.mappings().partitions(_BLOCK):
-                        into.execute(sa.insert(table), [dict(row) for row in block])
-                        rows += len(block)
+                rows = _copied(source, into)
             copy.wipe_traces()
         finally:
             copy.close()
@@ -59,6 +52,38 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     finally:
         for left in target.parent.glob(f"{escape(draft.name)}*"):  # a name may hold what is a pattern to glob
             left.unlink()
+    return rows
+
+
+def restore(path: str | os.PathLike[str], store: Store) -> int:
+    """Copy a backup, or any store in a SQLite file, into a store that is empty; gives the rows copied.
+
+    Raises:
+        UsageError: There is something in the store already.
+    """
+    copy = Store.open(path, create=False)
+    try:
+        with copy.read() as source, store.write() as into:
+            if into.execute(sa.select(TASK.c.number).limit(1)).first() is not None:
+                raise UsageError("there is something in that store already", fix="Give a new file or an empty database")
+            rows = _copied(source, into)
+            if into.dialect.name == "postgresql":  # the next task gets the next number
+                last = sa.select(sa.func.max(TASK.c.number)).scalar_subquery()
+                into.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence(TASK.name, "number"), last)))
+    finally:
+        copy.close()
+    return rows
+
+
+def _copied(source: sa.Connection, into: sa.Connection) -> int:
+    rows = 0
+    for table in TABLES.sorted_tables:
+        if table in (META, RECORD):
+            continue
+        found = source.execution_options(yield_per=_BLOCK).execute(sa.select(table))
+        for block in found.mappings().partitions(_BLOCK):
+            into.execute(sa.insert(table), [dict(row) for row in block])
+            rows += len(block)
     return rows
 
 
