@@ -76,6 +76,7 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 
 .PHONY: bench
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	@tools/client.sh install
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 .PHONY: docs-tables
