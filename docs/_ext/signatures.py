@@ -1,0 +1,69 @@
+"""What a reader of the reference sees of signatures: short types, public bases, and values that mean something."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes  # type: ignore[import-untyped]
+from sphinx.addnodes import desc_annotation, pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.nodes import make_refnode
+
+LONGEST = 80
+ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]")
+
+
+def shorten_values(_app: Sphinx, page: nodes.document) -> None:
+    """Take long values, and those that are only an address in memory, out of signatures."""
+    for annotation in list(page.findall(desc_annotation)):
+        text = annotation.astext()
+        if text.startswith(" = ") and (len(text) > LONGEST or " at 0x" in text):
+            annotation.parent.remove(annotation)
+
+
+def shorten_types(
+    _app: Sphinx, _what: str, _name: str, _item: Any, _options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Write arrays as the source does."""
+    arrays = [text and ARRAY.sub(r"~numpy.typing.NDArray[\1]", text) for text in (signature, returned)]
+    return arrays[0], arrays[1]
+
+
+def public_bases(_app: Sphinx, _name: str, _item: Any, _options: Any, bases: list[Any]) -> None:
+    """Leave out base classes that are nobody's business."""
+    bases[:] = [base for base in bases if not getattr(base, "__name__", "").startswith("_")] or [object]
+
+
+def whole_text(_app: Sphinx, what: str, _name: str, _item: Any, _options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before the first colon of a property's text for its type."""
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]  # an empty comment
+
+
+def short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.Element) -> nodes.Node | None:
+    """Find what a docstring means by a short name: the one public thing of hushquery that is called so.
+
+    A package may offer what one of its modules defines; the module is meant.
+    """
+    target = node.get("reftarget", "").removesuffix("()")
+    if node.get("refdomain") != "py" or not target or target.startswith("hushquery."):
+        return None
+    python = env.domains.python_domain
+    named = [name.removesuffix(target) for name in python.objects if name.endswith(f".{target}")]
+    homes = [place for place in named if not any(other != place and other.startswith(place) for other in named)]
+    if len(homes) != 1:
+        return None
+    entry = python.objects[homes[0] + target]
+    return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, text)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Join in."""
+    app.connect("doctree-read", shorten_values)
+    app.connect("autodoc-process-signature", shorten_types)
+    app.connect("autodoc-process-bases", public_bases)
+    app.connect("missing-reference", short_name)
+    app.connect("autodoc-process-docstring", whole_text, priority=400)  # before napoleon
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
