@@ -20,10 +20,13 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "contents",
     "repository",
     "signatures",
 ]
 exclude_patterns = ["_build"]
+
+smartquotes = False  # quotes stay as they are typed
 
 # ---- Markdown --------------------------------------------------------------------------------------------------------
 

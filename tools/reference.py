@@ -299,8 +299,12 @@ def module_text(name: str, level: int) -> str:
         lines.append("   :no-members:")
     elif entries:
         lines.append(f"   :exclude-members: {', '.join(entries)}")
+    inner = {other.removeprefix(f"{name}.") for other in modules_of(name)}
     for public, (kind, said) in entries.items():
-        lines += ["", f".. py:{kind}:: {public}", f"   :module: {name}", "   :no-contents-entry:", "", f"   {said}"]
+        lines += ["", f".. py:{kind}:: {public}", f"   :module: {name}", "   :no-contents-entry:"]
+        if public in inner:  # one name can have one entry, and the module below has it
+            lines.append("   :no-index:")
+        lines += ["", f"   {said}"]
     return f"{'#' * level} {name}\n\n" + "\n".join([*lines, "```"])
 
 

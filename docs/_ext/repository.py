@@ -8,7 +8,6 @@ when it is included from the root folder.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -129,26 +128,6 @@ def file_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         yield f"files/{name}", {"title": name, "body": f"<h1>{name}</h1>{shown}", "parents": []}, "page.html"
 
 
-def with_contents(_app: Sphinx, page: str, text: list[str]) -> None:
-    """Put all pages of a folder below its README or index, unless that names them in a toctree of its own."""
-    folder, _, name = page.rpartition("/")
-    if folder and name in ("README", "index") and not re.search(r"^(`{3,}|:{3,})\{toctree\}", text[0], re.MULTILINE):
-        text[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
-
-
-def without_missing(app: Sphinx, page: str, text: list[str]) -> None:
-    """Leave pages that are still to be written out of the map."""
-    if page == "index":
-        known = app.project.docnames
-        lines, inside = [], False
-        for line in text[0].splitlines():
-            inside = line.startswith("```{toctree}") or (inside and not line.startswith("```"))
-            is_entry = inside and line and not line.startswith((":", "`")) and "*" not in line
-            if not is_entry or line in known:
-                lines.append(line)
-        text[0] = "\n".join(lines)
-
-
 def plain_formula(self: Any, node: nodes.Element) -> None:
     """Write a formula as it is."""
     self.body.append(self.starttag(node, "code", "", CLASS="formula") + self.encode(node.astext()) + "</code>")
@@ -160,8 +139,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     parser: Any = myst_parser.parsers.sphinx_
     parser.SphinxRenderer = Renderer  # the parser has no other way in
     app.add_html_math_renderer("repository", (plain_formula, None), (plain_formula, None))
-    app.connect("source-read", with_contents)
-    app.connect("source-read", without_missing)
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
     app.connect("html-collect-pages", file_pages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -24,9 +25,11 @@ def shorten_values(_app: Sphinx, page: nodes.document) -> None:
 
 
 def shorten_types(
-    _app: Sphinx, _what: str, _name: str, _item: Any, _options: Any, signature: str | None, returned: str | None
+    _app: Sphinx, _what: str, _name: str, item: Any, _options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Write arrays as the source does."""
+    """Write arrays as the source does; of a model that is read from a file the text says what its fields are."""
+    if hasattr(item, "model_fields"):
+        return "", None
     arrays = [text and ARRAY.sub(r"~numpy.typing.NDArray[\1]", text) for text in (signature, returned)]
     return arrays[0], arrays[1]
 
@@ -42,6 +45,21 @@ def whole_text(_app: Sphinx, what: str, _name: str, _item: Any, _options: Any, l
         lines[:0] = ["..", ""]  # an empty comment
 
 
+def mark_offered_again(_app: Sphinx, env: BuildEnvironment) -> None:
+    """Tell Sphinx which names are second names, so that a short name means the place where a thing is defined."""
+    python = env.domains.python_domain
+    modules = set(python.modules)
+    for name, entry in python.objects.items():
+        place = name
+        while place and place not in modules | {"hushquery"}:
+            place = place.rpartition(".")[0]
+        if not place or place == name or entry.aliased:
+            continue
+        item = getattr(importlib.import_module(place), name.removeprefix(f"{place}.").split(".")[0])
+        if getattr(item, "__module__", place) != place and callable(item):
+            python.objects[name] = entry._replace(aliased=True)
+
+
 def short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.Element) -> nodes.Node | None:
     """Find what a docstring means by a short name: the one public thing of hushquery that is called so.
 
@@ -51,11 +69,10 @@ def short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nod
     if node.get("refdomain") != "py" or not target or target.startswith("hushquery."):
         return None
     python = env.domains.python_domain
-    named = [name.removesuffix(target) for name in python.objects if name.endswith(f".{target}")]
-    homes = [place for place in named if not any(other != place and other.startswith(place) for other in named)]
-    if len(homes) != 1:
+    found = [entry for name, entry in python.objects.items() if name.endswith(f".{target}") and not entry.aliased]
+    if len(found) != 1:
         return None
-    entry = python.objects[homes[0] + target]
+    [entry] = found
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, text)
 
 
@@ -64,6 +81,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", shorten_values)
     app.connect("autodoc-process-signature", shorten_types)
     app.connect("autodoc-process-bases", public_bases)
+    app.connect("env-updated", mark_offered_again)
     app.connect("missing-reference", short_name)
     app.connect("autodoc-process-docstring", whole_text, priority=400)  # before napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}
