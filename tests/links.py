@@ -135,6 +135,7 @@ class BuiltPage(HTMLParser):
             self.loaded.append(given.get("href", ""))
         if tag == "dt":
             self._named = [given["id"]] if "sig" in classes and given.get("id") else []
+            self._depth.append("")  # what a thing is called says nothing of the one it belongs to
         if tag == "dd":
             self._depth.append(self._named[0] if self._named else "")
             self._named = []
@@ -143,7 +144,7 @@ class BuiltPage(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         """Leave an element."""
-        if tag == "dd" and self._depth:
+        if tag in ("dt", "dd") and self._depth:
             self._depth.pop()
 
     def handle_data(self, data: str) -> None:

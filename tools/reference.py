@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,7 @@ def exit_codes() -> str:
     ]
     own = [item for item in classes if "exit_code" in vars(item)]
     rows = sorted((item.exit_code, item.__name__, first_sentence(item.__doc__)) for item in own)
-    return "\n".join(f"| {code} | [`{name}`](api/errors.md) | {cell(text)} |" for code, name, text in rows)
+    return "\n".join(f"| {code} | [`{name}`](api/errors.md) | {cell(told([text]))} |" for code, name, text in rows)
 
 
 def first_sentence(text: str | None) -> str:
@@ -65,7 +66,7 @@ def first_sentence(text: str | None) -> str:
 
 def cell(text: str) -> str:
     """Make a text fit into a cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("``", "`").replace("<", "&lt;")
+    return text.replace("|", "\\|")
 
 
 def is_example(lines: list[str]) -> bool:
@@ -101,7 +102,7 @@ def told(lines: list[str]) -> str:
     for line in lines:
         for word in line.split(" "):
             bare = word.strip("().,;:'\"")
-            if bare.startswith("--") and len(bare) > 2 and "`" not in word:
+            if "`" not in word and re.fullmatch(r"--[a-z][\w-]*|[A-Z]+(_[A-Z]+)+", bare):
                 word = word.replace(bare, f"`{bare}`")
             elif "`" not in word:
                 word = word.replace("<", "\\<").replace("*", "\\*").replace("_", "\\_").replace("[", "\\[")
@@ -121,27 +122,36 @@ def default_of(parameter: Any) -> str:
     return "yes" if value is True else f"`{shown}`"
 
 
+def takes_what(parameter: Any) -> str:
+    """Name what a parameter takes: FILE, N; with dots where it takes several."""
+    if parameter.param_type_name == "argument":
+        name: str = parameter.metavar or parameter.name.upper()
+        return name if parameter.nargs == 1 or "..." in name else f"{name}..."
+    kind = getattr(parameter.type_descriptor.annotation, "__name__", "")
+    return str(parameter.metavar or {"int": "N", "float": "X", "Path": "PATH"}.get(kind, "TEXT"))
+
+
 def row(parameter: Any) -> str:
     """Write one argument or option as a row of a table."""
     if parameter.param_type_name == "argument":
-        name = f"`{parameter.metavar or parameter.name.upper()}`"
+        name = f"`{takes_what(parameter)}`"
     else:
-        takes = "" if parameter.is_flag else f" {parameter.metavar or 'TEXT'}"
+        takes = "" if parameter.is_flag else f" {takes_what(parameter)}"
         name = ", ".join(f"`{spelled}{takes}`" for spelled in [*parameter.opts, *parameter.secondary_opts])
     text = parameter.help or ""
-    if getattr(parameter, "multiple", False):
+    if getattr(parameter, "multiple", False) and "several times" not in text and "repeated" not in text:
         text += " May be given several times."
     if parameter.envvar:
         text += f" Also from the environment variable `{parameter.envvar}`."
-    return f"| {name.replace('|', '&#124;')} | {default_of(parameter)} | {cell(told(text.splitlines()))} |"
+    return f"| {cell(name)} | {default_of(parameter)} | {cell(told(text.splitlines()))} |"
 
 
 def usage(path: str, command: Any) -> str:
     """Write how a command is called."""
     needed = [item for item in command.params if item.required and item.param_type_name == "option"]
-    words = [path, *(f"{item.opts[0]} {item.metavar or 'TEXT'}" for item in needed)]
+    words = [path, *(f"{item.opts[0]} {takes_what(item)}" for item in needed)]
     words += ["[OPTIONS]"] if len(command.params) > len(needed) else []
-    words += [item.metavar or item.name.upper() for item in command.params if item.param_type_name == "argument"]
+    words += [takes_what(item) for item in command.params if item.param_type_name == "argument"]
     return " ".join(words)
 
 
