@@ -8,6 +8,7 @@ when it is included from the root folder.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,16 +24,12 @@ from sphinx.util.osutil import relative_uri
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
-#: Which page shows a Markdown file from outside docs/.
-INCLUDED = {
-    "README.md": "index",
-    "ARCHITECTURE.md": "project/architecture",
-    "CONTRIBUTING.md": "project/contributing",
-    "CHANGELOG.md": "project/changelog",
-    "SECURITY.md": "project/security",
-    "js/README.md": "project/javascript",
-    "examples/extension/README.md": "project/extension",
-}
+#: Which page shows a Markdown file from outside docs/: the one that includes it.
+INCLUDED = {"README.md": "index"}
+for _page in sorted((DOCS / "project").glob("*.md")):
+    for _line in re.findall(r"^```\{include\} (\S+)$", _page.read_text(encoding="utf-8"), re.MULTILINE):
+        _file = (_page.parent / _line).resolve().relative_to(ROOT).as_posix()
+        INCLUDED[_file] = f"project/{_page.stem}"
 #: How the files that pages link to are highlighted.
 LANGUAGES = {
     ".html": "html",
