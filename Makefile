@@ -8,7 +8,7 @@ SHELL := /usr/bin/env bash
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
-CODE := $(wildcard src tests benchmarks tools docs/conf.py docs/_ext)
+CODE := $(wildcard src tests benchmarks tools examples docs/conf.py docs/_ext)
 # pytest processes; a serial run is `make unit JOBS=0`.
 JOBS ?= 2
 
