@@ -350,6 +350,10 @@ def index_page() -> str:
     lines.append("- [hushquery](api/hushquery.md): the names that `import hushquery` gives; begin here")
     lines += ["", "By package, from the docstrings:", ""]
     lines += [f"- [hushquery.{name}](api/{name}.md): {text}" for name, text in PACKAGES.items()]
+    lines += [
+        "",
+        "All of it is written by [tools/reference.py](../../tools/reference.py) (`make reference`) and by Sphinx.",
+    ]
     lines += ["", "```{toctree}", ":hidden:", "", "cli", "api/hushquery", *(f"api/{name}" for name in PACKAGES), "```"]
     return "\n".join(lines) + "\n"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -117,12 +118,16 @@ def merge(_app: Sphinx, env: BuildEnvironment, pages: list[str], other: BuildEnv
 
 
 def file_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Make a page for each file that is linked to."""
+    """Make a page for each file that is linked to, and put the file itself beside it."""
     for name in sorted({name for names in noted(app.env).values() for name in names}):
-        text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
-        language = LANGUAGES.get(PurePosixPath(name).suffix, "text")
+        copy = Path(app.outdir) / "files" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy)
+        text = copy.read_text(encoding="utf-8", errors="replace")
+        language = LANGUAGES.get(copy.suffix, "text")
         shown = app.builder.highlighter.highlight_block(text, language)  # type: ignore[attr-defined]
-        yield f"files/{name}", {"title": name, "body": f"<h1>{name}</h1>{shown}", "parents": []}, "page.html"
+        body = f'<h1>{name}</h1><p><a href="{copy.name}" download>Download this file</a></p>{shown}'
+        yield f"files/{name}", {"title": name, "body": body, "parents": []}, "page.html"
 
 
 def plain_formula(self: Any, node: nodes.Element) -> None:

@@ -103,6 +103,14 @@ def test_links_of_built_pages_lead_somewhere(site: Site) -> None:
     assert not broken_in_pages(site.pages, site.folder)
 
 
+def test_files_of_the_repository_have_pages(site: Site) -> None:
+    page = site.folder / "files/tools/reference.py.html"
+    shown = page.read_text(encoding="utf-8")
+    assert "def cli_page" in re.sub(r"<[^>]+>", "", shown)
+    assert page.with_suffix("").read_bytes() == (ROOT / "tools/reference.py").read_bytes()
+    assert "../files/tools/reference.py.html" in site.pages[site.folder / "reference/index.html"].links
+
+
 def test_every_page_can_be_reached_from_the_first(site: Site) -> None:
     first = site.folder / "index.html"
     found, todo = {first}, [first]
