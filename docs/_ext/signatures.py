@@ -14,12 +14,18 @@ from sphinx.util.nodes import make_refnode
 
 LONGEST = 80
 ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[(.+?)\]\]")
+#: A type with conditions on it, and the type.
+CONDITIONAL = re.compile(r"Annotated\[(\w+), .*\](?= \| None|$)")
+#: A default that is no Python: ``<factory>``.
+UNWRITABLE = re.compile(r"(?<== )<[^<>]*>")
 
 
 def shorten_values(_app: Sphinx, page: nodes.document) -> None:
-    """Take long values, and those that are only an address in memory, out of signatures."""
+    """Take long values, and those that are only an address in memory, out of signatures; and conditions of types."""
     for annotation in list(page.findall(desc_annotation)):
         text = annotation.astext()
+        if text.startswith(": ") and CONDITIONAL.search(text):
+            annotation.children = [nodes.Text(CONDITIONAL.sub(r"\1", text))]
         if text.startswith(" = ") and (len(text) > LONGEST or " at 0x" in text):
             annotation.parent.remove(annotation)
 
@@ -27,16 +33,21 @@ def shorten_values(_app: Sphinx, page: nodes.document) -> None:
 def shorten_types(
     _app: Sphinx, _what: str, _name: str, item: Any, _options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Write arrays as the source does; of a model that is read from a file the text says what its fields are."""
+    """Write arrays as the source does, and leave out defaults that can't be written.
+
+    Of a model that is read from a file the text says what its fields are.
+    """
     if hasattr(item, "model_fields"):
         return "", None
+    signature = signature and UNWRITABLE.sub("...", signature)
     arrays = [text and ARRAY.sub(r"~numpy.typing.NDArray[\1]", text) for text in (signature, returned)]
     return arrays[0], arrays[1]
 
 
 def public_bases(_app: Sphinx, _name: str, _item: Any, _options: Any, bases: list[Any]) -> None:
-    """Leave out base classes that are nobody's business."""
-    bases[:] = [base for base in bases if not getattr(base, "__name__", "").startswith("_")] or [object]
+    """Leave out base classes that are nobody's business, and those that only help a type checker."""
+    told = [base for base in bases if not getattr(base, "__name__", "").startswith("_")]
+    bases[:] = [base for base in told if getattr(base, "__module__", "") != "typing"] or [object]
 
 
 def whole_text(_app: Sphinx, what: str, _name: str, _item: Any, _options: Any, lines: list[str]) -> None:
@@ -60,13 +71,23 @@ def mark_offered_again(_app: Sphinx, env: BuildEnvironment) -> None:
             python.objects[name] = entry._replace(aliased=True)
 
 
+def is_public(name: str) -> bool:
+    """Whether a module of hushquery offers a name to others."""
+    module, _, inside = name.rpartition(".")
+    return module.startswith("hushquery") and inside in getattr(importlib.import_module(module), "__all__", ())
+
+
 def short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.Element) -> nodes.Node | None:
     """Find what a docstring means by a short name: the one public thing of hushquery that is called so.
 
     A package may offer what one of its modules defines; the module is meant.
     """
     target = node.get("reftarget", "").removesuffix("()")
-    if node.get("refdomain") != "py" or not target or target.startswith("hushquery."):
+    if node.get("refdomain") != "py" or not target:
+        return None
+    if "refexplicit" not in node and not is_public(target):
+        return text  # a type in a signature that nobody else can use
+    if target.startswith("hushquery."):
         return None
     python = env.domains.python_domain
     found = [entry for name, entry in python.objects.items() if name.endswith(f".{target}") and not entry.aliased]
