@@ -20,8 +20,10 @@ CONDITIONAL = re.compile(r"Annotated\[(\w+), .*\](?= \| None|$)")
 UNWRITABLE = re.compile(r"(?<== )<[^<>]*>")
 
 
-def shorten_values(_app: Sphinx, page: nodes.document) -> None:
-    """Take long values, and those that are only an address in memory, out of signatures; and conditions of types."""
+def shorten(_app: Sphinx, page: nodes.document) -> None:
+    """Take out what says nothing: long values, addresses in memory, conditions of types, "Bases: object"."""
+    for line in [line for line in page.findall(nodes.paragraph) if line.astext() == "Bases: object"]:
+        line.parent.remove(line)
     for annotation in list(page.findall(desc_annotation)):
         text = annotation.astext()
         if text.startswith(": ") and CONDITIONAL.search(text):
@@ -99,7 +101,7 @@ def short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nod
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Join in."""
-    app.connect("doctree-read", shorten_values)
+    app.connect("doctree-read", shorten)
     app.connect("autodoc-process-signature", shorten_types)
     app.connect("autodoc-process-bases", public_bases)
     app.connect("env-updated", mark_offered_again)
