@@ -52,6 +52,11 @@ def public_bases(_app: Sphinx, _name: str, _item: Any, _options: Any, bases: lis
     bases[:] = [base for base in told if getattr(base, "__module__", "") != "typing"] or [object]
 
 
+def skip_settings(_app: Sphinx, _what: str, name: str, _item: Any, _skip: bool, _options: Any) -> bool | None:
+    """Leave out what pydantic keeps for itself."""
+    return True if name == "model_config" else None
+
+
 def whole_text(_app: Sphinx, what: str, _name: str, _item: Any, _options: Any, lines: list[str]) -> None:
     """Keep napoleon from taking what stands before the first colon of a property's text for its type."""
     if what in ("attribute", "data", "property"):
@@ -103,6 +108,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Join in."""
     app.connect("doctree-read", shorten)
     app.connect("autodoc-process-signature", shorten_types)
+    app.connect("autodoc-skip-member", skip_settings)
     app.connect("autodoc-process-bases", public_bases)
     app.connect("env-updated", mark_offered_again)
     app.connect("missing-reference", short_name)
