@@ -47,7 +47,7 @@ constraints: ## renew the pins in constraints.txt
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README
+test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README, docs
 
 .PHONY: client
 client: $(STAMP) system ## the browser client: types, tests, size, Chromium, the extension
