@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import Block, Command, asked_of_make, blocks, commands, not_made, run_markdown, without_reason
+from documents import Block, Command, agree, asked_of_make, blocks, commands, not_made, run_markdown, without_reason
 
 SAMPLE = """\
 ```console
@@ -118,6 +118,26 @@ def test_the_programs_are_those_of_this_environment(tmp_path: Path) -> None:
 def test_what_goes_wrong_is_told(text: str, told: str, tmp_path: Path) -> None:
     [wrong] = run_markdown(text, tmp_path)
     assert wrong.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "same"),
+    [
+        ("a b", "a  b\n", True),
+        ("a b", "a b c", False),
+        ("a ... c", "a b\nb c", True),
+        ("a ... c", "a c", True),
+        ("a ... c", "a c d", False),
+        ("a ... c ...", "a c d", True),
+        ("a ... c ... b", "a b c", False),
+        ("... c", "a b c", True),
+        ("a... c", "b a c", False),
+        ("ab...ba", "aba", False),
+        ("...", "", True),
+    ],
+)
+def test_outputs_agree_or_do_not(want: str, got: str, same: bool) -> None:
+    assert agree(want, got) is same
 
 
 def test_a_block_left_open_is_told() -> None:
