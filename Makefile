@@ -82,6 +82,10 @@ bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1:
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
 
+.PHONY: pictures
+pictures: $(STAMP) system ## run the tutorials and make their pictures anew (with Chromium)
+	$(BIN)/python tools/pictures.py
+
 .PHONY: figures
 figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done

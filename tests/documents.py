@@ -122,6 +122,7 @@ def shell(script: str, folder: Path) -> tuple[int, str]:
     settings = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
+        "LC_ALL": "C.UTF-8",  # `ls` and `sort` order names everywhere alike
         "COLUMNS": "100",
         "NO_COLOR": "1",
         "TERM": "dumb",

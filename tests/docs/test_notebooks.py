@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from documents import ROOT
 
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "examples" / "notebooks").glob("*.py"))}

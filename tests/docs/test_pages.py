@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,16 @@ DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for kind in ("tutorials", "howto") for path in DOCS.glob(f"{kind}/**/*.md"))
 # Pages that have nothing to run. A page that is not named here and runs nothing is a mistake in its fences.
 NOTHING_TO_RUN = {"tutorials/index.md", "howto/index.md"}
+
+
+def test_there_is_a_tutorial_for_each_trust_model() -> None:
+    assert {"tutorials/curator.md", "tutorials/local.md", "tutorials/hybrid.md"} <= set(PAGES)
+
+
+def test_every_picture_of_a_tutorial_is_there_and_shown() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("tutorials/*.md"))
+    shown = set(re.findall(r"\]\(\.\./images/([\w.-]+)\)", text))
+    assert shown == {path.name for path in DOCS.glob("images/tutorial-*.png")}
 
 
 @pytest.mark.parametrize("page", PAGES)
