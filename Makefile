@@ -93,6 +93,10 @@ docs-tables: $(STAMP) ## make the tables of the docs anew
 reference: $(STAMP) ## write docs/reference anew: commands from their help, a page per package
 	$(BIN)/python tools/reference.py
 
+.PHONY: pictures
+pictures: $(STAMP) system ## run the tutorials and make their pictures anew (with Chromium)
+	$(BIN)/python tools/pictures.py
+
 .PHONY: figures
 figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
