@@ -159,6 +159,9 @@ def test_find(folders):
     assert "fear of flying" in good("find", folders / "whole", "fear of *").stdout
     assert data("find", folders / "bare", "fear of *")["queries"][0]["count"] is None
     refused(UsageError, "find", folders / "whole", "")
+    # A word alone is the whole query; who wanted it anywhere is told how.
+    assert "A * stands for any text: '*fear*'" in good("find", folders / "whole", "fear").stdout
+    assert "stands for any text" not in good("find", folders / "whole", "nobody*").stdout
 
 
 def test_trends_of_one_release(folders):

@@ -38,7 +38,11 @@ def write(path: Path, data: bytes) -> Path:
         (GOOD, "parquet", "looks like excite"),
         (gzip.compress(GOOD, mtime=0), "parquet", "looks like excite"),
         (bytes(range(256)) * 3, "yandex", "looks like binary data"),
-        ("a\n".encode("utf-16"), "csv", "looks like UTF-16 text"),
+        ("a\n".encode("utf-16"), "csv", "looks like UTF-16 text.*iconv -f UTF-16"),
+        (b"PK\x03\x04" + bytes(100) + b"\n", "csv", "zip archive.*xlsx"),
+        ("user,query\n1,kaffee zürich\n2,zebra-canary ü\n".encode("cp1252"), "csv", "is not utf-8.*--encoding cp1252"),
+        ("user\tquery\n1\t天气\n".encode("gb18030"), "tsv", "is not utf-8"),
+        ("00:00:01\tu\t[天气]\t1 1\twww.example.org\n".encode("gb18030"), "sogou", "is not utf-8.*gb18030"),
         (GOOD, "aol", "looks like excite"),
         (GOOD, "csv", "looks like excite"),
         (b"u\tsome text\t2006-03-01 10:00:00\n" * 3, "excite", "looks like aol"),
@@ -52,7 +56,9 @@ def write(path: Path, data: bytes) -> Path:
         (b"1,zebra-canary,3\n2,zebra-canary,4\n", "csv", "no column 'user'"),
         (b"user\tzebra-canary\n1\ta\n", "tsv", "no column 'query'"),
         (b"user,query\nzebra-canary\nzebra-canary;b\n", "csv", "None of its first lines"),
-        (b"user;query\n1;zebra-canary\n", "csv", "None of its first lines"),
+        (b"user;query\nzebra-canary,1\n", "csv", "None of its first lines"),
+        (b"1;zebra-canary\n2;zebra-canary\n", "csv", "no column 'user'.*first line must name its 2 columns"),
+        (b"a;b;c;d\n" * 5, "aol", "looks like csv with 4 columns"),
         (b"user,query\n1,zebra-canary\n", "tsv", "looks like csv with 2 columns"),
         (b"user\tquery\n1\tzebra-canary\n", "csv", "looks like tsv with 2 columns"),
         (b"user,user,query\n1,2,3\n", "csv", "twice"),
@@ -60,7 +66,7 @@ def write(path: Path, data: bytes) -> Path:
     ],
 )
 def test_a_file_that_is_not_of_the_format_is_refused(tmp_path, data, kind, words):
-    with pytest.raises(DataError, match=words) as caught:
+    with pytest.raises(DataError, match=f"(?s){words}") as caught:
         read_log(write(tmp_path / "log.bin", data), format=kind)
     assert CANARY not in str(caught.value)
     assert caught.value.fix

@@ -186,7 +186,7 @@ def release(
         population=population,
     )
     seen = forecast(plan.request, users, plan.calibrated)
-    for line in (*plan.notes, *(seen.warnings if users else ())):
+    for line in (*plan.notes, *plan.request.budget.concerns(), *(seen.warnings if users else ())):
         typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
     if explain:
         emit_plan(plan, as_json=as_json)
