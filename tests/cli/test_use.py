@@ -160,8 +160,10 @@ def test_find(folders):
     assert data("find", folders / "bare", "fear of *")["queries"][0]["count"] is None
     refused(UsageError, "find", folders / "whole", "")
     # A word alone is the whole query; who wanted it anywhere is told how.
-    assert "A * stands for any text: '*fear*'" in good("find", folders / "whole", "fear").stdout
-    assert "stands for any text" not in good("find", folders / "whole", "nobody*").stdout
+    for word in ("weather", "nowhere"):
+        assert f"'*{word}*' finds all that hold it" in good("find", folders / "whole", word).stderr
+    assert not good("find", folders / "whole", "weather*", "nowhere?").stderr
+    assert data("find", folders / "whole", "weather")["patterns"] == ["weather"]
 
 
 def test_trends_of_one_release(folders):

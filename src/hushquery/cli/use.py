@@ -205,9 +205,9 @@ def find(
     head = ("rank", "query", measure, "interval", "true rank")
     shown = listing(head, rows, ("rank", measure, "interval", "true rank")) if rows else ""
     wider = next((f"*{item}*" for item in patterns if not {"*", "?"} & set(item)), "")
-    nothing = "nothing found: no released query fits. Rare searches are never released; put the pattern in quotes"
     if wider:
-        nothing = f"nothing found: no released query is just this text. A * stands for any text: {wider!r}"
+        take_note([f"without a * only this very query is found; {wider!r} finds all that hold it"], as_json=as_json)
+    nothing = "nothing found: no released query fits. Rare searches are never released; put the pattern in quotes"
     emit({"patterns": patterns, "queries": measured_rows(found)}, shown or nothing, as_json=as_json)
 
 
