@@ -356,36 +356,6 @@ def test_what_is_no_log_is_refused_for_free(name: str, data: bytes, more: tuple[
     assert not Path("r").exists()
 
 
-def test_without_a_folder_nothing_is_spent() -> None:
-    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
-    code, _, err = run("release", "log.tsv", *OPTIONS)
-    assert code == 2
-    assert "--out DIR" in err
-    assert spends() == 0
-
-
-def test_clicks_of_a_log_without_urls_are_refused_for_free() -> None:
-    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
-    code, _, err = run("release", "log.tsv", *OPTIONS, "--clicks-per-user", "3", "--out", "r")
-    assert code == 2
-    assert "no URLs" in err
-    assert "--columns url=" in err
-    assert spends() == 0
-    code, out, _ = run("release", "log.tsv", *OPTIONS, "--out", "r", "--json")
-    assert code == 0
-    assert json.loads(out)["tables"] == {"queries": 1}
-    assert json.loads(Path("r/manifest.json").read_text())["parameters"]["clicks_per_user"] is None
-
-
-def test_an_epsilon_that_promises_little_is_told() -> None:
-    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
-    budget = ("--epsilon", "8", "--delta", "1e-6", "--queries-per-user", "2")
-    for command in (("release", "log.tsv", *budget, "--explain"), ("plan", *budget)):
-        code, out, err = run(*command)
-        assert code == 0
-        assert "epsilon 8 is above 5: an attacker's odds about a person may grow 2,981 times" in out + err
-
-
 def test_a_hundred_thousand_people_with_one_query() -> None:
     n = 100_000
     table = pa.table(

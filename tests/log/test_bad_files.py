@@ -72,6 +72,23 @@ def test_a_file_that_is_not_of_the_format_is_refused(tmp_path, data, kind, words
     assert caught.value.fix
 
 
+def test_times_that_nobody_can_read_are_refused_before_they_mean_nothing(tmp_path, rows_of):
+    """A spreadsheet writes 3/10/2026; read line by line that would be a log without times, and nobody would notice."""
+    rows = [f"u{n};3/10/2026 10:0{n % 10};{CANARY}" for n in range(10)]
+    path = write(tmp_path / "log.csv", "\r\n".join(["user;time;query", *rows]).encode())
+    with pytest.raises(DataError, match=r"(?s)times in .* can't be read.*2026-10-03.*--columns time=") as caught:
+        read_log(path)
+    assert CANARY not in str(caught.value)
+    assert len(rows_of(read_log(path, columns={"time": None}))) == 10
+    # One person's row must not decide it: a single good time, or few rows, and the log is read as ever.
+    one_good = write(path, "\r\n".join(["user;time;query", *rows, "u;2026-10-03;q"]).encode())
+    assert len(rows_of(read_log(one_good))) == 11
+    few = write(path, "\r\n".join(["user;time;query", *rows[:9]]).encode())
+    assert read_log(few).describe_defects().count("unreadable time") == 9
+    empty = write(path, "\n".join(["user;time;query", *(f"u{n};;q" for n in range(20))]).encode())
+    assert len(rows_of(read_log(empty))) == 20
+
+
 def test_places_that_are_no_file(tmp_path):
     with pytest.raises(DataError, match="is a folder"):
         read_log(tmp_path)

@@ -55,6 +55,7 @@ class Format:
         reads_time: Whether ``fields["time"]`` is in microseconds already.
         separator: What is between cells.
         quotes: Whether a cell that begins with a quote may hold the separator.
+        with_header: Whether the first line names the columns.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Format:
     reads_time: bool = False
     separator: str = "\t"
     quotes: bool = False
+    with_header: bool = False
 
     @property
     def words(self) -> str:
@@ -211,6 +213,7 @@ def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], pa
         f"WHEN {' OR '.join(f'c{index} IS NULL' for index in needed)} THEN 'too few columns' END",
         fields={column: f"c{index}" for column, index in places.items()},
         raw_time=f"c{places['time']}" if "time" in places else "NULL",
+        with_header=True,
     )
 
 

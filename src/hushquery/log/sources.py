@@ -17,13 +17,15 @@ from hushquery.log import formats, yandex
 from hushquery.log.defects import Defects
 from hushquery.log.files import Peek, check_compressed, find_files, look
 from hushquery.log.lines import checked_encoding, lines_sql, literally, quoted, transcoded
-from hushquery.log.report import defects_of_files, defects_of_table
+from hushquery.log.report import defects_of_files, defects_of_lines, defects_of_table
 
 __all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "table_source"]
 
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 #: What the names of files end in, among others; a table of an engine can't have such a name.
 FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
+# So many first lines without a time that can be read are no accident.
+_ENOUGH_LINES = 10
 _CONVERT = {
     "UTF-16 text": "Convert it: iconv -f UTF-16 -t UTF-8 IN > OUT",
     "a zip archive": "Unpack it; a workbook (.xlsx) has to be saved as CSV UTF-8",
@@ -143,6 +145,7 @@ def files_source(
         )
     encoding = checked_encoding(encoding)
     form = _agreed_format(kind, peeks, wanted, encoding)
+    _refuse_unreadable_times(peeks[0], form, encoding, time_unit)
     plain, compressed, shown = _readable_files(peeks, encoding, engine)
     if kind == "yandex":
         sql = yandex.yandex_rows(lines_sql(plain, compressed))
@@ -301,6 +304,19 @@ def _refuse_other_encodings(peek: Peek, encoding: str, below: int = 0) -> None:
             f"the text in {peek.path} is not {encoding}",
             why="None of its first lines can be read, and lines that can't be read are left out",
             fix="Name the encoding it has: --encoding cp1252, gb18030, shift_jis, ...",
+        )
+
+
+def _refuse_unreadable_times(peek: Peek, form: formats.Format, encoding: str, time_unit: str | None) -> None:
+    """Refuse a file of whose first lines none has a time that can be read: "first by time" would mean nothing."""
+    lines = peek.lines(encoding)[form.with_header :]
+    if "time" not in form.fields or form.reads_time or len(lines) < _ENOUGH_LINES:
+        return
+    if defects_of_lines(lines, form, time_unit).count("unreadable time") == len(lines):
+        raise DataError(
+            f"the times in {peek.path} can't be read",
+            why=f"Its first {len(lines)} lines have times that are neither ISO nor numbers",
+            fix="Write them like 2026-10-03 14:05:00, or do without: --columns time=",
         )
 
 
