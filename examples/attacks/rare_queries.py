@@ -57,7 +57,10 @@ class Found:
 
     def notes(self) -> list[str]:
         """What the table does not say."""
-        return [f"The last column is what epsilon {EPSILON} allows to any attack whatever, for one person."]
+        return [
+            f"The last column is what epsilon {EPSILON} allows to any attack whatever on one person, on average; "
+            "what was measured is one draw, and scatters by the standard error that stands beside it."
+        ]
 
 
 def drop_rare(log: Mapping[str, Sequence[str]]) -> set[str]:

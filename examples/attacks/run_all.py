@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import hashed_words
@@ -37,17 +38,18 @@ def section(found: Any, people: int, day: str) -> str:
     head, *rows = found.table()
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     made = f"Made on {day} (UTC) by `{COMMAND}`: a town of {people:,} people, half of them in the log, seed {SEED}."
-    return "\n".join([made, "", *lines, "", *(f"- {note}" for note in found.notes())])
+    notes = [fill(f"- {note}", 120, subsequent_indent="  ", break_long_words=False) for note in found.notes()]
+    return "\n".join([fill(made, 120, break_on_hyphens=False), "", *lines, "", *notes])
 
 
 def between(name: str) -> re.Pattern[str]:
     """Find what stands between the marks of an attack on the page."""
-    return re.compile(rf"(<!-- made: {name} -->\n).*?(\n<!-- end: {name} -->)", re.DOTALL)
+    return re.compile(rf"(<!-- made: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
 
 
 def written(page: str, name: str, text: str) -> str:
     """Give the page with the numbers of one attack replaced."""
-    new, count = between(name).subn(lambda marks: f"{marks[1]}\n{text}\n{marks[2]}", page)
+    new, count = between(name).subn(lambda marks: f"{marks[1]}\n{text}\n\n{marks[2]}", page)
     if count != 1:
         raise SystemExit(f"{PAGE.name} has not exactly one place for {name}")
     return new

@@ -112,8 +112,10 @@ class Score:
         return self.right / self.targets
 
     def cells(self) -> list[str]:
-        """The score as cells of a table."""
-        return [f"{self.targets:,}", f"{self.named:,}", f"{self.wrong:,}", f"{self.accuracy:.1%}"]
+        """The score as cells of a table, with the standard error of a share that is left to chance."""
+        error = (self.accuracy * (1 - self.accuracy) / self.targets) ** 0.5
+        share = f"{self.accuracy:.1%} ± {error:.1%}" if self.named and error else f"{self.accuracy:.1%}"
+        return [f"{self.targets:,}", f"{self.named:,}", f"{self.wrong:,}", share]
 
 
 def judge(town: Town, targets: Iterable[str], named: Iterable[str]) -> Score:
