@@ -1,11 +1,12 @@
-"""The attacks of examples/attacks succeed on the simple releases and fail on ours; docs/why-not.md shows what they found.
+"""The attacks of examples/attacks succeed on the simple releases and fail on ours; docs/why-not.md shows the results.
 
-**False alarms.** Towns and noise come from fixed seeds, so a run either always passes or always fails. For another seed
-(``HUSHQUERY_TEST_SEED``) a threshold is exceeded by chance with probability at most 2e-10 per check: half of m people
-are in the log, chosen by a coin that the attack does not see, so if a release says nothing about who is in it, the share
-of right guesses is above 1/2 + sqrt(ln(5e9)/(2m)) with at most that probability (Hoeffding's bound, which holds for draws
-without replacement too). On a hushquery release the mean may be up to (e^epsilon + delta)/(1 + e^epsilon) instead of
-1/2, and is so for the attack that spends all of epsilon on one query.
+**False alarms.** The towns are fixed; ``HUSHQUERY_TEST_SEED`` changes the noise of the hushquery releases, and nothing
+on the side of the simple ones. Half of m people are in the log, chosen by a coin that the attack does not see, so if a
+release says nothing about who is in it, the share of right guesses is above 1/2 + sqrt(ln(1/ALPHA)/(2m)) with
+probability ALPHA = 2e-10 at most (Hoeffding's bound, which holds for draws without replacement too). On a hushquery
+release the mean may be up to (e^epsilon + delta)/(1 + e^epsilon) instead of 1/2, and nearly is so for the attack on which
+all of epsilon is spent. A text of one person alone comes out with probability delta = 1e-6 at most per person; of 450
+people with such texts, independently, three or more do with probability below (450e-6)^3/6 < 2e-11.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def test_masked_ids():
     assert found.shoulder.accuracy > 0.95 > blind(found.shoulder)
     assert found.shoulder_right > 0.45 * found.shoulder.targets
     assert found.released >= 3
-    assert found.phone_book_ours.named == 0
+    assert found.phone_book_ours.named <= 2
     assert found.shoulder_ours.named > 10  # it does guess
     assert found.shoulder_ours.accuracy < blind(found.shoulder_ours) < 0.65
 
@@ -77,7 +78,7 @@ def test_hashed_words():
     assert found.by_company > 2 * found.by_rank
     assert found.read > 0.9
     assert found.shoulder.accuracy > 0.9 > blind(found.shoulder)
-    assert found.came_out == 0
+    assert found.came_out <= 2
     assert found.shoulder_ours.accuracy < blind(found.shoulder_ours)
 
 
@@ -92,7 +93,8 @@ def test_sampled_log():
         assert exposed.stated is None
     large = [exposed for exposed, rate in zip(found.samples, sampled_log.RATES * 2, strict=True) if rate == 0.1]
     assert all(exposed.least_delta > 0.01 for exposed in large)
-    assert (found.ours.exposed, found.ours.least_delta) == (0, 0)
+    assert found.ours.exposed <= 2
+    assert found.ours.least_delta < 0.001 < min(exposed.least_delta for exposed in large)
 
 
 def test_rare_queries():
