@@ -8,15 +8,13 @@ Nothing here is random: the same code writes the same numbers. ``tests/docs/test
 
 from __future__ import annotations
 
-import argparse
 import math
-import re
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from marked import Rows, Tables, main
 from scipy import stats
 
 from hushquery.curator.korolova import Theorem1
@@ -35,8 +33,6 @@ LN10 = math.log(10)
 # The table of slide 85: d, K, b at e^epsilon = 10, delta = 1e-5.
 SLIDE_85 = ((1, 5.70, 0.43), (5, 31.99, 2.17), (10, 66.99, 4.34), (20, 140.0, 8.69), (40, 292.04, 17.37),
             (80, 608.16, 34.74), (160, 1264.49, 69.49))  # fmt: skip
-
-Rows = list[list[str]]
 
 
 # ---- BLENDER ---------------------------------------------------------------------------------------------------------
@@ -246,48 +242,12 @@ def posterior() -> Rows:
 
 # ---- the page --------------------------------------------------------------------------------------------------------
 
-TABLES: dict[str, Callable[[], Rows]] = {
+TABLES: Tables = {
     made.__name__: made
     for made in (theorem_5, theorem_6, local_alg, head_list, delta_alg, alpha, slide_85, integers, one_bit, rappor,
                  posterior)
 }  # fmt: skip
 
 
-def between(name: str) -> re.Pattern[str]:
-    """Find what stands between the marks of a table on the page."""
-    return re.compile(rf"(<!-- made: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
-
-
-def as_table(rows: Rows) -> str:
-    head, *rest = rows
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rest))
-
-
-def written(page: str, day: str) -> str:
-    """Give the page with every table made anew."""
-    for name, made in TABLES.items():
-        text, count = as_table(made()), len(between(name).findall(page))
-        page = between(name).sub(rf"\g<1>\n{text}\n\n\g<2>", page)
-        if count != 1:
-            raise SystemExit(f"{PAGE.name} has not exactly one place for {name}")
-    page, count = re.subn(r"Made on \d{4}-\d\d-\d\d \(UTC\)", f"Made on {day} (UTC)", page)
-    if count != 1:
-        raise SystemExit(f"{PAGE.name} does not say once when it was made")
-    return page
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Compute the numbers of docs/errata.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
-    options = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    if options.check:
-        found = re.search(r"Made on (\d{4}-\d\d-\d\d) \(UTC\)", page)
-        if found is None or written(page, found[1]) != page:
-            raise SystemExit(f"{PAGE.name} is not current: run {COMMAND}")
-        return
-    PAGE.write_text(written(page, datetime.now(UTC).date().isoformat()), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    main(PAGE, TABLES, COMMAND)

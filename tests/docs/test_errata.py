@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import itertools
 import math
 import re
@@ -13,17 +13,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hushquery.local.choose import oracle_named
 from hushquery.local.two_stage import TwoStage
+from statistical import bits
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def errata():
-    spec = importlib.util.spec_from_file_location("errata_tool", ROOT / "tools" / "errata.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def errata(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("errata")
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("limits")
 
 
 @pytest.mark.parametrize(
@@ -156,17 +162,42 @@ def test_belief_changes_by_at_most_a_factor_of_the_odds(errata):
             assert odds > prior / (1 - prior)
 
 
-def test_the_page_is_what_the_tool_writes(errata):
-    page = errata.PAGE.read_text(encoding="utf-8")
-    day = re.search(r"Made on (\d{4}-\d\d-\d\d) \(UTC\) by `([^`]+)`", page)
+@pytest.mark.parametrize("page", ["errata", "limits"])
+def test_a_page_is_what_its_tool_writes(page, request):
+    tool = request.getfixturevalue(page)
+    written = importlib.import_module("marked").written
+    text = tool.PAGE.read_text(encoding="utf-8")
+    day = re.search(r"Made on (\d{4}-\d\d-\d\d) \(UTC\) by `([^`]+)`", text)
     assert date.fromisoformat(day[1])
-    assert day[2] == errata.COMMAND
-    assert errata.written(page, day[1]) == page
-    spoilt = page.replace("| 1 | 5.70 | 0.43 |", "| 1 | 5.71 | 0.43 |")
-    assert spoilt != page
-    assert errata.written(spoilt, day[1]) == page
-    with pytest.raises(SystemExit, match="not exactly one place for alpha"):
-        errata.written(page.replace("<!-- made: alpha -->", ""), day[1])
+    assert day[2] == tool.COMMAND
+    assert written(text, tool.TABLES, day[1]) == text
+    spoilt = re.sub(r"\| 1 \| (\S+) \|", r"| 1 | \g<1>0 |", text, count=1)
+    assert spoilt != text
+    assert written(spoilt, tool.TABLES, day[1]) == text
+    name = next(iter(tool.TABLES))
+    with pytest.raises(SystemExit, match=f"not exactly one place for {name}"):
+        written(text.replace(f"<!-- made: {name} -->", ""), tool.TABLES, day[1])
+    with pytest.raises(SystemExit, match="when it was made"):
+        written(text.replace("(UTC)", ""), tool.TABLES, day[1])
+
+
+def test_fake_clients_move_an_estimate_as_far_as_the_page_says(limits):
+    # One in a hundred of 200,000 clients sends reports for cell 0 that no coin has touched; nobody has that value.
+    n, fakes = 200_000, 2000
+    for name, epsilon in (("krr", 2), ("oue", 1)):
+        oracle = oracle_named(name, limits.CELLS, epsilon)
+        honest = oracle.support(oracle.randomize_many(np.full(n - fakes, 7), bits("limits", name)))
+        support = honest + fakes * np.eye(limits.CELLS, dtype=np.int64)[0]
+        moved, error = oracle.frequencies(support, n)[0][0], math.sqrt(oracle.variance() / n)
+        # Six standard errors and a half: 2e-10 of false alarms, halved and doubled again for the second oracle.
+        assert moved == pytest.approx(0.01 * limits.pull(name, epsilon), abs=6.5 * error)
+        assert moved > 0.02
+
+
+def test_belonging_to_a_group_costs_more(limits):
+    rows = limits.groups()[1:]
+    assert [row[1] for row in rows] == ["1", "2", "5", "10"]
+    assert float(rows[-1][2]) > 1000 * float(rows[0][2])
 
 
 def test_each_link_to_a_section_of_the_page_has_one(errata):
