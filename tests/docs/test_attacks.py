@@ -5,8 +5,8 @@ on the side of the simple ones. Half of m people are in the log, chosen by a coi
 release says nothing about who is in it, the share of right guesses is above 1/2 + sqrt(ln(1/ALPHA)/(2m)) with
 probability ALPHA = 2e-10 at most (Hoeffding's bound, which holds for draws without replacement too). On a hushquery
 release the mean may be up to (e^epsilon + delta)/(1 + e^epsilon) instead of 1/2, and nearly is so for the attack on
-which all of epsilon is spent. A text of one person alone comes out with probability delta = 1e-6 at most per person; of 450
-people with such texts, independently, three or more do with probability below (450e-6)^3/6 < 2e-11.
+which all of epsilon is spent. A text of one person alone comes out with probability at most delta = 1e-6 per person;
+of 450 people with such texts, independently, three or more do with probability below (450e-6)^3/6 < 2e-11.
 """
 
 from __future__ import annotations
