@@ -16,6 +16,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import exact_counts
 import hashed_words
 import masked_ids
 import rare_queries
@@ -30,6 +31,7 @@ ATTACKS: dict[str, Callable[..., Any]] = {
     "hashed_words": hashed_words.attack,
     "sampled_log": sampled_log.attack,
     "rare_queries": rare_queries.attack,
+    "exact_counts": exact_counts.attack,
 }
 
 
