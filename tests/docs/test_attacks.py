@@ -108,7 +108,8 @@ def test_rare_queries():
     assert found.ours.wrong > found.ours.targets / 10
     # The law: a count of R against R - 1 passes more often by P[noise = 0] alone, 1/(sigma sqrt(2 pi)), sigma 18.9.
     assert found.ours.accuracy < blind(found.ours, 0.5 + 0.5 * 0.0212)
-    assert blind(found.ours) < found.ours_one.accuracy < blind(found.ours_one, found.most)
+    # Where all of epsilon is on one query the mean is 0.731; below 0.6 is six standard deviations away.
+    assert 0.6 < found.ours_one.accuracy < blind(found.ours_one, found.most)
     assert found.most == pytest.approx(0.7311, abs=1e-4)
 
 
