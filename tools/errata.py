@@ -248,7 +248,12 @@ def rappor() -> Rows:
 def posterior() -> Rows:
     rows = [["believed before", "epsilon 0.1", "epsilon 1", "epsilon 4"]]
     for prior in (0.01, 0.1, 0.5):
-        rows.append([f"{prior:.0%}", *(f"at most {best_posterior(prior, e):.1%}" for e in (0.1, 1.0, 4.0))])
+        rows.append(
+            [
+                f"{prior:.0%}",
+                *(f"at most {math.ceil(1000 * best_posterior(prior, e)) / 10:.1f}%" for e in (0.1, 1.0, 4.0)),
+            ]
+        )
     return rows
 
 

@@ -48,11 +48,12 @@ class Found:
 
     def table(self) -> list[list[str]]:
         """The result as rows of a table, the first its head."""
+        most = f"{math.ceil(1000 * self.most) / 10:.1f}%"
         return [
             ["release", "fake accounts", "people tried", "said to be in", "wrongly", "right, in or out", "at most"],
             [f"at least {K} people", str(K - 1), *self.rare_dropped.cells(), "100%"],
-            ["hushquery, 20 per user", str(self.thresholds[0] - 1), *self.ours.cells(), f"{self.most:.1%}"],
-            ["hushquery, 1 per user", str(self.thresholds[1] - 1), *self.ours_one.cells(), f"{self.most:.1%}"],
+            ["hushquery, 20 per user", str(self.thresholds[0] - 1), *self.ours.cells(), most],
+            ["hushquery, 1 per user", str(self.thresholds[1] - 1), *self.ours_one.cells(), most],
         ]
 
     def notes(self) -> list[str]:

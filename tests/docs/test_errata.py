@@ -158,7 +158,9 @@ def test_belief_changes_by_at_most_a_factor_of_the_odds(errata):
         prior = float(row[0].strip("%")) / 100
         for epsilon, cell in zip((0.1, 1, 4), row[1:], strict=True):
             odds = math.exp(epsilon) * prior / (1 - prior)
-            assert float(cell.removeprefix("at most ").strip("%")) / 100 == pytest.approx(odds / (1 + odds), abs=6e-4)
+            assert float(cell.removeprefix("at most ").strip("%")) / 100 == pytest.approx(
+                odds / (1 + odds) + 5e-4, abs=5.1e-4
+            )
             assert odds > prior / (1 - prior)
 
 
