@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hushquery.hybrid.printed import printed_variances
 from hushquery.local.choose import oracle_named
 from hushquery.local.two_stage import TwoStage
 from statistical import bits
@@ -53,6 +54,12 @@ def test_theorem_5_is_wrong_and_the_correction_right(errata, k, k_q, of_query, o
     assert right == pytest.approx(truth, rel=1e-9)
     assert printed < -1000 * truth
     assert half < truth
+
+
+def test_theorem_5_as_printed_can_also_be_far_too_large():
+    oracle, n = TwoStage.calibrate([1] * 50, 4, query_share="0.3"), 500_000
+    support = np.rint(n * np.array(list(oracle.law(oracle.k - 1).values()))).astype(np.int64)
+    assert printed_variances(oracle, support, n)[0] > 1000 * oracle.variance(0, 0.0, 0.0, n) > 0
 
 
 def test_theorem_6_weighs_low_counts_too_much(errata):
