@@ -78,6 +78,10 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
+.PHONY: schemas
+schemas: $(STAMP) ## write the JSON Schemas of files and wire into docs/schemas and the package
+	$(BIN)/python tools/schemas.py
+
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py

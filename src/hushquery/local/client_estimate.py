@@ -123,7 +123,8 @@ class ClientEstimate:
         """Read what :meth:`to_json` gave; refuses counts that can't be and versions that it does not know."""
         if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
             raise DataError("this is no estimate of hushquery", fix="Make one with `hushquery estimate --out`")
-        if data.get("format_version") != _VERSION:
+        written = data.get("format_version")
+        if type(written) is not int or written != _VERSION:
             raise DataError("this estimate has a version that is not known here", fix="Upgrade hushquery")
         try:
             return cls._read(data)
