@@ -154,6 +154,8 @@ class ClientEstimate:
             for row in _listed(data["estimates"])
         )
         guarantee = guarantee_from_json(data["guarantee"])
+        if not guarantee.steps:
+            raise ValueError("guarantee")
         return cls(
             table=Estimates(rows, data["level"], guarantee, _texts(data["post_processing"])),
             digest=digest,

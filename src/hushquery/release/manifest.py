@@ -218,8 +218,8 @@ def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
         raise DataError("a guarantee has an epsilon or delta that is no number", fix="Get the release again")
     given, test_noise, population = data["steps"], data["test_noise"], data["population"]
     texts = [population, data["unit"], data["relation"]]
-    if not isinstance(given, list) or not given or type(test_noise) is not bool:
-        raise DataError("a guarantee lacks its steps, or does not say whose noise it is", fix="Get the release again")
+    if not isinstance(given, list) or type(test_noise) is not bool:
+        raise DataError("a guarantee lists no steps, or does not say whose noise it is", fix="Get the release again")
     texts += [step[part] for step in given for part in ("name", "detail")]
     if not all(isinstance(text, str) for text in texts):
         raise DataError("a guarantee has another thing where a text belongs", fix="Get the release again")
