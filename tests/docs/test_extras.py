@@ -159,7 +159,9 @@ def test_these_are_all_optional_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = {name: lines for name, lines in project["optional-dependencies"].items() if name in IMPORTED}
     assert set(project["optional-dependencies"]) - set(extras) <= {"dev", "docs"}
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
     for name, lines in extras.items():
+        assert f"| `{name}` | " in page
         asked = {re.split(r"[\[<>=]", line)[0].replace("-python", "").replace("-", "_") for line in lines}
         assert asked == set(IMPORTED[name]) - {"starlette"}  # which comes with fastapi
 
