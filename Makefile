@@ -85,6 +85,10 @@ bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1:
 	@tools/client.sh install
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
+.PHONY: schemas
+schemas: $(STAMP) ## write the JSON Schemas of files and wire into docs/schemas and the package
+	$(BIN)/python tools/schemas.py
+
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
