@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from hushquery.cli.common import JsonFlag, emit
-from hushquery.errors import Unavailable
 
 __all__ = ["serve"]
 
@@ -65,12 +64,7 @@ def serve(
 
         hushquery serve --task task.toml --store postgresql://collector@db.example.org/reports --workers 4
     """
-    try:
-        from hushquery.collect.serve import run
-    except ImportError as error:
-        raise Unavailable(
-            "the collector needs packages that are not installed", why=str(error), fix="pip install 'hushquery[serve]'"
-        ) from None
+    from hushquery.collect.serve import run
     from hushquery.collect.settings import Settings
     from hushquery.task.units import size
 

@@ -23,8 +23,8 @@ app = typer.Typer(
     help="""The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
 
     A hash of what clients use is the task's id, and each report carries it. Comments, the order of keys and how a
-    number is spelled do not change it, nor do the off-switch and what only the collector uses (all of [collect] but
-    time_precision). Everything else does, because a change is a new task.
+    number is spelled do not change it, nor do the off-switch and what only the collector uses (its collect table
+    but for time_precision). Everything else does, because a change is a new task.
     """,
 )
 
