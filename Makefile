@@ -83,8 +83,13 @@ docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
 
 .PHONY: figures
-figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
+figures: $(STAMP) ## run every experiment, write its page and pictures into docs/ (about half an hour), and docs/numbers.md
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
+	$(BIN)/python tools/number_page.py
+
+.PHONY: numbers
+numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
+	$(BIN)/python tools/number_page.py
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
