@@ -28,6 +28,7 @@ __all__ = [
     "ALPHA",
     "BUDGETS",
     "CHECKS",
+    "EPSILONS",
     "RUNS",
     "Finding",
     "Worlds",
