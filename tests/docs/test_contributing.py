@@ -134,7 +134,8 @@ def test_the_entry_point_makes_it_known_by_name(tmp_path):
     """The example's package, built and installed beside hushquery, is found by the name that its entry point gives."""
     (shown,) = fenced(PAGE, "toml")
     assert shown.strip() in (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8")
-    command = f"python -m pip install --quiet --no-deps --no-index --no-build-isolation --target {tmp_path}/site ."
+    alone = "--quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation"
+    command = f"python -m pip install {alone} --target {tmp_path}/site ."
     for name in ("my_randomizer.py", "pyproject.toml"):
         (tmp_path / name).write_bytes((EXAMPLE / name).read_bytes())
     done = run(command, tmp_path)
