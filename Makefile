@@ -78,6 +78,10 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
+.PHONY: numbers
+numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
+	$(BIN)/python tools/number_page.py
+
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
@@ -85,10 +89,6 @@ docs-tables: $(STAMP) ## make the tables of the docs anew
 .PHONY: figures
 figures: $(STAMP) ## run every experiment, write its page and pictures into docs/ (about half an hour), and docs/numbers.md
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
-	$(BIN)/python tools/number_page.py
-
-.PHONY: numbers
-numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
 	$(BIN)/python tools/number_page.py
 
 .PHONY: clean
