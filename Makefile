@@ -74,13 +74,13 @@ smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
 prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
 
-.PHONY: bench
-bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
-	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
-
 .PHONY: numbers
 numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
 	$(BIN)/python tools/number_page.py
+
+.PHONY: bench
+bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
