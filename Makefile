@@ -8,7 +8,7 @@ SHELL := /usr/bin/env bash
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
-CODE := $(wildcard src tests benchmarks tools)
+CODE := $(wildcard src tests benchmarks tools examples docs/conf.py docs/_ext)
 # pytest processes; a serial run is `make unit JOBS=0`.
 JOBS ?= 2
 
@@ -21,6 +21,11 @@ help: ## say what there is to make
 .PHONY: demo
 demo: $(STAMP) ## the widest job there is, from nothing, into demo-output/
 	$(BIN)/hushquery demo --out demo-output
+
+.PHONY: docs
+docs: $(STAMP) ## build the documentation; warnings are errors
+	$(BIN)/sphinx-build -q -W --keep-going -n -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +47,7 @@ constraints: ## renew the pins in constraints.txt
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README
+test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README, docs
 
 .PHONY: client
 client: $(STAMP) system ## the browser client: types, tests, size, Chromium, the extension
@@ -57,6 +62,7 @@ lint: $(STAMP) ## ruff: rules and format
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 	$(BIN)/mypy tools/*.py
+	$(BIN)/mypy docs/conf.py docs/_ext/*.py
 
 .PHONY: contracts
 contracts: $(STAMP) ## import-linter: which way code may look
@@ -76,11 +82,24 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 
 .PHONY: bench
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	@tools/client.sh install
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
+
+.PHONY: schemas
+schemas: $(STAMP) ## write the JSON Schemas of files and wire into docs/schemas and the package
+	$(BIN)/python tools/schemas.py
 
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
+
+.PHONY: reference
+reference: $(STAMP) ## write docs/reference anew: commands from their help, a page per package
+	$(BIN)/python tools/reference.py
+
+.PHONY: pictures
+pictures: $(STAMP) system ## run the tutorials and make their pictures anew (with Chromium)
+	$(BIN)/python tools/pictures.py
 
 .PHONY: figures
 figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
@@ -88,5 +107,5 @@ figures: $(STAMP) ## run every experiment and write its page and pictures into d
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
-	rm -rf .venv benchmarks/.cache demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv benchmarks/.cache docs/_build demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
