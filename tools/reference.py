@@ -333,7 +333,8 @@ def front_page() -> str:
         for name in names:
             item = getattr(hushquery, name)
             if inspect.ismodule(item):
-                lines += [f".. py:data:: {name}", "   :module: hushquery", "", f"   {first_sentence(item.__doc__)}"]
+                lines += [f".. py:data:: {name}", "   :module: hushquery", "   :no-index:", ""]
+                lines.append(f"   {first_sentence(item.__doc__)}")
                 lines += [f"   The package :py:mod:`hushquery.{name}`.", ""]
             elif name == "__version__":
                 lines += [f".. py:data:: {name}", "   :module: hushquery", "   :type: str", "", "   The version.", ""]
