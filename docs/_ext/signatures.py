@@ -26,6 +26,8 @@ def shorten(_app: Sphinx, page: nodes.document) -> None:
     """Take out what says nothing: long values, addresses in memory, conditions of types, "Bases: object"."""
     for line in [line for line in page.findall(nodes.paragraph) if line.astext() == "Bases: object"]:
         line.parent.remove(line)
+    for dash in [text for text in page.findall(nodes.Text) if text == " -- "]:  # between a parameter and what it is
+        dash.parent.replace(dash, nodes.Text(": "))
     for annotation in list(page.findall(desc_annotation)):
         text = annotation.astext()
         if text.startswith(": ") and CONDITIONAL.search(text):
