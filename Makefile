@@ -82,7 +82,12 @@ prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 
 .PHONY: bench
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	@tools/client.sh install
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
+
+.PHONY: schemas
+schemas: $(STAMP) ## write the JSON Schemas of files and wire into docs/schemas and the package
+	$(BIN)/python tools/schemas.py
 
 .PHONY: docs-tables
 docs-tables: $(STAMP) ## make the tables of the docs anew
@@ -91,6 +96,10 @@ docs-tables: $(STAMP) ## make the tables of the docs anew
 .PHONY: reference
 reference: $(STAMP) ## write docs/reference anew: commands from their help, a page per package
 	$(BIN)/python tools/reference.py
+
+.PHONY: pictures
+pictures: $(STAMP) system ## run the tutorials and make their pictures anew (with Chromium)
+	$(BIN)/python tools/pictures.py
 
 .PHONY: figures
 figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)

@@ -169,7 +169,7 @@ def test_without_pyspark_or_java_it_says_what_to_type(monkeypatch, tmp_path):
         patch.setitem(sys.modules, "pyspark.sql", None)
         with pytest.raises(Unavailable) as refused:
             connect("spark")
-        assert "pip install 'pyspark>=4.0,<4.1'" in refused.value.fix
+        assert "pip install 'hushquery[spark]'" in refused.value.fix
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -71,8 +71,10 @@ def serve_demo(
         as_json: Print JSON.
         profile: What the imaginary log is like; ``tiny`` for tests.
     """
+    from hushquery.collect.serve import need_packages
     from hushquery.log.synthetic import write_log
 
+    need_packages()
     folder = _fresh(out / FOLDER)
     (folder / "task.toml").write_text(_TASK, encoding="utf-8")
     seconds: dict[str, float] = {}

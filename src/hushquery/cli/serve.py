@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from hushquery.cli.common import JsonFlag, emit
-from hushquery.errors import Unavailable
 
 __all__ = ["serve"]
 
@@ -48,6 +47,10 @@ def serve(
         typer.Option(metavar="SIZE", help='The size the store may have, such as "500MB".', show_default=False),
     ] = None,
     tick: Annotated[float, typer.Option(min=0, help="Seconds between looks at the clock; 0: never.")] = 5,
+    optin_share: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="Which part of a period its opt-in phase takes; all servers alike."),
+    ] = 0.25,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Take reports over HTTP and move epochs from phase to phase, until stopped.
@@ -61,12 +64,7 @@ def serve(
 
         hushquery serve --task task.toml --store postgresql://collector@db.example.org/reports --workers 4
     """
-    try:
-        from hushquery.collect.serve import run
-    except ImportError as error:
-        raise Unavailable(
-            "the collector needs packages that are not installed", why=str(error), fix="pip install 'hushquery[serve]'"
-        ) from None
+    from hushquery.collect.serve import run
     from hushquery.collect.settings import Settings
     from hushquery.task.units import size
 
@@ -77,6 +75,7 @@ def serve(
         keys=str(keys),
         most_bytes=None if max_store is None else size(max_store),
         tick_seconds=tick,
+        optin_share=optin_share,
         operator_key_file=None if operator_key is None else str(operator_key),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from hushquery.collect.problems import MEDIA_TYPE, PROBLEMS
 from hushquery.collect.wire import BINARY, JSON
 
-__all__ = ["BATCH", "RECORDS", "REPORT", "RESULTS", "TASK", "TASK_LIST", "answers", "body", "cleaned"]
+__all__ = ["BATCH", "PROBLEM", "RECORDS", "REPORT", "RESULTS", "TASK", "TASK_LIST", "answers", "body", "cleaned"]
 
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
 _HASH = {"type": "string", "pattern": "^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$"}
@@ -119,10 +119,11 @@ RESULTS: dict[str, Any] = {
     "required": ["results"],
 }
 
-_PROBLEM = {
+#: A problem document (RFC 9457).
+PROBLEM: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "type": {"type": "string"},
+        "type": {"enum": [problem.uri for problem in PROBLEMS.values()]},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "fix": {"type": "string"},
@@ -155,7 +156,7 @@ def answers(good: dict[int, tuple[str, dict[str, Any] | None]], *problems: str) 
         if problem.status in found:
             found[problem.status]["description"] += f"; {words}"
             continue
-        found[problem.status] = {"description": words, "content": {MEDIA_TYPE: {"schema": _PROBLEM}}}
+        found[problem.status] = {"description": words, "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
         if problem.status in (425, 429, 503):
             found[problem.status]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     return found

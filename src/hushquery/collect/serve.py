@@ -8,12 +8,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from importlib import import_module
 from typing import Any
 
 from hushquery.collect.settings import VARIABLE, Settings
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["run"]
+__all__ = ["need_packages", "run"]
+
+# What the extra `serve` brings and a collector imports.
+_PACKAGES = ("fastapi", "uvicorn", "cryptography")
 
 # How long a shutdown waits for requests that are under way.
 _DRAIN_SECONDS = 30
@@ -32,6 +36,19 @@ _QUIET: dict[str, Any] = {
     "timeout_graceful_shutdown": _DRAIN_SECONDS,
     "timeout_keep_alive": 20,
 }
+
+
+def need_packages() -> None:
+    """Refuse, with what to type, where a package that a collector needs is not installed."""
+    for name in _PACKAGES:
+        try:
+            import_module(name)
+        except ImportError:
+            raise Unavailable(
+                f"the collector needs the package {name}",
+                why="it is not installed",
+                fix="pip install 'hushquery[serve]'",
+            ) from None
 
 
 def run(
@@ -55,6 +72,7 @@ def run(
         workers: How many processes; more than one needs PostgreSQL.
         ready: Is called with both addresses once they are taken.
     """
+    need_packages()
     import uvicorn
 
     from hushquery.collect.app import make_app

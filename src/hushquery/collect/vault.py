@@ -84,9 +84,7 @@ class Vault:
 
     def records(self, epoch: Epoch) -> Iterator[tuple[bytes, list[list[str]]]]:
         """Decrypt the records of an epoch: random ids, and what each user gave."""
-        from cryptography.exceptions import InvalidTag
-
-        last, cipher = b"", None
+        damaged, last, cipher = _damaged(), b"", None
         while True:
             with self._store.read() as connection:
                 rows = connection.execute(
@@ -103,7 +101,7 @@ class Vault:
                 nonce, body = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
                 try:
                     plain = cipher.decrypt(nonce, body, _bound(epoch, last))
-                except InvalidTag:
+                except damaged:
                     raise DataError(
                         "an opt-in record can't be decrypted", why="it was changed, or the key is another"
                     ) from None
@@ -158,6 +156,15 @@ class Vault:
 
     # ---- keys ----------------------------------------------------------------------------------------------
 
+    def check(self, epoch: Epoch) -> None:
+        """Refuse a key that is there and can't be used: every upload of records would fail.
+
+        Raises:
+            DataError: It is damaged, or wrapped by another operator key.
+        """
+        if self._path(epoch).exists():
+            self._secret(epoch, make=False)
+
     def _path(self, epoch: Epoch) -> Path:
         return self._folder / f"{epoch.task.id}-{epoch.number}.key"
 
@@ -177,9 +184,7 @@ class Vault:
         if kind == _PLAIN and len(rest) == _KEY_BYTES:
             return rest
         if kind == _WRAPPED and self._operator is not None:
-            from cryptography.exceptions import InvalidTag
-
-            with suppress(InvalidTag):
+            with suppress(_damaged()):
                 return _cipher(self._operator).decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _bound(epoch, b""))
         raise DataError(
             "the key of the epoch's opt-in records can't be used",
@@ -237,10 +242,21 @@ def _cipher(key: bytes) -> AESGCM:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise Unavailable(
-            "opt-in records need the package cryptography", fix="pip install 'hushquery[serve]'"
-        ) from None
+        raise _no_cryptography() from None
     return AESGCM(key)
+
+
+def _damaged() -> type[Exception]:
+    """Give the error that says that a ciphertext is not what it was."""
+    try:
+        from cryptography.exceptions import InvalidTag
+    except ImportError:
+        raise _no_cryptography() from None
+    return InvalidTag
+
+
+def _no_cryptography() -> Unavailable:
+    return Unavailable("opt-in records need the package cryptography", fix="pip install 'hushquery[serve]'")
 
 
 def _derived(secret: bytes, purpose: bytes) -> bytes:

@@ -10,6 +10,9 @@ from hushquery.errors import HushqueryError, Unavailable
 
 __all__ = ["connect"]
 
+# Which of our extras brings what an engine needs; for all others Ibis has an extra of the engine's name.
+_PACKAGES = {"spark": "hushquery[spark]", "postgresql": "hushquery[serve]", "postgres": "hushquery[serve]"}
+
 
 def connect(url: str = "duckdb") -> Any:
     """Connect to an engine.
@@ -42,10 +45,9 @@ def connect(url: str = "duckdb") -> Any:
     except HushqueryError:
         raise
     except ImportError:
-        extra = "postgres" if scheme.startswith("postgres") else scheme
         raise Unavailable(
             f"the engine {scheme!r} needs a package that is not installed",
-            fix=f"Run: pip install 'ibis-framework[{extra}]'",
+            fix=f"Run: pip install '{_PACKAGES.get(scheme, f'ibis-framework[{scheme}]')}'",
         ) from None
     except Exception as error:
         # The URL may hold a password, so neither it nor the driver's message is repeated.

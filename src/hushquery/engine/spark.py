@@ -33,7 +33,7 @@ __all__ = [
 #: What Spark 4 runs on.
 OLDEST_JAVA = 17
 
-_PACKAGES = "pip install 'pyspark>=4.0,<4.1' 'pandas>=2.2'"
+_PACKAGES = "pip install 'hushquery[spark]'"
 _JAVA = f"Install Java {OLDEST_JAVA} or newer (on Debian: apt-get install openjdk-17-jre-headless)"
 _ANSWERS_WITHIN = 10.0
 _EXECUTORS_WITHIN = 60.0

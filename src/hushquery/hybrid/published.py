@@ -174,7 +174,8 @@ class PublishedHead:
         """Read what :meth:`to_json` gave; a list that is not what its hash says is refused."""
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise DataError("this is no published head list", fix="Make one with `hushquery head`")
-        if data.get("version") != _VERSION or data.keys() - {_KEPT} != _KEYS:
+        version = data.get("version")
+        if type(version) is not int or version != _VERSION or data.keys() - {_KEPT} != _KEYS:
             raise DataError("the head list has an unknown version", why=f"known is {_VERSION}", fix="Upgrade hushquery")
         try:
             epoch, day, marked = data["epoch"], date.fromisoformat(data["created"]), data["test_noise"]

@@ -123,7 +123,8 @@ class ClientEstimate:
         """Read what :meth:`to_json` gave; refuses counts that can't be and versions that it does not know."""
         if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
             raise DataError("this is no estimate of hushquery", fix="Make one with `hushquery estimate --out`")
-        if data.get("format_version") != _VERSION:
+        written = data.get("format_version")
+        if type(written) is not int or written != _VERSION:
             raise DataError("this estimate has a version that is not known here", fix="Upgrade hushquery")
         try:
             return cls._read(data)
@@ -153,6 +154,8 @@ class ClientEstimate:
             for row in _listed(data["estimates"])
         )
         guarantee = guarantee_from_json(data["guarantee"])
+        if not guarantee.steps:
+            raise ValueError("guarantee")
         return cls(
             table=Estimates(rows, data["level"], guarantee, _texts(data["post_processing"])),
             digest=digest,

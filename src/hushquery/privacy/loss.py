@@ -186,7 +186,7 @@ class Loss:
         known = {"mu_squared", "pure", "threshold_delta", "sparse"}
         sparse_known = {"keys_per_user", "sigma", "threshold", "relation"}
         strange = set(data) - known or {key for s in data.get("sparse", ()) for key in set(s) - sparse_known}
-        if strange or set(data) != known:
+        if strange or set(data) != known or not _of_texts(data):
             raise LedgerCorrupt(
                 "a recorded loss has parts this version does not know or lacks parts it needs",
                 why=", ".join(sorted(strange)) or "something is missing",
@@ -203,6 +203,13 @@ class Loss:
                 for s in data["sparse"]
             ),
         )
+
+
+def _of_texts(data: Mapping[str, Any]) -> bool:
+    """Say whether a recorded loss is written as :meth:`Loss.to_json` writes it: exact numbers as texts, in lists."""
+    if not isinstance(data["pure"], list) or not isinstance(data["sparse"], list):
+        return False
+    return all(isinstance(text, str) for text in (data["mu_squared"], data["threshold_delta"], *data["pure"]))
 
 
 @lru_cache(maxsize=256)

@@ -301,6 +301,8 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
         for name in ("keys_per_user", "threshold"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)
+        if any(type(values.get(name, False)) is not bool for name in ("row_counts", "equal")):
+            raise TypeError("row_counts or equal")
         step = cls(**values)
         return step, step.loss
     except (TypeError, ValueError, ZeroDivisionError) as error:

@@ -214,12 +214,18 @@ def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
     if data["model"] not in ("curator", "local"):
         raise DataError("a guarantee has a model this version does not know", fix="Upgrade hushquery")
     epsilon, delta = data["epsilon"], data["delta"]
-    if not all(isinstance(n, int | float) and math.isfinite(n) and n >= 0 for n in (epsilon, delta)):
+    if not all(type(n) in (int, float) and math.isfinite(n) and n >= 0 for n in (epsilon, delta)):
         raise DataError("a guarantee has an epsilon or delta that is no number", fix="Get the release again")
-    steps = tuple(Step(str(s["name"]), str(s["detail"]), Loss.from_json(s["loss"])) for s in data["steps"])
-    unit = Unit(str(data["unit"]), str(data["relation"]))
-    test_noise = data["test_noise"] is not False
-    return Guarantee(str(data["population"]), data["model"], unit, float(epsilon), float(delta), steps, test_noise)
+    given, test_noise, population = data["steps"], data["test_noise"], data["population"]
+    texts = [population, data["unit"], data["relation"]]
+    if not isinstance(given, list) or type(test_noise) is not bool:
+        raise DataError("a guarantee lists no steps, or does not say whose noise it is", fix="Get the release again")
+    texts += [step[part] for step in given for part in ("name", "detail")]
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError("a guarantee has another thing where a text belongs", fix="Get the release again")
+    steps = tuple(Step(step["name"], step["detail"], Loss.from_json(step["loss"])) for step in given)
+    unit = Unit(data["unit"], data["relation"])
+    return Guarantee(population, data["model"], unit, float(epsilon), float(delta), steps, test_noise)
 
 
 def steps_of(manifest: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.task.model import HeadPart, Task
 
-__all__ = ["NUMBER_ORACLES", "PAPER_SHARE", "TEXT_ORACLES", "check_kind", "oracle_of", "query_share_of"]
+__all__ = ["NUMBER_ORACLES", "PAPER_SHARE", "TEXT_ORACLES", "check_kind", "oracle_of", "query_share_of", "schema_rules"]
 
 #: The mechanisms for numbers; auto is the first.
 NUMBER_ORACLES = ("onebit", "dbitflip")
@@ -58,6 +58,29 @@ def query_share_of(task: Task) -> Fraction | None:
     if task.client.query_share is None and task.client.oracle == "auto" and oracle_of(task) == _TWO_STAGE:
         return PAPER_SHARE
     return task.client.query_share
+
+
+def schema_rules() -> list[dict[str, Any]]:
+    """Say as JSON Schema which key each kind of task can't do without; :func:`check_kind` refuses more than that."""
+    listed, headed = _needs("task", "domain", "array"), {"required": ["head"], "properties": {"head": _OBJECT}}
+    rules = {
+        "setting": listed,
+        "number": _needs("task", "highest", "integer"),
+        "text": _needs("client", "rappor", "object"),
+    }
+    named = [
+        {"if": {"properties": {"task": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}}}, "then": then}
+        for kind, then in rules.items()
+    ]
+    searches = {"properties": {"task": {"properties": {"kind": {"const": "searches"}}}}}
+    return [*named, {"if": searches, "then": {"anyOf": [listed, headed]}}]
+
+
+_OBJECT = {"type": "object"}
+
+
+def _needs(part: str, key: str, kind: str) -> dict[str, Any]:
+    return {"properties": {part: {"required": [key], "properties": {key: {"type": kind}}}}}
 
 
 def _check_listed(task: Task) -> None:

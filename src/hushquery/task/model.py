@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from hushquery.errors import DataError, UsageError
 from hushquery.task.domain import Domain
-from hushquery.task.kinds import check_kind, oracle_of, query_share_of
+from hushquery.task.kinds import check_kind, oracle_of, query_share_of, schema_rules
 from hushquery.task.problems import refusal
 from hushquery.task.units import Bytes, Exact, Seconds, Whole
 
@@ -138,7 +138,7 @@ class ClientPart(_Part):
     """What a device may lose in its life, in all its tasks together."""
     sampling: Annotated[Exact, AfterValidator(_share)] = Fraction(1)
     """The share of clients that report in a period."""
-    enabled: bool = True
+    enabled: Annotated[bool, Field(strict=True)] = True
     """The off-switch: false, and no client reports. Not part of the task's hash."""
     query_share: Annotated[Exact, AfterValidator(_between)] | None = None
     """For two-stage: the share of epsilon that the query gets (f_C of BLENDER); absent: all that the URL leaves."""
@@ -366,5 +366,18 @@ class Task(_Part):
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """Give the JSON Schema (2020-12) of task files, for editors and other programs."""
-        schema = cls.model_json_schema()
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        schema = _in_json_schema(cls.model_json_schema())
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "allOf": schema_rules()}
+
+
+# Pydantic leaves the bounds of numbers that are read by a function of ours under its own names.
+_BOUNDS = {"ge": "minimum", "le": "maximum"}
+
+
+def _in_json_schema(part: Any) -> Any:
+    """Give the bounds of numbers the names that JSON Schema has for them."""
+    if isinstance(part, list):
+        return [_in_json_schema(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {_BOUNDS.get(name, name): _in_json_schema(value) for name, value in part.items()}

@@ -93,22 +93,43 @@ Exact = Annotated[
     Fraction,
     BeforeValidator(_exact),
     PlainSerializer(str),
-    WithJsonSchema({"type": ["number", "string"], "examples": [4.0, "ln(10)", "1/3"]}),
+    WithJsonSchema(
+        {
+            "type": ["number", "string"],
+            "minimum": 0,
+            "maxLength": _MOST_CHARACTERS,
+            "examples": [4.0, "ln(10)", "1/3"],
+        }
+    ),
 ]
 
 #: A length of time in seconds.
 Seconds = Annotated[
     int,
     BeforeValidator(duration),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": "^[0-9]+ *[smhdw]$", "examples": ["7d", "30m"]}),
+    WithJsonSchema(
+        {
+            "type": ["string", "integer"],
+            "pattern": r"^\s*[0-9]{1,12}\s*[smhdw]\s*$",
+            "minimum": 1,
+            "maximum": _MOST_SECONDS,
+            "examples": ["7d", "30m"],
+        }
+    ),
 ]
 
 #: A size in bytes.
 Bytes = Annotated[
     int,
     BeforeValidator(size),
-    WithJsonSchema({"type": ["integer", "string"], "pattern": "^[0-9]+ *(B|kB|MB|KiB|MiB)$", "examples": [65536]}),
+    WithJsonSchema(
+        {
+            "type": ["integer", "string"],
+            "pattern": r"^\s*[0-9]{1,12}\s*(B|kB|MB|KiB|MiB)\s*$",
+            "examples": [65536, "64KiB"],
+        }
+    ),
 ]
 
 #: A whole number.
-Whole = Annotated[int, BeforeValidator(whole), WithJsonSchema({"type": "integer"})]
+Whole = Annotated[int, BeforeValidator(whole)]
