@@ -61,6 +61,7 @@ html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
 html_last_updated_fmt = ""
+highlight_language = "none"  # a block that names no language is a drawing, or output
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}

@@ -6,6 +6,7 @@ build; a test says when they are not current.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -254,17 +255,10 @@ def home(module: ModuleType, name: str) -> str | None:
     where: str | None = getattr(item, "__module__", None)
     if inspect.isclass(item) or inspect.isfunction(item):
         return where if where != module.__name__ else None
-    for other in sorted(modules_of("hushquery." + module.__name__.split(".")[1])):
-        found = importlib.import_module(other)
-        same = other != module.__name__ and name in public_names(found) and getattr(found, name) is item
-        if same and not defined_in(module, name):
-            return other
+    for statement in ast.parse(inspect.getsource(module)).body:
+        if isinstance(statement, ast.ImportFrom) and any(alias.name == name for alias in statement.names):
+            return statement.module
     return None
-
-
-def defined_in(module: ModuleType, name: str) -> bool:
-    """Whether a module assigns a name itself."""
-    return any(line.startswith((f"{name} =", f"{name}:")) for line in inspect.getsource(module).splitlines())
 
 
 def offered_again(module: ModuleType) -> Iterator[tuple[str, str]]:
@@ -333,7 +327,8 @@ def front_page() -> str:
         for name in names:
             item = getattr(hushquery, name)
             if inspect.ismodule(item):
-                lines += [f".. py:data:: {name}", "   :module: hushquery", "", f"   {first_sentence(item.__doc__)}"]
+                lines += [f".. py:data:: {name}", "   :module: hushquery", "   :no-index:", ""]
+                lines.append(f"   {first_sentence(item.__doc__)}")
                 lines += [f"   The package :py:mod:`hushquery.{name}`.", ""]
             elif name == "__version__":
                 lines += [f".. py:data:: {name}", "   :module: hushquery", "   :type: str", "", "   The version.", ""]

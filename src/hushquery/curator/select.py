@@ -151,7 +151,7 @@ class Reused(Selector):
 
     @property
     def queries_per_user(self) -> int:  # type: ignore[override]
-        """D."""
+        """The bound d: how many distinct queries of a user count."""
         return self.step.keys_per_user
 
     @property
@@ -161,7 +161,7 @@ class Reused(Selector):
 
     @property
     def threshold(self) -> float:
-        """R."""
+        """The threshold R: a noisy count from here on is released."""
         return float(self.step.threshold or 0)
 
     def rare_chance(self) -> float:
@@ -248,7 +248,7 @@ class Optimal(Selector):
 
     @property
     def queries_per_user(self) -> int:  # type: ignore[override]
-        """D."""
+        """The bound d: how many distinct queries of a user count."""
         return self.selection.keys_per_user
 
     def coin(self, count: int) -> SelectionCoin:

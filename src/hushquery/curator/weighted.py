@@ -44,7 +44,7 @@ class Weighted(Selector):
 
     @property
     def queries_per_user(self) -> int:  # type: ignore[override]
-        """D."""
+        """The bound d: how many distinct queries of a user count."""
         return self.selection.keys_per_user
 
     @property

@@ -224,7 +224,7 @@ class LaplaceThreshold(_Thresholded):
 
     @property
     def release_at(self) -> int:
-        """R."""
+        """The threshold R: a noisy count from here on is released."""
         return self.threshold
 
     @property
@@ -270,7 +270,7 @@ class GaussianThreshold(_Thresholded):
 
     @property
     def release_at(self) -> int:
-        """R."""
+        """The threshold R: a noisy count from here on is released."""
         return self.parameters.threshold
 
     @property
