@@ -8,7 +8,7 @@ SHELL := /usr/bin/env bash
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
-CODE := $(wildcard src tests benchmarks tools)
+CODE := $(wildcard src tests benchmarks tools examples docs/conf.py docs/_ext)
 # pytest processes; a serial run is `make unit JOBS=0`.
 JOBS ?= 2
 
@@ -21,6 +21,11 @@ help: ## say what there is to make
 .PHONY: demo
 demo: $(STAMP) ## the widest job there is, from nothing, into demo-output/
 	$(BIN)/hushquery demo --out demo-output
+
+.PHONY: docs
+docs: $(STAMP) ## build the documentation; warnings are errors
+	$(BIN)/sphinx-build -q -W --keep-going -n -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +47,7 @@ constraints: ## renew the pins in constraints.txt
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README
+test: setup system lint types contracts client unit ## every check that fits CI: lint, types, contracts, JavaScript, tests, doctests, README, docs
 
 .PHONY: client
 client: $(STAMP) system ## the browser client: types, tests, size, Chromium, the extension
@@ -57,6 +62,7 @@ lint: $(STAMP) ## ruff: rules and format
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 	$(BIN)/mypy tools/*.py
+	$(BIN)/mypy docs/conf.py docs/_ext/*.py
 
 .PHONY: contracts
 contracts: $(STAMP) ## import-linter: which way code may look
@@ -74,8 +80,13 @@ smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
 prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
 
+.PHONY: numbers
+numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
+	$(BIN)/python tools/number_page.py
+
 .PHONY: bench
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
+	@tools/client.sh install
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 .PHONY: schemas
@@ -86,11 +97,20 @@ schemas: $(STAMP) ## write the JSON Schemas of files and wire into docs/schemas 
 docs-tables: $(STAMP) ## make the tables of the docs anew
 	$(BIN)/python tools/tables.py
 
+.PHONY: reference
+reference: $(STAMP) ## write docs/reference anew: commands from their help, a page per package
+	$(BIN)/python tools/reference.py
+
+.PHONY: pictures
+pictures: $(STAMP) system ## run the tutorials and make their pictures anew (with Chromium)
+	$(BIN)/python tools/pictures.py
+
 .PHONY: figures
-figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
+figures: $(STAMP) ## run every experiment, write its page and pictures into docs/ (about half an hour), and docs/numbers.md
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
+	$(BIN)/python tools/number_page.py
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
-	rm -rf .venv benchmarks/.cache demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv benchmarks/.cache docs/_build demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument(
         "--seconds",
         type=float,
-        default=os.environ.get("BENCH_SECONDS"),
+        default=os.environ.get("BENCH_SECONDS") or None,
         help="after this, no more jobs are started; they are reported so",
     )
     parser.add_argument("--json", action="store_true")

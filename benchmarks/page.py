@@ -48,7 +48,10 @@ counts any 20 rows of a user (`benchmarks/plain_unordered.sql`): cheaper, and an
 """
 RELEASE = """`release` and `release, guided` are `hushquery release` with queries and clicks, compared with the plain
 query that counts both, its clicks for as many queries as the release publishes; those without clicks are compared with
-each other.
+each other. What a release does beside the plain query is shown by two more rows: with texts taken as they are it
+normalises nothing and looks for no personal numbers; of a small log there is little but the start of Python and its
+libraries, calibration and pages. Profiles of single choices are below, and what was tried and left is in
+`docs/decisions`.
 """
 PEERS = """The job: how many users typed each query, keys private, 20 queries of a user, epsilon = ln 10, delta = 1e-5,
 adding or removing one user. `ratio` is CPU to that of the plain query without clicks. `bounds users` says who makes

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the browser client in js/: types, tests, size, real Chromium, and the extension against a real collector.
-# Uses the machine's Node where it is new enough, else the one that pip installed.
+# `tools/client.sh install` stops when its packages are there. Uses the machine's Node where it is new enough, else the one that pip installed.
 set -euo pipefail
 cd "$(dirname "$0")/../js"
 
@@ -19,6 +19,7 @@ if ! cmp -s package-lock.json node_modules/.installed-lock; then
   "${npm[@]}" ci --no-audit --no-fund --loglevel=error
   cp package-lock.json node_modules/.installed-lock
 fi
+[ "${1:-}" = install ] && exit 0
 for script in check test size test:browser test:extension; do
   echo "== npm run $script"
   "${npm[@]}" run --silent "$script"

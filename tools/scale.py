@@ -6,7 +6,8 @@ and draws docs/images/scale-rows.png. No number in the page is typed by hand.
 
 Two models are fitted to each cost: fixed + rate x rows, and fixed + rate x rows x log(rows), as for sorting.
 Both are fitted again without each of the points in turn, and asked for the point that was left out. A number for
-the day is the first model's; its range goes from the smallest to the largest that any of all these fits says.
+the day is the first model's; its range goes from the smallest to the largest that any of all these fits says, and at
+least to where the growth between the two largest logs leads, if it goes on.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ class Fit:
         return [_linear(*self._without(i))(self.rows[i]) / self.costs[i] - 1 for i in range(len(self.rows))]
 
     def span(self, rows: float) -> tuple[float, float]:
-        """Give the smallest and the largest that any fit says."""
+        """Give the smallest and the largest that any fit says, or the growth between the two largest logs."""
         some = [(self.rows, self.costs)]
         if len(self.rows) > 2:
             some += [self._without(i) for i in range(len(self.rows))]
         told = [model(*points)(rows) for points in some for model in (_linear, _sorting)]
+        told.append(self.costs[-1] * (rows / self.rows[-1]) ** max(1.0, self.last_power))
         return min(told), max(told)
 
     def _without(self, i: int) -> tuple[list[float], list[float]]:

@@ -102,7 +102,7 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
     import altair as alt
 
     base = alt.Chart(alt.InlineData(values=[dict(row) for row in rows])).encode(
-        x=alt.X("queries_per_user:Q", title="d, queries per user that count", scale=alt.Scale(type="log"))
+        x=alt.X("queries_per_user:Q", title="d, queries per user that count", scale=alt.Scale(type="log", nice=False))
     )
     released = base.mark_line(point=True).encode(
         y=alt.Y("released:Q", title="queries released from an ordinary log of this size"),

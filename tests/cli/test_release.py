@@ -356,15 +356,6 @@ def test_what_is_no_log_is_refused_for_free(name: str, data: bytes, more: tuple[
     assert not Path("r").exists()
 
 
-def test_a_log_without_urls_makes_no_clicks_and_says_so() -> None:
-    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
-    code, out, err = run("release", "log.tsv", *OPTIONS, "--clicks-per-user", "3", "--out", "r", "--json")
-    assert code == 0
-    assert json.loads(out)["tables"] == {"queries": 1}
-    assert "no URLs" in err
-    assert json.loads(Path("r/manifest.json").read_text())["parameters"]["clicks_per_user"] is None
-
-
 def test_a_hundred_thousand_people_with_one_query() -> None:
     n = 100_000
     table = pa.table(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import typer
@@ -87,6 +89,19 @@ def test_a_command_alone_is_the_one_of_the_whole(name: str) -> None:
         assert one.callback in [other.callback for other in whole.registered_commands]
     for group in alone.registered_groups:
         assert group.typer_instance in [other.typer_instance for other in whole.registered_groups]
+
+
+def helps(command: Any) -> list[str]:
+    """Every help text of a command, its options and its own commands."""
+    own = [command.help or "", *(getattr(option, "help", None) or "" for option in command.params)]
+    return own + [text for inner in getattr(command, "commands", {}).values() for text in helps(inner)]
+
+
+def test_no_help_is_taken_for_markup() -> None:
+    texts = helps(typer.main.get_command(hushquery.cli.app.app))
+    assert len(texts) > 100
+    # Rich takes [word] for a style, and shows nothing.
+    assert [text for text in texts if re.search(r"\[[a-z]", text)] == []
 
 
 def test_no_arguments_is_help_and_usage() -> None:

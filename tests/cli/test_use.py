@@ -159,6 +159,11 @@ def test_find(folders):
     assert "fear of flying" in good("find", folders / "whole", "fear of *").stdout
     assert data("find", folders / "bare", "fear of *")["queries"][0]["count"] is None
     refused(UsageError, "find", folders / "whole", "")
+    # A word alone is the whole query; who wanted it anywhere is told how.
+    for word in ("weather", "nowhere"):
+        assert f"'*{word}*' finds all that hold it" in good("find", folders / "whole", word).stderr
+    assert not good("find", folders / "whole", "weather*", "nowhere?").stderr
+    assert data("find", folders / "whole", "weather")["patterns"] == ["weather"]
 
 
 def test_trends_of_one_release(folders):

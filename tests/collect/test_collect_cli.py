@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
 from hushquery.cli.collect import app
+from hushquery.cli.serve import serve
+from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report
@@ -96,6 +100,24 @@ def test_a_backup_runs_as_a_store(filled: str, folder: Path, clock: Clock) -> No
         run("backup", str(folder / "no" / "where.db"), "--store", filled)
 
 
+def test_a_backup_fills_an_empty_store(
+    filled: str, folder: Path, clock: Clock, new_store: Callable[[], str], tmp_path: Path
+) -> None:
+    copy, target = tmp_path / "copy.db", new_store()
+    run("backup", str(copy), "--store", filled)
+    assert read("restore", str(copy), "--store", target)["rows"] > 4
+    before, after = (read("status", "--store", url)["tasks"] for url in (filled, target))
+    assert before == after
+    with running(settings_for(target, folder, SETTING, SEARCHES), clock) as (client, collector):
+        assert put(client, make_report(TASK, 4)).status_code == 200  # it remembers what it has
+        assert put(client, make_report(TASK, 5)).status_code == 201
+        assert len(collector.board.numbers) == 2  # and another task gets another number
+    with pytest.raises(UsageError, match="something in that store"):
+        run("restore", str(copy), "--store", target)
+    with pytest.raises(UsageError, match="no none"):
+        run("restore", str(tmp_path / "none.db"), "--store", target)
+
+
 def test_a_backup_leaves_no_draft_behind_whatever_its_name(filled: str, folder: Path) -> None:
     run("backup", str(folder / "nightly[1].db"), "--store", filled)
     assert [path.name for path in folder.iterdir() if "nightly" in path.name] == ["nightly[1].db"]
@@ -123,7 +145,8 @@ def test_tokens(filled: str) -> None:
     assert token["note"] == "reading room"
     assert token["revoked"] is None
     assert made["token"].partition(".")[2] not in run("tokens", "list", *where)
-    run("tokens", "revoke", token["name"], *where)
+    assert run("tokens", "revoke", token["name"], *where) == "revoked\n"
+    assert "0 of its uploads deleted" in run("tokens", "revoke", token["name"], "--forget", *where)
     assert "revoked" in run("tokens", "list", *where)
     with pytest.raises(UsageError, match="no token"):
         run("tokens", "revoke", "x", *where)
@@ -147,3 +170,16 @@ def test_no_store_is_made_by_looking(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no store"):
         run("status", "--store", str(tmp_path / "none.db"))
     assert not list(tmp_path.iterdir())
+
+
+def test_serve_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+    monkeypatch.setattr("hushquery.collect.serve.run", lambda settings, **_: asked.append(settings))
+    server = typer.Typer()
+    server.command()(serve)
+    options = ["--task", "a.toml", "--task", "b.toml", "--optin-share", "0.5", "--max-store", "2MiB", "--tick", "0"]
+    CliRunner().invoke(server, options, catch_exceptions=False)
+    (made,) = asked
+    assert (made.tasks, made.optin_share, made.most_bytes, made.tick_seconds) == (("a.toml", "b.toml"), 0.5, 2 << 20, 0)
+    with pytest.raises(UsageError, match="opt-in share"):
+        CliRunner().invoke(server, [*options, "--optin-share", "1"], catch_exceptions=False)

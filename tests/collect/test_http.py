@@ -170,6 +170,7 @@ def test_admin(store_url: str, folder: Path, clock: Clock) -> None:
         for reason, number in (("accepted", 1), ("repeated", 1), ("malformed", 1), ("busy", 0), ("too-old", 0)):
             assert f'hushquery_uploads_total{{task="{TASK.id}",reason="{reason}"}} {number}' in lines
         assert f'hushquery_epoch_phase{{task="{TASK.id}",epoch="0",phase="reports_open"}} 1' in lines
+        assert f'hushquery_epoch_trouble{{task="{TASK.id}",epoch="0"}} 0' in lines
         assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in lines)
         assert "dark" not in metrics(collector.store)
         assert client.get("/metrics").status_code == client.get("/healthz").status_code == 404

@@ -118,3 +118,16 @@ def test_tasks_without_a_list(store_url: str, folder: Path, clock: Clock, text: 
             released = collector.phases.advance(task, 1, 0, "released")
             (row,) = client.get(f"/v1/releases/{released.release}").json()["estimates"]
             assert row["low"] < row["estimate"] < row["high"]
+
+
+def test_a_smaller_minimum_does_not_help_what_was_closed_below_it(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
+        for number in range(2):
+            put(client, make_report(TASK, number))
+        collector.phases.advance(TASK, 1, 0, "closed")
+    less = SETTING.replace("min_batch = 3", "min_batch = 2")
+    with (
+        running(settings_for(store_url, folder, less), clock) as (_, again),
+        pytest.raises(Unavailable, match="closed with 2 of them, fewer than"),
+    ):
+        again.phases.advance(Task.loads(less), 1, 0, "released")

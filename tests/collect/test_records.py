@@ -257,3 +257,40 @@ def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: C
         with pytest.raises(UsageError, match="32 bytes"):
             operator_key(bad)
     assert operator_key("  ") is None
+
+
+def test_another_operator_key_is_told_at_the_start(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, told in (("first", False), ("first", False), ("second", True)):
+        key = tmp_path / name
+        if not key.exists():
+            key.write_text(b64encode(os.urandom(32)).decode())
+        caplog.clear()
+        settings = settings_for(str(tmp_path / "collector.db"), tmp_path, SEARCHES, operator_key_file=str(key))
+        with running(settings, clock) as (client, collector):
+            answer = give(client, collector.tokens.new(1))
+        assert (answer.status_code == 503) == told
+        assert ("wrapped by another operator key" in caplog.text) == told
+
+
+def test_what_a_token_gave_can_be_taken_back(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        tokens = collector.tokens
+        personal, shared, other = tokens.new(1), tokens.new(1, shared=True), tokens.new(1)
+        for token in (personal, shared, shared, other):
+            assert give(client, token).status_code == 201
+        for token, gave in ((personal, 1), (shared, 2)):
+            tokens.revoke(token)
+            assert tokens.forget(token) == gave
+            assert tokens.forget(token) == 0
+            assert give(client, token).status_code == 401
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        assert len(list(collector.vault.records(epoch))) == 1
+        # From the moment a list is being made of them, the records are those that it is paid for.
+        hybrid(collector).fail_at = "publish_head"
+        with suppress(BaseException):
+            advance(collector)
+        assert tokens.forget(other) == 0
+        assert len(list(collector.vault.records(epoch))) == 1

@@ -233,6 +233,24 @@ def test_a_full_store_says_so_and_loses_nothing(store_url: str, folder: Path, cl
     store.close()
 
 
+def test_a_full_file_is_told_and_freed_pages_are_room(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "collector.db", most_bytes=1_000_000)  # no multiple of a page
+    assert not store.is_full()
+
+    def add(number: int) -> None:
+        row = {"task": 1, "epoch": 0, "id": number.to_bytes(16, "big"), "sha256": bytes(32), "received": 0}
+        with store.write() as connection:
+            connection.execute(sa.insert(REPORT).values(**row, data=bytes(3000)))
+
+    with pytest.raises(StoreFull):
+        list(map(add, range(1000)))
+    assert store.is_full()
+    with store.write() as connection:
+        connection.execute(sa.delete(REPORT))
+    assert not store.is_full()
+    store.close()
+
+
 def test_a_store_file_that_is_gone(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "collector.db"
     with running(settings_for(str(path), tmp_path, SETTING), clock) as (client, _):

@@ -13,6 +13,7 @@ from collect.houses import House
 from collect.test_collect_cli import read, run
 from collect.test_hybrid_work import open_accounts
 from collect.test_records import give
+from hushquery.collect.admin import metrics
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
 from hushquery.collect.phases import HeadList, Phases
@@ -225,6 +226,7 @@ def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, 
         assert "hushquery budget open" in told  # what to do
         (task,) = read("status", "--store", store_url)["tasks"]
         assert task["epochs"][0]["trouble"]["at"] == int(clock.now)
+        assert f'hushquery_epoch_trouble{{task="{TASK.id}",epoch="{period}"}} 1' in metrics(collector.store)
         assert give(client, token).status_code == 410
         # Nothing of it is told to clients, and nothing of what was given is in it.
         assert "trouble" not in client.get(f"/v1/tasks/{TASK.id}").text
@@ -242,6 +244,7 @@ def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, 
         old, new = look(collector, period), look(collector, period + 1)
         assert (old.phase, new.phase, new.trouble) == (EXPIRED, OPTIN_OPEN, None)
         assert old.trouble is not None
+        assert f'hushquery_epoch_trouble{{task="{TASK.id}",epoch="{period}"}} 0' in metrics(collector.store)
     assert [entry.kind for entry in ledger.history()] == ["open"]  # nothing was spent
 
 

@@ -1,14 +1,13 @@
 """One suite over every registered mechanism: what it draws is what it states, and what it loses is what it claims.
 
-Each check is a function that raises; the second half of the file runs the same functions on mechanisms that are broken
-on purpose, because a check that can't fail is worth nothing.
+The checks are those of ``hushquery.evaluate.conformance``; the second half of the file runs the same functions on
+mechanisms that are broken on purpose, because a check that can't fail is worth nothing.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import math
 import pkgutil
 import tomllib
 from fractions import Fraction
@@ -19,135 +18,77 @@ import numpy as np
 import pytest
 
 import hushquery
+from hushquery.evaluate import conformance
 from hushquery.evaluate.audit import audit
+from hushquery.evaluate.conformance import (
+    BUDGETS,
+    CHECKS,
+    EPSILONS,
+    Worlds,
+    budget_findings,
+    estimate_findings,
+    law_findings,
+    loss_findings,
+    pair_findings,
+    pure_findings,
+    rate_findings,
+    repeat_findings,
+    tight_findings,
+)
 from hushquery.evaluate.controls import CONTROLS
 from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts, LaplaceThreshold
-from hushquery.privacy.registry import Mechanism, find, hockey_stick, names
-from statistical import bits, every_position, fit, mean, moments, number, tally, variance
+from hushquery.privacy.registry import Mechanism, Pair, find, hockey_stick, names
+from statistical import ALPHA, FEWEST_FOR_Z, SEED, count, number
 
 EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
-RUNS = 120_000
-#: What enumeration may be off by: unlikely outcomes are lumped, and doubles are summed.
-SLACK = 1e-12
-#: How near the exact epsilon must come to the claimed one where a mechanism says that it is tight. Integer noise is a
-#: rounding of the continuous noise that Gaussian curves are for, so these lose a little.
-TIGHT = 0.94
-PURE_TIGHT = 1 - 1e-9
 
 
-# ---- the checks ----------------------------------------------------------------------------------------------------
-
-
-class Worlds:
-    """The exact laws of a pair of worlds, over the same outcomes."""
-
-    def __init__(self, mechanism, pair):
-        left, right = mechanism.law(pair.left), mechanism.law(pair.right)
-        outcomes = list(dict.fromkeys([*left, *right]))
-        self.left = np.array([left.get(o, 0.0) for o in outcomes])
-        self.right = np.array([right.get(o, 0.0) for o in outcomes])
-
-    def both(self):
-        return (self.left, self.right), (self.right, self.left)
-
-    def divergence(self, epsilon):
-        """The hockey-stick divergence in the worse direction."""
-        return max(float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) for p, q in self.both())
-
-    def largest_ratio(self):
-        """The largest log-ratio among outcomes that are not lumped at the edge of the enumeration."""
-        worst = 0.0
-        for p, q in self.both():
-            likely = p > 1e-10
-            with np.errstate(divide="ignore"):
-                worst = max(worst, float(np.log(p[likely] / q[likely]).max()))
-        return worst
-
-
-def distinct_worlds(mechanism):
-    return list(dict.fromkeys(world for pair in mechanism.pairs() for world in (pair.left, pair.right)))
+# ---- the checks, which are part of the product (``hushquery audit FILE.py:Class --conformance``) -------------------
 
 
 def check_law(mechanism):
-    """Probabilities, and all of them."""
-    for world in distinct_worlds(mechanism):
-        law = mechanism.law(world)
-        assert law is not None
-        assert min(law.values()) >= 0
-        assert math.fsum(law.values()) == pytest.approx(1, abs=SLACK)
-        assert len({len(outcome) for outcome in law}) == 1
+    none_of(law_findings(mechanism))
 
 
 def check_rates(mechanism):
-    """Runs follow the law at every output."""
-    for i, world in enumerate(distinct_worlds(mechanism)):
-        seen = tally(mechanism.run(world, RUNS, bits("rates", mechanism.name, i)))
-        law = mechanism.law(world)
-        every_position(seen, law)
-        if sum(p * RUNS >= 20 for p in law.values()) > 1:
-            fit(seen, law)
+    none_of(rate_findings(mechanism, SEED), checks=2 * len(worlds_of(mechanism)))
 
 
 def check_loss(mechanism, epsilons):
-    """The claim covers every pair, in both directions, at every epsilon."""
-    for pair in mechanism.pairs():
-        worlds = Worlds(mechanism, pair)
-        for epsilon in epsilons:
-            true, claimed = worlds.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
-            assert true <= claimed + SLACK, (
-                f"{pair.name}: delta {true:.4g} at epsilon {float(epsilon):g}, not {claimed:.4g}"
-            )
+    none_of(loss_findings(mechanism, epsilons))
 
 
 def check_pure(mechanism):
-    """Where no delta is claimed, no output is more than e^epsilon times likelier."""
-    if mechanism.loss.is_pure:
-        for pair in mechanism.pairs():
-            assert Worlds(mechanism, pair).largest_ratio() <= mechanism.loss.epsilon(0) * (1 + 1e-6), pair.name
+    none_of(pure_findings(mechanism))
 
 
 def check_tight(mechanism, epsilon):
-    """On the worst pair, the exact epsilon at the claimed delta is nearly the claimed one."""
-    worlds = [Worlds(mechanism, pair) for pair in mechanism.pairs()]
-    if mechanism.loss.is_pure:
-        assert max(w.largest_ratio() for w in worlds) >= mechanism.loss.epsilon(0) * PURE_TIGHT
-        return
-    delta = mechanism.loss.delta(epsilon)
-    assert max(w.divergence(TIGHT * float(epsilon)) for w in worlds) >= delta
+    none_of(tight_findings(mechanism, epsilon))
 
 
 def check_estimates(mechanism):
-    """The mean is the truth and the variance the stated one: in the law exactly, in runs within chance."""
-    for i, world in enumerate(distinct_worlds(mechanism)):
-        truth, stated = mechanism.truth(world), mechanism.variance(world)
-        if truth is None:
-            assert stated is None
-            continue
-        law = mechanism.law(world)
-        draws = mechanism.run(world, RUNS, bits("estimates", mechanism.name, i))
-        assert draws.shape == (RUNS, len(truth))
-        for column, value in enumerate(truth):
-            marginal = {}
-            for outcome, p in law.items():
-                marginal[outcome[column]] = marginal.get(outcome[column], 0.0) + p
-            centre, spread, fourth = moments(marginal)
-            assert centre == pytest.approx(value, abs=1e-9)
-            mean(draws[:, column], value, spread, f"column {column}")
-            if stated is not None:
-                assert spread == pytest.approx(stated[column], rel=1e-8)
-                variance(draws[:, column], stated[column], value, fourth, f"column {column}")
+    columns = sum(len(mechanism.truth(world) or ()) for world in worlds_of(mechanism))
+    none_of(estimate_findings(mechanism, SEED), checks=2 * columns)
 
 
 def check_repeatable(mechanism):
-    """All randomness comes from the bits."""
-    for world in distinct_worlds(mechanism):
-        law = mechanism.law(world)
-        one, again, other = (mechanism.run(world, 400, bits("repeat", seed)) for seed in (1, 1, 2))
-        assert one.dtype == np.int64
-        assert np.array_equal(one, again)
-        if max(law.values()) < 0.9:
-            assert not np.array_equal(one, other)
-        assert len(mechanism.run(world, 0, bits("repeat"))) == 0
+    none_of(repeat_findings(mechanism))
+
+
+def worlds_of(mechanism):
+    return {world for pair in mechanism.pairs() for world in (pair.left, pair.right)}
+
+
+def none_of(findings, checks=0):
+    """Nothing is found; comparisons of runs with a law count for the false-alarm rate of a whole run."""
+    count(checks)
+    found = list(findings)
+    assert not found, "\n".join(found)
+
+
+def test_checks_of_the_product_keep_the_false_alarm_rate_of_the_tests():
+    assert conformance.ALPHA == ALPHA
+    assert conformance.RUNS >= FEWEST_FOR_Z
 
 
 # ---- every registered mechanism ------------------------------------------------------------------------------------
@@ -158,7 +99,6 @@ def built(name):
     return find(name).calibrate(EPSILON, DELTA)
 
 
-EPSILONS = [Fraction(0), Fraction(1, 2), Fraction(2), EPSILON, Fraction(4), Fraction(9)]
 EVERY = pytest.mark.parametrize("name", names())
 
 
@@ -184,9 +124,7 @@ def test_pure_claims_bound_every_ratio(name):
 
 @EVERY
 def test_claimed_loss_is_the_exact_one_on_the_worst_pair(name):
-    mechanism = built(name)
-    if mechanism.tight:
-        check_tight(mechanism, EPSILON)
+    check_tight(built(name), EPSILON)
 
 
 @EVERY
@@ -200,32 +138,14 @@ def test_same_bits_same_output(name):
 
 
 @EVERY
-@pytest.mark.parametrize(
-    ("epsilon", "delta"),
-    [
-        ("1/10", "1/1000000"),
-        ("1", "1/100000"),
-        ("23/10", "1/100000"),
-        ("3", "1/1000"),
-        ("8", "1/1000000000"),
-        ("1/3", "1/7"),
-    ],
-)
-def test_calibrated_mechanisms_fit_the_budget_they_were_built_for(name, epsilon, delta):
-    mechanism = find(name).calibrate(Fraction(epsilon), Fraction(delta))
-    assert mechanism.loss.fits(Fraction(epsilon), Fraction(delta))
-    # ... and use it: most of the epsilon is spent.
-    spent = mechanism.loss.epsilon(0 if mechanism.loss.is_pure else Fraction(delta))
-    assert spent >= 0.8 * float(Fraction(epsilon))
+def test_calibrated_mechanisms_fit_the_budgets_they_were_built_for(name):
+    assert len(BUDGETS) == 6
+    none_of(budget_findings(find(name)))
 
 
 @EVERY
-def test_pairs_are_different_worlds_and_as_wide_as_the_output(name):
-    mechanism = built(name)
-    assert mechanism.pairs()
-    assert len({pair.name for pair in mechanism.pairs()}) == len(mechanism.pairs())
-    for pair in mechanism.pairs():
-        assert pair.left != pair.right
+def test_pairs_are_different_worlds_with_names_of_their_own(name):
+    none_of(pair_findings(built(name)))
 
 
 # ---- nothing unregistered ------------------------------------------------------------------------------------------
@@ -410,3 +330,66 @@ def test_honest_stand_in_passes_every_check():
     check_tight(mechanism, 1)
     check_estimates(mechanism)
     check_repeatable(mechanism)
+
+
+def test_every_check_is_one_that_the_command_runs():
+    known = {check.__name__ for check in CHECKS.values()} | {"budget_findings"}
+    assert known == {name for name in conformance.__all__ if name.endswith("_findings")}
+
+
+class Spendthrift(LaplaceCounts):
+    """Calibrated for twice the budget."""
+
+    @classmethod
+    def calibrate(cls, epsilon, delta):
+        return super().calibrate(2 * epsilon, delta)
+
+
+class Miser(LaplaceCounts):
+    """Calibrated for half the budget."""
+
+    @classmethod
+    def calibrate(cls, epsilon, delta):
+        return super().calibrate(epsilon / 2, delta)
+
+
+class Lawless(LaplaceCounts):
+    """Does not know its law."""
+
+    law = Mechanism.law
+
+
+@pytest.mark.parametrize("cls", [Spendthrift, Miser])
+def test_a_budget_that_is_not_the_one_asked_for_is_found(cls):
+    assert len(list(budget_findings(cls))) == len(BUDGETS)
+
+
+def test_without_a_law_only_the_budget_and_the_pairs_can_be_checked():
+    holds = {finding.check: finding.holds for finding in conformance.conformance(Lawless)}
+    assert [check for check, held in holds.items() if held] == [
+        "calibrated mechanisms fit their budget",
+        "pairs are different worlds",
+    ]
+
+
+@pytest.mark.parametrize(
+    "pairs", [[], [Pair("same", (10,), (10,))], [Pair("one name", (10,), (11,)), Pair("one name", (10,), (9,))]]
+)
+def test_pairs_that_are_no_pairs_are_found(pairs):
+    assert len(list(pair_findings(Sabotage(HONEST, pairs=lambda: pairs)))) == 1
+
+
+UNSTATED = {
+    "floats": (repeat_findings, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b).astype(float))),
+    "a truth too many": (estimate_findings, Sabotage(HONEST, truth=lambda world: [world[0], 1.0])),
+    "a variance without a truth": (estimate_findings, Sabotage(HONEST, truth=lambda _: None)),
+    "a negative chance": (law_findings, Sabotage(HONEST, law=lambda _: {(0,): 1.5, (1,): -0.5})),
+    "outputs of two lengths": (law_findings, Sabotage(HONEST, law=lambda _: {(0,): 0.5, (1, 1): 0.5})),
+}
+
+
+@pytest.mark.parametrize("defect", UNSTATED)
+def test_what_contradicts_itself_is_found(defect):
+    check, mechanism = UNSTATED[defect]
+    assert list(check(mechanism))
+    assert not list(check(HONEST))

@@ -133,10 +133,11 @@ def test_a_plan_that_does_not_fit_the_log_is_refused_for_free(tmp_path: Path) ->
     timeless = searches(5).drop_columns(["time"])
     with pytest.raises(UsageError, match="no times"):
         plan_for(timeless, **TABLES)
-    without_urls = plan_for(searches(5).drop_columns(["url"]), **TABLES)
-    assert without_urls.calibrated.clicks is None
-    assert without_urls.notes == ("the log has no URLs, so no clicks are made",)
-    assert set(without_urls.calibrated.shares) == {"queries", "reformulations"}
+    without_urls = searches(5).drop_columns(["url"])
+    with pytest.raises(UsageError, match="no URLs"):
+        plan_for(without_urls, **TABLES)
+    without_clicks = {name: number for name, number in TABLES.items() if name != "clicks_per_user"}
+    assert set(plan_for(without_urls, **without_clicks).calibrated.shares) == {"queries", "reformulations"}
 
 
 # ---- what the ledger is charged ------------------------------------------------------------------------------------

@@ -115,6 +115,15 @@ def test_a_budget_equal_to_a_claim_accepts_it_exactly_once(store_url, claim):
     assert 0 <= account.remaining_epsilon < 0.01 * budget.epsilon
 
 
+def test_a_refusal_says_whether_epsilon_or_delta_ran_out(tmp_path):
+    ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 1e-6))
+    ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=1e-6), what="first")
+    with pytest.raises(BudgetRefused, match=r"delta is used up, whatever the epsilon. Ask for less delta"):
+        ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=1e-6), what="fits in epsilon, not in delta")
+    with pytest.raises(BudgetRefused, match=r"together 3\.5\. Ask for less\."):
+        ledger.spend(*READERS, Loss(pure=("5/2",)), what="too much epsilon")
+
+
 def test_the_smallest_excess_is_refused(store_url):
     ledger = open_ledger(store_url)
     ledger.spend(*READERS, Loss(pure=("0.7",)), what="most")

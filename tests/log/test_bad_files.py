@@ -38,7 +38,11 @@ def write(path: Path, data: bytes) -> Path:
         (GOOD, "parquet", "looks like excite"),
         (gzip.compress(GOOD, mtime=0), "parquet", "looks like excite"),
         (bytes(range(256)) * 3, "yandex", "looks like binary data"),
-        ("a\n".encode("utf-16"), "csv", "looks like UTF-16 text"),
+        ("a\n".encode("utf-16"), "csv", "looks like UTF-16 text.*iconv -f UTF-16"),
+        (b"PK\x03\x04" + bytes(100) + b"\n", "csv", "zip archive.*xlsx"),
+        ("user,query\n1,kaffee zürich\n2,zebra-canary ü\n".encode("cp1252"), "csv", "is not utf-8.*--encoding cp1252"),
+        ("user\tquery\n1\t天气\n".encode("gb18030"), "tsv", "is not utf-8"),
+        ("00:00:01\tu\t[天气]\t1 1\twww.example.org\n".encode("gb18030"), "sogou", "is not utf-8.*gb18030"),
         (GOOD, "aol", "looks like excite"),
         (GOOD, "csv", "looks like excite"),
         (b"u\tsome text\t2006-03-01 10:00:00\n" * 3, "excite", "looks like aol"),
@@ -52,7 +56,9 @@ def write(path: Path, data: bytes) -> Path:
         (b"1,zebra-canary,3\n2,zebra-canary,4\n", "csv", "no column 'user'"),
         (b"user\tzebra-canary\n1\ta\n", "tsv", "no column 'query'"),
         (b"user,query\nzebra-canary\nzebra-canary;b\n", "csv", "None of its first lines"),
-        (b"user;query\n1;zebra-canary\n", "csv", "None of its first lines"),
+        (b"user;query\nzebra-canary,1\n", "csv", "None of its first lines"),
+        (b"1;zebra-canary\n2;zebra-canary\n", "csv", "no column 'user'.*first line must name its 2 columns"),
+        (b"a;b;c;d\n" * 5, "aol", "looks like csv with 4 columns"),
         (b"user,query\n1,zebra-canary\n", "tsv", "looks like csv with 2 columns"),
         (b"user\tquery\n1\tzebra-canary\n", "csv", "looks like tsv with 2 columns"),
         (b"user,user,query\n1,2,3\n", "csv", "twice"),
@@ -60,10 +66,27 @@ def write(path: Path, data: bytes) -> Path:
     ],
 )
 def test_a_file_that_is_not_of_the_format_is_refused(tmp_path, data, kind, words):
-    with pytest.raises(DataError, match=words) as caught:
+    with pytest.raises(DataError, match=f"(?s){words}") as caught:
         read_log(write(tmp_path / "log.bin", data), format=kind)
     assert CANARY not in str(caught.value)
     assert caught.value.fix
+
+
+def test_times_that_nobody_can_read_are_refused_before_they_mean_nothing(tmp_path, rows_of):
+    """A spreadsheet writes 3/10/2026; read line by line that would be a log without times, and nobody would notice."""
+    rows = [f"u{n};3/10/2026 10:0{n % 10};{CANARY}" for n in range(10)]
+    path = write(tmp_path / "log.csv", "\r\n".join(["user;time;query", *rows]).encode())
+    with pytest.raises(DataError, match=r"(?s)times in .* can't be read.*2026-10-03.*--columns time=") as caught:
+        read_log(path)
+    assert CANARY not in str(caught.value)
+    assert len(rows_of(read_log(path, columns={"time": None}))) == 10
+    # One person's row must not decide it: a single good time, or few rows, and the log is read as ever.
+    one_good = write(path, "\r\n".join(["user;time;query", *rows, "u;2026-10-03;q"]).encode())
+    assert len(rows_of(read_log(one_good))) == 11
+    few = write(path, "\r\n".join(["user;time;query", *rows[:9]]).encode())
+    assert read_log(few).describe_defects().count("unreadable time") == 9
+    empty = write(path, "\n".join(["user;time;query", *(f"u{n};;q" for n in range(20))]).encode())
+    assert len(rows_of(read_log(empty))) == 20
 
 
 def test_places_that_are_no_file(tmp_path):

@@ -151,6 +151,33 @@ def test_csv(tmp_path, rows_of, name):
     ]
 
 
+def test_csv_with_semicolons_as_a_spreadsheet_writes_it(tmp_path, rows_of):
+    text = CSV.replace(",", ";").replace('"a;b"', '"a;b,c"').replace("say", "say, well,")
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    log = read_log(path)
+    assert rows_of(log) == [
+        ("01", 'say, well, "hi"; you', 3 * SECOND),
+        ("02", "plain", 4 * SECOND),
+        ("03", "quoted", None),
+    ]
+    assert not log.describe_defects()
+    assert log.steps[0].startswith("read as csv: semicolon separated with a header line")
+    assert read_log(write(tmp_path / "b.csv", CSV)).steps[0].startswith("read as csv: comma separated with a header")
+    # The header decides, never a row: behind a header with commas a semicolon is a character like any other.
+    commas = read_log(write(tmp_path / "c.csv", "user,query\n1,a;b\n2;3,c\n"))
+    assert rows_of(commas) == [("1", "a;b"), ("2;3", "c")]
+
+
+@pytest.mark.parametrize("header", ["User;QUERY", "USER ; Query", '"User";"Query"'])
+def test_capitals_of_column_names_do_not_matter(tmp_path, rows_of, header):
+    assert rows_of(read_log(write(tmp_path / "log.csv", f"{header}\n1;a\n"))) == [("1", "a")]
+    both = write(tmp_path / "both.csv", "User,user,query\n1,2,a\n")
+    assert rows_of(read_log(both)) == [("2", "a")]
+    with pytest.raises(DataError, match="no column 'user'"):
+        read_log(write(tmp_path / "neither.csv", "User,USER,query\n1,2,a\n"))
+
+
 def test_csv_an_unclosed_quote_costs_its_own_line_only(tmp_path, rows_of):
     text = 'user,query\n1,"open\n2,two\n3,"three"\n4,"x"y\n5,five"\n'
     log = read_log(write(tmp_path / "log.csv", text))

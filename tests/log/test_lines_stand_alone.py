@@ -190,12 +190,14 @@ def test_each_line_of_a_csv_file_is_cut_once_as_by_hand(lines):
     """Lines with quotes and lines without are read in two ways: together they are all lines, and none is in both."""
     cut = [cut_csv(line) for line in lines if line]
     expected = Counter(tuple(cells) for cells in cut if cells and len(cells) == 3)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log.csv"
-        path.write_text("\n".join(["user,query,time", *lines, ""]), encoding="utf-8")
-        form = csv(["user", "query", "time"], {"user": 0, "query": 1, "time": 2})
-        with duckdb.connect() as engine:
-            assert Counter(engine.execute(form.rows_of_files([path], [])).fetchall()) == expected
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as engine:
+        for separator in ",;":
+            path = Path(folder) / "log.csv"
+            text = "\n".join(["user,query,time", *lines, ""]).replace(",", separator)
+            path.write_text(text, encoding="utf-8")
+            form = csv(["user", "query", "time"], {"user": 0, "query": 1, "time": 2}, separator)
+            found = engine.execute(form.rows_of_files([path], [])).fetchall()
+            assert Counter(tuple(cell.replace(separator, ",") for cell in row) for row in found) == expected
 
 
 def test_which_columns_a_plan_uses_does_not_change_which_rows_there_are(tmp_path):

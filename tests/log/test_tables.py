@@ -102,7 +102,8 @@ def test_kinds_of_columns(rows_of):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"user": ["a"]}, "no column 'query'"),
+        ({"user": ["a"]}, "(?s)no column 'query'.*It has user"),
+        ({"who": ["zebra"], "what": ["b"]}, "(?s)It has who, what.*--columns user=NAME,query=NAME"),
         ({"query": ["a"]}, "no column 'user'"),
         ({"user": ["a"], "query": [["zebra"]]}, "neither text nor numbers"),
         ({"user": [b"zebra"], "query": ["a"]}, "neither text nor numbers"),

@@ -110,6 +110,19 @@ def test_check_with_a_head_list(tmp_path: Path) -> None:
     assert "subset has the smallest variance" in run("check", str(file), "--head", str(head))
 
 
+@pytest.mark.parametrize("kind", ["searches", "setting", "number", "text"])
+def test_check_forecasts_the_error(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "task.toml"
+    file.write_text(template(kind).replace("sampling = 1.0", "sampling = 0.25"))
+    few, many = (json.loads(run("check", str(file), "--clients", n, "--json"))["error"] for n in ("40000", "160000"))
+    assert (few["reports"], many["reports"]) == (10_000, 40_000)
+    assert few["stderr"] == pytest.approx(2 * many["stderr"])  # four times the reports, half the error
+    said = run("check", str(file), "--clients", "40000")
+    assert "with 10,000 reports a standard error of" in said
+    assert ("average" in said) == (kind == "number")
+    assert "error" not in json.loads(run("check", str(file), "--json"))
+
+
 def test_check_refuses_a_rappor_that_loses_more(tmp_path: Path) -> None:
     file = tmp_path / "task.toml"
     file.write_text(template("text").replace("epsilon = 4.5", "epsilon = 4.0"))

@@ -215,7 +215,7 @@ class ClampedTotal:
         return Fraction(1) if whole and self._width <= _STEPS else self._width / _STEPS
 
     def bounds(self, relation: Relation) -> Bounds:
-        """The clamp's bound in steps, rounded up: |round(x) - round(y)| <= ceil(|x - y|)."""
+        """The clamp's bound in steps, rounded up: ``|round(x) - round(y)| <= ceil(|x - y|)``."""
         exact_bounds = self._shifted.bounds(relation)
         steps = Fraction(math.ceil(exact_bounds.l1 / self.step))
         return Bounds(steps, steps * steps, exact_bounds.because)

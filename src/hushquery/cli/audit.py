@@ -32,6 +32,9 @@ def audit(
     method: Annotated[
         str, typer.Option(metavar="METHOD", help="events, or one-run (canaries in a single release).")
     ] = "events",
+    conformance: Annotated[
+        bool, typer.Option("--conformance", help="Check it against its own law and claim, as the test suite does.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the registered mechanisms.")] = False,
     controls: Annotated[
         bool, typer.Option("--controls", help="Audit mechanisms that are broken on purpose; all must be flagged.")
@@ -45,12 +48,21 @@ def audit(
         hushquery audit --list
         hushquery audit discrete-laplace --epsilon 1
         hushquery audit my_mechanism.py:MyNoise --epsilon 0.5 --delta 1e-6
+        hushquery audit my_mechanism.py:MyNoise --conformance
         hushquery audit --controls
     """
     if list_:
         _list(as_json)
     elif controls:
         _controls(epsilon or "1", seed, as_json)
+    elif conformance:
+        if name is None or (epsilon, runs, seed) != (None, None, None):
+            raise UsageError(
+                "a check of conformance takes a mechanism and nothing else",
+                why="its budgets and its runs are those of the test suite",
+                fix="For example: hushquery audit gaussian --conformance",
+            )
+        _conformance(name, as_json)
     elif name is None or epsilon is None:
         raise UsageError(
             "an audit needs a mechanism and an epsilon", fix="For example: hushquery audit gaussian --epsilon 1"
@@ -106,6 +118,27 @@ def _one(
     )
     emit(result.to_json(), text, as_json=as_json)
     if result.flagged:
+        raise typer.Exit(1)
+
+
+def _conformance(name: str, as_json: bool) -> None:
+    from hushquery.evaluate.conformance import conformance as run_checks
+
+    with progress(f"checking {name}", 1.0) as (bar, task):
+        findings = run_checks(name, progress=lambda done: bar.update(task, completed=done))
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok' if finding.holds else 'FAILS':6} {finding.check}")
+        lines += [f"       {text}" for text in finding.found]
+    conforms = all(finding.holds for finding in findings)
+    lines.append(
+        f"{name} conforms: it draws what it states and loses what it claims"
+        if conforms
+        else f"{name} does NOT conform: mend it before anybody's data goes through it"
+    )
+    data = {"mechanism": name, "conforms": conforms, "checks": [finding.to_json() for finding in findings]}
+    emit(data, "\n".join(lines), as_json=as_json)
+    if not conforms:
         raise typer.Exit(1)
 
 

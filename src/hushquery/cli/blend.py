@@ -44,16 +44,16 @@ def blend(
         Path | None, typer.Option(metavar="FILE", help="With --simulate: the task; else one of the next options.")
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(metavar="E", help="With --simulate: of both populations, each. [default: 4]")
+        str | None, typer.Option(metavar="E", help="With --simulate: of both populations, each; 4 by default.")
     ] = None,
     delta: Annotated[
-        str | None, typer.Option(metavar="D", help="With --simulate: of the opt-in users. [default: 1e-5]")
+        str | None, typer.Option(metavar="D", help="With --simulate: of the opt-in users; 1e-5 by default.")
     ] = None,
     head_size: Annotated[
-        int | None, typer.Option(min=1, metavar="M", help="With --simulate: the most records. [default: 50]")
+        int | None, typer.Option(min=1, metavar="M", help="With --simulate: the most records; 50 by default.")
     ] = None,
     mode: Annotated[
-        str | None, typer.Option(metavar="MODE", help="With --simulate: best, or paper. [default: best]")
+        str | None, typer.Option(metavar="MODE", help="With --simulate: best, or paper; best by default.")
     ] = None,
     epoch: Epoch = None,
     ledger: LedgerOption = "ledger.db",

@@ -210,6 +210,39 @@ def export(
 
 
 @app.command()
+def save(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make.", show_default=False)],
+    candidates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For a task of texts: what to look for, one per line.", show_default=False),
+    ] = None,
+    task: TaskOption = None,
+    epoch: EpochOption = None,
+    store: StoreOption = "collector.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Write what an epoch published into a folder, for every command that reads a release or an estimate.
+
+    A task of texts publishes nothing by itself: name candidates once it is closed.
+
+        hushquery collect save --out release/
+        hushquery collect save --candidates words.txt --out estimate/
+    """
+    from hushquery.collect.copies import published
+
+    with _opened(store) as opened:
+        number, chosen = _chosen(opened, task)
+        texts = None
+        if candidates is not None:
+            from hushquery.local.rappor_files import read_lines
+
+            texts = [line for line in read_lines(candidates) if line]
+        made = published(opened, _epoch(opened, chosen, number, epoch), texts)
+    made.save(out)
+    emit({"folder": str(out), "task": chosen.id}, f"wrote {out}", as_json=as_json)
+
+
+@app.command()
 def backup(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
     store: StoreOption = "collector.db",
@@ -226,6 +259,32 @@ def backup(
     with _opened(store) as opened:
         rows = copy(opened, out)
     emit({"file": str(out), "rows": rows}, f"wrote {out}: {rows:,} rows", as_json=as_json)
+
+
+@app.command()
+def restore(
+    backup: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `collect backup` made, or another SQLite store.")
+    ],
+    store: Annotated[str, typer.Option(metavar="URL", help="The empty store to fill: a new file, or postgresql://...")],
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Fill an empty store with a backup; also the way from SQLite to PostgreSQL. Stop the collector first.
+
+    hushquery collect restore collector-backup.db --store collector.db
+    hushquery collect restore collector.db --store postgresql://collector@db.example.org/reports
+    """
+    from hushquery.collect.copies import restore as fill
+    from hushquery.collect.store import Store
+
+    if not backup.exists():
+        raise UsageError(f"there is no {backup.name}", fix="Give the file that `hushquery collect backup` wrote")
+    target = Store.open(store)
+    try:
+        rows = fill(backup, target)
+    finally:
+        target.close()
+    emit({"store": target.name, "rows": rows}, f"filled {target.name}: {rows:,} rows", as_json=as_json)
 
 
 @_tokens.command("new")
@@ -272,15 +331,21 @@ def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) 
 @_tokens.command("revoke")
 def revoke_token(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name, as `tokens list` shows it.")],
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Also delete what it gave, as long as no head list was made of it.")
+    ] = False,
     store: StoreOption = "collector.db",
     as_json: JsonFlag = False,
 ) -> None:
     r"""Revoke a token; the next request with it is refused.
 
     hushquery collect tokens revoke 0f1e2d3c4b5a6978
+    hushquery collect tokens revoke 0f1e2d3c4b5a6978 --forget    # the user takes back what was given
     """
     from hushquery.collect.tokens import Tokens
 
     with _opened(store) as opened:
         Tokens(opened).revoke(name)
-    emit({"revoked": name}, "revoked", as_json=as_json)
+        deleted = Tokens(opened).forget(name) if forget else None
+    text = "revoked" if deleted is None else f"revoked, and {deleted:,} of its uploads deleted"
+    emit({"revoked": name, "deleted": deleted}, text, as_json=as_json)

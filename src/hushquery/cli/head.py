@@ -33,7 +33,7 @@ def head(
     epoch: Epoch = None,
     previous: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="An earlier period's head list, kept by [head] keep: it is measured again."),
+        typer.Option(metavar="DIR", help="An earlier period's head list, kept by head.keep: it is measured again."),
     ] = None,
     users: Annotated[
         int | None,
@@ -76,7 +76,7 @@ def head(
         hushquery head optin/*.parquet --task task.toml --out head/ --engine spark://master:7077
 
     A task with a period does this in each epoch, so open both accounts for all epochs beforehand: --explain shows how.
-    A list that the task keeps ([head] keep) is measured again in the later epochs, and clients repeat their answers:
+    A list that the task keeps (head.keep) is measured again in the later epochs, and clients repeat their answers:
 
         hushquery head week3.parquet --task task.toml --epoch 3 --previous head2/ --out head3/
     """

@@ -63,7 +63,11 @@ Format = Annotated[
 ]
 #: Other names for our columns.
 Columns = Annotated[
-    str | None, typer.Option(metavar="OURS=THEIRS,...", help="Their names for our columns: user=AnonID,query=Query.")
+    str | None,
+    typer.Option(
+        metavar="OURS=THEIRS,...",
+        help="Their names for our columns: user=AnonID,query=Query; time= does without that column.",
+    ),
 ]
 #: The deny list.
 Drop = Annotated[
@@ -101,12 +105,12 @@ Encoding = Annotated[str, typer.Option(metavar="NAME", help="The encoding of tex
 TimeUnit = Annotated[str | None, typer.Option("--time-unit", metavar="s|ms", help="What times that are numbers count.")]
 
 
-def pairs(text: str | None, option: str) -> dict[str, str] | None:
-    """Read ``a=b,c=d``."""
+def pairs(text: str | None, option: str, *, empty: bool = False) -> dict[str, str] | None:
+    """Read ``a=b,c=d``; with ``empty`` also ``a=``."""
     if text is None:
         return None
     parts = [part.partition("=") for part in text.split(",") if part.strip()]
-    if not parts or any(not name.strip() or not value.strip() for name, _, value in parts):
+    if not parts or any(not name.strip() or not (value.strip() or (empty and mark)) for name, mark, value in parts):
         raise UsageError(f"{option} can't be read", fix=f"Write it like {option} a=b,c=d")
     found = {name.strip(): value.strip() for name, _, value in parts}
     if len(found) < len(parts):
@@ -139,7 +143,7 @@ def open_log(
     log = read_log(
         files[0] if len(files) == 1 else files,
         format=format,
-        columns=pairs(columns, "--columns"),
+        columns=pairs(columns, "--columns", empty=True),
         engine=engine,
         normalise=not no_normalise,
         patterns=not no_patterns,

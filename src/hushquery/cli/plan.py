@@ -114,7 +114,8 @@ def plan(
         lines.append(_theorem_in_words(made.selector.theorem))
     in_all = f"epsilon {format_epsilon(data['epsilon'])}, delta {format_delta(request.budget.delta)}"
     lines.append(f"  in all: {in_all} for one user, add-remove")
-    lines += [f"warning: {warning}" for warning in seen.warnings]
+    data["warnings"] = [*request.budget.concerns(), *seen.warnings]
+    lines += [f"warning: {warning}" for warning in data["warnings"]]
     emit(data, "\n".join(lines), as_json=as_json)
 
 
@@ -212,7 +213,7 @@ def _compare(
         "Thresholds are in users (searches for korolova2009; users' weights, 1/sqrt(t) each, for weighted and guided).",
         "Rare: queries that only one person posed and that come out all the same, expected at most.",
     ]
-    warnings = sorted({warning for row in rows for warning in row.warnings})[-1:]
+    warnings = [*budget.concerns(), *sorted({warning for row in rows for warning in row.warnings})[-1:]]
     lines += [f"warning: {warning}" for warning in warnings]
     if plot is not None:
         from hushquery import plot as charts

@@ -9,6 +9,7 @@ import typer
 
 from hushquery.cli import log_options as options
 from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend, progress
+from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.curator.plan import ReleasePlan
@@ -99,7 +100,14 @@ def release(
     epsilon: Epsilon,
     delta: Delta,
     queries_per_user: QueriesPerUser,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make. It must not exist (see --force).")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder to make; only --explain does without. It must not exist (see --force).",
+            show_default=False,
+        ),
+    ] = None,
     clicks_per_user: ClicksPerUser = None,
     reformulations_per_user: ReformulationsPerUser = None,
     selector: SelectorOption = "auto",
@@ -152,6 +160,8 @@ def release(
     from hushquery.release import check_target
 
     if not explain:
+        if out is None:
+            raise UsageError("a release needs a folder", fix="Give --out DIR, or --explain to see the plan only")
         check_target(out, force)
     opened = options.open_log(
         log,
@@ -186,9 +196,9 @@ def release(
         population=population,
     )
     seen = forecast(plan.request, users, plan.calibrated)
-    for line in (*plan.notes, *(seen.warnings if users else ())):
+    for line in (*plan.notes, *plan.request.budget.concerns(), *(seen.warnings if users else ())):
         typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
-    if explain:
+    if explain or out is None:
         emit_plan(plan, as_json=as_json)
         return
     with (

@@ -23,8 +23,8 @@ app = typer.Typer(
     help="""The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
 
     A hash of what clients use is the task's id, and each report carries it. Comments, the order of keys and how a
-    number is spelled do not change it, nor do the off-switch and what only the collector uses (all of [collect] but
-    time_precision). Everything else does, because a change is a new task.
+    number is spelled do not change it, nor do the off-switch and what only the collector uses (its collect table
+    but for time_precision). Everything else does, because a change is a new task.
     """,
 )
 
@@ -73,18 +73,28 @@ def check(
             show_default=False,
         ),
     ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(
+            min=2, metavar="N", help="Also forecast the error with so many clients in a period.", show_default=False
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Check a task file, and say what it asks of clients, what a report costs and what its id is.
 
     hushquery task check task.toml
+    hushquery task check task.toml --clients 100000
     """
     from hushquery.local.head_file import read_head
     from hushquery.task import Task
 
     task = Task.load(file)
-    mechanism = _mechanism(task, None if head is None else read_head(head))
+    listed = None if head is None else read_head(head)
+    mechanism = _mechanism(task, listed)
     data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **mechanism}
+    if clients is not None:
+        data["error"] = _error(task, listed, clients)
     emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json=as_json)
 
 
@@ -116,6 +126,18 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
     }
 
 
+def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
+    """Forecast the standard error; a head list that is not there yet is taken to be as long as the task wants it."""
+    from hushquery.local.configuration import Configuration
+    from hushquery.local.expected import expected_error
+
+    if head is None and task.head is not None:
+        head = [[str(number), ""] for number in range(task.head.size)]
+    reports = int(clients * task.client.sampling) * task.client.records_per_user
+    of = "the average, at most" if task.oracle == "onebit" else "the share of a rare value"
+    return {"reports": reports, "of": of, "stderr": expected_error(Configuration.of(task, head).channel, reports)}
+
+
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     from hushquery.privacy.budget import format_epsilon
     from hushquery.task.units import spelled
@@ -141,7 +163,14 @@ def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if task.is_listed:
         rows.append(("unknown", "reported as *" if client.unknown == "wildcard" else "refused"))
+    if "error" in data:
+        rows.append(("error", _error_in_words(**data["error"])))
     return rows
+
+
+def _error_in_words(reports: int, of: str, stderr: float) -> str:
+    about = f"a 95% interval reaches about {1.96 * stderr:.2g} to each side"
+    return f"with {reports:,} reports a standard error of {stderr:.2g} ({of}): {about}"
 
 
 def _domain(task: Task, data: dict[str, Any]) -> str:

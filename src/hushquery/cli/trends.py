@@ -29,7 +29,7 @@ def trends(
         bool, typer.Option("--bonferroni", help="Make the level hold for all queries at once, not for each.")
     ] = False,
     plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also draw it, as .html, .svg or .png (needs hushquery[plot]).")
+        str | None, typer.Option(metavar="FILE", help="Also draw it, as .html, .svg or .png (needs the extra plot).")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

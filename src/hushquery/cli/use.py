@@ -204,7 +204,10 @@ def find(
     measure = _head(found[0].share if found else None)
     head = ("rank", "query", measure, "interval", "true rank")
     shown = listing(head, rows, ("rank", measure, "interval", "true rank")) if rows else ""
-    nothing = "nothing found: no released query fits. Put the pattern in quotes; 'fear*' also finds what follows"
+    wider = next((f"*{item}*" for item in patterns if not {"*", "?"} & set(item)), "")
+    if wider:
+        take_note([f"without a * only this very query is found; {wider!r} finds all that hold it"], as_json=as_json)
+    nothing = "nothing found: no released query fits. Rare searches are never released; put the pattern in quotes"
     emit({"patterns": patterns, "queries": measured_rows(found)}, shown or nothing, as_json=as_json)
 
 

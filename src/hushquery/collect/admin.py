@@ -39,7 +39,7 @@ def make_admin(store: Store) -> FastAPI:
         try:
             with store.write() as connection:
                 connection.execute(sa.select(1))
-            if store.most_bytes is not None and store.size() >= store.most_bytes:
+            if store.is_full():
                 return Response("the store is full\n", 503, media_type="text/plain")
         except HushqueryError as error:
             return Response(f"{error.what}\n", 503, media_type="text/plain")
@@ -61,6 +61,10 @@ def metrics(store: Store) -> str:
     uploads = ["# HELP hushquery_uploads_total Uploads by task and outcome.", "# TYPE hushquery_uploads_total counter"]
     phases = ["# HELP hushquery_epoch_phase 1 for the phase of each epoch.", "# TYPE hushquery_epoch_phase gauge"]
     closed = ["# HELP hushquery_epoch_reports Reports counted at closing.", "# TYPE hushquery_epoch_reports gauge"]
+    stuck = [
+        "# HELP hushquery_epoch_trouble 1 for an epoch whose next move was refused; `collect status` says why.",
+        "# TYPE hushquery_epoch_trouble gauge",
+    ]
     tasks = dict(registered(store))
     with store.read() as connection:
         epochs = standing(connection, tasks)
@@ -73,6 +77,7 @@ def metrics(store: Store) -> str:
             if epoch.task_number == number and not epoch.forgotten:
                 where = f'task="{task.id}",epoch="{epoch.number}"'
                 phases.append(f'hushquery_epoch_phase{{{where},phase="{epoch.phase}"}} 1')
+                stuck.append(f"hushquery_epoch_trouble{{{where}}} {int(None not in (epoch.moving, epoch.trouble))}")
                 if epoch.reports is not None:
                     closed.append(f"hushquery_epoch_reports{{{where}}} {epoch.reports}")
     store_lines = [
@@ -83,4 +88,4 @@ def metrics(store: Store) -> str:
         "# TYPE hushquery_schema_version gauge",
         f"hushquery_schema_version {SCHEMA}",
     ]
-    return "\n".join([*uploads, *phases, *closed, *store_lines]) + "\n"
+    return "\n".join([*uploads, *phases, *stuck, *closed, *store_lines]) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ from hushquery.collect.writer import Writer
 from hushquery.errors import HushqueryError
 
 __all__ = ["Collector"]
+
+_log = logging.getLogger("hushquery.collect")
 
 
 class Collector:
@@ -56,6 +59,9 @@ class Collector:
         for number, task in self.board.numbers.items():
             self.phases.ensure(task, number)
         self.board.refresh()
+        for epoch in self.board.epochs():
+            if epoch.takes_records:
+                self._check_key(epoch)
         self.writer: Writer | None = None
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -70,6 +76,13 @@ class Collector:
         if self.settings.tick_seconds:
             self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
             self._ticker.start()
+
+    def _check_key(self, epoch: Epoch) -> None:
+        """Say at once that records can't be taken; reports can, so the server starts all the same."""
+        try:
+            self.vault.check(epoch)
+        except HushqueryError as error:
+            _log.error("opt-in records of epoch %d are refused: %s: %s", epoch.number, error.what, error.why)
 
     def stop(self) -> None:
         """Write what waits, then let go of the store."""

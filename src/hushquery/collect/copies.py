@@ -1,21 +1,29 @@
-"""Copies of a store: a backup that another collector can run on, and the reports of an epoch as lines of text."""
+"""Copies of a store: a backup that another collector can run on, the reports of an epoch as lines of text, and what it
+published as a value that can be saved.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import Epoch, reports_of
-from hushquery.collect.schema import META, RECORD, TABLES
+from hushquery.collect.epochs import CLOSED, Epoch, reports_of
+from hushquery.collect.schema import META, RECORD, RELEASE, TABLES, TASK
 from hushquery.collect.store import Store
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
 
-__all__ = ["backup", "report_lines"]
+if TYPE_CHECKING:
+    from hushquery.local.client_estimate import ClientEstimate
+    from hushquery.release import Release
+
+__all__ = ["backup", "published", "report_lines", "restore"]
 
 _BLOCK = 1000
 
@@ -29,18 +37,11 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     if target.exists():
         raise UsageError(f"{target.name} exists already", fix="Choose another name for the backup")
     draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
-    rows = 0
     try:
         copy = Store.open(draft)
         try:
             with store.read() as source, copy.write() as into:
-                for table in TABLES.sorted_tables:
-                    if table in (META, RECORD):
-                        continue
-                    found = source.execution_options(yield_per=_BLOCK).execute(sa.select(table))
-                    for block in found.mappings().partitions(_BLOCK):
-                        into.execute(sa.insert(table), [dict(row) for row in block])
-                        rows += len(block)
+                rows = _copied(source, into)
             copy.wipe_traces()
         finally:
             copy.close()
@@ -54,6 +55,38 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     return rows
 
 
+def restore(path: str | os.PathLike[str], store: Store) -> int:
+    """Copy a backup, or any store in a SQLite file, into a store that is empty; gives the rows copied.
+
+    Raises:
+        UsageError: There is something in the store already.
+    """
+    copy = Store.open(path, create=False)
+    try:
+        with copy.read() as source, store.write() as into:
+            if into.execute(sa.select(TASK.c.number).limit(1)).first() is not None:
+                raise UsageError("there is something in that store already", fix="Give a new file or an empty database")
+            rows = _copied(source, into)
+            if into.dialect.name == "postgresql":  # the next task gets the next number
+                last = sa.select(sa.func.max(TASK.c.number)).scalar_subquery()
+                into.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence(TASK.name, "number"), last)))
+    finally:
+        copy.close()
+    return rows
+
+
+def _copied(source: sa.Connection, into: sa.Connection) -> int:
+    rows = 0
+    for table in TABLES.sorted_tables:
+        if table in (META, RECORD):
+            continue
+        found = source.execution_options(yield_per=_BLOCK).execute(sa.select(table))
+        for block in found.mappings().partitions(_BLOCK):
+            into.execute(sa.insert(table), [dict(row) for row in block])
+            rows += len(block)
+    return rows
+
+
 def report_lines(store: Store, epoch: Epoch) -> Iterator[str]:
     """Give the reports of an epoch as words of base64url, in the order of their random ids."""
     if epoch.scrubbed:
@@ -64,3 +97,33 @@ def report_lines(store: Store, epoch: Epoch) -> Iterator[str]:
         )
     for data in reports_of(store, epoch):
         yield Report.from_bytes(data).to_text()
+
+
+def published(store: Store, epoch: Epoch, candidates: Sequence[str] | None = None) -> Release | ClientEstimate:
+    """Give what an epoch published, to be saved; of a closed epoch of texts, what its counts say of candidates.
+
+    Raises:
+        NotReady: It has not published anything yet.
+    """
+    from hushquery.local.estimate import ClientEstimate, estimate_texts
+
+    texts = epoch.task.task.kind == "text"
+    if not texts and candidates is not None:
+        raise UsageError("only a task of texts takes candidates", fix="Leave them out")
+    if texts and epoch.phase == CLOSED and epoch.counts is not None:
+        counts = epoch.counts
+        return estimate_texts(epoch.task, counts["support"], counts["n"], candidates, period=epoch.number)
+    if epoch.release is None:
+        raise NotReady(
+            "this epoch has not published anything",
+            why=f"it is {epoch.phase}",
+            fix="Close and release it, or give --epoch with the number of an earlier one",
+        )
+    with store.read() as connection:
+        query = sa.select(RELEASE.c.document).where(RELEASE.c.id == epoch.release)
+        document = json.loads(bytes(connection.execute(query).scalar_one()))
+    if "tables" not in document:
+        return ClientEstimate.from_json(document)
+    from hushquery.collect.pages import read_release
+
+    return read_release(document)

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hushquery.collect.epochs import Epoch, epochs_of
-from hushquery.collect.local_work import LocalWork
+from hushquery.collect.local_work import LocalWork, estimated
 from hushquery.collect.phases import HeadList
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
-from hushquery.local.estimate import ClientEstimate
 from hushquery.privacy.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class HybridWork:
         from hushquery.hybrid.published import PublishedHead
         from hushquery.hybrid.result import blend
 
-        made = blend(PublishedHead.from_json(epoch.optin), ClientEstimate.from_json(epoch.counts))
+        made = blend(PublishedHead.from_json(epoch.optin), estimated(epoch))
         document = {
             "task": epoch.task.id,
             "name": epoch.task.task.name,

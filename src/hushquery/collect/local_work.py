@@ -14,7 +14,7 @@ from hushquery.local.estimate import ClientEstimate, estimate
 from hushquery.local.report_counting import ReportCount
 from hushquery.local.report_files import read_blocks
 
-__all__ = ["LocalWork"]
+__all__ = ["LocalWork", "estimated"]
 
 
 class LocalWork:
@@ -49,13 +49,23 @@ class LocalWork:
 
     def release(self, epoch: Epoch) -> bytes:
         """Publish the estimates, with their intervals and with what their publication promises."""
-        counts = epoch.counts or {}
-        if "estimates" not in counts:
-            raise Unavailable(
-                "the reports of this epoch are counted, not estimated",
-                why="texts are estimated for candidates, which a collector does not know",
-                fix="Decode the counts that `hushquery collect status --json` shows",
-            )
-        made = ClientEstimate.from_json(counts)
+        made = estimated(epoch)
         document = {**made.to_json(), "name": epoch.task.task.name, "epoch": epoch.number}
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+def estimated(epoch: Epoch) -> ClientEstimate:
+    """Give the estimates that were made when the epoch was closed.
+
+    Raises:
+        Unavailable: There are counts only.
+    """
+    counts = epoch.counts or {}
+    if "estimates" in counts:
+        return ClientEstimate.from_json(counts)
+    why = f"it was closed with {counts.get('n', 0):,} of them, fewer than the task's min_batch was then"
+    fix = "Leave it closed; the next period has its own epoch"
+    if epoch.task.task.kind == "text":
+        why = "texts are estimated for candidates, which a collector does not know"
+        fix = "Name candidates: `hushquery collect save --candidates FILE --out FOLDER`"
+    raise Unavailable("the reports of this epoch are counted, not estimated", why=why, fix=fix)

@@ -372,8 +372,8 @@ class Phases:
             return False  # that is resumed, not begun
         if epoch.phase == HEAD_PUBLISHED:
             return True
-        if epoch.phase == CLOSED:
-            return (epoch.reports or 0) >= task.collect.min_batch
+        if epoch.phase == CLOSED:  # texts are decoded by whoever has candidates
+            return (epoch.reports or 0) >= task.collect.min_batch and task.task.kind != "text"
         if task.task.period is None:
             return False
         begins = epoch.number * task.task.period

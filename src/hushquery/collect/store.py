@@ -238,6 +238,15 @@ class Store:
             )
             return sum(int(size.scalar_one()) for size in sizes)
 
+    def is_full(self) -> bool:
+        """Say whether the size limit is reached; SQLite's freed pages count as free, because they are used again."""
+        if self.most_bytes is None or self.path is None:
+            return self.most_bytes is not None and self.size() >= self.most_bytes
+        with self.read() as connection:
+            names = ("page_count", "freelist_count", "page_size")
+            pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
+        return pages - spare >= max(1, self.most_bytes // page)
+
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 

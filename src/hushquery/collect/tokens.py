@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from hushquery.collect.epochs import OPTIN_OPEN
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import TOKEN
+from hushquery.collect.schema import EPOCH, RECORD, TOKEN
 from hushquery.collect.store import Store
 from hushquery.errors import UsageError
 
@@ -101,9 +102,25 @@ class Tokens:
             rows = connection.execute(sa.select(TOKEN).order_by(TOKEN.c.made, TOKEN.c.name)).all()
         return [_token(row) for row in rows]
 
+    def forget(self, name: str) -> int:
+        """Delete the records that a token gave in epochs that take records still; gives how many uploads that were.
+
+        Of those whose head list is being made, or is made, nothing is left that could be deleted.
+        """
+        name = _bare(name)
+        mine = sa.or_(RECORD.c.giver == name, RECORD.c.giver.startswith(f"{name}/", autoescape=True))
+        takes = sa.select(EPOCH.c.task, EPOCH.c.number).where(EPOCH.c.phase == OPTIN_OPEN, EPOCH.c.moving.is_(None))
+        deleted = 0
+        with self._store.write() as connection:
+            for task, number in connection.execute(takes.with_for_update()).all():  # none begins to move meanwhile
+                here = (RECORD.c.task == task, RECORD.c.epoch == number, mine)
+                deleted += connection.execute(sa.delete(RECORD).where(*here)).rowcount
+        self._store.wipe_traces()
+        return deleted
+
     def revoke(self, name: str) -> None:
         """Revoke a token by its name; from the next request on it is nothing."""
-        name = name.removeprefix("hq_").partition(".")[0]
+        name = _bare(name)
         with self._store.write() as connection:
             there = connection.execute(sa.select(TOKEN.c.name).where(TOKEN.c.name == name)).one_or_none()
             if there is None:
@@ -113,6 +130,11 @@ class Tokens:
                 .where(TOKEN.c.name == name, TOKEN.c.revoked.is_(None))
                 .values(revoked=int(self._clock()))
             )
+
+
+def _bare(name: str) -> str:
+    """Give the name alone where somebody pasted the whole token."""
+    return name.removeprefix("hq_").partition(".")[0]
 
 
 def _hash(secret: str) -> bytes:

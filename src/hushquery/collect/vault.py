@@ -156,6 +156,15 @@ class Vault:
 
     # ---- keys ----------------------------------------------------------------------------------------------
 
+    def check(self, epoch: Epoch) -> None:
+        """Refuse a key that is there and can't be used: every upload of records would fail.
+
+        Raises:
+            DataError: It is damaged, or wrapped by another operator key.
+        """
+        if self._path(epoch).exists():
+            self._secret(epoch, make=False)
+
     def _path(self, epoch: Epoch) -> Path:
         return self._folder / f"{epoch.task.id}-{epoch.number}.key"
 

@@ -76,8 +76,10 @@ def curate(
         notes.append("only the list of queries is made: no clicks and no reformulations")
         clicks_per_user = reformulations_per_user = None
     if clicks_per_user is not None and not secret.has_url:
-        notes.append("the log has no URLs, so no clicks are made")
-        clicks_per_user = None
+        raise UsageError(
+            "the log has no URLs, so nobody can tell what was clicked",
+            fix="Leave out --clicks-per-user, or map the column of URLs with --columns url=...",
+        )
     if reformulations_per_user is not None and not secret.has_time:
         raise UsageError(
             "the log has no times, so nobody can tell which query followed which",

@@ -74,7 +74,9 @@ class Reformulations:
         return PlannedStep("reformulations", detail, self.step, "reformulations")
 
     def publish_from(self, released: int) -> int:
-        """Give T: the smallest whole number from 1 on at which |Q|(|Q|-1) empty pairs give at most the false edges."""
+        """Give T: the smallest whole number from 1 on at which ``|Q|(|Q| - 1)`` empty pairs give at most the false
+        edges.
+        """
         pairs, law, allowed = released * (released - 1), law_of(self.step), exact(self.false_edges)
         found = smallest_whole(lambda least: bool(pairs * law.tail(least) <= allowed))
         if found is None:

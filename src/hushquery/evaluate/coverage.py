@@ -85,7 +85,8 @@ def search_volume(log: Any) -> Iterator[SearchVolume]:
 def rows_of(log: Any) -> Any:
     """Give the secret rows of a log as an Ibis table.
 
-    An Ibis table is taken as it is, with the columns that :attr:`hushquery.log.Log.table` has; anything else is read.
+    An Ibis table is taken as it is, with the columns that :attr:`~hushquery.log.schema.Log.table` has; anything else
+    is read.
     """
     import ibis
 

@@ -8,13 +8,14 @@ The measures of BLENDER (Avent et al. 2017, section 4). What its text leaves ope
   frequent record is punished for it. k is the length of the list, of queries or of one query's URLs.
 * **A query's relevance** counts all its searches, those for unlisted URLs too; it is ranked by the sum of its listed
   records' estimates, unless a direct estimate is given.
-* **L1** is the sum of |estimate - truth| over the listed records, both as shares of all users, as the paper's formula
-  says. ``l1_rescaled`` has both divided by the listed records' sum first, should "rescale" be meant for L1 too.
+* **L1** is the sum of ``|estimate - truth|`` over the listed records, both as shares of all users, as the paper's
+  formula says. ``l1_rescaled`` has both divided by the listed records' sum first, should "rescale" be meant for L1 too.
 * **Truth** is the share among all users at hand, opt-in and clients together, one record each (the paper's column 2).
 
 Qin et al. 2016 score by rank instead: an item counts the less, the further its estimated rank is from its true one,
 however near its frequency. BLENDER's text says no more than that, and their own paper was not at hand; here
-rel = log2(1 + k - |rank - true rank|), nothing if they are k or more apart, over its own ideal, with the same discount.
+``rel = log2(1 + k - |rank - true rank|)``, nothing if they are k or more apart, over its own ideal, with the same
+discount.
 """
 
 from __future__ import annotations

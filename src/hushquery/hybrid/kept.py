@@ -2,7 +2,7 @@
 
 The list is public already, so nothing is selected and no delta is needed. Every listed record gets a draw whatever its
 count is, zeros too, and under replace-one so does the wildcard: an exchange of one user's data moves the listed counts
-by a and a' and the wildcard by |a - a'|, together at most 2 m_O, which the noise is made for anyway
+by a and a' and the wildcard by ``|a - a'|``, together at most 2 m_O, which the noise is made for anyway
 (docs/epochs.md). Under add-remove it would be m_O more than that, so there the wildcard is what is left.
 """
 

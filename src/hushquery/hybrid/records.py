@@ -83,8 +83,8 @@ class Parts:
     Args:
         finders: The users of S, as a table of the engine with the column ``user``.
         measurers: The users of T.
-        finding: |S|, public under replace-one.
-        measuring: |T|, public under replace-one.
+        finding: ``|S|``, public under replace-one.
+        measuring: ``|T|``, public under replace-one.
     """
 
     finders: Any
@@ -97,7 +97,7 @@ class Parts:
 
 
 def split_users(log: Log, share: Number, key: str) -> Parts:
-    """Split the users of a log, |S| = f_O |O| rounded to the nearest whole number, by a keyed digest of their ids.
+    """Split the users of a log, ``|S| = f_O |O|`` rounded to the nearest whole number, by a keyed digest of their ids.
 
     Only for replace-one. The exact size makes a user's part depend on the other users' ids, though never on anybody's
     records: under add-remove a user who arrives would push another from S to T and change both. What replace-one

@@ -15,10 +15,13 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.client_estimate import DATA_FILE, TABLE_FILE, ClientEstimate, new_folder
 from hushquery.local.configuration import Configuration
 from hushquery.local.number_channels import MeanChannel
+from hushquery.local.oracle import IntArray
 from hushquery.local.rappor_channel import RapporChannel
 from hushquery.local.report import ReportOfAnotherPeriod
 from hushquery.local.report_counting import Periods, ReportCount
@@ -30,7 +33,16 @@ from hushquery.privacy.postprocess import clip, simplex
 from hushquery.privacy.unit import Relation, Unit
 from hushquery.task import Task
 
-__all__ = ["DATA_FILE", "TABLE_FILE", "ClientEstimate", "Post", "check_post", "estimate", "new_folder"]
+__all__ = [
+    "DATA_FILE",
+    "TABLE_FILE",
+    "ClientEstimate",
+    "Post",
+    "check_post",
+    "estimate",
+    "estimate_texts",
+    "new_folder",
+]
 
 #: How a table can be post-processed. ``clip`` cuts at the ends of what can be true. ``norm-sub`` adds one number to all
 #: shares and cuts at zero so that they sum to 1; that is the nearest such table, so ``simplex`` is the same.
@@ -83,7 +95,7 @@ def estimate(
     _check_options(configuration, level, post, candidates)
     count = _counted(configuration, _asked(task, period), reports, engine, progress, strict=strict)
     _check_enough(count, task.collect.min_batch)
-    table, notes = _table(configuration, count, level, candidates)
+    table, notes = _table(configuration, count.support, count.n, level, candidates)
     table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
     if len(count.periods) > 1:
         notes.append(
@@ -103,6 +115,53 @@ def estimate(
         repeated=count.repeated,
         refused=dict(sorted(count.refused.items())),
         periods=tuple(sorted(count.periods)),
+        notes=tuple(notes),
+    )
+
+
+def estimate_texts(
+    task: Task,
+    support: Sequence[int],
+    n: int,
+    candidates: Iterable[str] | None,
+    *,
+    period: int = 0,
+    level: float = 0.95,
+) -> ClientEstimate:
+    """Estimate from the counts of a task of texts, which a collector keeps, how many clients hold which candidate.
+
+    Args:
+        task: The task.
+        support: The counts.
+        n: How many reports they are of.
+        candidates: The texts to look for.
+        period: The number of the task's period.
+        level: The coverage of each interval.
+
+    Raises:
+        NotReady: Fewer reports than the task's ``min_batch``.
+    """
+    configuration = Configuration.of(task)
+    _check_options(configuration, level, None, candidates)
+    counts, least = np.array(support, dtype=np.int64), task.collect.min_batch
+    if n < least:
+        raise NotReady(
+            f"{n:,} reports are too few", why=f"the task's min_batch is {least:,}", fix="Wait for the next period"
+        )
+    if counts.shape != (configuration.channel.length,):
+        raise DataError("these counts are not of this task", fix="Give the counts and the task of one epoch")
+    table, notes = _table(configuration, counts, n, level, candidates)
+    return ClientEstimate(
+        table=replace(table, guarantee=_guarantee(configuration, 1)),
+        digest=configuration.digest,
+        task=task.id,
+        mechanism=configuration.channel.describe(),
+        n=n,
+        support=counts,
+        read=n,
+        repeated=0,
+        refused={},
+        periods=(period,),
         notes=tuple(notes),
     )
 
@@ -218,12 +277,12 @@ def _check_options(
 
 
 def _table(
-    configuration: Configuration, count: ReportCount, level: float, candidates: Iterable[str] | None
+    configuration: Configuration, support: IntArray, n: int, level: float, candidates: Iterable[str] | None
 ) -> tuple[Estimates, list[str]]:
     channel = configuration.channel
     if not isinstance(channel, RapporChannel) or candidates is None:
-        return channel.table(count.support, count.n, level, configuration.labels), []
-    decoded = channel.decoded(count.support, candidates)
+        return channel.table(support, n, level, configuration.labels), []
+    decoded = channel.decoded(support, candidates)
     told = decoded.metrics
     notes = [
         f"{told.num_detected:,} of {told.num_candidates:,} candidates pass the Bonferroni test and are shown",

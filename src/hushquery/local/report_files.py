@@ -37,7 +37,7 @@ from hushquery.local.report import (
 __all__ = ["COLUMN", "LONGER_THAN_ANY", "Block", "Reports", "blocks_of_column", "check_column", "read_blocks"]
 
 #: What reports can be given as: the path of a file, a list of :class:`~pathlib.Path` of files, or the reports
-#: themselves, as bytes, text, JSON or :class:`Report`.
+#: themselves, as bytes, text, JSON or :class:`~hushquery.local.report.Report`.
 Reports = str | PathLike[str] | Sequence[PathLike[str]] | Iterable[Report | bytes | str | Mapping[str, Any]]
 
 #: The column of a Parquet file that holds reports.

@@ -22,7 +22,7 @@ from hushquery.errors import UsageError
 from hushquery.local.client import Client
 from hushquery.local.report import Report
 
-__all__ = ["FIRST_PAUSE", "MOST_PAUSE", "NEXT_PAUSE", "REFUSED", "Delivery", "Sender"]
+__all__ = ["FIRST_PAUSE", "MOST_PAUSE", "NEXT_PAUSE", "REFUSED", "Delivery", "Sender", "connection_to"]
 
 #: Seconds for which a collector that took nothing is left alone the first time, if it does not say how long.
 FIRST_PAUSE = 300
@@ -54,6 +54,20 @@ class Delivery:
     status: int
 
 
+def connection_to(server: str, timeout: float) -> tuple[http.client.HTTPConnection, str]:
+    """Make a connection to a collector, not opened yet; gives it with what all its paths begin with."""
+    wrong = UsageError("this is no address of a collector", fix="Give, say, https://collect.example.org")
+    try:
+        parts = urlsplit(server)
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise wrong
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, port, timeout=timeout), parts.path.rstrip("/")
+
+
 class Sender:
     """Sends outboxes to one collector, over one connection; use it as a context.
 
@@ -64,17 +78,7 @@ class Sender:
     """
 
     def __init__(self, server: str, *, timeout: float = 30.0, clock: Callable[[], float] = time.time) -> None:
-        wrong = UsageError("this is no address of a collector", fix="Give, say, https://collect.example.org")
-        try:
-            parts = urlsplit(server)
-            port = parts.port
-        except ValueError:
-            raise wrong from None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise wrong
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, port, timeout=timeout)
-        self._path = parts.path.rstrip("/")
+        self._connection, self._path = connection_to(server, timeout)
         self._clock = clock
         self._until = 0.0
         self._failed = False

@@ -65,6 +65,19 @@ class Peek:
             lines.pop()
         return [line for line in lines if line][:most]
 
+    def reads_as(self, encoding: str, below: int = 0) -> bool:
+        """Say whether one of the first complete lines below the header is text of the encoding, or none is there."""
+        lines = [line for line in self.head.replace(b"\r", b"\n").split(b"\n")[: None if self.whole else -1] if line]
+        return not lines[below:] or any(_decodes(line, encoding) for line in lines[below : below + 100])
+
+
+def _decodes(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeError:
+        return False
+    return True
+
 
 def find_files(data: str | Path | Iterable[str | Path]) -> list[Path]:
     """Give the files that a name, a pattern or a list of them stands for."""

@@ -21,6 +21,7 @@ __all__ = [
     "header_cells",
     "jsonl",
     "looks_like",
+    "separator_of",
     "sogou",
     "tsv",
 ]
@@ -31,7 +32,7 @@ FORMATS = {
     "sogou": "tab separated time, user, [query], rank and order, url",
     "yandex": "tab separated session lines of kinds M, Q, T and C",
     "excite": "tab separated user, YYMMDDhhmmss, query",
-    "csv": "comma separated with a header line",
+    "csv": "comma or semicolon separated with a header line",
     "tsv": "tab separated with a header line, no quotes",
     "parquet": "Parquet",
     "jsonl": "one JSON object per line",
@@ -54,6 +55,7 @@ class Format:
         reads_time: Whether ``fields["time"]`` is in microseconds already.
         separator: What is between cells.
         quotes: Whether a cell that begins with a quote may hold the separator.
+        with_header: Whether the first line names the columns.
     """
 
     name: str
@@ -66,6 +68,13 @@ class Format:
     reads_time: bool = False
     separator: str = "\t"
     quotes: bool = False
+    with_header: bool = False
+
+    @property
+    def words(self) -> str:
+        """What the lines look like."""
+        either = f"{'semicolon' if self.separator == ';' else 'comma'} separated"
+        return FORMATS[self.name].replace("comma or semicolon separated", either)
 
     def rows(self, relation: str) -> str:
         """Write the query that gives the good rows of a relation that has the columns the format speaks of."""
@@ -162,32 +171,33 @@ def tsv(header: Sequence[str], places: Mapping[str, int]) -> Format:
     return _with_header("tsv", header, places, _cut_at_tabs(len(header)), cells=len(header))
 
 
-# A cell: in quotes, with a quote inside written twice; or bare, when it may hold quotes but not begin with one.
-_CELL = '"(?:[^"]|"")*"|[^",][^,]*|'
-# Most quotes hold neither a comma nor a quote: then they are all there is to take away, at a fifth of the cost.
-_EASY_CELL = '"[^",]*"|[^",]*'
-_CUT_AT_COMMAS = f"""
-SELECT * EXCLUDE (cells), {{cells}} FROM (
+def _cut_outside_quotes(count: int, separator: str) -> str:
+    # A cell: in quotes, with a quote inside written twice; or bare, when it may hold quotes but not begin with one.
+    cell = f'"(?:[^"]|"")*"|[^"{separator}][^{separator}]*|'
+    # Most quotes hold neither separator nor quote: then they are all there is to take away, at a fifth of the cost.
+    easy = f'"[^"{separator}]*"|[^"{separator}]*'
+    cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(count + 1))
+    return f"""
+SELECT * EXCLUDE (cells), {cells} FROM (
   -- unnest keeps the engine from cutting each line a second time for the conditions
   SELECT *, unnest([CASE
-    WHEN NOT contains(line, '"') THEN string_split(line, ',')
-    WHEN regexp_full_match(line, '(?:{_EASY_CELL})(?:,(?:{_EASY_CELL}))*') THEN
-      string_split(replace(line, '"', ''), ',')
-    WHEN regexp_full_match(line, '(?:{_CELL})(?:,(?:{_CELL}))*') THEN
-      list_transform(regexp_extract_all(',' || line, ',({_CELL})', 1, 's'),
+    WHEN NOT contains(line, '"') THEN string_split(line, '{separator}')
+    WHEN regexp_full_match(line, '(?:{easy})(?:{separator}(?:{easy}))*') THEN
+      string_split(replace(line, '"', ''), '{separator}')
+    WHEN regexp_full_match(line, '(?:{cell})(?:{separator}(?:{cell}))*') THEN
+      list_transform(regexp_extract_all('{separator}' || line, '{separator}({cell})', 1, 's'),
                      lambda cell: CASE WHEN starts_with(cell, '"') THEN replace(cell[2:-2], '""', '"') ELSE cell END)
-    END]) AS cells FROM ({{{{lines}}}}))
+    END]) AS cells FROM ({{lines}}))
 """  # noqa: S608
 
 
-def csv(header: Sequence[str], places: Mapping[str, int]) -> Format:
-    """Give the format of comma separated files with this header.
+def csv(header: Sequence[str], places: Mapping[str, int], separator: str = ",") -> Format:
+    """Give the format of comma or semicolon separated files with this header.
 
     A quote that its own line does not close makes that line malformed; it can't swallow the lines behind it.
     """
-    cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(len(header) + 1))
-    form = _with_header("csv", header, places, _CUT_AT_COMMAS.format(cells=cells), cells=len(header))
-    return replace(form, separator=",", quotes=True)
+    form = _with_header("csv", header, places, _cut_outside_quotes(len(header), separator), cells=len(header))
+    return replace(form, separator=separator, quotes=True)
 
 
 def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], parsed: str, cells: int) -> Format:
@@ -203,6 +213,7 @@ def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], pa
         f"WHEN {' OR '.join(f'c{index} IS NULL' for index in needed)} THEN 'too few columns' END",
         fields={column: f"c{index}" for column, index in places.items()},
         raw_time=f"c{places['time']}" if "time" in places else "NULL",
+        with_header=True,
     )
 
 
@@ -238,13 +249,23 @@ def has_shape(kind: str, lines: Sequence[str]) -> bool:
     """Say whether at least one line has the shape of the format, or, below a header, its number of cells."""
     if kind in _SHAPES:
         return any(_SHAPES[kind](line) for line in lines)
-    counts = [len(header_cells(kind, line)) for line in lines]
+    separator = separator_of(kind, lines[0])
+    counts = [len(header_cells(line, separator)) for line in lines]
     return counts[0] > 1 and (len(counts) == 1 or counts[0] in counts[1:])
 
 
-def header_cells(kind: str, line: str) -> list[str]:
+def separator_of(kind: str, header: str) -> str:
+    """Say what separates the cells of a ``csv`` or ``tsv`` file: its header line alone decides.
+
+    >>> separator_of("csv", "user,query"), separator_of("csv", "user;query")
+    (',', ';')
+    """
+    return "\t" if kind == "tsv" else ";" if ";" in header and "," not in header else ","
+
+
+def header_cells(line: str, separator: str) -> list[str]:
     """Cut the header line of a ``csv`` or ``tsv`` file."""
-    return line.split("\t") if kind == "tsv" else next(csv_module.reader([line]), [])
+    return line.split("\t") if separator == "\t" else next(csv_module.reader([line], delimiter=separator), [])
 
 
 def looks_like(lines: Sequence[str]) -> str:
@@ -254,7 +275,7 @@ def looks_like(lines: Sequence[str]) -> str:
     for kind, fits in _SHAPES.items():
         if 2 * sum(map(fits, lines)) > len(lines):
             return kind
-    for kind, separator in (("tsv", "\t"), ("csv", ",")):
+    for kind, separator in (("tsv", "\t"), ("csv", ","), ("csv", ";")):
         counts = [line.count(separator) + 1 for line in lines]
         common = max(set(counts), key=counts.count)
         if common > 1 and 2 * counts.count(common) > len(lines):

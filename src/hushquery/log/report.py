@@ -14,12 +14,26 @@ from hushquery.log.lines import LONGEST_LINE, line_batches
 from hushquery.log.normalise import has_text, stripped
 from hushquery.log.times import micros
 
-__all__ = ["defects_of_files", "defects_of_table"]
+__all__ = ["defects_of_files", "defects_of_lines", "defects_of_table"]
 
 
 def defects_of_files(files: Sequence[tuple[str, Path]], form: Format, time_unit: str | None) -> Defects:
     """Count the defects of text files, each given with the name to show for it."""
     return Defects.gather(part for shown, path in files for part in _of_file(shown, path, form, time_unit))
+
+
+def defects_of_lines(lines: Sequence[str], form: Format, time_unit: str | None) -> Defects:
+    """Count the defects of a few lines, header and all: a look at a file before it is read."""
+    import pyarrow as pa
+
+    engine = connect()
+    try:
+        text = pa.array([f"{line}\n".encode() for line in lines], pa.large_binary())
+        engine.con.register("batch", pa.table({"number": range(len(lines)), "line": text}))
+        found = engine.con.execute(_summary_sql(engine, form, time_unit)).fetchall()
+    finally:
+        engine.disconnect()
+    return Defects.gather(Defect(kind, count) for kind, count, _ in found)
 
 
 def _of_file(shown: str, path: Path, form: Format, time_unit: str | None) -> Iterator[Defect]:

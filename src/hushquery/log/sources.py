@@ -17,13 +17,20 @@ from hushquery.log import formats, yandex
 from hushquery.log.defects import Defects
 from hushquery.log.files import Peek, check_compressed, find_files, look
 from hushquery.log.lines import checked_encoding, lines_sql, literally, quoted, transcoded
-from hushquery.log.report import defects_of_files, defects_of_table
+from hushquery.log.report import defects_of_files, defects_of_lines, defects_of_table
 
 __all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "table_source"]
 
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 #: What the names of files end in, among others; a table of an engine can't have such a name.
 FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
+# So many first lines without a time that can be read are no accident.
+_ENOUGH_LINES = 10
+_CONVERT = {
+    "UTF-16 text": "Convert it: iconv -f UTF-16 -t UTF-8 IN > OUT",
+    "a zip archive": "Unpack it; a workbook (.xlsx) has to be saved as CSV UTF-8",
+    "an old Office document": "Save it as CSV UTF-8",
+}
 _WITHOUT_HEADER = {"aol": formats.aol, "sogou": formats.sogou, "excite": formats.excite, "yandex": yandex.yandex}
 
 
@@ -40,16 +47,29 @@ class Wanted:
     needed: frozenset[str]
 
     def found_in(self, theirs: Sequence[str], hint: str = "") -> dict[str, str]:
-        """Give the names that a source has; refuse a source that lacks a needed one."""
-        for ours in self.names:
-            if ours in self.needed and self.names[ours] not in theirs:
-                name = self.names[ours]
-                raise DataError(
-                    f"the log has no column {name!r}" + ("" if name == ours else f" for {ours}"),
-                    why=hint,
-                    fix=f"Say which column it is: --columns {ours}=NAME, or columns={{{ours!r}: 'NAME'}}",
-                )
-        return {ours: name for ours, name in self.names.items() if name in theirs}
+        """Give the names that a source has, whatever their capitals; refuse a source that lacks a needed one."""
+        found = {ours: alike for ours, name in self.names.items() if (alike := _alike(name, theirs))}
+        missing = [ours for ours in self.names if ours in self.needed and ours not in found]
+        if missing:
+            name, ours = self.names[missing[0]], missing[0]
+            options, keys = (
+                ",".join(f"{one}=NAME" for one in missing),
+                ", ".join(f"{one!r}: 'NAME'" for one in missing),
+            )
+            raise DataError(
+                f"the log has no column {name!r}" + ("" if name == ours else f" for {ours}"),
+                why=hint,
+                fix=f"Say which column it is: --columns {options}, or columns={{{keys}}}",
+            )
+        return found
+
+
+def _alike(name: str, theirs: Sequence[str]) -> str | None:
+    """Give the column of that name, or the only one that differs from it in capitals."""
+    if name in theirs:
+        return name
+    alike = [other for other in theirs if other.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
 
 
 def _nothing_to_check() -> None:
@@ -81,7 +101,8 @@ class Source:
 
 def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None, words: str) -> Source:
     """Give the rows of a table in an engine."""
-    names = wanted.found_in(table.columns)
+    columns = list(table.columns)
+    names = wanted.found_in(columns, f"It has {', '.join(columns[:20])}{', ...' if len(columns) > 20 else ''}")
     kinds = table.schema()
     for ours, theirs in names.items():
         if kinds[theirs].is_nested() or kinds[theirs].is_binary() or kinds[theirs].is_geospatial():
@@ -124,6 +145,7 @@ def files_source(
         )
     encoding = checked_encoding(encoding)
     form = _agreed_format(kind, peeks, wanted, encoding)
+    _refuse_unreadable_times(peeks[0], form, encoding, time_unit)
     plain, compressed, shown = _readable_files(peeks, encoding, engine)
     if kind == "yandex":
         sql = yandex.yandex_rows(lines_sql(plain, compressed))
@@ -132,7 +154,7 @@ def files_source(
     return Source(
         rows=_view(engine, sql),
         dialect="duckdb",
-        words=f"read as {kind}: {formats.FORMATS[kind]}; each line on its own, malformed ones left out",
+        words=f"read as {kind}: {form.words}; each line on its own, malformed ones left out",
         reads_time=form.reads_time,
         coded=kind == "yandex",
         count_defects=partial(defects_of_files, shown, form, time_unit),
@@ -161,7 +183,7 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
             why=type(error).__name__,
             fix="Check that they are complete, have the same columns, and that every machine of the engine sees them",
         ) from None
-    for ours, theirs in wanted.found_in(table.columns).items():
+    for ours, theirs in wanted.found_in(table.columns, f"It has {', '.join(table.columns[:20])}").items():
         found = [one.get(theirs.lower()) for one in kinds]
         if ours in ("user", "query", "url") and any(kind not in (found[0], "null") for kind in found):
             raise DataError(
@@ -254,11 +276,15 @@ def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.
     if kind in _WITHOUT_HEADER or kind == "jsonl":
         if not formats.has_shape(kind, lines):
             raise _not_of_format(peek, kind, encoding)
+        _refuse_other_encodings(peek, encoding)
         return formats.jsonl(wanted.names) if kind == "jsonl" else _WITHOUT_HEADER[kind]()
-    header = formats.header_cells(kind, lines[0])
+    separator = formats.separator_of(kind, lines[0])
+    header = formats.header_cells(lines[0], separator)
     names = [cell.strip() for cell in header]
     looks = formats.looks_like(lines)
-    hint = f"It looks like {looks}" if looks and not looks.startswith(kind) else ""
+    hint = f"Its first line must name its {len(header)} columns"
+    if looks and not looks.startswith(kind):
+        hint = f"It looks like {looks}"
     if peek.magic or len(header) < 2:
         raise _not_of_format(peek, kind, encoding)
     found = wanted.found_in(names, hint)
@@ -266,8 +292,32 @@ def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.
         raise _not_of_format(peek, kind, encoding)
     if any(names.count(theirs) > 1 for theirs in found.values()):
         raise DataError("the header line has a needed column twice", fix="Rename one of them")
-    make = formats.tsv if kind == "tsv" else formats.csv
-    return make(header, {ours: names.index(theirs) for ours, theirs in found.items()})
+    _refuse_other_encodings(peek, encoding, below=1)
+    places = {ours: names.index(theirs) for ours, theirs in found.items()}
+    return formats.tsv(header, places) if kind == "tsv" else formats.csv(header, places, separator)
+
+
+def _refuse_other_encodings(peek: Peek, encoding: str, below: int = 0) -> None:
+    """Refuse a file of whose first lines none can be read: all its rows would be left out, at full price."""
+    if not peek.reads_as(encoding, below):
+        raise DataError(
+            f"the text in {peek.path} is not {encoding}",
+            why="None of its first lines can be read, and lines that can't be read are left out",
+            fix="Name the encoding it has: --encoding cp1252, gb18030, shift_jis, ...",
+        )
+
+
+def _refuse_unreadable_times(peek: Peek, form: formats.Format, encoding: str, time_unit: str | None) -> None:
+    """Refuse a file of whose first lines none has a time that can be read: "first by time" would mean nothing."""
+    lines = peek.lines(encoding)[form.with_header :]
+    if "time" not in form.fields or form.reads_time or len(lines) < _ENOUGH_LINES:
+        return
+    if defects_of_lines(lines, form, time_unit).count("unreadable time") == len(lines):
+        raise DataError(
+            f"the times in {peek.path} can't be read",
+            why=f"Its first {len(lines)} lines have times that are neither ISO nor numbers",
+            fix="Write them like 2026-10-03 14:05:00, or do without: --columns time=",
+        )
 
 
 def _not_of_format(peek: Peek, kind: str, encoding: str) -> DataError:
@@ -275,5 +325,5 @@ def _not_of_format(peek: Peek, kind: str, encoding: str) -> DataError:
     return DataError(
         f"the file {peek.path} is not {kind} ({formats.FORMATS[kind]})",
         why=f"It looks like {looks}" if looks else "None of its first lines has that shape",
-        fix="Name the format it has: --format " + "|".join(formats.FORMATS),
+        fix=_CONVERT.get(looks) or "Name the format it has: --format " + "|".join(formats.FORMATS),
     )

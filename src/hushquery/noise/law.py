@@ -97,7 +97,7 @@ class Law(ABC):
                 raise ArithmeticError(message)
 
     def half_width(self, level: float) -> int:
-        """Give the smallest w with P[|Z| <= w] >= level, for a law symmetric about zero."""
+        """Give the smallest w with ``P[|Z| <= w] >= level``, for a law symmetric about zero."""
         if not self.symmetric or not 0 < level < 1:
             raise UsageError("an interval needs a symmetric law and a level between 0 and 1")
         tail = (1 - level) / 2

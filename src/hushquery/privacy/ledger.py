@@ -22,6 +22,7 @@ know is refused, never ignored: what is not understood can't be assumed to cost 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -386,12 +387,15 @@ def _refusal(
     share = "its lifetime" if whole else f"period {period} ({tally.terms.period} each)"
     ends = replace(now, terms=tally.terms).period_ends
     later = "" if whole or ends is None else f", or wait: the next period begins at {time_text(ends)}"
+    no_delta = math.isinf(both) and not math.isinf(requested)
+    less = "less delta" if no_delta else "less"
+    together = "delta is used up, whatever the epsilon" if no_delta else f"together {epsilon_text(both)}"
     return BudgetRefused(
         what=f"the account {account_name(*key)} has not enough budget left, and nothing was spent",
         why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "
         f"remaining {down_text(now.remaining_epsilon)} of epsilon {format_epsilon(budget.epsilon)} at delta "
-        f"{format_delta(budget.delta)} for {share}; together {epsilon_text(both)}",
-        fix=f"Ask for less{later}. The budget itself can't be raised, because people were promised it",
+        f"{format_delta(budget.delta)} for {share}; {together}",
+        fix=f"Ask for {less}{later}. The budget itself can't be raised, because people were promised it",
     )
 
 

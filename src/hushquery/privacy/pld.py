@@ -54,7 +54,7 @@ class LaplaceStep:
 
     Args:
         sensitivity: The most one unit can change the integer by.
-        scale: b, where noise z has probability proportional to e^(-|z|/b).
+        scale: b, where noise z has probability proportional to ``e^(-|z|/b)``.
     """
 
     sensitivity: int

@@ -1,0 +1,56 @@
+"""What a steward stumbles on with a first log: each is told, and nothing is spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.test_release import OPTIONS, run, spends
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
+
+
+def test_without_a_folder_nothing_is_spent() -> None:
+    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
+    code, _, err = run("release", "log.tsv", *OPTIONS)
+    assert code == 2
+    assert "--out DIR" in err
+    assert spends() == 0
+
+
+def test_clicks_of_a_log_without_urls_are_refused_for_free() -> None:
+    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
+    code, _, err = run("release", "log.tsv", *OPTIONS, "--clicks-per-user", "3", "--out", "r")
+    assert code == 2
+    assert "no URLs" in err
+    assert "--columns url=" in err
+    assert spends() == 0
+    code, out, _ = run("release", "log.tsv", *OPTIONS, "--out", "r", "--json")
+    assert code == 0
+    assert json.loads(out)["tables"] == {"queries": 1}
+    assert json.loads(Path("r/manifest.json").read_text())["parameters"]["clicks_per_user"] is None
+
+
+def test_a_column_can_be_left_out() -> None:
+    Path("log.csv").write_text("user,time,query\n" + "".join(f"u{i},3/10/2026,news\n" for i in range(200)))
+    code, _, err = run("release", "log.csv", *OPTIONS, "--explain")
+    assert (code, "can't be read" in err) == (4, True)
+    code, out, _ = run("release", "log.csv", *OPTIONS, "--columns", "time=", "--explain")
+    assert (code, "chosen at random" in out) == (0, True)
+    for wrong in ("user=", "time", "=time"):
+        assert run("release", "log.csv", *OPTIONS, "--columns", wrong, "--explain")[0] == 2
+
+
+def test_an_epsilon_that_promises_little_is_told() -> None:
+    Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
+    budget = ("--epsilon", "8", "--delta", "1e-6", "--queries-per-user", "2")
+    for command in (("release", "log.tsv", *budget, "--explain"), ("plan", *budget)):
+        code, out, err = run(*command)
+        assert code == 0
+        assert "epsilon 8 is above 5: an attacker's odds about a person may grow 2,981 times" in out + err

@@ -1,0 +1,217 @@
+"""The deployment example parses, starts and keeps its promises: a report counts once, and nobody's address is kept."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import typer.main
+
+import postgres
+from deployment import EXAMPLE, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
+from hushquery.cli.app import app
+from hushquery.local.client import Client
+from hushquery.local.report import Report
+from hushquery.local.send import Sender
+from hushquery.task import Task
+
+TASKS = ROOT / "examples" / "tasks"
+CLIENT = "127.0.0.77"  # the clients' address, which no worker and no server has
+AGENT = "Zyxwvut-Agent"
+SEARCH = "zyxwvut on my arm"
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+pytestmark = pytest.mark.xdist_group("deployment")
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Iterator[Deployed]:
+    made = Deployed(tmp_path_factory.mktemp("deployment"), postgres_url)
+    try:
+        for port in made.workers:
+            made.start_worker(port)
+        made.start_nginx()
+        yield made
+    finally:
+        made.stop()
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            for statement in ("DATABASE hushquery_reports", "DATABASE hushquery_ledger", "ROLE hushquery"):
+                connection.execute(f"DROP {statement}")
+
+
+def ask(
+    deployed: Deployed, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, Any, bytes]:
+    """Send a request through the proxy, from the clients' address."""
+    trust = ssl.create_default_context(cafile=deployed.folder / "fullchain.pem")
+    proxy = http.client.HTTPSConnection("127.0.0.1", deployed.port, source_address=(CLIENT, 0), context=trust)
+    proxy.request(method, path, body, {"User-Agent": AGENT, **headers})
+    answer = proxy.getresponse()
+    data = answer.read()
+    proxy.close()
+    return answer.status, answer.headers, data
+
+
+def name_of(upload: bytes) -> str:
+    return base64.urlsafe_b64encode(upload).rstrip(b"=").decode()
+
+
+def uploads(deployed: Deployed, task: str) -> dict[str, Any]:
+    told = json.loads(
+        deployed.hushquery("collect", "status", "--store", deployed.environment["HUSHQUERY_STORE"], "--json")
+    )
+    (found,) = [one for one in told["tasks"] if one["name"] == task]
+    return dict(found)
+
+
+# ---- what the files say ----------------------------------------------------------------------------------------
+
+
+def test_every_documented_value_is_there_and_every_path_is_documented() -> None:
+    values = documented()
+    assert len(values) == len(set(values)) > 10
+    for value, file in values:
+        assert value in (EXAMPLE / file).read_text(encoding="utf-8"), f"{value} is not in {file}"
+    settings = environment((EXAMPLE / "collector.env").read_text())
+    paths = [word for value in settings.values() for word in value.split() if word.startswith("/")]
+    assert set(paths) <= {value for value, file in values if file == "collector.env"}
+    assert {"HUSHQUERY_STORE", "HUSHQUERY_LEDGER", "PGPASSFILE"} <= set(settings)
+
+
+def test_the_unit_starts_what_the_command_line_knows(tmp_path: Path) -> None:
+    text = (EXAMPLE / UNIT).read_text(encoding="utf-8")
+    unit = unit_values(text)
+    settings = {**environment((EXAMPLE / "collector.env").read_text()), "CREDENTIALS_DIRECTORY": "/run/credentials/x"}
+    command = expanded(dict(unit)["ExecStart"], "8001", settings)
+    serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    known = {option for parameter in serve.params for option in parameter.opts}
+    asked = [word for word in command if word.startswith("--")]
+    assert command[1] == "serve"
+    assert set(asked) <= known
+    assert asked.count("--task") == 2
+    assert command[command.index("--admin-host") + 1] == "127.0.0.1"
+    hardened = dict(unit)
+    assert (hardened["NoNewPrivileges"], hardened["ProtectSystem"], hardened["LimitCORE"]) == ("yes", "strict", "0")
+    if analyze := shutil.which("systemd-analyze"):
+        written = tmp_path / UNIT.replace("@", "@8001")
+        written.write_text(text.replace("/opt/hushquery/bin/hushquery", f"{Path(sys.executable).parent}/hushquery"))
+        told = subprocess.run(
+            [analyze, "verify", "--man=no", str(written)], capture_output=True, text=True, check=False
+        )
+        assert (told.returncode, told.stderr) == (0, ""), told.stderr
+
+
+def test_no_limit_of_the_proxy_is_stricter_than_that_of_a_task() -> None:
+    """After 413 a client drops its report for good."""
+    text = (EXAMPLE / "nginx.conf").read_text(encoding="utf-8")
+    assert text.count("128k;") == 2  # a body is never put into a file
+    largest = max(Task.load(path).collect.max_body for path in TASKS.glob("*.toml"))
+    assert largest <= 128 * 1024
+
+
+# ---- at work -----------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_counted_once(deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(deployed.folder / "fullchain.pem"))
+    client = Client(Task.load(TASKS / "setting.toml"), tmp_path / "client.db")
+    report = client.report("dark")
+    assert report is not None
+    with Sender(deployed.address) as sender:
+        sender._connection.source_address = (CLIENT, 0)
+        (delivery,) = sender.send(client)
+    assert (delivery.outcome, delivery.status) == ("stored", 201)
+    path = f"/v1/tasks/{client.task.id}/reports/{name_of(report.id)}"
+    again = [
+        ask(deployed, "PUT", path, report.to_bytes(), **{"Content-Type": "application/octet-stream"}) for _ in "1234"
+    ]
+    assert {status for status, _, _ in again} == {200}  # whichever worker it was
+    store, passfile = deployed.environment["HUSHQUERY_STORE"], deployed.environment["PGPASSFILE"]
+    with psycopg.connect(store, passfile=passfile) as reports:
+        assert reports.execute("SELECT count(*) FROM hushquery_collect_report").fetchone() == (1,)
+
+
+def test_opt_in_records_need_their_token(deployed: Deployed) -> None:
+    store = ("--store", deployed.environment["HUSHQUERY_STORE"])
+    token = deployed.hushquery("collect", "tokens", "new", "--task", "searches", *store).strip()
+    task = uploads(deployed, "searches")["id"]
+    body = json.dumps({"records": [[SEARCH, "https://health.example"]]}).encode()
+    path = f"/v1/tasks/{task}/records/{name_of(os.urandom(16))}"
+    kind = {"Content-Type": "application/json"}
+    assert ask(deployed, "PUT", path, body, **kind)[0] == 401
+    assert ask(deployed, "PUT", path, body, Authorization=f"Bearer {token}", **kind)[0] == 201
+    assert ask(deployed, "PUT", path, body, Authorization=f"Bearer {token}", **kind)[0] == 200
+    (key,) = (deployed.folder / "state" / "keys").iterdir()
+    assert key.read_bytes().startswith(b"HQW1")  # wrapped by the operator key, which the unit passed on
+
+
+def test_answers_pass_through(deployed: Deployed) -> None:
+    task = Task.load(TASKS / "searches.toml")
+    early = Report(os.urandom(16), task.digest, bytes(32), task.truncate(time.time()), b"x")
+    path = f"/v1/tasks/{task.id}/reports"
+    status, headers, data = ask(deployed, "PUT", f"{path}/{name_of(early.id)}", early.to_bytes(), **BYTES)
+    assert (status, headers["Retry-After"]) == (425, "30")
+    assert json.loads(data)["type"] == "urn:hushquery:problem:too-early"
+    assert headers["Strict-Transport-Security"]
+    assert ask(deployed, "POST", path, bytes(200_000), **BYTES)[0] == 413
+    status, headers, data = ask(deployed, "GET", "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+
+
+def test_the_admin_listeners_are_not_reachable(deployed: Deployed) -> None:
+    for path in ("/metrics", "/healthz", "/readyz"):
+        status, headers, data = ask(deployed, "GET", path)
+        assert (status, headers["Content-Type"]) == (404, "application/problem+json")
+        assert b"hushquery_uploads" not in data
+
+
+def test_workers_may_be_lost(deployed: Deployed) -> None:
+    first, second = deployed.workers
+    deployed.kill(f"worker-{first}")
+    assert {ask(deployed, "GET", "/v1/tasks")[0] for _ in range(6)} == {200}
+    deployed.kill(f"worker-{second}")
+    status, headers, data = ask(deployed, "GET", "/v1/tasks")
+    assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "30", "application/problem+json")
+    assert json.loads(data)["type"] == "urn:hushquery:problem:unavailable"
+    back_up_and_restore(deployed)
+    for port in deployed.workers:
+        deployed.start_worker(port)
+    assert uploads(deployed, "theme")["epochs"][-1]["phase"] == "reports_open"
+
+
+def back_up_and_restore(deployed: Deployed) -> None:
+    """Do what the page for operators says, while no worker runs."""
+    page = (ROOT / "docs" / "howto" / "operate-the-collector.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ (pg_(?:dump|restore) .*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 2
+    path = os.pathsep.join([str(Path(postgres.find("pg_dump")).parent), os.environ["PATH"]])
+    for command in commands:
+        subprocess.run(
+            ["bash", "-ec", command], env={**deployed.environment, "PATH": path}, cwd=deployed.folder, check=True
+        )
+
+
+def test_nothing_names_a_client(deployed: Deployed) -> None:
+    """After all that was done above, and after what nginx likes to complain about."""
+    ask(deployed, "GET", "/" + "x" * 9000)
+    ask(deployed, "PUT", "/v1/tasks", b"x")
+    found = [path for path in deployed.folder.rglob("*") if path.is_file()]
+    assert {"error.log", "nginx.log", f"worker-{deployed.workers[0]}.log"} <= {path.name for path in found}
+    for path in found:
+        data = path.read_bytes()
+        for word in (CLIENT, AGENT, SEARCH, "health.example"):
+            assert word.encode() not in data, f"{word} is in {path.name}"

@@ -1,0 +1,52 @@
+"""The page for operators names what there is: every answer, every option and every metric, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer.main
+
+from hushquery.cli.app import app
+from hushquery.collect.admin import metrics
+from hushquery.collect.problems import PROBLEMS
+from hushquery.collect.serve import _MOST_CONNECTIONS
+from hushquery.collect.settings import Settings
+from hushquery.collect.store import Store
+from hushquery.local.send import REFUSED
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "howto" / "operate-the-collector.md").read_text(encoding="utf-8")
+
+
+def test_every_answer_is_listed_with_what_clients_do() -> None:
+    rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \|[^|]*\| ([a-z ]+) \|$", PAGE, flags=re.MULTILINE)
+    assert {(int(status), name) for status, name, _ in rows} == {(one.status, one.name) for one in PROBLEMS.values()}
+    for status, name, client in rows:
+        if name != "unauthorized":
+            assert client == ("final" if int(status) in REFUSED else "later"), name
+
+
+def test_every_option_of_serve_is_listed() -> None:
+    serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    known = {option for parameter in serve.params for option in parameter.opts if parameter.name != "help"}
+    table = PAGE.partition("## Settings")[2].partition("\n## ")[0]
+    listed = {
+        name
+        for row in re.findall(r"^\| (`--.*?) \|", table, flags=re.MULTILINE)
+        for name in re.findall("--[a-z-]+", row)
+    }
+    assert listed == known - {"--help", "-h"}
+
+
+def test_every_metric_is_listed(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "collector.db")
+    known = set(re.findall(r"^# TYPE (\w+) ", metrics(store), flags=re.MULTILINE))
+    store.close()
+    assert set(re.findall(r"^\| `(hushquery_\w+)[`{]", PAGE, flags=re.MULTILINE)) == known
+
+
+def test_the_fixed_limits_are_as_the_page_says() -> None:
+    limits, told = Settings(("task.toml",)), PAGE.partition("Fixed limits:")[2].partition("\n\n")[0]
+    for number in (limits.most_waiting, _MOST_CONNECTIONS, int(limits.body_seconds), limits.retry_after):
+        assert f"{number:,} " in told
