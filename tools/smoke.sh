@@ -99,10 +99,10 @@ as_a_new_user() { # $1 environment, $2 an empty folder
     "$hush" doctor >"$work/doctor" &&
     "$1/bin/python" -c "$schemas" &&
     "$hush" synth --profile aol --users 20000 --seed 1 --out log.tsv &&
-    "$hush" release log.tsv --epsilon "ln(10)" --delta 1e-6 --queries-per-user 20 --clicks-per-user 5 --population readers --out release &&
-    "$hush" verify release >verified &&
+    "$hush" release log.tsv --epsilon "ln(10)" --delta 1e-6 --queries-per-user 20 --clicks-per-user 5 --population readers --out published &&
+    "$hush" verify published >verified &&
     head -n 1 verified &&
-    "$hush" search release perfum --limit 1 >searched &&
+    "$hush" search published perfum --limit 1 >searched &&
     grep -q 'https://' searched &&
     "$1/bin/python" -c "$readme" >program &&
     typed "$1"
