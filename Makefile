@@ -80,6 +80,10 @@ smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
 prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
 
+.PHONY: numbers
+numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
+	$(BIN)/python tools/number_page.py
+
 .PHONY: bench
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
 	@tools/client.sh install
@@ -102,8 +106,9 @@ pictures: $(STAMP) system ## run the tutorials and make their pictures anew (wit
 	$(BIN)/python tools/pictures.py
 
 .PHONY: figures
-figures: $(STAMP) ## run every experiment and write its page and pictures into docs/ (about half an hour)
+figures: $(STAMP) ## run every experiment, write its page and pictures into docs/ (about half an hour), and docs/numbers.md
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
+	$(BIN)/python tools/number_page.py
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs

@@ -178,12 +178,10 @@ class Deployed:
         return path
 
     def _databases(self, server: str) -> None:
-        subprocess.run(
-            [postgres.find("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", server],
-            stdin=(EXAMPLE / "postgresql.sql").open("rb"),
-            env={**os.environ, "HUSHQUERY_PASSWORD": self.password},
-            check=True,
-        )
+        command = [postgres.find("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", server]
+        known = {**os.environ, "HUSHQUERY_PASSWORD": self.password}
+        with (EXAMPLE / "postgresql.sql").open("rb") as script:
+            subprocess.run(command, stdin=script, env=known, check=True)
 
     def hushquery(self, *arguments: str) -> str:
         """Run a command as the operator does, with the settings of the environment file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 MOST_BYTES = 200_000
-WIDTH = 1000
+WIDTH, MARGIN = 1000, 16
 
 #: What tests share with us: the runner of pages, and the browser.
 sys.path.insert(0, str(ROOT / "tests"))
@@ -29,13 +30,20 @@ documents, chromium = (importlib.import_module(name) for name in ("documents", "
 
 @dataclass(frozen=True)
 class Photo:
-    """A part of a web page that a tutorial made: from one element to the bottom of another."""
+    """A part of a web page that a tutorial made: from the top of one element to the bottom of another.
+
+    Args:
+        name: The end of the picture's name.
+        file: The page.
+        first: A selector of the element on top.
+        last: A selector of the element at the bottom.
+        typed: What is typed into the page's search box before.
+    """
 
     name: str
     file: str
     first: str = "body"
     last: str = "body"
-    height: int | None = None
     typed: str = ""
 
 
@@ -47,13 +55,13 @@ CHARTS = {
 }
 PHOTOS = {
     "curator": (
-        Photo("report", "april/report.html", height=980),
-        Photo("search", "site/search.html", typed="humidty ideas", height=760),
+        Photo("report", "april/report.html", last="section .bars li:nth-child(15)"),
+        Photo("search", "site/search.html", typed="humidty ideas"),
     ),
     "local": (),
     "hybrid": (
-        Photo("report", "everybody/report.html", height=980),
-        Photo("groups", "everybody/report.html", first="#records", last="#records"),
+        Photo("report", "everybody/report.html", last="section .bars li:nth-child(6)"),
+        Photo("groups", "everybody/report.html", first="section:has(.compared)", last=".compared li:nth-child(10)"),
     ),
 }
 
@@ -69,14 +77,19 @@ def photograph(photo: Photo, page: Any, address: str) -> bytes:
     """Give the part of a page as PNG."""
     page.open(f"{address}/{photo.file}")
     if photo.typed:
-        page.wait("document.querySelector('input[type=search], input')")
-        page.run("document.querySelector('input[type=search], input').focus()")
+        page.wait("!document.querySelector('#search').hidden")
+        page.run("document.querySelector('#search-text').focus()")
         page.type(photo.typed)
-        page.wait("document.querySelectorAll('main li, main tr').length > 1")
-    top = page.run(f"document.querySelector('{photo.first}').getBoundingClientRect().top + scrollY")
-    bottom = page.run(f"document.querySelector('{photo.last}').getBoundingClientRect().bottom + scrollY")
-    height = bottom - top if photo.height is None else min(photo.height, bottom - top)
-    clip = {"x": 0, "y": top, "width": WIDTH, "height": height, "scale": 1}
+        page.wait("document.querySelector('#pages li')")
+    first, last = (
+        page.run(f"document.querySelector({json.dumps(name)}).getBoundingClientRect().toJSON()")
+        for name in (photo.first, photo.last)
+    )
+    across = page.run("document.body.getBoundingClientRect().toJSON()")
+    # No margin below: there the next row would begin.
+    top, left = max(0, first["top"] - MARGIN), max(0, across["left"] - MARGIN)
+    size = {"width": min(WIDTH, across["right"] + MARGIN) - left, "height": last["bottom"] - top}
+    clip = {"x": left, "y": top, **size, "scale": 1}
     taken = page.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
     return base64.b64decode(taken["data"])
 

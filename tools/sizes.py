@@ -1,7 +1,7 @@
 """Measures what each extra takes on the disk, and writes the table of docs/install.md: `python tools/sizes.py`.
 
-Builds the wheel, installs it into an empty environment for each row with the pins of constraints.txt, and adds up what
-the environment holds beyond a fresh one. Takes some minutes, most of them for Spark.
+Builds the wheel, installs it into an empty environment with the pins of constraints.txt, first alone and then with one
+extra after the other, and adds up what the environment holds after each. Takes some minutes, most of them for Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "install.md"
 BEGIN, END = "<!-- sizes: written by tools/sizes.py -->", "<!-- end of sizes -->"
 
 #: What is measured, in the order of the table.
-ROWS = ("", "plot", "serve", "spark", "plot,serve,spark")
+ROWS = ("", "plot", "serve", "spark")
 
 
 def pip(python: Path, *arguments: str) -> None:
@@ -39,28 +39,28 @@ def held(environment: Path) -> tuple[int, int]:
     return size, len(list(packages.glob("*.dist-info")))
 
 
-def measure(wheel: Path, extra: str, folder: Path) -> tuple[int, int, int]:
-    """Bytes and packages that an installation adds, and the bytes of the wheel itself."""
-    environment = folder / (extra.replace(",", "-") or "core")
+def measure(wheel: Path, environment: Path) -> dict[str, tuple[int, int]]:
+    """Bytes and packages that each installation adds to those before it."""
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     python = environment / "bin" / "python"
+    pins = ["-qq", "--no-compile", "-c", str(ROOT / "constraints.txt")]
     # PySpark comes as source and is built by setuptools, which is no part of what is measured.
-    pip(python, "install", "-qq", "--no-compile", "-c", str(ROOT / "constraints.txt"), "setuptools")
-    before = held(environment)
-    build_here = ["--no-build-isolation"] if "spark" in extra else []
-    target = f"{wheel}[{extra}]" if extra else str(wheel)
-    pip(python, "install", "-qq", "--no-compile", "-c", str(ROOT / "constraints.txt"), *build_here, target)
-    after = held(environment)
-    return after[0] - before[0], after[1] - before[1], wheel.stat().st_size
+    pip(python, "install", *pins, "setuptools")
+    found, before = {}, held(environment)
+    for extra in ROWS:
+        pip(python, "install", *pins, "--no-build-isolation", f"{wheel}[{extra}]" if extra else str(wheel))
+        after = held(environment)
+        found[extra] = (after[0] - before[0], after[1] - before[1])
+        before = after
+    return found
 
 
-def table(found: dict[str, tuple[int, int, int]]) -> str:
+def table(found: dict[str, tuple[int, int]], wheel: int) -> str:
     """The part of the page between the marks."""
-    lines = ["| installed with | adds | packages |", "|---|---|---|"]
-    for extra, (size, packages, _) in found.items():
+    lines = ["| installed with | adds to the rows above | packages |", "|---|---|---|"]
+    for extra, (size, packages) in found.items():
         name = f"hushquery[{extra}]" if extra else "hushquery"
         lines.append(f"| `pip install '{name}'` | {size / 1e6:,.0f} MB | {packages} |")
-    wheel = next(iter(found.values()))[2]
     day, version = datetime.now(UTC).date().isoformat(), ".".join(map(str, sys.version_info[:3]))
     lines += ["", f"Measured {day} by `python tools/sizes.py`: Python {version}, {sys.platform}, the versions of"]
     lines += [f"constraints.txt, without compiled `.pyc` files. The wheel of hushquery itself is {wheel / 1e6:.2f} MB."]
@@ -71,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = build(folder / "wheel")
-        made = table({extra: measure(wheel, extra, folder) for extra in ROWS})
+        made = table(measure(wheel, folder / "environment"), wheel.stat().st_size)
     page = PAGE.read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)

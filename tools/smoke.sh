@@ -2,7 +2,7 @@
 # Does what is shipped work? Builds the source archive, the wheel from that archive, and for each Python that is on this
 # machine installs the wheel with the pins into a new environment, and uses it there, outside the source tree.
 # On 3.11 as a new user would, without any extra: a log, a release, the README's program, and types for a program that
-# uses it. On 3.12 and 3.13 with the extras: every module and every check of `doctor`.
+# uses it. On 3.12 and 3.13 with the extras: every module and every check of `doctor`. PYTHONS="3.11" tries fewer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$PWD
@@ -83,12 +83,13 @@ install() { # $1 environment, the rest for pip
 
 typed() { # $1 environment
   local told
-  "$here/.venv/bin/mypy" --strict --no-incremental --python-executable "$1/bin/python" "$work/program.py" &&
-    if told=$("$here/.venv/bin/mypy" --strict --no-incremental --python-executable "$1/bin/python" "$work/mistaken.py"); then
-      echo "mypy finds no mistake in a program that has some: the types are not there" >&2
-      return 1
-    fi &&
-    grep -q 'has incompatible type "int"' <<<"$told" && grep -q '"nonsense"' <<<"$told"
+  told=$(cd "$work" && "$here/.venv/bin/mypy" --strict --no-incremental --python-executable "$1/bin/python" program.py mistaken.py) || true
+  if grep -v '^mistaken\.py:\|^Found 3 errors' <<<"$told"; then
+    echo "mypy finds mistakes where there are none, or none at all" >&2
+    return 1
+  fi
+  grep -q 'has incompatible type "int"' <<<"$told" && grep -q 'no attribute "nonsense"' <<<"$told" &&
+    echo "types: a program that uses hushquery is checked, and its mistakes are found"
 }
 
 # One chain of && on purpose: bash ignores `set -e` inside a condition.
@@ -98,10 +99,10 @@ as_a_new_user() { # $1 environment, $2 an empty folder
     "$hush" doctor >"$work/doctor" &&
     "$1/bin/python" -c "$schemas" &&
     "$hush" synth --profile aol --users 20000 --seed 1 --out log.tsv &&
-    "$hush" release log.tsv --epsilon "ln(10)" --delta 1e-6 --queries-per-user 20 --clicks-per-user 5 --population readers --out release &&
-    "$hush" verify release >verified &&
+    "$hush" release log.tsv --epsilon "ln(10)" --delta 1e-6 --queries-per-user 20 --clicks-per-user 5 --population readers --out published &&
+    "$hush" verify published >verified &&
     head -n 1 verified &&
-    "$hush" search release perfum --limit 1 >searched &&
+    "$hush" search published perfum --limit 1 >searched &&
     grep -q 'https://' searched &&
     "$1/bin/python" -c "$readme" >program &&
     typed "$1"
@@ -116,7 +117,7 @@ with_extras() { # $1 environment
 }
 
 failed=0
-for version in 3.11 3.12 3.13; do
+for version in ${PYTHONS:-3.11 3.12 3.13}; do
   if ! python=$(tools/find_python.sh "$version"); then
     echo "== Python $version: not on this machine"
     continue

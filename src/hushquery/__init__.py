@@ -90,13 +90,15 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"hushquery.{_HOMES[name]}"), name)
-    if name in __all__:
-        return import_module(f"hushquery.{name}")
-    message = f"module 'hushquery' has no attribute {name!r}"
-    raise AttributeError(message)
+if not TYPE_CHECKING:  # else a name that is not there would be of type Any
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(import_module(f"hushquery.{_HOMES[name]}"), name)
+        if name in __all__:
+            return import_module(f"hushquery.{name}")
+        message = f"module 'hushquery' has no attribute {name!r}"
+        raise AttributeError(message)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """One suite over every registered mechanism: what it draws is what it states, and what it loses is what it claims.
 
-Each check is a function that raises; the second half of the file runs the same functions on mechanisms that are broken
-on purpose, because a check that can't fail is worth nothing.
+The checks are those of ``hushquery.evaluate.conformance``; the second half of the file runs the same functions on
+mechanisms that are broken on purpose, because a check that can't fail is worth nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check_law(mechanism):
 
 
 def check_rates(mechanism):
-    none_of(rate_findings(mechanism, SEED), checks=2 * worlds_of(mechanism))
+    none_of(rate_findings(mechanism, SEED), checks=2 * len(worlds_of(mechanism)))
 
 
 def check_loss(mechanism, epsilons):
@@ -67,7 +67,7 @@ def check_tight(mechanism, epsilon):
 
 
 def check_estimates(mechanism):
-    columns = sum(len(mechanism.truth(world) or ()) for pair in mechanism.pairs() for world in (pair.left, pair.right))
+    columns = sum(len(mechanism.truth(world) or ()) for world in worlds_of(mechanism))
     none_of(estimate_findings(mechanism, SEED), checks=2 * columns)
 
 
@@ -76,7 +76,7 @@ def check_repeatable(mechanism):
 
 
 def worlds_of(mechanism):
-    return len({world for pair in mechanism.pairs() for world in (pair.left, pair.right)})
+    return {world for pair in mechanism.pairs() for world in (pair.left, pair.right)}
 
 
 def none_of(findings, checks=0):

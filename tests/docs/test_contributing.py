@@ -54,6 +54,16 @@ def test_the_page_shows_the_example():
     assert "```{literalinclude} ../../examples/randomizer/my_randomizer.py" in HOW_TO
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/howto/add-a-mechanism.md"])
+def test_files_that_are_named_are_there(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|docs|tools|benchmarks|js)/[\w./-]+)`", text)
+    assert len(named) >= 3
+    assert [name for name in named if not (ROOT / name).exists() and "NAME" not in name] == []
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
 def test_the_example_is_at_most_sixty_lines_of_code():
     tree = ast.parse(SHOWN)
     words: set[int] = set()
@@ -124,7 +134,8 @@ def test_the_entry_point_makes_it_known_by_name(tmp_path):
     """The example's package, built and installed beside hushquery, is found by the name that its entry point gives."""
     (shown,) = fenced(PAGE, "toml")
     assert shown.strip() in (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8")
-    command = f"python -m pip install --quiet --no-deps --no-index --no-build-isolation --target {tmp_path}/site ."
+    alone = "--quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation"
+    command = f"python -m pip install {alone} --target {tmp_path}/site ."
     for name in ("my_randomizer.py", "pyproject.toml"):
         (tmp_path / name).write_bytes((EXAMPLE / name).read_bytes())
     done = run(command, tmp_path)

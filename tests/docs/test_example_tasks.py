@@ -17,7 +17,7 @@ from hushquery.local.configuration import Configuration
 from hushquery.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FILES = sorted((ROOT / "examples").rglob("*.toml"))
+FILES = [*sorted((ROOT / "examples" / "tasks").glob("*.toml")), ROOT / "examples" / "extension" / "task.toml"]
 VALUES: dict[str, Any] = {"searches": "opening hours", "setting": "dark", "number": 90, "text": "https://home.example"}
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What is imported for each extra; the names of the packages are in pyproject.toml.
 IMPORTED = {
     "plot": ["altair", "vl_convert"],
-    "serve": ["cryptography", "fastapi", "pandas", "psycopg", "starlette", "uvicorn"],
+    "serve": ["cryptography", "fastapi", "psycopg", "starlette", "uvicorn"],
     "spark": ["pandas", "pyspark"],
 }
 ALL = sorted({name for names in IMPORTED.values() for name in names})
@@ -114,12 +114,6 @@ def test_half_an_installation_is_told_too(name: str, folder: Path) -> None:
     [_, (code, said)] = without([name], [NEW, SERVED[0]], folder)
     assert code == 69
     assert f"needs the package {name}" in said
-    assert "pip install 'hushquery[serve]'" in said
-
-
-def test_an_engine_on_postgresql_needs_pandas(postgres_url: str, folder: Path) -> None:
-    [(code, said)] = without(["pandas"], [[*SERVED[-1][:-1], postgres_url]], folder)
-    assert code == 69
     assert "pip install 'hushquery[serve]'" in said
 
 

@@ -323,7 +323,7 @@ def test_schema_names_every_key_and_accepts_what_templates_say() -> None:
         (duration, "999999999d"),
         (duration, True),
         (duration, None),
-        (size, "1GB "),
+        (size, "1TB "),
         (size, "-1kB"),
         (whole, "50"),
         (whole, float("nan")),
@@ -340,6 +340,7 @@ def test_no_number(read: Any, value: object) -> None:
 def test_numbers() -> None:
     assert [duration(text) for text in ("45s", "30m", "12h", "7d", "2w", 90)] == [45, 1800, 43200, 604800, 1209600, 90]
     assert [size(text) for text in ("10B", "1kB", "1KiB", "2MB", "1MiB", 7)] == [10, 1000, 1024, 2000000, 1048576, 7]
+    assert [size(text) for text in ("50GB", "1GiB")] == [50 * 10**9, 2**30]  # stores are large
 
 
 def test_the_schema_judges_files_as_we_do() -> None:

@@ -55,7 +55,13 @@ def audit(
         _list(as_json)
     elif controls:
         _controls(epsilon or "1", seed, as_json)
-    elif conformance and name is not None:
+    elif conformance:
+        if name is None or (epsilon, runs, seed) != (None, None, None):
+            raise UsageError(
+                "a check of conformance takes a mechanism and nothing else",
+                why="its budgets and its runs are those of the test suite",
+                fix="For example: hushquery audit gaussian --conformance",
+            )
         _conformance(name, as_json)
     elif name is None or epsilon is None:
         raise UsageError(

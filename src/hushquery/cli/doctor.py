@@ -100,7 +100,7 @@ def _checks(store: str | None) -> Iterator[Check]:
     yield _check("random", "system", _random, required=True, fix="allow this process to call getrandom()")
     yield _check("engine", "duckdb", _duckdb, required=True, fix=_install(""))
     yield _check("engine", "spark", _spark, fix=spark)
-    yield _check("engine", "postgresql", _postgresql, fix=postgresql)
+    yield _check("engine", "postgresql", _psycopg, fix=postgresql)
     yield _check("store", "sqlite", _sqlite, required=True, fix="set TMPDIR to a folder that can be written")
     yield _check("store", "postgresql", _psycopg, fix=postgresql)
     if store is not None:  # whoever names a store needs it: not reaching it is a failure
@@ -128,28 +128,23 @@ def _first_line(error: BaseException) -> str:
 # ---- what is installed -------------------------------------------------------------------------------------
 
 
-def _asked() -> Iterator[tuple[str, str, str]]:
-    """What the installed hushquery asks for: package, requirement as pip takes it, and its extra or ""."""
+def _requirements() -> dict[str, tuple[str, str]]:
+    """What the installed hushquery asks for: package -> (requirement as pip takes it, its extra or "")."""
     from importlib import metadata
 
+    found: dict[str, tuple[str, str]] = {}
     for line in metadata.requires("hushquery") or []:
         requirement, _, marker = line.partition(";")
         extra = _EXTRA.search(marker)
         name = re.split(r"[\s\[<>=!~(]", requirement.strip(), maxsplit=1)[0]
-        yield name.lower(), requirement.strip(), extra.group(1) if extra else ""
-
-
-def _requirements() -> dict[str, tuple[str, str]]:
-    """By package: its requirement, and its extra; where several bring it, the first."""
-    found: dict[str, tuple[str, str]] = {}
-    for name, requirement, extra in _asked():
-        found.setdefault(name, (requirement, extra))
+        found[name.lower()] = (requirement.strip(), extra.group(1) if extra else "")
     return found
 
 
 def _install(extra: str) -> str:
     """The command that installs an extra ("" is the core), however hushquery itself was installed."""
-    return "pip install " + " ".join(f"'{requirement}'" for _, requirement, of in _asked() if of == extra)
+    wanted = (requirement for requirement, of in _requirements().values() if of == extra)
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in wanted)
 
 
 def _packages() -> Iterator[Check]:
@@ -226,11 +221,6 @@ def _spark() -> str:
         what = f"pyspark {pyspark.__version__}, but {told.partition(chr(10))[0]}"
         raise _Missing(what, _JAVA)
     return f"pyspark {pyspark.__version__} on Java {version.group(1)}"
-
-
-def _postgresql() -> str:
-    importlib.import_module("pandas")  # through which Ibis speaks to it
-    return _psycopg()
 
 
 def _psycopg() -> str:

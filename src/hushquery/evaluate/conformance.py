@@ -28,6 +28,7 @@ __all__ = [
     "ALPHA",
     "BUDGETS",
     "CHECKS",
+    "EPSILONS",
     "RUNS",
     "Finding",
     "Worlds",
@@ -50,8 +51,9 @@ FloatArray = npt.NDArray[np.float64]
 ALPHA = 2e-10
 #: Runs per world.
 RUNS = 120_000
-#: At what budget a mechanism is checked by default, and at which epsilons its loss curve is.
+#: At what budget a mechanism is checked.
 EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
+#: At which epsilons its claimed loss is held against the exact one.
 EPSILONS = (Fraction(0), Fraction(1, 2), Fraction(2), EPSILON, Fraction(4), Fraction(9))
 #: Budgets for which a mechanism has to be able to calibrate itself.
 BUDGETS = tuple(

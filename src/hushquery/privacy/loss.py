@@ -186,12 +186,14 @@ class Loss:
         known = {"mu_squared", "pure", "threshold_delta", "sparse"}
         sparse_known = {"keys_per_user", "sigma", "threshold", "relation"}
         strange = set(data) - known or {key for s in data.get("sparse", ()) for key in set(s) - sparse_known}
-        if strange or set(data) != known or not _of_texts(data):
+        if strange or set(data) != known:
             raise LedgerCorrupt(
                 "a recorded loss has parts this version does not know or lacks parts it needs",
                 why=", ".join(sorted(strange)) or "something is missing",
                 fix="Upgrade hushquery to the version that wrote it",
             )
+        if not _of_texts(data):
+            raise TypeError("a recorded loss is not written as one")
         return cls(
             data["mu_squared"],
             tuple(data["pure"]),

@@ -22,7 +22,7 @@ _MOST_SECONDS = 100 * 366 * 86400
 _MOST = 2**53
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2}
+_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 # Longer texts are no numbers, and reading their digits would take time.
 _MOST_CHARACTERS = 80
 
@@ -62,9 +62,9 @@ def size(value: object) -> int:
     (65536, 65536, 64000)
     """
     if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]{1,12})\s*(B|kB|MB|KiB|MiB)", value.strip())
+        match = re.fullmatch(r"([0-9]{1,12})\s*(B|[kMG]B|[KMG]iB)", value.strip())
         if match is None:
-            raise UsageError("not a size", fix='Write a number of bytes, or with a unit: "64KiB", "1MB"')
+            raise UsageError("not a size", fix='Write a number of bytes, or with a unit: "64KiB", "1MB", "50GB"')
         return int(match[1]) * _BYTES[match[2]]
     return whole(value)
 
