@@ -19,19 +19,6 @@ def with_contents(_app: Sphinx, page: str, text: list[str]) -> None:
         text[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
-def without_missing(app: Sphinx, page: str, text: list[str]) -> None:
-    """Leave pages that are still to be written out of the map."""
-    if page == "index":
-        known = app.project.docnames
-        lines, inside = [], False
-        for line in text[0].splitlines():
-            inside = line.startswith("```{toctree}") or (inside and not line.startswith("```"))
-            is_entry = inside and line and not line.startswith((":", "`")) and "*" not in line
-            if not is_entry or line in known:
-                lines.append(line)
-        text[0] = "\n".join(lines)
-
-
 def keep_names_apart(_app: Sphinx, env: BuildEnvironment) -> None:
     """Keep the names of the reference out of the contents that each page carries.
 
@@ -68,7 +55,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     search: Any = SearchEnglish
     search.stem = functools.cache(search.stem)  # most words are on many pages
     app.connect("source-read", with_contents)
-    app.connect("source-read", without_missing)
     app.connect("env-updated", keep_names_apart)
     app.connect("html-page-context", names_beside, priority=400)  # before the theme
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -117,17 +116,38 @@ def merge(_app: Sphinx, env: BuildEnvironment, pages: list[str], other: BuildEnv
     noted(env).update({page: names for page, names in noted(other).items() if page in pages})
 
 
-def file_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Make a page for each file that is linked to, and put the file itself beside it."""
-    for name in sorted({name for names in noted(app.env).values() for name in names}):
+PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{name} - hushquery</title>
+<link rel="stylesheet" href="{up}_static/pygments.css">
+<link rel="stylesheet" href="{up}_static/file.css">
+</head>
+<body>
+<p><a href="{up}index.html">hushquery</a> / <strong>{name}</strong> <a href="{file}" download>download</a></p>
+{shown}
+</body>
+</html>
+"""
+
+
+def write_files(app: Sphinx, problem: Exception | None) -> None:
+    """Write a page for each file that is linked to, and put the file itself beside it.
+
+    These pages do not carry the contents of the whole site: there are many, and that would take a while.
+    """
+    for name in sorted({name for names in noted(app.env).values() for name in names} if problem is None else ()):
         copy = Path(app.outdir) / "files" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy)
         text = copy.read_text(encoding="utf-8", errors="replace")
         language = LANGUAGES.get(copy.suffix, "text")
         shown = app.builder.highlighter.highlight_block(text, language)  # type: ignore[attr-defined]
-        body = f'<h1>{name}</h1><p><a href="{copy.name}" download>Download this file</a></p>{shown}'
-        yield f"files/{name}", {"title": name, "body": body, "parents": []}, "page.html"
+        page = PAGE.format(name=name, up="../" * (name.count("/") + 1), file=copy.name, shown=shown)
+        copy.with_name(f"{copy.name}.html").write_text(page, encoding="utf-8")
 
 
 def plain_formula(self: Any, node: nodes.Element) -> None:
@@ -143,5 +163,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("repository", (plain_formula, None), (plain_formula, None))
     app.connect("env-purge-doc", purge)
     app.connect("env-merge-info", merge)
-    app.connect("html-collect-pages", file_pages)
+    app.connect("build-finished", write_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
