@@ -90,7 +90,7 @@ bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1:
 	$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 .PHONY: schemas
-schemas: $(STAMP) ## write the JSON Schemas of files and wire into docs/schemas and the package
+schemas: $(STAMP) ## write the JSON Schemas of files and wire into the package
 	$(BIN)/python tools/schemas.py
 
 .PHONY: docs-tables

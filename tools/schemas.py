@@ -1,7 +1,7 @@
 """Writes the JSON Schemas of the files and of the wire, for readers in other languages: `make schemas`.
 
 Each is made from what the code itself uses: the model of the task, the documents of the collector's OpenAPI, the kinds
-of tables and steps. They go to docs/schemas and, with the package, to src/hushquery/schemas; the table of columns in
+of tables and steps. They go to src/hushquery/schemas, with the package; the table of columns in
 docs/formats.md comes from here too. With --check nothing is written, and what is not current is named.
 """
 
@@ -32,7 +32,7 @@ from hushquery.release.tables import KINDS, NUMBERS
 from hushquery.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACES = (ROOT / "docs" / "schemas", ROOT / "src" / "hushquery" / "schemas")
+PLACE = ROOT / "src" / "hushquery" / "schemas"
 PAGE = ROOT / "docs" / "formats.md"
 BEGIN, END = "<!-- columns: written by `make schemas` -->", "<!-- end of columns -->"
 
@@ -369,8 +369,7 @@ def wanted() -> dict[Path, str]:
     """Every file that is made here, with what it has to say."""
     found: dict[Path, str] = {}
     for name, make in SCHEMAS.items():
-        text = json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
-        found |= {place / f"{name}.schema.json": text for place in PLACES}
+        found[PLACE / f"{name}.schema.json"] = json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
     page = PAGE.read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -381,7 +380,7 @@ def wanted() -> dict[Path, str]:
 def stale() -> list[str]:
     """The files that do not say what they should, or that nobody makes any more."""
     made = wanted()
-    other = [path for place in PLACES for path in place.glob("*") if path not in made]
+    other = [path for path in PLACE.glob("*") if path not in made]
     wrong = [path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
     return sorted(str(path.relative_to(ROOT)) for path in [*wrong, *other])
 
@@ -391,8 +390,7 @@ def main() -> None:
         found = stale()
         print("\n".join(f"{name} is not current: run `make schemas`" for name in found) or "all schemas are current")
         sys.exit(1 if found else 0)
-    for place in PLACES:
-        place.mkdir(exist_ok=True)
+    PLACE.mkdir(exist_ok=True)
     for path, text in wanted().items():
         path.write_text(text, encoding="utf-8")
     print(f"wrote {len(SCHEMAS)} schemas")

@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # What whoever gets the source archive needs to build, test, read and carry on.
 SOURCES = ["LICENSE", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff"]
 SOURCES += ["pyproject.toml", "constraints.txt", "Makefile", "src/hushquery/py.typed", "src/hushquery/__init__.py"]
-SOURCES += ["tests/conftest.py", "tests/docs/test_package.py", "docs/install.md", "docs/schemas/task.schema.json"]
+SOURCES += [
+    "tests/conftest.py",
+    "tests/docs/test_package.py",
+    "docs/install.md",
+    "src/hushquery/schemas/task.schema.json",
+]
 SOURCES += ["docs/images/demo.png", "vectors/report_v1.json", "js/package.json", "js/src/index.ts", "js/README.md"]
 SOURCES += ["tools/smoke.sh", "benchmarks/run_all.py", "examples/extension/src/manifest.json"]
 BUILT = ("node_modules", "__pycache__", "/dist/", ".venv", ".pyc", "_build", "demo-output", ".cache")

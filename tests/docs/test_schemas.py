@@ -1,4 +1,4 @@
-"""The JSON Schemas in docs/schemas: current, and of one mind with the code about what they describe."""
+"""The JSON Schemas in src/hushquery/schemas: current, and of one mind with the code about what they describe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from small_releases import private_hybrid
 from statistical import bits
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMAS = ROOT / "docs" / "schemas"
+SCHEMAS = ROOT / "src" / "hushquery" / "schemas"
 NAMES = sorted(path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir())
 
 
@@ -72,12 +71,6 @@ def test_each_is_a_schema_with_a_name(name: str) -> None:
     assert schema["$id"] == f"urn:hushquery:schema:{name}"
     assert schema["title"]
     assert f"schemas/{name}.schema.json" in (ROOT / "docs" / "formats.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_package_has_the_same(name: str) -> None:
-    shipped = files("hushquery") / "schemas" / f"{name}.schema.json"
-    assert shipped.read_text("utf-8") == (SCHEMAS / f"{name}.schema.json").read_text("utf-8")
 
 
 # ---- releases ----------------------------------------------------------------------------------------------

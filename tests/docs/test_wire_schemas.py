@@ -18,7 +18,7 @@ from hushquery.errors import HushqueryError
 from hushquery.task import Task
 from mutations import STRANGE, instead, spoiled, without
 
-SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[2] / "src" / "hushquery" / "schemas"
 TASK = Task.loads(SETTING)
 SENT = {"Content-Type": JSON}
 
