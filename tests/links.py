@@ -153,10 +153,10 @@ class BuiltPage(HTMLParser):
             self.described[self._depth[-1]] += data.strip()
 
 
-def built_pages(folder: Path) -> dict[Path, BuiltPage]:
-    """Read all pages of a built site."""
+def built_pages(folder: Path, without: str = "") -> dict[Path, BuiltPage]:
+    """Read all pages of a built site, but for those in a folder of it."""
     found = {}
-    for path in sorted(folder.rglob("*.html")):
+    for path in sorted(path for path in folder.rglob("*.html") if path.relative_to(folder).parts[0] != without):
         found[path] = BuiltPage()
         found[path].feed(path.read_text(encoding="utf-8"))
     return found

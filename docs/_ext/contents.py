@@ -1,4 +1,4 @@
-"""What is listed where: pages below their folder, and the names of a reference page beside it."""
+"""What is listed where: pages below their folder, and the headings and names of a page beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from docutils import nodes  # type: ignore[import-untyped]
+from sphinx.addnodes import toctree
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.search.en import SearchEnglish
@@ -19,35 +20,31 @@ def with_contents(_app: Sphinx, page: str, text: list[str]) -> None:
         text[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
-def keep_names_apart(_app: Sphinx, env: BuildEnvironment) -> None:
-    """Keep the names of the reference out of the contents that each page carries.
+def keep_headings_apart(_app: Sphinx, env: BuildEnvironment) -> None:
+    """Keep headings and names inside a page out of the contents that each page carries, which lists pages only.
 
     There are thousands. Sphinx copies them for every page of the site and throws them away again, which would take
     as long as everything else together.
     """
-    if not hasattr(env, "contents_with_names"):
-        env.contents_with_names = {}  # type: ignore[attr-defined]
+    if not hasattr(env, "whole_contents"):
+        env.whole_contents = {}  # type: ignore[attr-defined]
     for page, contents in env.tocs.items():
-        if page.startswith("reference/api/") and any(is_name(item) for item in contents.findall(nodes.list_item)):
-            env.contents_with_names[page] = contents.deepcopy()  # type: ignore[attr-defined]
-            for item in [item for item in contents.findall(nodes.list_item) if is_name(item)]:
+        inside = list(contents.findall(nodes.list_item))[1:]
+        if inside and not list(contents.findall(toctree)):
+            env.whole_contents[page] = contents.deepcopy()  # type: ignore[attr-defined]
+            for item in inside:
                 item.parent.remove(item)
 
 
-def is_name(item: nodes.list_item) -> bool:
-    """Whether an item of the contents is a Python name, and not a heading."""
-    link = next(iter(item.findall(nodes.reference)), None)
-    return link is not None and link["anchorname"].startswith("#hushquery.")
-
-
-def names_beside(app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: nodes.document | None) -> None:
-    """Show the names of a reference page beside it."""
-    contents = getattr(app.env, "contents_with_names", {}).get(page)
+def contents_beside(app: Sphinx, page: str, _file: str, context: dict[str, Any], _tree: nodes.document | None) -> None:
+    """Show the headings and names of a page beside it."""
+    contents = getattr(app.env, "whole_contents", {}).get(page)
     if contents is not None:
         shown = contents.deepcopy()
         for link in shown.findall(nodes.reference):
             link["refuri"] = link["anchorname"] or "#"
         context["toc"] = app.builder.render_partial(shown)["fragment"]  # type: ignore[attr-defined]
+        context["furo_hide_toc"] = False
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -55,6 +52,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     search: Any = SearchEnglish
     search.stem = functools.cache(search.stem)  # most words are on many pages
     app.connect("source-read", with_contents)
-    app.connect("env-updated", keep_names_apart)
-    app.connect("html-page-context", names_beside, priority=400)  # before the theme
+    app.connect("env-updated", keep_headings_apart)
+    app.connect("html-page-context", contents_beside, priority=600)  # after the theme
     return {"parallel_read_safe": True, "parallel_write_safe": True}

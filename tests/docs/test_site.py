@@ -69,7 +69,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return Site(folder, built_pages(folder), read_inventory(folder / "objects.inv"))
+    # Pages of files of the repository are highlighted source under a line of ours; a test below looks at one.
+    return Site(folder, built_pages(folder, without="files"), read_inventory(folder / "objects.inv"))
 
 
 def test_warnings_are_errors() -> None:
@@ -108,6 +109,8 @@ def test_files_of_the_repository_have_pages(site: Site) -> None:
     shown = page.read_text(encoding="utf-8")
     assert "def cli_page" in re.sub(r"<[^>]+>", "", shown)
     assert page.with_suffix("").read_bytes() == (ROOT / "tools/reference.py").read_bytes()
+    assert not broken_in_pages(built_pages(page.parent), site.folder)
+    assert not outside(page.parent, built_pages(page.parent))
     assert "../files/tools/reference.py.html" in site.pages[site.folder / "reference/index.html"].links
 
 
