@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import subprocess
@@ -257,3 +258,10 @@ def test_that_test_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
         "bare_example.g: x has no type",
         "bare_example.C: no `#:` comment says what it is",
     ]
+
+
+@pytest.mark.xdist_group("together")
+def test_groups_of_tests_stay_in_one_process(request: pytest.FixtureRequest) -> None:
+    # Else each process would start a Spark cluster and build the docs; pytest-xdist knows groups by this ending.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        assert request.node.nodeid.endswith("@together")

@@ -94,6 +94,8 @@ import os, pathlib, signal, sys
 import hushquery.cli.commands
 from hushquery.engine import connect
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have said that it is ignored
+
 def command():
     engine = connect()
     engine.con.execute("CREATE TEMP TABLE kept AS SELECT i, md5(i::VARCHAR) AS text FROM range(2000000) t(i)")
@@ -111,6 +113,8 @@ IS_BUSY = """
 import os, signal, sys, threading
 import hushquery.cli.commands
 from hushquery.engine import connect, execute
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 def command():
     engine = connect()
