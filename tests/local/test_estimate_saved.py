@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,38 @@ def test_a_damaged_estimate_is_refused(tmp_path: Path, change: dict[str, Any]) -
         ClientEstimate.load(tmp_path)
     with pytest.raises(DataError, match="holds no"):
         ClientEstimate.load(tmp_path / "nowhere")
+
+
+def test_a_guarantee_that_its_steps_or_the_mechanisms_integers_exceed_is_refused() -> None:
+    good = json.loads(json.dumps(SAVED.to_json()))
+    assert ClientEstimate.from_json(good).guarantee == SAVED.guarantee
+    step, lie = good["guarantee"]["steps"][0], good["mechanism"]["lie"]
+    exact = step["loss"]["pure"][0]
+
+    def changed(epsilon: float, **parts: Any) -> dict[str, Any]:
+        steps = [{**step, **{name: parts[name] for name in ("name", "loss") if name in parts}}]
+        return good | {
+            "guarantee": good["guarantee"] | {"epsilon": epsilon, "steps": steps},
+            "mechanism": good["mechanism"] | parts.get("mechanism", {}),
+        }
+
+    def loss(pure: str) -> dict[str, Any]:
+        return step["loss"] | {"pure": [pure]}
+
+    for damaged in (
+        changed(0.1),  # less than its step costs
+        changed(0.01, loss=loss("1/100")),  # less than the integers cost
+        changed(3.0, loss=loss("3")),  # no number of answers costs that
+        changed(good["guarantee"]["epsilon"], mechanism={"lie": lie // 2}),
+        changed(good["guarantee"]["epsilon"], name="oue"),
+        changed(good["guarantee"]["epsilon"], mechanism={"name": "onebit"}),
+    ):
+        with pytest.raises(DataError):
+            ClientEstimate.from_json(damaged)
+    twice = str(2 * Fraction(exact))
+    again = ClientEstimate.from_json(changed(4.0, loss=loss(twice)))  # two answers of each client
+    assert again.table.guarantee is not None
+    assert again.table.guarantee.epsilon == 4
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 
 from hushquery.errors import UsageError
+from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.expected import expected_error
+from hushquery.local.expected import expected_error, largest_error
+from hushquery.local.krr import KRR
 from hushquery.local.number_channels import HistogramChannel, MeanChannel
 from hushquery.local.rappor_channel import RapporChannel
 from hushquery.local.rappor_plan import forecast
+from hushquery.local.two_stage import TwoStage
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task, template
 
 N = 20_000
+SHARES = np.linspace(0, 1, 41)
 LIST = '[["a", "https://a.example"], ["a", "https://b.example"], ["b", ""]]'
 SEARCHES = f'[task]\nname="q"\npopulation="p"\ndomain={LIST}\n[client]\nepsilon=2\nlifetime_epsilon=4\n'
 HISTOGRAM = (
@@ -62,6 +66,61 @@ def test_texts_are_forecast_as_rappor_plan_does() -> None:
     assert expected_error(channel, N) == pytest.approx(forecast(N, channel.params).std_error / N)
 
 
-def test_one_report_has_no_error() -> None:
+@pytest.mark.parametrize("epsilon", [0.5, 1, 4, 8])
+def test_the_largest_error_is_that_of_the_worst_share(epsilon: float) -> None:
+    oracle = KRR.calibrate(5, epsilon)
+    most = largest_error(OracleChannel(oracle, True), N)
+    worst = np.sqrt(max(oracle.variance(float(share)) for share in SHARES) / N)
+    assert worst <= most * (1 + 1e-12)
+    assert most == pytest.approx(worst, rel=0.01)
+
+
+@pytest.mark.parametrize("urls", [[2, 1, 3], [0] * 5, [4] * 6])
+@pytest.mark.parametrize("epsilon", [1, 4, 8])
+def test_the_largest_error_of_two_stages_is_that_of_the_worst_share_of_value_and_query(
+    urls: list[int], epsilon: int
+) -> None:
+    two = TwoStage.calibrate(urls, epsilon)
+    most = largest_error(OracleChannel(two, True), N)
+    pairs = [(f, q) for f in SHARES for q in SHARES if q == f or (q > f and any(urls))]
+    worst = np.sqrt(max(two.variance(cell, float(f), float(q)) for cell in two.starts[:-1] for f, q in pairs) / N)
+    assert worst <= most * (1 + 1e-12)
+    assert most == pytest.approx(worst, rel=0.01)
+
+
+def test_a_value_that_half_of_the_clients_hold_has_the_largest_error_in_reports_too() -> None:
+    """With a large epsilon it is a multiple of a rare value's, because which clients were asked decides."""
+    oracle = KRR.calibrate(4, 6)
+    reports = oracle.randomize_many([0] * (N // 2) + [1] * (N // 2), SeededBits(5))
+    _, errors = oracle.frequencies(oracle.support(reports), N)
+    channel = OracleChannel(oracle, True)
+    assert errors[0] == pytest.approx(largest_error(channel, N), rel=0.01)
+    assert largest_error(channel, N) > 9 * expected_error(channel, N)
+
+
+def test_the_largest_error_of_a_histogram_is_that_of_its_worst_bucket() -> None:
+    histogram = Configuration.of(Task.loads(HISTOGRAM.replace("epsilon = 1.0", "epsilon = 8.0"))).channel
+    assert isinstance(histogram, HistogramChannel)
+    flip, shown = histogram.flip, []
+    for common in (N // 2, N):
+        sampled = flip.sample(N, SeededBits(6))
+        values = [3] * common + [4] * (N - common)
+        answers = flip.randomize_many(values, sampled, SeededBits(7))
+        rows = np.concatenate([sampled, answers], axis=1)
+        shown.append(histogram.table(histogram.support(rows), N, 0.95, histogram.ranges()).rows[3].stderr)
+    assert largest_error(histogram, N) == pytest.approx(max(shown), rel=0.03)
+    assert largest_error(histogram, N) > 3 * expected_error(histogram, N)
+
+
+@pytest.mark.parametrize("text", [template("number"), template("text")], ids=["average", "text"])
+def test_the_largest_error_is_never_below_the_expected_one(text: str) -> None:
+    channel = Configuration.of(Task.loads(text)).channel
+    rare, most = expected_error(channel, N), largest_error(channel, N)
+    assert most == rare if isinstance(channel, MeanChannel) else most > rare
+    assert largest_error(channel, 4 * N) == pytest.approx(most / 2)
+
+
+@pytest.mark.parametrize("error", [expected_error, largest_error])
+def test_one_report_has_no_error(error) -> None:
     with pytest.raises(UsageError, match="two reports"):
-        expected_error(Configuration.of(Task.loads(template("setting"))).channel, 1)
+        error(Configuration.of(Task.loads(template("setting"))).channel, 1)

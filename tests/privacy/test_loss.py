@@ -323,6 +323,17 @@ def test_json_keeps_every_digit_and_refuses_what_it_does_not_know():
             Loss.from_json(wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"keys_per_user": 3.9}, {"keys_per_user": "3"}, {"threshold": True}, {"sigma": 3.14}, {"relation": None}]
+)
+def test_a_recorded_histogram_is_written_as_one(wrong):
+    """Rounded or cut off, it would be another cost than the one that was recorded."""
+    written = Loss(sparse=(SparseGaussian(3, Fraction(22, 7), 12, Relation.REPLACE_ONE),)).to_json()
+    (step,) = written["sparse"]
+    with pytest.raises(TypeError, match="not written as one"):
+        Loss.from_json({**written, "sparse": [{**step, **wrong}]})
+
+
 def test_a_loss_is_never_negative():
     for wrong in ({"mu_squared": -1}, {"pure": (-1,)}, {"threshold_delta": -1}):
         with pytest.raises(UsageError):

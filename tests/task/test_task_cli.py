@@ -119,8 +119,19 @@ def test_check_forecasts_the_error(tmp_path: Path, kind: str) -> None:
     assert few["stderr"] == pytest.approx(2 * many["stderr"])  # four times the reports, half the error
     said = run("check", str(file), "--clients", "40000")
     assert "with 10,000 reports a standard error of" in said
+    assert few["stderr_most"] >= few["stderr"]
+    assert f"at most {few['stderr_most']:.2g} (of any value): 95% intervals reach" in said or kind == "number"
+    assert f"about {1.96 * few['stderr']:.2g} to" in said
     assert ("average" in said) == (kind == "number")
     assert "error" not in json.loads(run("check", str(file), "--json"))
+
+
+def test_a_forecast_says_that_sampling_leaves_too_few_reports(tmp_path: Path) -> None:
+    file = tmp_path / "task.toml"
+    file.write_text(template("setting").replace("sampling = 1.0", "sampling = 0.00001"))
+    with pytest.raises(UsageError, match="fewer than two reports") as refused:
+        run("check", str(file), "--clients", "100000")
+    assert refused.value.why == "100,000 clients are sampled with 1e-05"
 
 
 def test_check_refuses_a_rappor_that_loses_more(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ _CONTROL_RUNS = 4_000_000
 
 
 def audit(
+    context: typer.Context,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="A registered mechanism, or your own as FILE.py:Class.")
     ] = None,
@@ -51,24 +52,31 @@ def audit(
         hushquery audit my_mechanism.py:MyNoise --conformance
         hushquery audit --controls
     """
-    if list_:
-        _list(as_json)
-    elif controls:
-        _controls(epsilon or "1", seed, as_json)
-    elif conformance:
-        if name is None or (epsilon, runs, seed) != (None, None, None):
+    if conformance:
+        if name is None or _given(context) != {"name", "conformance"}:
             raise UsageError(
                 "a check of conformance takes a mechanism and nothing else",
                 why="its budgets and its runs are those of the test suite",
                 fix="For example: hushquery audit gaussian --conformance",
             )
         _conformance(name, as_json)
+    elif list_:
+        _list(as_json)
+    elif controls:
+        _controls(epsilon or "1", seed, as_json)
     elif name is None or epsilon is None:
         raise UsageError(
             "an audit needs a mechanism and an epsilon", fix="For example: hushquery audit gaussian --epsilon 1"
         )
     else:
         _one(name, epsilon, delta, runs, seed, confidence, method, as_json)
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Say which parameters were given, though it be with their defaults; --json changes no check."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source is not None and not source.name.startswith("DEFAULT")}
+    return given - {"as_json"}
 
 
 def _list(as_json: bool) -> None:
@@ -122,21 +130,35 @@ def _one(
 
 
 def _conformance(name: str, as_json: bool) -> None:
+    from hushquery.evaluate.conformance import DELTA, EPSILON
     from hushquery.evaluate.conformance import conformance as run_checks
+    from hushquery.privacy.registry import find
 
+    cls = find(name)
     with progress(f"checking {name}", 1.0) as (bar, task):
-        findings = run_checks(name, progress=lambda done: bar.update(task, completed=done))
+        findings = run_checks(cls, progress=lambda done: bar.update(task, completed=done))
     lines = []
     for finding in findings:
         lines.append(f"{'ok' if finding.holds else 'FAILS':6} {finding.check}")
         lines += [f"       {text}" for text in finding.found]
     conforms = all(finding.holds for finding in findings)
+    pairs, at = len(list(cls.calibrate(EPSILON, DELTA).pairs())), f"epsilon {float(EPSILON):g}, delta {float(DELTA):g}"
+    loses = "what it claims" if cls.tight else "no more than it claims (it is not stated to be tight)"
     lines.append(
-        f"{name} conforms: it draws what it states and loses what it claims"
+        f"{name} conforms at {at}, on {pairs} pair{'' if pairs == 1 else 's'} of worlds:\n"
+        f"       it draws what it states and loses {loses}; other pairs are not checked"
         if conforms
         else f"{name} does NOT conform: mend it before anybody's data goes through it"
     )
-    data = {"mechanism": name, "conforms": conforms, "checks": [finding.to_json() for finding in findings]}
+    data = {
+        "mechanism": name,
+        "conforms": conforms,
+        "epsilon": float(EPSILON),
+        "delta": float(DELTA),
+        "pairs": pairs,
+        "tight": cls.tight,
+        "checks": [finding.to_json() for finding in findings],
+    }
     emit(data, "\n".join(lines), as_json=as_json)
     if not conforms:
         raise typer.Exit(1)

@@ -129,13 +129,21 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
 def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
     """Forecast the standard error; a head list that is not there yet is taken to be as long as the task wants it."""
     from hushquery.local.configuration import Configuration
-    from hushquery.local.expected import expected_error
+    from hushquery.local.expected import expected_error, largest_error
 
     if head is None and task.head is not None:
         head = [[str(number), ""] for number in range(task.head.size)]
     reports = int(clients * task.client.sampling) * task.client.records_per_user
+    if reports < 2:
+        raise UsageError(
+            "so few clients give fewer than two reports, of which no error can be forecast",
+            why=f"{clients:,} clients are sampled with {float(task.client.sampling):g}",
+            fix="Give more clients, or let the task sample more of them",
+        )
     of = "the average, at most" if task.oracle == "onebit" else "the share of a rare value"
-    return {"reports": reports, "of": of, "stderr": expected_error(Configuration.of(task, head).channel, reports)}
+    channel = Configuration.of(task, head).channel
+    rare, most = expected_error(channel, reports), largest_error(channel, reports)
+    return {"reports": reports, "of": of, "stderr": rare, "stderr_most": most}
 
 
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -168,9 +176,12 @@ def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _error_in_words(reports: int, of: str, stderr: float) -> str:
-    about = f"a 95% interval reaches about {1.96 * stderr:.2g} to each side"
-    return f"with {reports:,} reports a standard error of {stderr:.2g} ({of}): {about}"
+def _error_in_words(reports: int, of: str, stderr: float, stderr_most: float) -> str:
+    error, reach = f"with {reports:,} reports a standard error of {stderr:.2g} ({of})", f"about {1.96 * stderr:.2g}"
+    if "at most" in of:
+        return f"{error}: a 95% interval reaches at most {reach} to each side"
+    most = f"at most {stderr_most:.2g} (of any value)"
+    return f"{error}, {most}: 95% intervals reach {reach} to {1.96 * stderr_most:.2g} to each side"
 
 
 def _domain(task: Task, data: dict[str, Any]) -> str:

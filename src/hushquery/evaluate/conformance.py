@@ -7,15 +7,20 @@ is held against the exact loss.
 
 Each comparison of runs with a law fails for a correct mechanism with probability at most :data:`ALPHA`: exact binomial
 tails at every output, relative entropy for the whole law (Agrawal 2020), z-tests at a tenth of it for moments.
+
+Every comparison asks whether what should hold does, and finds something wherever it does not: a number that is not one
+(NaN) fails all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from functools import wraps
+from numbers import Real
+from typing import Any, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +33,8 @@ __all__ = [
     "ALPHA",
     "BUDGETS",
     "CHECKS",
+    "DELTA",
+    "EPSILON",
     "EPSILONS",
     "RUNS",
     "Finding",
@@ -41,11 +48,13 @@ __all__ = [
     "pure_findings",
     "rate_findings",
     "repeat_findings",
+    "shape_findings",
     "tight_findings",
 ]
 
 Law = Mapping[tuple[int, ...], float]
 FloatArray = npt.NDArray[np.float64]
+P = ParamSpec("P")
 
 #: With what chance one comparison of runs with a law fails for a correct mechanism, at most.
 ALPHA = 2e-10
@@ -76,6 +85,9 @@ _PURE_TIGHT = 1 - 1e-9
 # Cells that expect fewer are pooled when a whole law is fitted.
 _SMALL_CELL = 20.0
 _NO_LAW = "it does not know its law: give `law(world)`, the chance of every output"
+_NOT_CHECKED = "not checked: mend first what is found above"
+# With how many runs shapes and repeatability are looked at.
+_FEW = 400
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,23 @@ class Finding:
         return {"check": self.check, "holds": self.holds, "found": list(self.found)}
 
 
+class _LawUnknown(Exception):
+    """A mechanism does not know its law."""
+
+
+def _by_law(check: Callable[P, Iterator[str]]) -> Callable[P, Iterator[str]]:
+    """Have a check that needs the law say so where there is none."""
+
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Iterator[str]:
+        try:
+            yield from check(*args, **kwargs)
+        except _LawUnknown:
+            yield _NO_LAW
+
+    return checked
+
+
 class Worlds:
     """The exact laws of a pair of worlds, over the same outcomes."""
 
@@ -106,16 +135,12 @@ class Worlds:
 
     def divergence(self, epsilon: float) -> float:
         """Give the hockey-stick divergence in the worse direction."""
-        return max(float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) for p, q in self._both())
+        return _largest(float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) for p, q in self._both())
 
     def largest_ratio(self) -> float:
         """Give the largest log-ratio among outcomes that are not lumped at the edge of the enumeration."""
-        worst = 0.0
-        for p, q in self._both():
-            likely = p > 1e-10
-            with np.errstate(divide="ignore"):
-                worst = max(worst, float(np.log(p[likely] / q[likely]).max()))
-        return worst
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return _largest(float(np.log((p / q)[~(p <= 1e-10)]).max(initial=0.0)) for p, q in self._both())
 
     def _both(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
         return (self.left, self.right), (self.right, self.left)
@@ -132,8 +157,33 @@ def pair_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     if len({pair.name for pair in pairs}) != len(pairs):
         yield "two pairs have the same name"
     for pair in pairs:
-        if pair.left == pair.right:
+        strange = [world for world in (pair.left, pair.right) if not _hashable(world)]
+        if strange:
+            yield f"{pair.name}: a world is a {type(strange[0]).__name__}, which can change: give tuples or numbers"
+        elif pair.left == pair.right:
             yield f"{pair.name}: both worlds are the same"
+
+
+def shape_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """Runs are rows of whole numbers, the law is over such rows, truth and variance have a number for each column."""
+    for world in _worlds(mechanism):
+        rows = mechanism.run(world, _FEW, _bits("shape"))
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.int64:
+            yield f"world {world}: outputs are {getattr(rows, 'dtype', type(rows).__name__)}, not an array of int64"
+            continue
+        if rows.ndim != 2 or len(rows) != _FEW or not rows.shape[1]:
+            yield f"world {world}: {_FEW} runs give the shape {rows.shape}, not ({_FEW}, columns)"
+            continue
+        law, columns = mechanism.law(world), rows.shape[1]
+        if law is not None and not (isinstance(law, Mapping) and law):
+            yield f"world {world}: the law is empty, or no mapping from outputs to chances"
+        elif law is not None and not all(_is_row(outcome, columns) for outcome in law):
+            yield f"world {world}: the law's outputs are not all tuples of whole numbers, {columns} as in the runs"
+        elif law is not None and not all(isinstance(p, Real) for p in law.values()):
+            yield f"world {world}: a chance of the law is no number"
+        for name, stated in (("truth", mechanism.truth(world)), ("variance", mechanism.variance(world))):
+            if stated is not None and not (isinstance(stated, Sequence | np.ndarray) and len(stated) == columns):
+                yield f"world {world}: the {name} is no list of one number per column; runs have {columns}"
 
 
 def law_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
@@ -143,60 +193,74 @@ def law_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
         if law is None:
             yield _NO_LAW
             continue
-        if min(law.values()) < 0:
+        if not all(math.isfinite(p) for p in law.values()):
+            yield f"world {world}: a probability is not finite"
+            continue
+        if not all(p >= 0 for p in law.values()):
             yield f"world {world}: a probability is negative"
         total = math.fsum(law.values())
-        if abs(total - 1) > SLACK:
+        if not abs(total - 1) <= SLACK:
             yield f"world {world}: the probabilities sum to {total:.15g}"
-        if len({len(outcome) for outcome in law}) != 1:
-            yield f"world {world}: outputs have different lengths"
 
 
+@_by_law
 def rate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
     """Runs follow the law at every output."""
     for i, world in enumerate(_worlds(mechanism)):
         law = _law(mechanism, world)
-        seen = _tally(mechanism.run(world, RUNS, _bits(seed, "rates", mechanism.name, i)))
+        rows = mechanism.run(world, RUNS, _bits(seed, "rates", mechanism.name, i))
+        if len(rows) != RUNS:
+            yield f"world {world}: {RUNS:,} runs give {len(rows):,} outputs"
+            continue
+        seen = _tally(rows)
         yield from _every_position(seen, law)
         if sum(p * RUNS >= _SMALL_CELL for p in law.values()) > 1:
             yield from _fit(seen, law)
 
 
+@_by_law
 def loss_findings(mechanism: Mechanism[Any], epsilons: Sequence[Fraction | int] = EPSILONS) -> Iterator[str]:
-    """The claim covers every pair, in both directions, at every epsilon."""
+    """The claim covers every pair, in both directions, at every epsilon; and some pair can be told apart at all."""
+    differ = False
     for pair in mechanism.pairs():
         worlds = Worlds(mechanism, pair)
+        differ = differ or not worlds.divergence(0.0) <= SLACK
         for epsilon in epsilons:
             true, claimed = worlds.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
-            if true > claimed + SLACK:
+            if not true <= claimed + SLACK:
                 yield f"{pair.name}: delta {true:.4g} at epsilon {float(epsilon):g}, not {claimed:.4g}"
+    if not differ and mechanism.loss.delta(0) > 0:
+        yield "on every pair both worlds have the same law, so its claim is not checked: give pairs on which it loses"
 
 
+@_by_law
 def pure_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     """Where no delta is claimed, no output is more than e^epsilon times likelier."""
     if mechanism.loss.is_pure:
         claimed = mechanism.loss.epsilon(0)
         for pair in mechanism.pairs():
             true = Worlds(mechanism, pair).largest_ratio()
-            if true > claimed * (1 + 1e-6):
+            if not true <= claimed * (1 + 1e-6):
                 yield f"{pair.name}: an output is e^{true:.6g} times likelier, not e^{claimed:.6g}"
 
 
+@_by_law
 def tight_findings(mechanism: Mechanism[Any], epsilon: Fraction | int = EPSILON) -> Iterator[str]:
     """On the worst pair, the exact epsilon at the claimed delta is nearly the claimed one, if `tight` says so."""
     if not mechanism.tight:
         return
     worlds = [Worlds(mechanism, pair) for pair in mechanism.pairs()]
     if mechanism.loss.is_pure:
-        true, claimed = max(w.largest_ratio() for w in worlds), mechanism.loss.epsilon(0)
-        if true < claimed * _PURE_TIGHT:
+        true, claimed = _largest(w.largest_ratio() for w in worlds), mechanism.loss.epsilon(0)
+        if not true >= claimed * _PURE_TIGHT:
             yield f"it loses {true:.6g} where it claims {claimed:.6g}: find the worst pair, or say tight = False"
         return
     delta = mechanism.loss.delta(epsilon)
-    if max(w.divergence(_TIGHT * float(epsilon)) for w in worlds) < delta:
+    if not _largest(w.divergence(_TIGHT * float(epsilon)) for w in worlds) >= delta:
         yield f"it loses below {_TIGHT:.0%} of epsilon {float(epsilon):g}: find the worst pair, or say tight = False"
 
 
+@_by_law
 def estimate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
     """The mean is the truth and the variance the stated one: in the law exactly, in runs within chance."""
     for i, world in enumerate(_worlds(mechanism)):
@@ -217,15 +281,14 @@ def estimate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[s
             yield from _moments(f"world {world}, column {column}", draws[:, column], value, stated, column, marginal)
 
 
+@_by_law
 def repeat_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     """All randomness comes from the bits."""
     for world in _worlds(mechanism):
-        one, again, other = (mechanism.run(world, 400, _bits("repeat", seed)) for seed in (1, 1, 2))
-        if one.dtype != np.int64:
-            yield f"world {world}: outputs are {one.dtype}, not int64"
+        one, again, other = (mechanism.run(world, _FEW, _bits("repeat", seed)) for seed in (1, 1, 2))
         if not np.array_equal(one, again):
             yield f"world {world}: the same bits give another output"
-        if max(_law(mechanism, world).values()) < 0.9 and np.array_equal(one, other):
+        if not _largest(_law(mechanism, world).values()) >= 0.9 and np.array_equal(one, other):
             yield f"world {world}: other bits give the same output"
         if len(mechanism.run(world, 0, _bits("repeat"))) != 0:
             yield f"world {world}: no runs give outputs"
@@ -238,13 +301,14 @@ def budget_findings(cls: type[Mechanism[Any]]) -> Iterator[str]:
         if not mechanism.loss.fits(epsilon, delta):
             yield f"calibrated for epsilon {float(epsilon):g}, delta {float(delta):g}, it does not fit them"
         spent = mechanism.loss.epsilon(0 if mechanism.loss.is_pure else delta)
-        if spent < 0.8 * float(epsilon):
+        if not spent >= 0.8 * float(epsilon):
             yield f"calibrated for epsilon {float(epsilon):g}, it uses {spent:.4g} only"
 
 
 #: The checks of one calibrated mechanism, by what they say.
 CHECKS: Mapping[str, Callable[[Mechanism[Any]], Iterator[str]]] = {
     "pairs are different worlds": pair_findings,
+    "outputs, law and estimates have their shapes": shape_findings,
     "the law is a law": law_findings,
     "runs follow the law at every output": rate_findings,
     "the claimed loss covers the exact one on every pair": loss_findings,
@@ -253,12 +317,16 @@ CHECKS: Mapping[str, Callable[[Mechanism[Any]], Iterator[str]]] = {
     "unbiased, with the stated variance": estimate_findings,
     "the same bits give the same output": repeat_findings,
 }
+# What the others take for granted.
+_FIRST = (pair_findings, shape_findings, law_findings)
 
 
 def conformance(
     mechanism: str | type[Mechanism[Any]], *, progress: Callable[[float], None] | None = None
 ) -> list[Finding]:
     """Run every check on a mechanism, at the budget of the test suite (epsilon 3, delta 1/1000).
+
+    Where its pairs, its shapes or its law are no such thing, the checks after that fail as not checked.
 
     Args:
         mechanism: A registered name, ``FILE.py:Class``, or a class.
@@ -270,9 +338,10 @@ def conformance(
     cls = find(mechanism) if isinstance(mechanism, str) else mechanism
     built = cls.calibrate(EPSILON, DELTA)
     found = [Finding("calibrated mechanisms fit their budget", tuple(budget_findings(cls)))]
+    sound = True
     for i, (name, check) in enumerate(CHECKS.items()):
-        known = check in (pair_findings, law_findings) or all(built.law(world) is not None for world in _worlds(built))
-        found.append(Finding(name, tuple(check(built)) if known else (_NO_LAW,)))
+        found.append(Finding(name, tuple(check(built)) if sound else (_NOT_CHECKED,)))
+        sound = sound and (found[-1].holds or check not in _FIRST)
         if progress is not None:
             progress((i + 1) / len(CHECKS))
     return found
@@ -289,9 +358,30 @@ def _worlds(mechanism: Mechanism[Any]) -> list[Any]:
     return list(dict.fromkeys(world for pair in mechanism.pairs() for world in (pair.left, pair.right)))
 
 
+def _hashable(world: Any) -> bool:
+    try:
+        hash(world)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_row(outcome: object, columns: int) -> bool:
+    return (
+        isinstance(outcome, tuple) and len(outcome) == columns and all(isinstance(z, int | np.integer) for z in outcome)
+    )
+
+
+def _largest(values: Iterable[float]) -> float:
+    """Give the largest number, which is NaN where one of them is; ``max`` may lose it."""
+    return float(np.max(list(values)))
+
+
 def _law(mechanism: Mechanism[Any], world: Any) -> Law:
     law = mechanism.law(world)
-    return {} if law is None else law
+    if law is None:
+        raise _LawUnknown
+    return law
 
 
 def _tally(rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], int]:
@@ -307,7 +397,7 @@ def _every_position(seen: Mapping[tuple[int, ...], int], law: Law) -> Iterator[s
     n = int(counts.sum())
     tails = np.minimum(stats.binom.sf(counts - 1, n, chances), stats.binom.cdf(counts, n, chances))
     worst = int(np.argmin(tails))
-    if tails[worst] <= ALPHA / (2 * len(counts)):
+    if not tails[worst] > ALPHA / (2 * len(counts)):
         yield (
             f"output {outcomes[worst]} came {counts[worst]:,} times of {n:,}; {n * chances[worst]:,.6g} are expected "
             f"(chance {tails[worst]:.1e})"
@@ -332,7 +422,7 @@ def _fit(seen: Mapping[tuple[int, ...], int], law: Law) -> Iterator[str]:
     most = optimize.brentq(
         lambda x: -x + degrees * (1 + math.log(x / degrees)) - math.log(ALPHA), degrees, 20 * degrees + 200
     )
-    if statistic > most:
+    if not statistic <= most:
         yield f"the law: n times the relative entropy is {statistic:.1f}, above {most:.1f}"
 
 
@@ -347,11 +437,11 @@ def _moments(
     centre = math.fsum(z * p for z, p in marginal.items())
     spread = math.fsum((z - centre) ** 2 * p for z, p in marginal.items())
     fourth = math.fsum((z - centre) ** 4 * p for z, p in marginal.items())
-    if abs(centre - truth) > 1e-9:
+    if not abs(centre - truth) <= 1e-9:
         yield f"{what}: the law's mean is {centre:.9g}, the truth {truth:.9g}"
     yield from _z(f"{what}, mean of runs", float(np.mean(draws)), truth, spread / len(draws))
     if stated is not None:
-        if abs(spread - stated[column]) > max(1e-8 * abs(stated[column]), SLACK):
+        if not abs(spread - stated[column]) <= max(1e-8 * abs(stated[column]), SLACK):
             yield f"{what}: the law's variance is {spread:.9g}, {stated[column]:.9g} is stated"
         square = float(np.mean((draws - truth) ** 2))
         yield from _z(
@@ -361,5 +451,5 @@ def _moments(
 
 def _z(what: str, seen: float, truth: float, variance: float) -> Iterator[str]:
     far = abs(seen - truth)
-    if far > -stats.norm.ppf(ALPHA / 20) * math.sqrt(variance) and far > 1e-9:
+    if not (far <= -stats.norm.ppf(ALPHA / 20) * math.sqrt(variance) or far <= 1e-9):
         yield f"{what}: {seen:.6g} is not {truth:.6g}"

@@ -16,6 +16,8 @@ from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.local.oracle import IntArray
 from hushquery.privacy.estimates import Estimate, Estimates
 from hushquery.privacy.guarantee import Guarantee
+from hushquery.privacy.local_loss import CHANNELS, report_epsilon
+from hushquery.privacy.loss import Loss
 
 __all__ = ["DATA_FILE", "TABLE_FILE", "ClientEstimate", "new_folder"]
 
@@ -154,13 +156,13 @@ class ClientEstimate:
             for row in _listed(data["estimates"])
         )
         guarantee = guarantee_from_json(data["guarantee"])
-        if not guarantee.steps:
-            raise ValueError("guarantee")
+        mechanism = {_text(name): value for name, value in data["mechanism"].items()}
+        _check_promise(guarantee, mechanism, len(periods))
         return cls(
             table=Estimates(rows, data["level"], guarantee, _texts(data["post_processing"])),
             digest=digest,
             task=data["task"],
-            mechanism={_text(name): value for name, value in data["mechanism"].items()},
+            mechanism=mechanism,
             n=n,
             support=np.array(support, dtype=np.int64),
             read=read,
@@ -213,6 +215,20 @@ def new_folder(folder: str | PathLike[str]) -> Path:
     if path.exists():
         raise UsageError(f"{path.name} exists already", fix="Give another folder, or delete that one first")
     return check_target(path)
+
+
+def _check_promise(guarantee: Guarantee, mechanism: Mapping[str, Any], periods: int) -> None:
+    """Refuse a guarantee that its own step exceeds, or a step that costs less than the mechanism's integers do."""
+    (step,) = guarantee.steps
+    if step.name != mechanism["name"] or not guarantee.loss.fits(guarantee.epsilon, guarantee.delta):
+        raise ValueError("guarantee")
+    if step.name not in CHANNELS:  # whose cost can't be computed from what is saved
+        return
+    one, total = report_epsilon(mechanism), sum(step.loss.pure)
+    # So many answers of each client in a period; over several periods perhaps no more than its lifetime budget.
+    whole = total == one if one == 0 else (total / one).denominator == 1
+    if step.loss != Loss(pure=(total,)) or total < one or (periods == 1 and not whole):
+        raise ValueError("guarantee")
 
 
 def _whole(value: Any) -> int:

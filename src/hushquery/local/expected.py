@@ -1,7 +1,9 @@
 """How large the error of an estimate will be, before anybody has reported: from the mechanism and a number of reports.
 
-Of shares it is the standard error of a value that hardly anybody holds, which is the one that decides what can be told
-from nothing; more common values have a little more. Of an average it is the most it can be.
+Of shares there are two: the standard error of a value that hardly anybody holds, which is the one that decides what
+can be told from nothing, and the most that any value can have. With a small epsilon they are nearly the same; with a
+large one the noise is small, so that which clients happened to be asked decides, and a value that half of them hold has
+a multiple of a rare one's. Of an average it is the most it can be.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from hushquery.local.rappor_channel import RapporChannel
 from hushquery.local.rappor_plan import share_std_error
 from hushquery.local.two_stage import TwoStage
 
-__all__ = ["expected_error"]
+__all__ = ["expected_error", "largest_error"]
 
 # Texts that will be looked for; RAPPOR's error depends on how many, a little.
 _CANDIDATES = 100
@@ -35,18 +37,86 @@ def expected_error(channel: Channel, reports: int) -> float:
     >>> round(expected_error(OracleChannel(KRR.calibrate(4, 1), True), 10_000), 4)
     0.0126
     """
-    if reports < 2:
-        raise UsageError("an error is forecast for two reports or more", fix="Give the number of clients")
+    _check(reports)
     if isinstance(channel, MeanChannel):
         return ONE / channel.memo.mean.unit / 2 / math.sqrt(reports)
     if isinstance(channel, HistogramChannel):
-        keep = channel.flip.keep / ONE
-        return math.sqrt(channel.flip.k / (reports * channel.flip.d) * keep * (1 - keep)) / (2 * keep - 1)
+        return math.sqrt(_of_bucket(channel, 0.0) / reports)
     if isinstance(channel, RapporChannel):
         return share_std_error(channel.params, reports, _CANDIDATES, Variant.NATIVE)
     if isinstance(channel, OracleChannel) and isinstance(channel.oracle, Oracle):
         return math.sqrt(channel.oracle.variance() / reports)
     if isinstance(channel, OracleChannel) and isinstance(channel.oracle, TwoStage):
-        two = channel.oracle  # its last cell, everything else, is not rare
-        return math.sqrt(max(two.variance(cell) for cell in range(two.k - 1)) / reports)
-    raise UsageError(f"the error of {channel.name} can't be forecast", fix="Simulate it with hushquery.estimate")
+        two = channel.oracle
+        return math.sqrt(max((two.variance(cell) for cell in _cells(two).values()), default=0.0) / reports)
+    raise _unknown(channel)
+
+
+def largest_error(channel: Channel, reports: int) -> float:
+    """Give the largest standard error that a share can have, whatever clients hold, or that an average can have.
+
+    Of clients drawn at random. For two-stage also over the share of the value's query.
+
+    Args:
+        channel: The mechanism.
+        reports: How many reports there will be, each of another client.
+
+    >>> from hushquery.local.krr import KRR
+    >>> channel = OracleChannel(KRR.calibrate(4, 8), True)
+    >>> round(expected_error(channel, 10_000), 5), round(largest_error(channel, 10_000), 5)
+    (0.00018, 0.00501)
+    """
+    _check(reports)
+    if isinstance(channel, MeanChannel):
+        return expected_error(channel, reports)
+    if isinstance(channel, HistogramChannel):
+        return math.sqrt(_peak(_of_bucket(channel, 0.0), _of_bucket(channel, 1.0)) / reports)
+    if isinstance(channel, RapporChannel):
+        noise = share_std_error(channel.params, reports, _CANDIDATES, Variant.NATIVE, most=True)
+        return math.hypot(noise, 0.5 / math.sqrt(reports))  # and who was asked
+    if isinstance(channel, OracleChannel) and isinstance(channel.oracle, Oracle):
+        return math.sqrt(_peak(channel.oracle.variance(0.0), channel.oracle.variance(1.0)) / reports)
+    if isinstance(channel, OracleChannel) and isinstance(channel.oracle, TwoStage):
+        two = channel.oracle  # the variance is linear in the share of the query, which is the value's or more
+        peaks = (
+            _peak(two.variance(cell, 0.0, query), two.variance(cell, 1.0, 1.0))
+            for size, cell in _cells(two).items()
+            for query in ((0.0, 1.0) if size > 1 else (0.0,))
+        )
+        return math.sqrt(max(peaks, default=0.0) / reports)
+    raise _unknown(channel)
+
+
+def _check(reports: int) -> None:
+    if reports < 2:
+        raise UsageError("an error is forecast for two reports or more", fix="Give the number of clients")
+
+
+def _unknown(channel: Channel) -> UsageError:
+    return UsageError(f"the error of {channel.name} can't be forecast", fix="Simulate it with hushquery.estimate")
+
+
+def _peak(none: float, everybody: float) -> float:
+    """Give the largest variance of one report's share of a value that a fraction f of clients hold.
+
+    A report's estimate has the mean f and a second moment linear in f, so its variance is none + slope f - f^2.
+
+    >>> _peak(0.0, 0.0), _peak(2.0, 0.0), _peak(1.0, 4.0)
+    (0.25, 2.0, 4.0)
+    """
+    slope = everybody - none + 1
+    share = min(max(slope / 2, 0.0), 1.0)
+    return none + slope * share - share**2
+
+
+def _of_bucket(channel: HistogramChannel, share: float) -> float:
+    """The variance of one report's estimate of a bucket: k/d of them sample it, and each then keeps its bit or not."""
+    keep = channel.flip.keep / ONE
+    flipped, gap = 1 - keep, 2 * keep - 1
+    ones = flipped + share * gap
+    return channel.flip.k / channel.flip.d * (ones * keep**2 + (1 - ones) * flipped**2) / gap**2 - share**2
+
+
+def _cells(two: TwoStage) -> dict[int, int]:
+    """One cell for each size of a query: those of one size are alike. The last, everything else, is not rare."""
+    return dict(zip(two.sizes.tolist()[:-1], two.starts.tolist()[:-1], strict=True))

@@ -84,8 +84,10 @@ class RapporForecast:
         return "\n".join(lines)
 
 
-def share_std_error(params: Params, clients: int, candidates: int, variant: Variant | str) -> float:
-    """Give the standard error of the share of a rare candidate.
+def share_std_error(
+    params: Params, clients: int, candidates: int, variant: Variant | str, *, most: bool = False
+) -> float:
+    """Give the standard error of the share of a rare candidate; with ``most``, what bits of any rate can make of it.
 
     A report tells h bits about a value, each with variance p*(1 - p*)/(q* - p*)^2; telling S candidates apart in m k
     rows widens that by m k/(m k - S), with S at most what the decoder fits.
@@ -98,6 +100,8 @@ def share_std_error(params: Params, clients: int, candidates: int, variant: Vari
     if anywhere == 1:
         raise UsageError("a Bloom filter of one bit tells no strings apart", fix="Give k of at least 2")
     rate = float(chances.p_star) + gain * anywhere  # the bits of the others are on that often
+    if most:  # a bit's variance is largest where it is on half of the time
+        rate = min(max(0.5, float(chances.p_star)), float(chances.q_star))
     rows = params.m * params.k
     widened = rows / (rows - min(candidates, 0.8 * rows))
     # h hashes turn on k * anywhere distinct bits, and a bit that is on anyway tells nothing.

@@ -199,9 +199,7 @@ class Loss:
             tuple(data["pure"]),
             data["threshold_delta"],
             tuple(
-                SparseGaussian(
-                    int(s["keys_per_user"]), exact(s["sigma"]), int(s["threshold"]), Relation.of(s["relation"])
-                )
+                SparseGaussian(s["keys_per_user"], exact(s["sigma"]), s["threshold"], Relation.of(s["relation"]))
                 for s in data["sparse"]
             ),
         )
@@ -211,7 +209,10 @@ def _of_texts(data: Mapping[str, Any]) -> bool:
     """Say whether a recorded loss is written as :meth:`Loss.to_json` writes it: exact numbers as texts, in lists."""
     if not isinstance(data["pure"], list) or not isinstance(data["sparse"], list):
         return False
-    return all(isinstance(text, str) for text in (data["mu_squared"], data["threshold_delta"], *data["pure"]))
+    if not all(type(s[whole]) is int for s in data["sparse"] for whole in ("keys_per_user", "threshold")):
+        return False
+    texts = [s[text] for s in data["sparse"] for text in ("sigma", "relation")]
+    return all(isinstance(text, str) for text in (data["mu_squared"], data["threshold_delta"], *data["pure"], *texts))
 
 
 @lru_cache(maxsize=256)
