@@ -7,6 +7,7 @@ import without it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,8 @@ __all__ = ["estimates", "forecasts", "ledger_over_time", "need_altair", "save", 
 #: The endings a chart may be saved under.
 FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
 
+_LEAST_TIME = timedelta(hours=1)
+
 
 def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
     """Draw what each account of a ledger has spent over time, under the line of its budget.
@@ -39,7 +42,7 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
         alt.Chart()
         .mark_line(interpolate="step-after", point=True)
         .encode(
-            x=alt.X("time:T", title="time (UTC)", scale=alt.Scale(type="utc")),
+            x=alt.X("time:T", title="time (UTC)", scale=_times([str(row["time"]) for row in rows])),
             y=alt.Y("spent_epsilon:Q", title="epsilon spent"),
             detail="period:N",  # each period starts anew from nothing
             tooltip=["time:T", "what:N", "spent_epsilon:Q", "period:Q"],
@@ -53,6 +56,18 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
     charts: alt.FacetChart = layers.properties(width=600, height=160).facet(row=named)
     charts.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
     return charts
+
+
+def _times(times: Sequence[str]) -> altair.Scale:
+    """Give the scale of times; those of less than an hour lie in the middle of one, not on axes of milliseconds."""
+    import altair as alt
+
+    found = [datetime.fromisoformat(time) for time in times]
+    if not found or max(found) - min(found) >= _LEAST_TIME:
+        return alt.Scale(type="utc")
+    middle = min(found) + (max(found) - min(found)) / 2
+    ends = [(middle + side * _LEAST_TIME / 2).isoformat() for side in (-1, 1)]
+    return alt.Scale(type="utc", domain=ends)
 
 
 def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
@@ -86,7 +101,12 @@ def estimates(table: Estimates) -> altair.LayerChart:
     rows = [{"label": r.label, "estimate": r.value, "low": r.low, "high": r.high} for r in table]
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("label:N", title=None, sort=None))
     chart: alt.LayerChart = base.mark_rule(strokeWidth=3, color="#9db4c8").encode(
-        x=alt.X("low:Q", title=f"estimate with {100 * table.level:g}% interval", scale=alt.Scale(zero=False)),
+        x=alt.X(
+            "low:Q",
+            title=f"estimate with {100 * table.level:g}% interval",
+            scale=alt.Scale(zero=False),
+            axis=alt.Axis(labelFlush=False, labelOverlap="greedy", labelSeparation=6),
+        ),
         x2="high:Q",
     ) + base.mark_point(filled=True, size=60, color="#2e6f9e").encode(x="estimate:Q")
     return chart.properties(width=600, height=max(40, 26 * len(rows)))

@@ -395,7 +395,10 @@ def test_demo_ends_in_a_page_without_the_log_and_without_network(tmp_path, users
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
     # The one script is the search box, which the page's policy names by its hash; the other is its data.
     assert page.count("<script") == (2 if users == 20_000 else 0)
-    assert page.count("<svg") >= 2
+    # What each group has spent is drawn, and shares are in per cent, also where a query is the sum of its records.
+    assert page.count('class="gauge"') == 2
+    assert "Epsilon 4 of 4 is spent" in page
+    assert ("sum over its records" in page) == (users == 20_000)
     for said in ("refused", "replace-one", "one user", "one client", "NOT PRIVATE"):
         assert (said in page) == (said != "NOT PRIVATE" and (said != "one client" or users == 20_000))
     summary = json.loads(done.stdout)

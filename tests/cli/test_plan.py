@@ -51,6 +51,14 @@ def ask(*arguments: str) -> dict[str, Any]:
     return data
 
 
+def test_large_numbers_are_written_in_full() -> None:
+    silly = ("--epsilon", "0.00001", "--delta", "1e-9")
+    _, told, _ = run(*silly, "--queries-per-user", "20")
+    assert re.search(r"released from [0-9],[0-9]{3},[0-9]{3} on", told), told
+    assert "e+" not in told
+    assert "e+" not in run(*silly)[1]
+
+
 # ---- Theorem 1, forwards and backwards -----------------------------------------------------------------------------
 
 

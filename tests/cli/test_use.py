@@ -156,7 +156,10 @@ def test_find(folders):
         (3, "fear of flying"),
         (4, "fear of heights"),
     ]
-    assert "fear of flying" in good("find", folders / "whole", "fear of *").stdout
+    said = good("find", folders / "whole", "fear of *").stdout
+    assert "fear of flying" in said
+    assert "possible ranks" in said  # nothing that is printed is true without noise
+    assert "true" not in said
     assert data("find", folders / "bare", "fear of *")["queries"][0]["count"] is None
     refused(UsageError, "find", folders / "whole", "")
     # A word alone is the whole query; who wanted it anywhere is told how.

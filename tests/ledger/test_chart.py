@@ -55,6 +55,13 @@ def test_many_entries_and_an_epsilon_that_is_not_there(rows, tmp_path):
     assert save(ledger_over_time([]), tmp_path / "empty.svg").exists()
 
 
+def test_what_was_spent_at_once_is_drawn_within_an_hour(rows, tmp_path):
+    at_once = [{**row, "time": f"2026-11-15T10:29:59.{n}00000+00:00"} for n, row in enumerate(rows[:3])]
+    picture = save(ledger_over_time(at_once), tmp_path / "chart.svg").read_text()
+    assert re.findall(">([0-9]*:[0-9]+)<", picture)
+    assert not re.findall(">[.:][0-9]+<", picture)  # no ticks of milliseconds or seconds
+
+
 @pytest.mark.parametrize("name", ["chart", "chart.pdf", "chart.txt", "nowhere/chart.svg", "."])
 def test_other_files_are_refused(rows, tmp_path, name):
     with pytest.raises(UsageError):

@@ -240,6 +240,8 @@ def test_the_choice_is_the_smallest_variance_and_says_why():
     equal = choose_oracle(51, 4)
     assert equal.oracle.name == "krr"
     assert "subset" in equal.why  # with one cell the two are the same
+    assert "1 byte" in choose_oracle(2, 1).why
+    assert "1 bytes" not in choose_oracle(2, 1).why
     near = choose_oracle(5001, 1, within="1/100")
     assert near.oracle.name == "olh"
     assert near.report_bytes["olh"] < near.report_bytes["subset"]

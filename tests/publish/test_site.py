@@ -194,7 +194,7 @@ def test_a_share_over_other_pages_is_no_sure_change():
     assert [row.key for row in ranked.moved] == [("weather",)]
     page = words(build_site([older, newer])["index.html"])
     assert "−2.00 other pages listed" in page
-    assert "queries surely changed 1" in page
+    assert "query surely changed 1" in page
     assert "sums over different pages" in page
     assert "sums over different pages" not in words(build_site(weeks()[:1])["index.html"])
 
@@ -214,6 +214,14 @@ def test_releases_of_counts():
     for said in ("The release of 2026-11-08. Changes", "▲ +300", "+5 maybe noise", "905 895 to 915", "A count is"):
         assert said in page
     assert "%" not in page.replace("95%", "")
+    assert "records listed" not in page
+    assert "1 click listed" in " ".join(
+        f"{value} {name}"
+        for name, value in re.findall(
+            "<dt>(.*?)</dt><dd>(.*?)</dd>",
+            build_site([release_of({"news": 100}, {("news", "a"): 50})])["index.html"].decode(),
+        )
+    )
     # The newer one has no clicks, so there are no records.
     assert "the page that was chosen" not in page
 
@@ -275,6 +283,24 @@ def test_a_period_is_drawn_by_what_it_has_spent_in_all():
     assert "All periods" not in ledger_charts(LEDGER, accounts)
     accounts[0]["lifetime_remaining_epsilon"] = 6.9999
     assert "All periods together have spent epsilon 3.01; epsilon 6.99 is left." in ledger_charts(LEDGER, accounts)
+
+
+@pytest.mark.parametrize("periods", [False, True])
+def test_a_day_stands_once_below_a_chart(periods):
+    rows = [
+        {**LEDGER[0], "account": "all", "time": f"2026-11-{day}T0{hour}:00:00Z", "what": "a", "spent_epsilon": 1}
+        | {"period": place if periods else 0}
+        for place, (day, hour) in enumerate([(15, 1), (15, 9), (16, 8)])
+    ]
+    drawn = ledger_charts(rows)
+    assert re.findall(">(11-[0-9]+)</text>", drawn) == ["11-15", "11-16"]
+
+
+def test_the_search_says_what_the_numbers_of_pages_are():
+    counts, shares = (build_site([made])["search.html"] for made in (release_of(QUERIES, CLICKS), weeks()[-1]))
+    assert "is the sum of its counts after all near queries" in words(counts)
+    assert "is the sum of its shares after all near queries" in words(shares)
+    assert "sum of" not in words(build_site([release_of(["news"])])["search.html"])
 
 
 @pytest.mark.parametrize(
@@ -370,7 +396,7 @@ def test_the_command(tmp_path):
     again = run(tmp_path / "newer", "--out", tmp_path / "site", "--force", "--title", "everybody")
     assert again.exit_code == 0, again.output
     assert "from 1 release\n" in again.output
-    assert "What everybody search for" in words((tmp_path / "site" / "index.html").read_bytes())
+    assert "Searches of everybody" in words((tmp_path / "site" / "index.html").read_bytes())
     assert isinstance(run(tmp_path / "newer", "--out", tmp_path / "site").exception, UsageError)
     Ledger.open(tmp_path / "empty.db").open_account("nobody", "replace-one", Budget(2, 0))
     stranger = run(tmp_path / "newer", "--out", tmp_path / "two", "--ledger", tmp_path / "empty.db")

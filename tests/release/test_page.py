@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from hushquery.errors import UsageError
 from hushquery.privacy.budget import format_epsilon
 from hushquery.release.card import setting
-from hushquery.release.markup import Bar, bars, isolated, number, shown, words_as_html
+from hushquery.release.markup import Bar, address, bars, isolated, number, shown, words_as_html
 from hushquery.release.style import STYLE
 
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "section", "h1", "h2", "h3", "p", "dl", "div"),
     *("dt", "dd", "figure", "figcaption", "ol", "ul", "li", "span", "svg", "rect", "line", "small", "bdi", "i"),
-    *("b", "pre", "code"),
+    *("b", "pre", "code", "wbr"),
 }
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "dir", "aria-hidden", "height", "width"),
     *("x", "y", "x1", "x2", "y1", "y2", "rx"),
 }
-VOID = {"meta", "rect", "line"}
+VOID = {"meta", "rect", "line", "wbr"}
 NASTY = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -200,12 +200,41 @@ def test_a_table_without_rows_says_so(recipe, table_of):
         assert f"No {name} reached the threshold." in text
 
 
+def test_one_row_is_one_and_all_rows_are_all(recipe, table_of):
+    one = {"queries": table_of["queries"](["news"], [90]), "clicks": table_of["pairs"]("url", [("news", "a", 90)])}
+    one["reformulations"] = table_of["pairs"]("next_query", [("news", "news", 90)])
+    text = " ".join("".join(read(recipe(tables=one).make().page()).text).split())
+    for said in ("query1", "click1", "reformulation1", "The only query.", "The only reformulation.", "of 1 pair."):
+        assert said in text, said
+    assert not re.search(r"\b1 (queries|rows|pairs|clicks|reformulations)\b|[a-z]+s1\b", text)
+    two = {"queries": table_of["queries"](["news", "weather"], [90, 80])}
+    assert "All 2 queries." in "".join(read(recipe(tables=two).make().page()).text)
+
+
+def test_steps_with_commas_are_a_list(recipe):
+    steps = ["queries without digits, names and <b>", "lower case"]
+    made = recipe().make(parameters={"log_steps": steps})
+    assert "<dd><ul><li>queries without digits, names and &lt;b&gt;</li><li>lower case</li></ul></dd>" in made.page()
+    assert "- log steps:\n  - queries without digits, names and \\<b\\>\n  - lower case\n" in made.card()
+
+
+@given(st.text())
+def test_an_address_breaks_at_its_joints_and_stays_the_same_text(text):
+    assert read(address(text)).keys == read(isolated(text)).keys
+    assert address("https://example.org/a-long/path?q=b") == (
+        '<bdi dir="auto">https://example.org/<wbr>a-long/<wbr>path?<wbr>q=<wbr>b</bdi>'
+    )
+
+
 def test_the_top_of_a_large_table_is_shown_and_its_clicks(recipe, table_of):
     keys = [f"q{i:04}" for i in range(1000)]
     rows = [(key, f"https://example.com/{i}", 950) for key in keys for i in range(7)]
     tables = {"queries": table_of["queries"](keys, range(1900, 900, -1)), "clicks": table_of["pairs"]("url", rows)}
     reader = read(recipe(tables=tables, quick=True).make().page())
     assert [key for key in reader.keys if key.startswith("q")] == keys[:25] + keys[:8]
+    text = "".join(reader.text)
+    assert "The 25 queries with the highest counts, of 1,000. All are in queries.parquet; hushquery show" in text
+    assert "All are in clicks.parquet; hushquery show FOLDER --limit 7000 prints them." in text
     assert len([key for key in reader.keys if key.startswith("https")]) == 8 * 5
 
 
@@ -246,6 +275,8 @@ def test_settings_as_people_read_them():
     assert setting("55834574848/4294967296") == "about 13"
     assert setting(f"1/{10**300}") == f"1/{10**300}"
     assert setting("123456789012/0") == "123456789012/0"
+    assert [setting(value) for value in (0.5, 3.0, 0.9638621058683867)] == ["0.5", "3", "about 0.9639"]
+    assert setting(1800.0, "session_gap") == "1800 seconds"
 
 
 # ---- the card ------------------------------------------------------------------------------------------------
@@ -272,7 +303,9 @@ def test_the_card_says_what_a_reader_needs(recipe):
         assert said in card, said
     shown = card.replace("\\", "")
     for line in release.guarantees[0].in_words().splitlines():
-        assert " ".join(line.split()) in shown, line
+        assert " ".join(line.replace("->", "→").split()) in shown, line
+    assert "\\>" not in card
+    assert re.search("\n> 1. [a-z]", card)  # a list of its own, not an escaped number in one
 
 
 @settings(deadline=None, max_examples=50)
@@ -290,7 +323,7 @@ def test_the_population_is_text_wherever_the_card_names_it(recipe):
     card = recipe(population="<b>a\n```\n# Free\n1. [x](https://example.org)\n- y\n<script>").make().card()
     assert "<b>" not in card
     assert "<script>" not in card
-    assert not re.search(r"(?m)^[> ]*(# Free|1[.]|- y|\[)|^>.*```", card)
+    assert not re.search(r"(?m)^[> ]*(# Free|1[.] \\?\[|- y|\[)|^>.*```", card)
     assert "\\<script\\>" in card
 
 

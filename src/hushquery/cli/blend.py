@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.common import JsonFlag, emit, progress, sizes_in_words
 from hushquery.cli.head import Epoch, LedgerOption
 from hushquery.errors import UsageError
 
@@ -94,7 +94,7 @@ def blend(
         },
         "\n".join(
             [
-                f"{folder}: " + ", ".join(f"{n:,} {name}" for name, n in sizes.items()),
+                f"{folder}: " + sizes_in_words(sizes),
                 *(guarantee.summary() for guarantee in release.guarantees),
                 *release.manifest["notes"],
                 f"open {folder / 'report.html'}",

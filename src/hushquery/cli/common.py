@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from hushquery.privacy.ledger import Ledger
 
-__all__ = ["JsonFlag", "emit", "emit_plan", "open_to_spend", "progress", "report_error", "show_warning"]
+__all__ = [
+    "JsonFlag",
+    "emit",
+    "emit_plan",
+    "open_to_spend",
+    "progress",
+    "report_error",
+    "show_warning",
+    "sizes_in_words",
+]
 
 #: The option that every command that prints a result has.
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
@@ -26,6 +35,13 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Print a result on standard output: JSON where asked for, else text."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def sizes_in_words(sizes: Mapping[str, int]) -> str:
+    """Say how many rows each table has, by its name."""
+    from hushquery.release.markup import plural
+
+    return ", ".join(f"{rows:,} {plural(rows, name)}" for name, rows in sizes.items())
 
 
 def emit_plan(plan: Any, *, as_json: bool) -> None:

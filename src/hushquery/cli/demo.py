@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,6 @@ _TASK: dict[str, Any] = {
     "head": {"size": 100},
 }
 _STYLE = """
-figure svg { max-width: 100%; height: auto } figure > svg { background: #fff; border-radius: 8px }
 .refused { border-left: 4px solid var(--alarm); padding-left: 1rem }
 """
 
@@ -140,7 +140,6 @@ def _emit(
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
     from html import escape
 
-    from hushquery import plot
     from hushquery.release.comparison import compared, comparison
     from hushquery.release.markup import percent
     from hushquery.release.searchbox import script_policy, search_box
@@ -167,15 +166,15 @@ def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, 
         if release.tables["queries"].num_rows
         else "<p>(nothing came out: give more --users)</p>",
         "<h2>What people search for</h2>",
-        _figure(plot.estimates, _top(release), "Shares of all records, in per cent, with 95% intervals"),
+        _top(release),
         f"<p>{rest} of all records are not listed. The log also holds a private tail: names, numbers, addresses that "
         f"one person typed. Of it, {leaked} came out.</p>",
         "<h2>Opt-in users, clients, and the blend of both</h2>",
-        comparison(compared(release.tables), "Each group alone with two standard errors, and the published share"),
+        comparison(compared(release.tables), "One row for each record. Lines reach two standard errors."),
         f"<p>{escape(release.manifest['notes'][0])}</p>",
         f"<h2>What it promises</h2>{promises}",
         "<h2>What it cost</h2>",
-        _figure(plot.ledger_over_time, ledger.over_time(), "Spent epsilon, under the line of each budget"),
+        *_spent(ledger),
         f"<p class=refused><b>A second epoch was refused.</b> {escape(refusal)}</p>",
         "<h2>Does the randomised response keep its promise?</h2>",
         f"<p>An audit ran it {checked.runs:,} times in each of two worlds "
@@ -187,21 +186,28 @@ def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, 
     return page
 
 
-def _top(release: Release) -> Any:
-    from hushquery.privacy.estimates import Estimate, Estimates
+def _top(release: Release) -> str:
+    from hushquery.release.markup import Bar, bars, isolated, percent
 
     rows = release.tables["queries"].slice(0, _MOST_SHOWN).to_pylist()
-    numbers = ("share", "stderr", "low", "high")
-    return Estimates(tuple(Estimate(row["query"], *(100 * row[name] for name in numbers)) for row in rows))
+    caption = (
+        f"Shares of all records, with {100 * float(release.manifest['interval_level']):g}% intervals. The share of a "
+        "query is the sum over its records, that is, over the pages chosen and the searches without a click; below, "
+        "each record stands alone."
+    )
+    drawn = [Bar(isolated(row["query"]), row["share"], row["low"], row["high"]) for row in rows]
+    return bars(drawn, caption, percent) if drawn else "<p>Nothing was frequent enough to be listed.</p>"
 
 
-def _figure(chart: Any, data: Any, caption: str) -> str:
-    from html import escape
+def _spent(ledger: Ledger) -> Iterator[str]:
+    """Say what each group has spent of its budget; all was spent at once, so there is nothing to draw over time."""
+    from hushquery.publish.site.ledger_chart import epsilon_text
+    from hushquery.release.markup import isolated
 
-    from hushquery import plot
-    from hushquery.errors import Unavailable
-
-    try:
-        return f"<figure>{plot.svg(chart(data))}<figcaption>{escape(caption)}</figcaption></figure>"
-    except Unavailable as error:
-        return f"<p>(no picture: {escape(error.fix)})</p>"
+    for name, row in {row["account"]: row for row in ledger.over_time()}.items():
+        spent, budget = float(row["spent_epsilon"]), float(row["budget_epsilon"])
+        yield (
+            f"<p><b>{isolated(name)}</b><br>Epsilon {epsilon_text(spent)} of {epsilon_text(budget, up=False)} is spent."
+            '</p><div class="gauge"><svg aria-hidden="true" height="10"><rect class="bar" '
+            f'width="{100 * min(1.0, spent / budget):.2f}%" height="10"/></svg></div>'
+        )

@@ -190,7 +190,7 @@ def _compare(
 ) -> None:
     from hushquery.curator.calibrate import SELECTORS
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare
-    from hushquery.privacy.budget import Budget
+    from hushquery.privacy.budget import Budget, in_full
 
     budget = Budget(epsilon, delta)
     chosen = tuple(s for s in SELECTORS if s != "auto") if selector in (None, "auto") else (selector,)
@@ -205,7 +205,7 @@ def _compare(
     for row in rows:
         noise = "-" if row.noise is None else f"{row.noise:.1f}"
         lines.append(
-            f"{row.selector:14}{row.queries_per_user:>5}{row.threshold:>11.5g}{noise:>10}{row.released:>10,}"
+            f"{row.selector:14}{row.queries_per_user:>5}{in_full(row.threshold, 5):>11}{noise:>10}{row.released:>10,}"
             f"{row.expected_rare:>9.2g}{row.untouched:>11.0%}"
         )
     lines += [
@@ -230,9 +230,12 @@ def _as_data(seen: Forecast) -> dict[str, Any]:
 
 
 def _in_words(seen: Forecast) -> str:
-    noise = "" if seen.noise is None else f" Counts have noise of standard deviation {seen.noise:.3g}."
+    from hushquery.privacy.budget import in_full
+
+    noise = "" if seen.noise is None else f" Counts have noise of standard deviation {in_full(seen.noise, 3)}."
     return (
-        f"{seen.selector}, d = {seen.queries_per_user}: a query comes out from about {seen.threshold:.5g} on.{noise}\n"
+        f"{seen.selector}, d = {seen.queries_per_user}: "
+        f"a query comes out from about {in_full(seen.threshold, 5)} on.{noise}\n"
         f"  of an ordinary log of {seen.users:,} users about {seen.released:,} queries come out,\n"
         f"  and at most {seen.expected_rare:.3g} of them, in expectation, that only one person posed;\n"
         f"  d leaves {seen.untouched:.0%} of typical users untouched"

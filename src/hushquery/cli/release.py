@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushquery.cli import log_options as options
-from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend, progress
+from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend, progress, sizes_in_words
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def release(
         },
         "\n".join(
             [
-                f"{folder}: " + ", ".join(f"{n:,} {name}" for name, n in sizes.items()),
+                f"{folder}: " + sizes_in_words(sizes),
                 made.guarantees[0].summary(),
                 f"open {folder / 'report.html'}",
             ]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit
-from hushquery.cli.listing import Folder, Limit, joined, listing, number, open_release
+from hushquery.cli.common import JsonFlag, emit, sizes_in_words
+from hushquery.cli.listing import Folder, Limit, joined, listing, open_release
 from hushquery.cli.measure import amount, between, measured_rows, percent
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         parts.append(f"shares are of all records; {percent(data['parameters']['rest'])} of them are not listed")
     parts += [str(note) for note in data["notes"]]
     for name, rows in first.items():
-        title = f"{name}: {number(tables[name].num_rows)} rows" + (f", {meanings[name]}" if meanings.get(name) else "")
+        title = f"{name}: {sizes_in_words({'rows': tables[name].num_rows})}"
+        title += f", {meanings[name]}" if meanings.get(name) else ""
         keys = [column for column in tables[name].column_names if tables[name].schema.field(column).type == "string"]
         numbers = _numbers(tables[name].column_names)
         cells = [[*(row[key] for key in keys), *_cells(row)] for row in rows]

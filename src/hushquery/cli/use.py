@@ -202,8 +202,8 @@ def find(
         for row in found
     ]
     measure = _head(found[0].share if found else None)
-    head = ("rank", "query", measure, "interval", "true rank")
-    shown = listing(head, rows, ("rank", measure, "interval", "true rank")) if rows else ""
+    head = ("rank", "query", measure, "interval", "possible ranks")
+    shown = listing(head, rows, ("rank", measure, "interval", "possible ranks")) if rows else ""
     wider = next((f"*{item}*" for item in patterns if not {"*", "?"} & set(item)), "")
     if wider:
         take_note([f"without a * only this very query is found; {wider!r} finds all that hold it"], as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.common import JsonFlag, emit, sizes_in_words
 from hushquery.errors import DataError, UsageError
 
 __all__ = ["export", "verify"]
@@ -82,5 +82,4 @@ def export(
     elif sqlite is not None:
         written = release.to_sqlite(sqlite, force)
     sizes = {name: table.num_rows for name, table in release.tables.items()}
-    told = ", ".join(f"{rows:,} {name}" for name, rows in sizes.items())
-    emit({"written": str(written), "rows": sizes}, f"wrote {told} to {written}", as_json=as_json)
+    emit({"written": str(written), "rows": sizes}, f"wrote {sizes_in_words(sizes)} to {written}", as_json=as_json)

@@ -34,6 +34,7 @@ from hushquery.curator.weighted import equal_weights
 from hushquery.engine import dialect, execute, held, md5
 from hushquery.noise.bits import Bits
 from hushquery.noise.sampler import sampler
+from hushquery.privacy.budget import in_full
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights
 from hushquery.privacy.thresholds import WEIGHT_GRID
 
@@ -91,7 +92,7 @@ class Guided(Selector):
             ),
             PlannedStep(
                 self.name,
-                f"weights guided by the sketch with Gaussian noise, released from {self.threshold:g} on",
+                f"weights guided by the sketch with Gaussian noise, released from {in_full(self.threshold)} on",
                 self.selection,
                 "queries",
                 final=False,

@@ -25,6 +25,7 @@ from hushquery.noise.bits import Bits
 from hushquery.noise.law import Binomial, SelectionCoin
 from hushquery.noise.sampler import sampler
 from hushquery.noise.survivors import WORTH_A_BINOMIAL, uniform_subset
+from hushquery.privacy.budget import in_full
 from hushquery.privacy.rounding import smallest_whole
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, OptimalSelection, StepParameters
 
@@ -171,7 +172,9 @@ class Reused(Selector):
     def steps(self) -> list[PlannedStep]:
         """One step."""
         noise = "discrete Laplace" if isinstance(self.step, LaplaceHistogram) else "Gaussian"
-        detail = f"users per query with {noise} noise, released from {self.threshold:g} on, with that noisy count"
+        detail = (
+            f"users per query with {noise} noise, released from {in_full(self.threshold)} on, with that noisy count"
+        )
         registered = "laplace" if isinstance(self.step, LaplaceHistogram) else "gaussian-selector"
         return [PlannedStep(registered, detail, self.step, "queries")]
 
@@ -266,7 +269,7 @@ class Optimal(Selector):
 
     def steps(self) -> list[PlannedStep]:
         """The selection, and the counts."""
-        detail = f"queries released by the best possible coin; {self.threshold:g} users pass half of the time"
+        detail = f"queries released by the best possible coin; {in_full(self.threshold)} users pass half of the time"
         steps = [PlannedStep(self.name, detail, self.selection, "queries", final=False)]
         if self.counts is not None:
             detail = "users per released query, counted again, with discrete Laplace noise"

@@ -24,6 +24,7 @@ from hushquery.curator.select import (
 from hushquery.engine import held
 from hushquery.errors import CalibrationError
 from hushquery.noise.bits import Bits
+from hushquery.privacy.budget import in_full
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, equal_weight
 from hushquery.privacy.thresholds import WEIGHT_GRID, weighted_rho
 
@@ -59,7 +60,7 @@ class Weighted(Selector):
 
     def steps(self) -> list[PlannedStep]:
         """The selection, and the counts."""
-        detail = f"weights 1/sqrt(t) per query with Gaussian noise, released from {self.threshold:g} on"
+        detail = f"weights 1/sqrt(t) per query with Gaussian noise, released from {in_full(self.threshold)} on"
         steps = [PlannedStep(self.name, detail, self.selection, "queries", final=False)]
         if self.counts is not None:
             detail = "users per released query, counted again, with Gaussian noise"

@@ -90,13 +90,16 @@ def _why(best: str, variances: Mapping[str, float], sizes: Mapping[str, int], li
     def said(name: str) -> str:
         return f"{variances[name]:.3g}/n"
 
+    def size(name: str) -> str:
+        return f"{sizes[name]} byte{'' if sizes[name] == 1 else 's'}"
+
     equal = [name for name in variances if name != best and variances[name] <= limit]
     further = sorted((name for name in variances if name != best and name not in equal), key=lambda n: variances[n])
-    lead = f"{best} has the smallest variance for a rare cell, {said(best)}, in {sizes[best]} bytes"
+    lead = f"{best} has the smallest variance for a rare cell, {said(best)}, in {size(best)}"
     if equal:
         lead = (
-            f"{best} has the shortest report, {sizes[best]} bytes, of those of the smallest variance for a rare cell, "
-            f"{said(best)} (also {', '.join(f'{n}: {said(n)}, {sizes[n]} bytes' for n in equal)})"
+            f"{best} has the shortest report, {size(best)}, of those of the smallest variance for a rare cell, "
+            f"{said(best)} (also {', '.join(f'{n}: {said(n)}, {size(n)}' for n in equal)})"
         )
-    after = f"; next is {further[0]} with {said(further[0])} in {sizes[further[0]]} bytes" if further else ""
+    after = f"; next is {further[0]} with {said(further[0])} in {size(further[0])}" if further else ""
     return lead + after + "."

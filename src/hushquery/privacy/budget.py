@@ -12,7 +12,7 @@ from fractions import Fraction
 from hushquery.errors import UsageError
 from hushquery.privacy.rounding import Number, exact
 
-__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon", "significant_up"]
+__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon", "in_full", "significant_up"]
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
@@ -126,6 +126,15 @@ def format_delta(delta: Fraction | float) -> str:
     ('1e-06', '0')
     """
     return "0" if delta == 0 else significant_up(Fraction(delta), 2, scientific=True)
+
+
+def in_full(value: float, digits: int = 6) -> str:
+    """Print a number with some significant digits, and one that has more before its point in full, never as a power.
+
+    >>> in_full(38.0), in_full(8.125, 3), in_full(9503537.25), in_full(99999.7, 5)
+    ('38', '8.12', '9,503,537', '100,000')
+    """
+    return f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:,.0f}"
 
 
 def significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:

@@ -43,9 +43,13 @@ def trend_chart(found: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
             "charts need the package altair", why="it is not installed", fix="pip install 'hushquery[plot]'"
         ) from None
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("query:N", title=None, sort=None))
+    # Labels stay where their ticks are: pushed inward, those at the ends would run into their neighbours.
+    axis = alt.Axis(labelFlush=False, labelOverlap="greedy", labelSeparation=6)
+    if found.measure == "share":
+        axis.format = ".2~%"
     colour = alt.Color("changed:N", legend=None, scale=alt.Scale(domain=[False, True], range=["#2e6f9e", "#d1495b"]))
     chart: alt.LayerChart = base.mark_rule(strokeWidth=3, opacity=0.5).encode(
-        x=alt.X("low:Q", title=title, axis=alt.Axis(format=".2~%") if found.measure == "share" else alt.Axis()),
+        x=alt.X("low:Q", title=title, axis=axis),
         x2="high:Q",
         color=colour,
     ) + base.mark_point(filled=True, size=60).encode(

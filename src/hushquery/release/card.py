@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from hushquery.privacy.guarantee import Guarantee
-from hushquery.release.markup import percent
+from hushquery.release.markup import percent, plural
 from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
 
-__all__ = ["card", "limits", "nothing_promised", "populations", "setting", "two_promises"]
+__all__ = ["card", "limits", "nothing_promised", "populations", "setting", "setting_lines", "two_promises"]
 
 # Of a longer list the manifest has the rest.
 _LISTED = 12
+_LONG_NUMBER = 8
 _LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
 
 
@@ -117,7 +118,7 @@ def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manife
         "## What it can't tell, and what it must not be used for",
         _list(limits(tables, level)),
         "## How it was made",
-        _list([f"{_md(name.replace('_', ' '))}: {_md(setting(v))}" for name, v in manifest["parameters"].items()]),
+        _list([_setting_item(name, value) for name, value in manifest["parameters"].items()]),
     ]
     if manifest["notes"]:
         parts += ["## Notes", _list([_md(str(note)) for note in manifest["notes"]])]
@@ -146,7 +147,7 @@ def _tables(tables: Mapping[str, pa.Table], meanings: Mapping[str, str]) -> list
             types = {"count": "whole number"}
             told = NUMBERS[measure].items()
             lines += [f"| `{column}` | {types.get(column, 'number')} | {what} |" for column, what in told]
-        rows = f"{table.num_rows:,} row{'' if table.num_rows == 1 else 's'}"
+        rows = f"{table.num_rows:,} {plural(table.num_rows, 'rows')}"
         parts += [
             f"### `{name}.parquet`: {rows}, each {kind.row}",
             f"What a {measure if measure in ('count', 'share') else 'row'} is: {_md(meanings[name])}",
@@ -166,8 +167,18 @@ _NO_CLICK = {"url": "the page; empty for searches without a click"}
 _KEY_WORDS = {"url": "the page", "next_query": "the query that came next"}
 
 
-def setting(value: Any) -> str:
-    """Give a parameter in words; a long fraction as a decimal, because the manifest has it exactly."""
+# The parameters whose numbers say little without it.
+_UNITS = {"session_gap": "seconds"}
+
+
+def setting(value: Any, name: str = "") -> str:
+    """Give a parameter in words; a long fraction or number is rounded, because the manifest has it exactly.
+
+    >>> setting(1800.0, "session_gap"), setting(0.9638621058683867), setting("1/3")
+    ('1800 seconds', 'about 0.9639', '1/3')
+    """
+    if name in _UNITS:
+        return f"{setting(value)} {_UNITS[name]}"
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {setting(item)}" for name, item in value.items())
     if isinstance(value, list):
@@ -177,7 +188,31 @@ def setting(value: Any) -> str:
         return "none"
     if isinstance(value, str) and _LONG_FRACTION.fullmatch(value):
         return f"about {float(Fraction(value)):.6g}"
+    if isinstance(value, float):
+        said = repr(value).removesuffix(".0")
+        return said if len(said) <= _LONG_NUMBER else f"about {value:.4g}"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def setting_lines(value: Any) -> list[str]:
+    """Give the items of a parameter that is a list of texts with commas in them; none for any other.
+
+    >>> setting_lines(["lower case", "no names, no numbers"]), setting_lines(["a", "b"])
+    (['lower case', 'no names, no numbers'], [])
+    """
+    if not isinstance(value, list) or not any("," in item for item in value if isinstance(item, str)):
+        return []
+    more = [f"and {len(value) - _LISTED} more"] if len(value) > _LISTED else []
+    return [*map(setting, value[:_LISTED]), *more]
+
+
+def _setting_item(name: str, value: Any) -> str:
+    called, lines = _md(name.replace("_", " ")), setting_lines(value)
+    return (
+        "\n".join([f"{called}:", *(f"  - {_md(line)}" for line in lines)])
+        if lines
+        else (f"{called}: {_md(setting(value, name))}")
+    )
 
 
 def _md(text: str) -> str:
@@ -192,9 +227,15 @@ def _list(lines: Sequence[str]) -> str:
 
 def _quote(text: str) -> str:
     """Quote a text that names people as the steward does: all of it as text, its indented lines as a list."""
+    return "\n".join(f"> {_quoted(line)}".rstrip() for line in text.splitlines())
+
+
+def _quoted(line: str) -> str:
+    listed, words = line.startswith("  "), _md(line.replace("->", "→"))
+    if listed:
+        return words if re.match(r"[0-9]+\. ", words) else f"- {words}"
     # A number at the start of a line would begin a list of its own.
-    lines = [(line.startswith("  "), re.sub(r"^([0-9]+)([.)])", r"\1\\\2", _md(line))) for line in text.splitlines()]
-    return "\n".join(f"> {'- ' * listed}{line}".rstrip() for listed, line in lines)
+    return re.sub(r"^([0-9]+)([.)])", r"\1\\\2", words)
 
 
 def _code(text: str, language: str) -> str:

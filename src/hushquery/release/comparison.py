@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from hushquery.release.markup import isolated, number, percent
+from hushquery.release.markup import address, isolated, number, percent
 
 __all__ = ["Compared", "compared", "comparison", "disagreement"]
 
@@ -43,7 +43,7 @@ def compared(tables: Mapping[str, pa.Table], most: int = _TOP) -> list[Compared]
     for row in tables["records"].slice(0, most).to_pylist():
         blend = row["weight"] * row["optin"] + (1 - row["weight"]) * row["client"]
         key = (row.pop("query"), row.pop("url"))
-        label = f'{isolated(key[0])} <small class="page">{isolated(key[1]) if key[1] else "no click"}</small>'
+        label = f'{isolated(key[0])} <small class="page">{address(key[1]) if key[1] else "no click"}</small>'
         rows.append(Compared(label, published.get(key, blend), **row))
     return rows
 

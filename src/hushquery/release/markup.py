@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Bar", "bars", "isolated", "number", "percent", "shown", "words_as_html"]
+__all__ = ["Bar", "address", "bars", "isolated", "number", "percent", "plural", "shown", "words_as_html"]
 
 # Longer keys are cut on the page; the tables have them whole.
 _LONGEST = 160
+# Behind these an address may go on in a new line; the slashes of its scheme stay together.
+_JOINT = re.compile(r"(?<=[^:/][/?&=_#])(?=[^/])")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufff9-\uffff]")
 
 
@@ -28,6 +30,25 @@ def isolated(text: str) -> str:
     """Give a key of a table as text that runs in its own direction and can't change that of its neighbours."""
     cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     return f'<bdi dir="auto">{shown(cut) if cut.strip() else "<i>(blank)</i>"}</bdi>'
+
+
+def address(url: str) -> str:
+    """Give a URL like any key, but let its lines end behind its joints and not inside its words."""
+    cut = url if len(url) <= _LONGEST else url[:_LONGEST] + "…"
+    if not cut.strip():
+        return isolated(url)
+    return f'<bdi dir="auto">{"<wbr>".join(map(shown, _JOINT.split(cut)))}</bdi>'
+
+
+def plural(many: int, name: str) -> str:
+    """Give the name of a table, or another plural, for so many: without its ending for one.
+
+    >>> plural(1, "queries"), plural(1, "reformulations"), plural(2, "clicks")
+    ('query', 'reformulation', 'clicks')
+    """
+    if many != 1:
+        return name
+    return f"{name.removesuffix('ies')}y" if name.endswith("ies") else name.removesuffix("s")
 
 
 def number(value: float) -> str:

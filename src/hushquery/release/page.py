@@ -21,9 +21,9 @@ from hushquery.privacy.guarantee import Guarantee
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact
 from hushquery.privacy.unit import Relation
-from hushquery.release.card import limits, nothing_promised, populations, setting, two_promises
+from hushquery.release.card import limits, nothing_promised, populations, setting, setting_lines, two_promises
 from hushquery.release.comparison import compared, comparison, disagreement
-from hushquery.release.markup import Bar, bars, isolated, number, percent, shown, words_as_html
+from hushquery.release.markup import Bar, address, bars, isolated, number, percent, plural, shown, words_as_html
 from hushquery.release.searchbox import script_policy, search_box
 from hushquery.release.style import STYLE
 from hushquery.release.tables import KINDS, REST, measure_of, release_measure
@@ -59,7 +59,8 @@ def page(
         _alarm(guarantees),
         f'<p class="soft">{shown(two_promises(guarantees))}</p>' if len(guarantees) > 1 else "",
         *(promise(guarantee, named=len(guarantees) > 1) for guarantee in guarantees),
-        f'<dl class="facts">{"".join(_fact(number(t.num_rows), name) for name, t in tables.items())}'
+        '<dl class="facts">'
+        f"{''.join(_fact(number(t.num_rows), plural(t.num_rows, name)) for name, t in tables.items())}"
         f"{_rest(tables, manifest)}</dl>",
         _search(tables),
         _queries(tables, manifest, level),
@@ -191,15 +192,27 @@ def _queries(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], level:
     measure = measure_of(table)
     if measure is None:
         keys = table["query"].slice(0, 4 * _TOP).to_pylist()
-        more = f", the first {len(keys)} in the order of their letters" if table.num_rows > len(keys) else ""
+        cut = table.num_rows > len(keys)
+        more = f", the first {len(keys)} in the order of their letters. {_whole('queries', table)}" if cut else "."
         listed = "".join(f"<li>{isolated(key)}</li>" for key in keys)
-        body = f'<p class="soft">A list without counts{more}.</p><ul class="plain">{listed}</ul>'
+        body = f'<p class="soft">A list without counts{more}</p><ul class="plain">{listed}</ul>'
         return "\n".join(_section("Queries", _meaning("queries", manifest, "A row"), body))
     rows = [Bar(isolated(r["query"]), r[measure], r["low"], r["high"]) for r in table.slice(0, _TOP).to_pylist()]
-    which = f"The {len(rows)} queries with the highest {measure}s, of {number(table.num_rows)}. " if rows else ""
-    caption = f"{which}The thin lines are {100 * level:g}% intervals."
+    caption = f"{_highest('queries', table, len(rows), measure)} The thin lines are {100 * level:g}% intervals."
     drawn = bars(rows, caption, _say(measure)) if rows else _nothing("queries")
     return "\n".join(_section("Queries", _meaning("queries", manifest), drawn))
+
+
+def _highest(name: str, table: pa.Table, rows: int, measure: str) -> str:
+    """Say which rows a chart shows, and where the others are."""
+    if rows == table.num_rows:
+        return f"All {number(rows)} {name}." if rows > 1 else f"The only {plural(1, name)}."
+    return f"The {rows} {name} with the highest {measure}s, of {number(table.num_rows)}. {_whole(name, table)}"
+
+
+def _whole(name: str, table: pa.Table) -> str:
+    command = f'<code class="much">hushquery show FOLDER --limit {table.num_rows}</code>'
+    return f"All are in {name}.parquet; {command} prints them."
 
 
 def _say(measure: str) -> Callable[[float], str]:
@@ -217,11 +230,13 @@ def _clicks(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
             continue
         group = groups.setdefault(row["query"], [])
         if len(group) < _PAGES_EACH:
-            label = isolated(row["url"]) if row["url"] or measure == "count" else "<i>no click</i>"
+            label = address(row["url"]) if row["url"] or measure == "count" else "<i>no click</i>"
             group.append(Bar(label, row[measure], row["low"], row["high"]))
     drawn = [f"<h3>{isolated(query)}</h3>{bars(group, say=_say(measure))}" for query, group in groups.items()]
-    which = f"The pages most clicked on after {len(groups)} of the queries, of {number(table.num_rows)} pairs"
-    told = f'<p class="soft">{which}. Each query has its own scale.</p>'
+    pairs, those = plural(table.num_rows, "pairs"), "query" if len(groups) == 1 else f"{len(groups)} of the queries"
+    which = f"The pages most clicked on after {those}, of {number(table.num_rows)} {pairs}"
+    rest = f" {_whole('clicks', table)}" if sum(map(len, groups.values())) < table.num_rows else ""
+    told = f'<p class="soft">{which}. Each query has its own scale.{rest}</p>'
     return "\n".join(
         _section("Clicks", _meaning("clicks", manifest), *([told, *drawn] if drawn else [_nothing("clicks")]))
     )
@@ -250,7 +265,7 @@ def _reformulations(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any])
     ]
     false = _false_edges(manifest)
     told = f"<p>False pairs to expect among these, made by noise alone: {shown(false)}.</p>" if false else ""
-    caption = f"The {len(rows)} with the highest counts, of {number(table.num_rows)}."
+    caption = _highest("reformulations", table, len(rows), "count")
     drawn = bars(rows, caption) if rows else _nothing("reformulations")
     return "\n".join(_section("Reformulations", _meaning("reformulations", manifest), told, drawn))
 
@@ -289,7 +304,7 @@ def steps(guarantee: Guarantee, manifest: Mapping[str, Any]) -> str:
     lines = []
     for step, told in zip(guarantee.steps, ran, strict=True):
         alone = format_epsilon(_alone(step.loss, guarantee.delta))
-        numbers = " · ".join(f"{name.replace('_', ' ')} {setting(v)}" for name, v in told["parameters"].items())
+        numbers = " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in told["parameters"].items())
         lines.append(
             f"<li><p><b>{shown(step.name)}</b>: {shown(step.detail)}</p>"
             f"<p>{shown(_cost(step.loss))}; alone it would be epsilon {alone} at the same delta.</p>"
@@ -340,9 +355,11 @@ def _budget(budget: Mapping[str, Any]) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    rows = "".join(
-        f"<dt>{shown(name.replace('_', ' '))}</dt><dd>{shown(setting(v))}</dd>" for name, v in values.items()
-    )
+    def told(name: str, value: Any) -> str:
+        lines = setting_lines(value)
+        return _plain_list(lines) if lines else shown(setting(value, name))
+
+    rows = "".join(f"<dt>{shown(name.replace('_', ' '))}</dt><dd>{told(name, v)}</dd>" for name, v in values.items())
     return f'<dl class="pairs">{rows}</dl>'
 
 

@@ -47,7 +47,7 @@ ol.bars li { display: grid; grid-template-columns: minmax(0, 17rem) minmax(0, 1f
 .value { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right }
 .value small { display: inline-block; min-width: 7rem; text-align: right; font-size: .82rem }
 ol.compared .bar { opacity: .55 } ol.compared .page { display: block; font-size: .82rem; line-height: 1.3 }
-ol.compared li { padding: .3rem 0 }
+ol.compared li { padding: .3rem 0; grid-template-columns: minmax(0, 15rem) minmax(0, 1fr) 15.5rem }
 .value.three { display: flex; flex-direction: column; line-height: 1.35 } .value.three small { font-size: .78rem }
 .apart { color: var(--alarm); font-weight: 650; font-size: .78rem }
 line.optin { stroke: var(--optin); stroke-width: 1.5 } circle.optin { fill: var(--optin) }
@@ -82,6 +82,7 @@ ol.steps p { margin: .15rem 0; max-width: none }
 dl.pairs { display: grid; grid-template-columns: minmax(7rem, max-content) minmax(0, 1fr); gap: .25rem 1.4rem;
   margin: .6rem 0 }
 dl.pairs dt { color: var(--soft) } dl.pairs dd { margin: 0 }
+dl.pairs ul { margin: 0; padding-left: 1.1rem }
 .gauge { height: 12px; border-radius: 6px; background: var(--tint); overflow: hidden; max-width: 44rem; margin: .6rem 0;
   border: 1px solid var(--line) }
 .gauge svg { display: block; width: 100% }

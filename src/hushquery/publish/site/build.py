@@ -19,6 +19,7 @@ from hushquery.release.card import nothing_promised, populations
 from hushquery.release.folder import MANIFEST, check_target, manifest_bytes, write_folder
 from hushquery.release.searchbox import matching_module
 from hushquery.release.style import STYLE
+from hushquery.release.tables import release_measure
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -93,7 +94,7 @@ def build_site(
     )
     files = {
         "index.html": trends_page(several, shell, names, checked_limit(rows)),
-        "search.html": search_page(shell),
+        "search.html": search_page(shell, release_measure(last.tables)),
         "privacy.html": privacy_page(several, shell, names, told),
         "site.css": (STYLE + _static("site.css").decode()).encode(),
         "matching.mjs": matching_module().encode(),

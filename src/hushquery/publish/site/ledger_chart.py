@@ -140,16 +140,17 @@ def _bars(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
     periods = list({row["period"]: row for row in rows if row["what"] != _OPENED}.values())[-_MOST_BARS:]
     wide, most = 100 / max(4, len(periods)), _most(rows, budget)
     every = math.ceil(len(periods) / _LABELS)
-    drawn = []
+    drawn, said = [], ""
     for place, row in enumerate(periods):
         top, left = float(_y(_height(row), most)), place * wide
         drawn.append(
             f'<rect class="area" x="{left + 0.08 * wide:.2f}%" width="{0.84 * wide:.2f}%" y="{top:.1f}" '
             f'height="{_HEIGHT - _BOTTOM - top:.1f}" rx="3"/>'
         )
-        if place % every == 0:
+        if place % every == 0 and _day(row) != said:
+            said = _day(row)
             drawn.append(
-                f'<text x="{left + wide / 2:.2f}%" y="{_HEIGHT - 6}" text-anchor="middle">{shown(_day(row)[5:])}</text>'
+                f'<text x="{left + wide / 2:.2f}%" y="{_HEIGHT - 6}" text-anchor="middle">{shown(said[5:])}</text>'
             )
     return "".join(drawn)
 
@@ -161,7 +162,7 @@ def _steps(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
     # Some room behind the last spend, so that its level can be seen.
     reach = ((max(seconds) - first) or 86400.0) * 1.25
     places = [100 * (second - first) / reach for second in seconds]
-    drawn, before, printed = [], 0.0, -100.0
+    drawn, before, printed, said = [], 0.0, -100.0, ""
     for row, left, right in zip(rows, places, [*places[1:], 100.0], strict=True):
         top = float(_y(_height(row), most))
         drawn.append(
@@ -171,10 +172,9 @@ def _steps(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
             f'<line class="spent" x1="{left:.2f}%" x2="{right:.2f}%" y1="{top:.1f}" y2="{top:.1f}"/>'
         )
         before = _height(row)
-        if left - printed >= 100 / _LABELS:
+        if left - printed >= 100 / _LABELS and _day(row) != said:
+            said = _day(row)
             anchor = "start" if left < 10 else "middle"
-            drawn.append(
-                f'<text x="{left:.2f}%" y="{_HEIGHT - 6}" text-anchor="{anchor}">{shown(_day(row)[5:])}</text>'
-            )
+            drawn.append(f'<text x="{left:.2f}%" y="{_HEIGHT - 6}" text-anchor="{anchor}">{shown(said[5:])}</text>')
             printed = left
     return "".join(drawn)

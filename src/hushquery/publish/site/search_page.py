@@ -49,8 +49,21 @@ def _pages(release: Release) -> dict[str, list[list[Any]]]:
     return found
 
 
-def search_page(shell: Shell) -> bytes:
-    """Write the page; all it finds is put there by its script."""
+def _told(measure: str | None) -> str:
+    """Say what the order and the numbers of the found pages are."""
+    order = "The order weighs how near each query is to yours."
+    if measure is None:
+        return order
+    return f"The number of a page is the sum of its {measure}s after all near queries, with the noise of each. {order}"
+
+
+def search_page(shell: Shell, measure: str | None) -> bytes:
+    """Write the page; all it finds is put there by its script.
+
+    Args:
+        shell: What all pages share.
+        measure: What the numbers of clicks are, ``count`` or ``share``; None where there are none.
+    """
     form = (
         '<p id="needs-script" class="soft">The search runs in this page, by a script that this browser has not '
         "started: it is switched off, or the page was opened as a file instead of from a server.</p>"
@@ -61,7 +74,8 @@ def search_page(shell: Shell) -> bytes:
         '<span class="keys"> <kbd>/</kbd> jumps here.</span></p>'
         '<p id="search-status" role="status"></p></form>'
         '<div class="found" id="found" hidden>'
-        '<section aria-labelledby="pages-found"><h2 id="pages-found">Pages</h2><ol id="pages"></ol></section>'
+        '<section aria-labelledby="pages-found"><h2 id="pages-found">Pages</h2>'
+        f'<p class="soft">{_told(measure)}</p><ol id="pages"></ol></section>'
         '<section aria-labelledby="queries-found"><h2 id="queries-found">Similar queries</h2>'
         '<ol id="queries"></ol></section>'
         '</div><p id="offline" class="soft" role="status"></p>'

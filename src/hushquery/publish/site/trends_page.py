@@ -10,7 +10,7 @@ from hushquery.publish.site.ranked import Ranked, Row, ranked_queries, ranked_re
 from hushquery.release import Release
 from hushquery.release.card import limits
 from hushquery.release.comparison import compared, comparison, disagreement
-from hushquery.release.markup import isolated, number, percent, shown
+from hushquery.release.markup import address, isolated, number, percent, plural, shown
 from hushquery.release.tables import REST, release_measure
 
 __all__ = ["trends_page"]
@@ -51,17 +51,19 @@ def trends_page(releases: Sequence[Release], shell: Shell, names: Sequence[str],
         _groups(last),
         section("limits", "What these numbers can't tell", _list([*_notes(queries), *_limits(last)])),
     ]
-    return shell.page("index.html", f"What {isolated(shell.whom)} search for", lead, parts, "trends.mjs")
+    return shell.page("index.html", f"Searches of {isolated(shell.whom)}", lead, parts, "trends.mjs")
 
 
 def _facts(last: Release, queries: Ranked, measure: str) -> str:
-    facts = [fact(number(queries.released), "queries listed")]
+    facts = [fact(number(queries.released), f"{plural(queries.released, 'queries')} listed")]
     if "clicks" in last.tables:
-        facts.append(fact(number(last.tables["clicks"].num_rows), "records listed"))
+        # Where searches without a click are listed too, the report says records as well.
+        clicks, what = last.tables["clicks"].num_rows, "records" if measure == "share" else "clicks"
+        facts.append(fact(number(clicks), f"{plural(clicks, what)} listed"))
     if measure == "share":
         facts.append(fact(percent(last.manifest["parameters"][REST]), "of all records are not listed"))
     if queries.found:
-        facts.append(fact(number(len(queries.moved)), "queries surely changed"))
+        facts.append(fact(number(len(queries.moved)), f"{plural(len(queries.moved), 'queries')} surely changed"))
     return f'<dl class="facts">{"".join(facts)}</dl>'
 
 
@@ -158,7 +160,7 @@ def _link(query: str) -> str:
 
 def _address(url: str) -> str:
     """Show a URL as browsers do, without the scheme that nearly all have."""
-    return isolated(url.removeprefix("https://").removesuffix("/")) if url else "<i>no click</i>"
+    return address(url.removeprefix("https://").removesuffix("/")) if url else "<i>no click</i>"
 
 
 def _bar(value: float, low: float, high: float, top: float) -> str:

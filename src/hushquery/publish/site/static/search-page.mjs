@@ -64,6 +64,7 @@ function pageItem({ url, value, queries: from }, say) {
   name.append(isolated(url));
   const after = part("p", "after ", "soft");
   from.slice(0, 3).forEach((query, i) => after.append(i ? ", " : "", isolated(query)));
+  if (from.length > 3) after.append(` and ${from.length - 3} more`);
   item.append(line(name, say(value)), after);
   return item;
 }
