@@ -163,8 +163,8 @@ def promise(guarantee: Guarantee, *, named: bool = False) -> str:
     name = f"<h2>For {isolated(guarantee.population)} <small>({model})</small></h2>" if named else ""
     return (
         f'<div class="promise">{name}{_weak(guarantee)}<dl class="facts">'
-        + _fact(format_epsilon(guarantee.epsilon), "epsilon", weak=guarantee.epsilon > UNUSUAL_EPSILON)
-        + _fact(format_delta(guarantee.delta), "delta", weak=guarantee.delta > UNUSUAL_DELTA)
+        + _fact(format_epsilon(guarantee.epsilon), "epsilon", weak=exact(guarantee.epsilon) > UNUSUAL_EPSILON)
+        + _fact(format_delta(guarantee.delta), "delta", weak=exact(guarantee.delta) > UNUSUAL_DELTA)
         + _fact(f"one {who}", f"is protected ({guarantee.unit.relation.value})")
         + f"</dl><p>{shown(said)}</p></div>"
     )
