@@ -79,7 +79,30 @@ def test_search(folders):
     assert lines[0].split()[:3] == ["page", "clicks", "score"]
     assert lines[1].startswith("https://weather.example.org/leeds")
     assert "890 to 910" in text
-    assert len(lines) == 5
+    assert len(lines) == 7
+    more = data("search", folders / "whole", "waether leds")
+    pages, queries = len(more["urls"]) - 1, len(more["queries"]) - 1
+    assert lines[-1] == f"{pages} page{'s' if pages > 1 else ''} and {queries} queries more: --limit {queries + 1}"
+    assert (more["more_urls"], more["more_queries"]) == (0, 0)
+    assert "more" not in good("search", folders / "whole", "waether leds", "--limit", queries + 1).stdout
+
+
+def test_search_says_what_its_score_is():
+    text = " ".join(good("search", "--help").stdout.split())
+    for words in ("6 it is the text", "2 it has some of the words", "score of a page adds up the clicks"):
+        assert words in text
+
+
+def test_keywords_say_what_would_find_some(folders):
+    whole = folders / "whole"
+    text = good("keywords", whole, "--seed", "weather", "--gamma", 0.9).stdout
+    assert text.startswith("nothing found")
+    assert f"hushquery show {whole} --query weather" in " ".join(text.split())
+    gamma = text.split("--gamma ")[1].split()[0]
+    assert data("keywords", whole, "--seed", "weather", "--gamma", gamma)["keywords"]
+    assert not data("keywords", whole, "--seed", "weather", "--gamma", float(gamma) + 0.002)["keywords"]
+    assert "none shares a clicked page" in good("keywords", whole, "--seed", "fear of flying").stdout
+    assert "knows none of the seeds" in good("keywords", whole, "--seed", "zzzzqq").stdout
 
 
 def test_search_without_clicks_says_so(folders):
@@ -284,7 +307,10 @@ def test_test_noise_is_called_by_its_name(folders):
 
 def test_a_folder_that_is_no_release(tmp_path):
     refused(HushqueryError, "search", tmp_path, "weather")
-    refused(HushqueryError, "show", tmp_path / "none")
+    for name, *rest in (("show",), ("search", "weather"), ("keywords", "--seed", "weather")):
+        error = refused(DataError, name, tmp_path / "relase", *rest)
+        assert str(error).startswith(f"there is no folder {tmp_path / 'relase'}")
+        assert "again" not in error.fix
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -99,9 +99,15 @@ def test_of_equal_matches_the_more_frequent_comes_first():
     assert [hit.query for hit in index.search("news").queries] == ["news efgh", "news ijkl", "news abcd"]
 
 
-def test_the_score_is_quality_times_log_count():
-    for hit in INDEX.search("weather").queries:
-        assert hit.score == pytest.approx(hit.quality * math.log(2 + max(0, QUERIES[hit.query])))
+def test_the_score_is_the_kind_and_a_fraction_by_count():
+    largest = math.log(2 + max(QUERIES.values()))
+    kinds = {"the same text": 6, "starts with the text": 5}
+    hits = INDEX.search("weather").queries
+    assert {hit.query for hit in hits} >= {"weather", "weather leeds", "weather london"}
+    for hit in hits:
+        if hit.why in kinds:
+            part = 0.9 * math.log(2 + max(0, QUERIES[hit.query])) / largest
+            assert hit.score == pytest.approx(kinds[hit.why] + part)
         assert 0 < hit.quality <= 1
         assert hit.count == QUERIES[hit.query]
         assert (hit.low, hit.high) == (hit.count - 10, hit.count + 10)
@@ -227,9 +233,7 @@ def test_every_released_query_finds_itself(queries, data):
 @given(st.text(max_size=30))
 def test_any_text_gives_an_ordered_answer(text):
     hits = INDEX.search(text).queries
-    assert [hit.score for hit in hits if hit.quality < 1] == sorted(
-        (hit.score for hit in hits if hit.quality < 1), reverse=True
-    )
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
 def test_one_mistake_anywhere_in_a_long_query_is_found():
@@ -237,3 +241,87 @@ def test_one_mistake_anywhere_in_a_long_query_is_found():
     for place in range(len(wanted)):
         typed = wanted[:place] + "x" + wanted[place + 1 :]
         assert first(INDEX, typed) == wanted
+
+
+WEATHER = {
+    "weather this weekend": 4008,
+    "weather london": 2036,
+    "weather warning": 1152,
+    "snow forecast": 1090,
+    "weather radar": 1012,
+    "10 day weather forecast": 857,
+    "weather paris": 793,
+    "weather tomorrow": 737,
+    "weather": 728,
+    "rain today": 725,
+    "wether this weekend": 186,
+    "train times": 180,
+    "how to tie a tie": 170,
+    "how to boil eggs": 160,
+    "pancake recipe": 150,
+    "banana bread recipe": 140,
+}
+SKY = SearchIndex(release_of(WEATHER))
+HOLD_IT = sorted((query for query in WEATHER if "weather" in query.split()), key=lambda query: -WEATHER[query])
+
+
+def found(text, limit=50):
+    return [hit.query for hit in SKY.search(text, limit).queries]
+
+
+def test_every_query_with_the_word_is_found_by_count_before_those_that_nearly_have_it():
+    assert found("weather") == ["weather", *[q for q in HOLD_IT if q != "weather"], "wether this weekend"]
+
+
+def test_a_misspelt_word_finds_every_query_with_the_right_one():
+    assert found("wether") == ["wether this weekend", *HOLD_IT]
+
+
+def test_all_words_come_before_some_words_and_no_query_with_a_word_is_left_out():
+    hits = found("weather forecast")
+    assert hits[0] == "10 day weather forecast"
+    assert set(hits) == {*HOLD_IT, "snow forecast", "wether this weekend"}
+    assert [q for q in hits[1:] if q in HOLD_IT] == [q for q in HOLD_IT if q != hits[0]]
+    assert hits[-1] == "wether this weekend"
+
+
+def test_a_piece_of_a_word_is_not_the_word():
+    assert found("how to") == ["how to tie a tie", "how to boil eggs"]
+    assert found("rain") == ["rain today"]
+    assert found("train") == ["train times"]
+    assert found("ain") == []
+
+
+def test_the_beginning_of_the_last_word_counts_anywhere_in_a_query():
+    assert found("weath") == HOLD_IT
+    assert found("recipe ban") == ["banana bread recipe", "pancake recipe"]
+    assert found("to") == ["how to tie a tie", "how to boil eggs", "rain today", "weather tomorrow"]
+    assert found("to ") == found("to")
+
+
+def test_a_known_word_is_no_mistake_for_one_around_it_but_an_unknown_one_is():
+    index = SearchIndex(release_of({"rain": 10, "train": 500, "news": 70}))
+    assert [hit.query for hit in index.search("rain").queries] == ["rain"]
+    assert [hit.query for hit in index.search("newss").queries] == ["news"]
+
+
+def test_a_word_that_is_there_is_not_taken_by_one_that_is_nearly_it():
+    hits = {hit.query: hit for hit in SKY.search("wether weather", 50).queries}
+    assert hits["weather radar"].why == "has some of the words: weather"
+
+
+def test_what_is_beyond_the_limit_is_counted():
+    few = SKY.search("weather", 3)
+    assert (len(few.queries), few.more_queries) == (3, len(HOLD_IT) + 1 - 3)
+    assert SKY.search("weather", 50).more_queries == 0
+
+
+def test_none_of_very_many_queries_with_the_word_is_left_out():
+    many = {f"weather place{i}": 10_000 - i for i in range(2500)}
+    index = SearchIndex(release_of({"ten day weather": 1, "wether map": 90_000, **many}))
+    few, all_ = index.search("weather", 5), index.search("weather", 3000)
+    assert [hit.query for hit in few.queries] == list(many)[:5]
+    assert few.more_queries == 2502 - 5
+    assert [hit.query for hit in all_.queries] == [*many, "ten day weather", "wether map"]
+    assert [hit.query for hit in index.near("weather")] == [*many, "ten day weather", "wether map"]
+    assert {hit.query for hit in index.search("waether", 3000).queries} == {*many, "ten day weather", "wether map"}

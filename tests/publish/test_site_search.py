@@ -61,6 +61,7 @@ def agree(folder, release, typed):
         assert [(hit["url"], hit["why"], tuple(hit["queries"])) for hit in said["urls"]] == [
             (hit.url, hit.why, hit.queries) for hit in found.urls
         ], text
+        assert (said["moreUrls"], said["moreQueries"]) == (found.more_urls, found.more_queries), text
         assert [hit["score"] for hit in said["urls"]] == pytest.approx([hit.score for hit in found.urls])
 
 
@@ -87,6 +88,24 @@ def test_it_ranks_as_python_does(tmp_path):
 
 def test_a_list_without_counts_ranks_as_python_does(tmp_path):
     agree(tmp_path / "list", release_of(["weather leeds", "weather york", "news", "newsagent"]), TYPED)
+
+
+def test_it_finds_all_queries_with_the_words_as_python_does(tmp_path):
+    names = ["weather", "wether", "rain", "train", "today", "to", "how", "recipe", "10", "day", "forecast", "tomorrow"]
+    rng = random.Random(9)
+    queries = {" ".join(rng.sample(names, rng.randint(1, 4))): rng.randint(1, 5000) for _ in range(79)}
+    typed = [
+        *names,
+        "weather forecast",
+        "how to",
+        "wether today",
+        "weath",
+        "t",
+        "wether weather",
+        "train to rain",
+        "rai",
+    ]
+    agree(tmp_path / "words", release_of(queries), typed)
 
 
 def test_it_ranks_as_python_does_while_python_looks_at_all(tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hushquery.release.verification
+from hushquery.cli.verify import verify as verify_command
 from hushquery.errors import DataError
 from hushquery.privacy.loss import Loss
 from hushquery.release import Release, verify
@@ -129,6 +130,12 @@ def test_no_folder_is_a_finding_and_not_a_crash(tmp_path):
     assert "there is no folder" in found.problems[0]
     (tmp_path / "file").write_text("x")
     assert not verify(tmp_path / "file").ok
+
+
+def test_the_command_says_that_the_name_is_wrong_and_not_the_release(tmp_path):
+    with pytest.raises(DataError, match=r"^there is no folder .*relase") as refused:
+        verify_command(tmp_path / "relase")
+    assert "again" not in refused.value.fix
 
 
 def test_another_layout_of_the_same_manifest_is_a_change(copy):

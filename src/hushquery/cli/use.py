@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +24,9 @@ from hushquery.cli.listing import (
 )
 from hushquery.cli.measure import amount, between, measured_rows
 
+if TYPE_CHECKING:
+    from hushquery.publish.keywords import Keywords
+
 __all__ = ["classify", "correct", "find", "keywords", "search", "similar", "suggest"]
 
 Alpha = Annotated[
@@ -35,7 +40,22 @@ _NEAR = "`hushquery search` finds queries near to a text"
 def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = False) -> None:
     r"""Search a release: the pages people clicked on, and queries near to the text. Mistakes are forgiven.
 
-    hushquery search release/ waether leeds
+        hushquery search release/ waether leeds
+
+    Every query that holds a word of the text is found; what is beyond the
+    limit is counted. The score orders them. For a query, the whole number says
+    how it matches:
+
+        6  it is the text
+        5  it has all words of the text
+        4  it has all words, the last one unfinished
+        3  it has all words, or is the text, with typing mistakes
+        2  it has some of the words
+        1  it has some of the words, with typing mistakes
+
+    and the fraction grows with its count and with how much of the text it has.
+    The score of a page adds up the clicks on it after the queries that match
+    at least half as well as the best; the better the match, the more they weigh.
     """
     from hushquery.publish.search import SearchIndex
 
@@ -50,15 +70,22 @@ def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = F
         parts.append(listing(("page", head, "score", "from the query", "which"), rows, (head, "score")))
     if found.queries:
         rows = [
-            (h.query, amount(h.count, h.share), between(h.low, h.high, h.share), f"{h.score:.1f}", h.why)
+            (h.query, amount(h.count, h.share), between(h.low, h.high, h.share), f"{h.score:.2f}", h.why)
             for h in found.queries
         ]
         right = (_head(found.queries[0].share), "interval", "score")
         parts.append(listing(("query", *right, "which"), rows, right))
+    if found.more_urls or found.more_queries:
+        more = [_many(found.more_urls, "page", "pages"), _many(found.more_queries, "query", "queries")]
+        parts.append(
+            f"{' and '.join(filter(None, more))} more: --limit {limit + max(found.more_urls, found.more_queries)}"
+        )
     data = {
         "text": typed,
         "urls": measured_rows(found.urls),
         "queries": measured_rows(found.queries),
+        "more_urls": found.more_urls,
+        "more_queries": found.more_queries,
         "notes": list(found.notes),
     }
     nothing = "; ".join(filter(None, ("nothing found: no released query is near to this text", rare_missing(release))))
@@ -128,7 +155,12 @@ def keywords(
 ) -> None:
     r"""Find keywords for a topic: queries from which a random walk over clicks ends at the seeds.
 
-    hushquery keywords release/ --seed https://weather.example.org/ --gamma 0.7
+        hushquery keywords release/ --seed https://weather.example.org/ --gamma 0.7
+
+    Pages are better seeds than queries: a walk reaches a page in one step, and
+    another query only among all that share its pages. The pages of a query:
+
+        hushquery show release/ --query weather
     """
     from hushquery import publish
 
@@ -142,8 +174,9 @@ def keywords(
     ]
     right = ("probability", _head(found.keywords[0].share if found.keywords else None), "interval")
     shown = listing(("query", *right), rows, right) if rows else ""
-    nothing = f"nothing found: no query reaches the seeds with probability {gamma:g}. A lower --gamma finds more"
+    nothing = _no_keywords(folder, seeds, gamma, found)
     data = {"seeds": seeds, "alpha": alpha, "gamma": gamma, "keywords": measured_rows(found.keywords), "notes": notes}
+    data["highest"] = found.highest
     emit(data, shown or nothing, as_json=as_json)
 
 
@@ -215,6 +248,31 @@ def find(
     )
     nothing = "; ".join(reasons)
     emit({"patterns": patterns, "queries": measured_rows(found)}, shown or nothing, as_json=as_json)
+
+
+def _no_keywords(folder: str, seeds: list[str], gamma: float, found: Keywords) -> str:
+    """Say why there are no keywords, and what would give some."""
+    if len(found.unknown) == len(seeds):
+        return (
+            "nothing found: the release knows none of the seeds. `hushquery search` finds queries and pages near to one"
+        )
+    why = f"no other query reaches the seeds with probability {gamma:g}"
+    if found.highest > 0:
+        at = math.floor(1000 * found.highest) / 1000 or found.highest
+        why += f"; the nearest does with {found.highest:.3g}: --gamma {at:g} finds it"
+    else:
+        why += "; none shares a clicked page with them"
+    query = next((seed for seed in seeds if seed not in found.unknown and "/" not in seed), "")
+    if query:
+        why += (
+            ".\nA page of the topic is a better seed than a query. The pages clicked after this one: "
+            f"hushquery show {shlex.quote(folder)} --query {shlex.quote(query)}"
+        )
+    return f"nothing found: {why}"
+
+
+def _many(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}" if count else ""
 
 
 def _head(share: float | None) -> str:

@@ -30,12 +30,14 @@ def verify(folder: Folder, as_json: JsonFlag = False) -> None:
     release from somebody you trust.
     """
     from hushquery.release import verify as check
+    from hushquery.release.folder import check_there
 
     found = check(folder)
     if not found.ok:
         if as_json:
             emit(found.to_json(), "", as_json=True)
             raise typer.Exit(DataError.exit_code)
+        check_there(folder)
         many = len(found.problems)
         raise DataError(
             f"{folder} has {many} problem{'' if many == 1 else 's'}",

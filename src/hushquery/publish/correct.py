@@ -80,14 +80,14 @@ def correct(release: Release, text: str, *, index: SearchIndex | None = None) ->
     place = index.queries.where(text)
     evidence = _Evidence(release, index, place)
     best: Correction | None = None
-    for hit in index.near(text):
-        folded = fold(hit.query)
+    for query in index.alike(text):
+        folded = fold(query)
         mistakes = edits(typed, folded, allowed_edits(typed))
         if not mistakes or has_digits_changed(typed, folded):
             continue
-        score, reasons = evidence.weigh(hit.query, mistakes)
+        score, reasons = evidence.weigh(query, mistakes)
         if best is None or score > best.score:
-            best = Correction(hit.query, mistakes, score, reasons, place is not None)
+            best = Correction(query, mistakes, score, reasons, place is not None)
     return best if best is not None and (place is None or best.score > 0) else None
 
 

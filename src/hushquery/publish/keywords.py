@@ -35,10 +35,14 @@ class Keyword:
 
 @dataclass(frozen=True)
 class Keywords:
-    """The keywords, the most probable first, and the seeds that the release does not know."""
+    """The keywords, the most probable first, and the seeds that the release does not know.
+
+    ``highest`` is the largest probability of any query but the seeds: with a gamma above it there are no keywords.
+    """
 
     keywords: tuple[Keyword, ...]
     unknown: tuple[str, ...] = ()
+    highest: float = 0.0
 
 
 def keywords(
@@ -83,4 +87,5 @@ def keywords(
         rows.append(Keyword(name, float(probability[index]), *numbers, share))
     # Probabilities that differ by less than the walk's tolerance are the same; the count or share decides.
     rows.sort(key=lambda row: (-round(row.probability, 6), -(row.count or row.share or 0), row.query))
-    return Keywords(tuple(rows[:limit]), unknown)
+    others = np.delete(probability, list(queries))
+    return Keywords(tuple(rows[:limit]), unknown, float(np.max(others, initial=0.0)))

@@ -161,6 +161,7 @@ class Release:
         """Load a release; refuse one whose files do not have the hashes that its manifest states."""
         from hushquery.release.verification import read_release
 
+        files.check_there(Path(folder))
         release, problems, _ = read_release(Path(folder))
         if release is None or problems:
             raise DataError(

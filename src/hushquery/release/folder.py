@@ -27,6 +27,7 @@ __all__ = [
     "PAGE",
     "can_not",
     "check_target",
+    "check_there",
     "known_files",
     "manifest_bytes",
     "parquet_bytes",
@@ -99,11 +100,9 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 
     The entries that speak of files and hashes stay in.
     """
+    check_there(folder)
     try:
         data = (folder / MANIFEST).read_bytes()
-    except FileNotFoundError:
-        what = f"{folder} holds no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}"
-        raise DataError(what, fix="Give the folder that a release was saved to") from None
     except OSError as error:
         can_not(folder / MANIFEST, "read", error)
     try:
@@ -116,6 +115,17 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     except (ValueError, RecursionError):
         intact = False
     return manifest, "" if intact else f"{MANIFEST} was changed: it does not have the hash it states"
+
+
+def check_there(folder: Path) -> None:
+    """Refuse a name that no release has: it is probably mistyped, and nothing is wrong with any release."""
+    try:
+        (folder / MANIFEST).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        what = f"{folder} holds no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}"
+        raise DataError(what, fix="Check the name: give the folder that a release was saved to") from None
+    except OSError as error:
+        can_not(folder / MANIFEST, "read", error)
 
 
 def check_target(folder: Path | str, force: bool = False, *, known: Collection[str] | None = None) -> Path:

@@ -1,8 +1,8 @@
 /**
  * How well released queries answer to a typed text: publish/search.py, match.py, distance.py and text.py, line by line.
  *
- * The one difference: of queries that have some letters in common with the text, Python looks at the 80 most likely of
- * each kind, this at all. It is a module of the site, and (without the word that makes it one) the first half of the
+ * The one difference: of queries that have words or letters in common with the text, Python compares the most likely of
+ * each kind, this all. It is a module of the site, and (without the word that makes it one) the first half of the
  * script of a release's own page.
  */
 
@@ -22,7 +22,16 @@ const BLANKS = /[\s\x1c-\x1f\x85]+/gu;
 
 const LONGEST = 256;
 const MOST_WORDS = 24;
-const LEAST_SHARED = 0.3;
+// The kinds of a match; publish/match.py says what they are.
+const [SAME_TEXT, ALL, BEGUN, MISTAKEN, SOME, SOME_MISTAKEN] = [6, 5, 4, 3, 2, 1];
+const WHICH = {
+  [ALL]: "has the word",
+  [BEGUN]: "has the word",
+  [MISTAKEN]: "nearly has the word",
+  [SOME]: "has some of the words",
+  [SOME_MISTAKEN]: "nearly has some of the words",
+};
+const LEAST_PIECE = 6;
 // A query less than half as good as the best match has no say about URLs.
 const VOTES = 0.5;
 
@@ -107,6 +116,26 @@ export function edits(one, other, limit) {
   return old[b.length] <= limit ? old[b.length] : null;
 }
 
+/** Tell whether one text lies in the other and is too short to be the same with a letter missing. */
+function isPiece(one, other) {
+  const [short, long] = letters(one).length < letters(other).length ? [one, other] : [other, one];
+  return letters(short).length < LEAST_PIECE && long.includes(short);
+}
+
+/** Tell whether a typed word is the unfinished beginning of another one. */
+const begins = ({ unfinished }, word, other) => word === unfinished && word !== other && other.startsWith(word);
+
+/** Give those of a sorted list whose text begins so. */
+function* beginningWith(sorted, textOf, start) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (textOf(sorted[middle]) < start) low = middle + 1;
+    else high = middle;
+  }
+  for (; low < sorted.length && textOf(sorted[low]).startsWith(start); low++) yield sorted[low];
+}
+
 /** The queries of a release in memory. */
 export class Index {
   /** @param rows `[query, value, pages]` each; pages are `[url, value]`. @param per What makes a value a weight. */
@@ -114,19 +143,25 @@ export class Index {
     this.rows = rows.map(([query, value, pages], place) => {
       const folded = fold(query);
       const key = keyOf(folded);
-      const words = [...new Set(tokens(key).slice(0, MOST_WORDS))];
+      const words = [...new Set(tokens(key))];
       const popularity = Math.log(2 + (value === null ? 1 : Math.max(0, value) * per));
       return { query, value, pages: pages.filter(([url, clicks]) => url && clicks > 0), folded, key, words, popularity, place };
     });
     this.per = per;
-    const frequency = new Map();
-    for (const { key } of this.rows) {
-      for (const word of new Set(tokens(key))) frequency.set(word, (frequency.get(word) ?? 0) + 1);
+    this.highest = this.rows.reduce((most, row) => Math.max(most, row.popularity), 0);
+    this.holders = new Map();
+    for (const row of this.rows) {
+      for (const word of row.words) {
+        const holders = this.holders.get(word);
+        if (holders) holders.push(row);
+        else this.holders.set(word, [row]);
+      }
     }
+    this.vocabulary = [...this.holders.keys()].sort();
     // The rarer a word, the heavier.
     const weight = (count) => Math.log(1 + (rows.length + 1) / (count + 1));
     this.unknown = weight(0);
-    this.weights = new Map(Array.from(frequency, ([word, count]) => [word, weight(count)]));
+    this.weights = new Map(Array.from(this.holders, ([word, holders]) => [word, weight(holders.length)]));
     this.owners = new Map();
     this.sorted = [...this.rows].sort((a, b) => (a.folded < b.folded ? -1 : Number(a.folded > b.folded)));
     for (const row of this.rows) {
@@ -143,13 +178,14 @@ export class Index {
    * Find pages and queries for a text.
    *
    * @returns `queries`, each with `query, value, quality, score, why, place` (its row), and `urls`, each with `url, value,
-   *   queries, score, why`; the best first.
+   *   queries, score, why`; the best first. `moreQueries` and `moreUrls` say how many were found beyond the limit.
    */
   search(text, limit = 10) {
     const hits = this.near(text);
-    const best = Math.max(0, ...hits.map((hit) => hit.quality));
+    const best = hits.reduce((most, hit) => Math.max(most, hit.quality), 0);
     const urls = this.#pages(hits.filter((hit) => hit.quality >= VOTES * best));
-    return { urls: urls.slice(0, limit), queries: hits.slice(0, limit) };
+    const more = (list) => Math.max(0, list.length - limit);
+    return { urls: urls.slice(0, limit), queries: hits.slice(0, limit), moreUrls: more(urls), moreQueries: more(hits) };
   }
 
   /** Give all queries near to a text, the best first. */
@@ -159,24 +195,22 @@ export class Index {
     const typed = this.#typed(whole);
     const found = [];
     for (const row of this.#candidates(typed)) {
-      const [quality, why] = row.folded === whole ? [1, "the same text"] : this.#quality(typed, row);
+      const same = { kind: SAME_TEXT, share: 1, quality: 1, why: "the same text" };
+      const { kind, share, quality, why } = row.folded === whole ? same : this.#match(typed, row);
       const { query, value, place, popularity } = row;
-      if (quality > 0) found.push({ query, value, place, quality, score: quality * popularity, why });
+      if (kind) found.push({ query, value, place, quality, score: kind + (0.9 * share * popularity) / this.highest, why });
     }
-    return found.sort((a, b) => Number(a.quality < 1) - Number(b.quality < 1) || b.score - a.score || ahead(a.query, b.query));
+    return found.sort((a, b) => b.score - a.score || ahead(a.query, b.query));
   }
 
-  /** Give the queries that begin with the text or have a gram in common with it; the same text has all of them. */
-  #candidates({ text, key }) {
+  /** Give the queries that hold a word of the text, begin with it, or have a gram in common with it. */
+  #candidates({ text, key, words, unfinished }) {
     const found = new Set();
-    for (const gram of grams(key)) for (const row of this.owners.get(gram) ?? []) found.add(row);
-    let [low, high] = [0, this.sorted.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.sorted[middle].folded < text) low = middle + 1;
-      else high = middle;
-    }
-    for (; this.sorted[low]?.folded.startsWith(text); low++) found.add(this.sorted[low]);
+    const add = (rows) => { for (const row of rows ?? []) found.add(row); };
+    for (const word of words) add(this.holders.get(word));
+    for (const gram of grams(key)) add(this.owners.get(gram));
+    add(beginningWith(this.sorted, (row) => row.folded, text));
+    if (unfinished) for (const word of beginningWith(this.vocabulary, (one) => one, unfinished)) add(this.holders.get(word));
     return found;
   }
 
@@ -189,36 +223,59 @@ export class Index {
     return { text, key, edits: allowedEdits(text), words, unfinished: text.endsWith(last) ? last : "", known: new Map() };
   }
 
-  #quality(typed, row) {
-    let [best, why] = [0, ""];
-    const [length, other] = [letters(typed.text).length, letters(row.folded).length];
-    if (row.folded.startsWith(typed.text)) [best, why] = [0.5 + (0.3 * length) / other, "starts with the text"];
+  #match(typed, row) {
+    let [best, kind, share, common] = this.#sharedWords(typed, row);
+    let why = kind ? `${WHICH[kind]}${kind > SOME && common.length > 1 ? "s" : ""}: ${common.join(", ")}` : "";
+    const length = Math.max(letters(typed.text).length, letters(row.folded).length);
     const distance = edits(typed.text, row.folded, typed.edits);
-    if (distance) {
-      const quality = 0.8 * (1 - distance / Math.max(length, other));
-      if (quality > best) [best, why] = [quality, `${distance} typing mistake${distance > 1 ? "s" : ""} away`];
+    // A known word is no mistake for a longer one around it.
+    if (distance && !(isPiece(typed.text, row.folded) && this.weights.has(typed.text))) {
+      const near = 0.8 * (1 - distance / length);
+      best = Math.max(best, near);
+      if (kind <= MISTAKEN) {
+        share = kind === MISTAKEN ? Math.max(near, share) : near;
+        [kind, why] = [MISTAKEN, `${distance} typing mistake${distance > 1 ? "s" : ""} away`];
+      }
     }
-    const [shared, common] = this.#sharedWords(typed, row);
-    if (shared >= LEAST_SHARED && 0.8 * shared ** 2 > best) [best, why] = [0.8 * shared ** 2, `has the words: ${common.join(", ")}`];
-    return [best, why];
+    if (row.folded.startsWith(typed.text)) {
+      const part = letters(typed.text).length / length;
+      best = Math.max(best, 0.5 + 0.3 * part);
+      if (kind < BEGUN) [kind, share] = [BEGUN, 0.5 + 0.5 * part];
+      why = "starts with the text";
+    }
+    return { kind, share, quality: best, why };
   }
 
-  /** Give the share of words in common, by weight (Dice), and these words. */
+  /** Compare words by weight: give the quality, the kind, the share of the text's words, and the words. */
   #sharedWords(typed, row) {
     const left = new Set(row.words);
-    let [total, both] = [row.weight, 0];
-    const common = [];
+    // One word answers to one word; those that are there come before those that are only near.
+    const answers = new Map(typed.words.filter((word) => left.has(word)).map((word) => [word, [word, 1]]));
+    const exact = answers.size;
+    for (const word of answers.keys()) left.delete(word);
     for (const word of typed.words) {
-      const [same, value] = left.has(word) ? [word, 1] : this.#nearest(word, left, typed);
-      // A mistyped word weighs as much as the word it stands for.
-      const weight = this.weights.get(same || word) ?? this.unknown;
-      total += weight;
+      if (answers.has(word)) continue;
+      const [same, value] = this.#nearest(word, [...left].slice(0, MOST_WORDS), typed);
       if (!same) continue;
-      both += value * weight;
-      common.push(same);
+      answers.set(word, [same, value]);
       left.delete(same);
     }
-    return [total ? (2 * both) / total : 0, common];
+    const begun = Array.from(answers).filter(([word, [same]]) => begins(typed, word, same)).length;
+    // Of several words, the beginning of the last one alone says nothing.
+    if (!answers.size || (begun && answers.size === 1 && typed.words.length > 1)) return [0, 0, 0, []];
+    let [both, ours] = [0, 0];
+    const common = [];
+    for (const word of typed.words) {
+      const [same, value] = answers.get(word) ?? [word, 0];
+      // A mistyped word weighs as much as the word it stands for.
+      const weight = this.weights.get(same) ?? this.unknown;
+      both += value * weight;
+      ours += weight;
+      if (answers.has(word)) common.push(same);
+    }
+    let kind = exact ? SOME : SOME_MISTAKEN;
+    if (answers.size === typed.words.length) kind = exact === answers.size ? ALL : exact + begun === answers.size ? BEGUN : MISTAKEN;
+    return [0.8 * ((2 * both) / (ours + row.weight)) ** 2, kind, both / ours, common];
   }
 
   #nearest(word, others, typed) {
@@ -234,7 +291,8 @@ export class Index {
 
   #nearness(word, other, typed) {
     const [length, reach] = [letters(word).length, letters(other).length];
-    if (word === typed.unfinished && other.startsWith(word)) return 0.5 + (0.5 * length) / reach;
+    if (begins(typed, word, other)) return 0.5 + (0.5 * length) / reach;
+    if (isPiece(word, other)) return 0;
     const distance = edits(word, other, Math.min(2, allowedEdits(word)));
     return distance === null ? 0 : 0.8 * (1 - distance / Math.max(length, reach));
   }

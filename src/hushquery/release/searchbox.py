@@ -47,7 +47,7 @@ _BOX = """
   const answer = () => {
     list.replaceChildren();
     if (!field.value.trim()) { status.textContent = ""; return; }
-    const found = index.near(field.value.slice(0, 200)).slice(0, 8);
+    const near = index.near(field.value.slice(0, 200)), found = near.slice(0, 8), many = near.length;
     for (const { place } of found) {
       const [query, , said, known] = data.rows[place];
       const item = document.createElement("li"), head = document.createElement("p");
@@ -64,8 +64,8 @@ _BOX = """
       }
       list.append(item);
     }
-    const many = found.length;
-    status.textContent = many ? many + (many === 1 ? " query found" : " queries found")
+    status.textContent = many > 8 ? many + " queries found; the best 8 are shown"
+      : many ? many + (many === 1 ? " query found" : " queries found")
       : "No listed query is near to this text; not everything that people search for is listed.";
   };
 

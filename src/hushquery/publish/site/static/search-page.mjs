@@ -22,16 +22,17 @@ at("offline").textContent = (await keepForLater()) ? "This page is kept in your 
 function start(index, say) {
   const answer = () => {
     const typed = field.value.trim() !== "";
-    const { urls, queries: near } = typed ? index.search(field.value, 8) : { urls: [], queries: index.frequent(8) };
+    const { urls, queries: near, moreUrls, moreQueries } = typed ? index.search(field.value, 8) : { urls: [], queries: index.frequent(8) };
     at("queries-found").textContent = typed ? "Similar queries" : "Frequent queries";
     pages.replaceChildren(...urls.map((hit) => pageItem(hit, say)));
     queries.replaceChildren(...near.map((hit) => queryItem(hit, say, answer)));
     pages.parentElement.hidden = !urls.length;
     found.hidden = !near.length;
-    const many = (list, one) => `${list.length} ${one}${list.length === 1 ? "" : "s"}`;
+    const many = (list, more, one, several) => `${number(list.length + more)} ${list.length + more === 1 ? one : several}`;
+    const first = moreUrls || moreQueries ? " The best 8 of each are shown; more words make them fewer." : "";
     status.textContent = !typed ? "" : !near.length
       ? "No listed query is near to this text. Not everything that people search for is listed."
-      : `${many(urls, "page")} and ${near.length === 1 ? "1 query" : `${near.length} queries`} found.`;
+      : `${many(urls, moreUrls, "page", "pages")} and ${many(near, moreQueries, "query", "queries")} found.${first}`;
   };
   const fromAddress = () => {
     const asked = new URLSearchParams(location.hash.slice(1)).get("q");

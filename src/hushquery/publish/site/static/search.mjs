@@ -44,12 +44,13 @@ export class SearchIndex {
    * Find pages and queries for a text; mistakes and unfinished words are fine.
    *
    * @returns `urls` (`url, value, queries, score, why`) and `queries` (`query, value, low, high, quality, score, why`);
-   *   `value` is a noisy count or share, and null where only a list was released.
+   *   `value` is a noisy count or share, and null where only a list was released; `moreUrls` and `moreQueries` say how
+   *   many were found beyond the limit.
    */
   search(text, limit = 10) {
-    const { urls, queries } = this.#index.search(String(text), limit);
+    const { queries, ...others } = this.#index.search(String(text), limit);
     return {
-      urls,
+      ...others,
       queries: queries.map(({ place, ...hit }) => ({ ...hit, low: this.#rows[place][2], high: this.#rows[place][3] })),
     };
   }
