@@ -47,6 +47,39 @@ def test_a_column_can_be_left_out() -> None:
         assert run("release", "log.csv", *OPTIONS, "--columns", wrong, "--explain")[0] == 2
 
 
+def test_a_spreadsheet_is_published_and_says_who_a_user_is() -> None:
+    rows = "".join(f"c{i},26.09.2026 12:20,news\n" for i in range(200))
+    Path("log.csv").write_text(f"Customer ID,Date,Search term\n{rows}")
+    columns = ("--columns", "user=Customer ID,query=Search term", "--columns", "time=Date")
+    for wrong in (
+        columns,  # no form
+        (*columns, "--time-format", "dd.mm.yyyy"),
+        (*columns, "--columns", "time=", "--time-format", "%d.%m.%Y %H:%M"),
+        ("--columns", "user=Date,query=Search term,time=Date"),
+        ("--columns", "user=CustomerID,query=Search term"),
+    ):
+        code, _, err = run("release", "log.csv", *OPTIONS, *wrong, "--out", "r")
+        assert code in (2, 4), err
+        assert "note:" not in err
+        assert spends() == 0
+    code, _, err = run("release", "log.csv", *OPTIONS, *columns, "--time-format", "%d.%m.%Y %H:%M", "--out", "r")
+    assert code == 0, err
+    assert "note: one user is one value of the column 'Customer ID'" in err
+    words = "user: the column 'Customer ID'; query: the column 'Search term'; time: the column 'Date', written %d.%m.%Y"
+    assert any(
+        step.startswith(words) for step in json.loads(Path("r/manifest.json").read_text())["parameters"]["log_steps"]
+    )
+    assert "user: the column 'Customer ID'" in Path("r/README.md").read_text()
+    assert run("verify", "r")[0] == 0
+
+
+def test_no_note_where_the_column_is_called_user() -> None:
+    Path("log.csv").write_text("User,query\n" + "".join(f"c{i},news\n" for i in range(200)))
+    code, out, err = run("release", "log.csv", *OPTIONS, "--columns", "user=user", "--explain")
+    assert (code, "one user is" in err) == (0, False)
+    assert "user: the column 'User'; query: the column 'query'" in out
+
+
 def test_an_epsilon_that_promises_little_is_told() -> None:
     Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
     budget = ("--epsilon", "8", "--delta", "1e-6", "--queries-per-user", "2")

@@ -423,6 +423,7 @@ NONSENSE: dict[str, tuple[str, ...]] = {
     "--results": ("missing.csv", "log.unknown"),
     "--columns": ("user", "nobody=x", "user=,query="),
     "--time-unit": ("hours",),
+    "--time-format": ("", "%d", "yyyy-mm-dd", "%Y-%m-%d %Q"),
     "--population": ("", "a\x00b"),
     "--since": ("yesterday-ish",),
 }

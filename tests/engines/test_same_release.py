@@ -15,6 +15,7 @@ from hard_log import URLS, hard_log
 from hushquery.curator.plan import curate
 from hushquery.engine import connect, execute
 from hushquery.log import read_log
+from log.test_time_format import FORMS, NEVER
 
 RESULTS = {"query": ["Plain words", "café au lait", "ab", "query 7"] * 2, "url": ["http://example.com", *URLS[2:5]] * 2}
 LOW = {"epsilon": 30, "delta": 0.3, "queries_per_user": 8}
@@ -94,6 +95,22 @@ def test_letters_marks_and_blanks(there, parquet, tmp_path):
     else:
         far = read_log(tmp_path / "letters.parquet", engine=engine)
     assert rows(far.table) == rows(read_log(tmp_path / "letters.parquet").table)
+
+
+@pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M %p", "%d/%b/%Y:%H:%M:%S %z"])
+def test_times_of_a_form(form, there, tmp_path):
+    texts = [*FORMS[form][0], *FORMS[form][1], *NEVER]
+    table = pa.table({"user": [str(i) for i in range(len(texts))], "query": ["q"] * len(texts), "time": texts})
+    pq.write_table(table, tmp_path / "times.parquet")
+    engine = there.table._find_backend()
+    if engine.name == "postgres":
+        engine.create_table("times", table, overwrite=True)
+        far = read_log("times", engine=engine, time_format=form)
+    else:
+        far = read_log(tmp_path / "times.parquet", engine=engine, time_format=form)
+    near = read_log(tmp_path / "times.parquet", time_format=form)
+    assert rows(far.table) == rows(near.table)
+    assert sum(row["time"] is not None for row in rows(near.table)) == len(FORMS[form][0])
 
 
 def test_a_zero_byte_is_a_blank(spark, tmp_path):

@@ -11,7 +11,7 @@ import typer
 
 from hushquery.cli.common import JsonFlag, emit, progress
 from hushquery.cli.experiment_epochs import epochs
-from hushquery.cli.log_options import Columns, Format, pairs
+from hushquery.cli.log_options import Columns, Format, TimeFormat, columns_of
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def korolova2009(
     ] = None,
     format: Format = None,
     columns: Columns = None,
+    time_format: TimeFormat = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the page and results.json.")] = Path(
         "experiment-korolova2009"
     ),
@@ -79,13 +80,14 @@ def korolova2009(
 
     if log and (users is not None or seed is not None):
         raise UsageError("--users and --seed are of the synthetic log", fix="Leave them out, or leave out --log")
-    if not log and (format is not None or columns is not None):
-        raise UsageError("--format and --columns say how to read --log", fix="Give --log, or leave them out")
+    if not log:
+        _refuse_how_to_read(format, columns, time_format)
     values = _values_of_d(d)
     _check_folder(out)
     read = None
     if log:
-        read = read_log(log[0] if len(log) == 1 else log, format=format, columns=pairs(columns, "--columns"))
+        files: Any = log[0] if len(log) == 1 else log
+        read = read_log(files, format=format, columns=columns_of(columns), time_format=time_format)
         read.check_files()
     with progress("experiment korolova2009", 1.0) as (bar, task):
         found = run(
@@ -166,6 +168,7 @@ def blender(
     ] = None,
     format: Format = None,
     columns: Columns = None,
+    time_format: TimeFormat = None,
     point: Annotated[bool, typer.Option("--point", help="One setting instead of figures; writes no files.")] = False,
     optin: Annotated[float | None, typer.Option(metavar="SHARE", help="With --point: who opts in.")] = None,
     epsilon: Annotated[float | None, typer.Option(metavar="E", help="With --point: of every user.")] = None,
@@ -208,7 +211,7 @@ def blender(
     from hushquery.evaluate.experiments import blender as study
     from hushquery.evaluate.experiments.blender_page import as_page, as_text, point_text
 
-    source = _Source(profile, synth, users, log, format, columns, seed)
+    source = _Source(profile, synth, users, log, format, columns, time_format, seed)
     source.check()
     study.check_runs(8 if runs is None else runs, seed)
     own = {"optin": optin, "epsilon": epsilon, "delta": delta, "head_size": head_size, "mode": mode, "through": through}
@@ -246,6 +249,13 @@ def blender(
     emit(data | {"page": str(page)}, f"{as_text(data)}\n\nopen {page}", as_json=as_json)
 
 
+def _refuse_how_to_read(*how: Any) -> None:
+    if any(one is not None for one in how):
+        raise UsageError(
+            "--format, --columns and --time-format say how to read --log", fix="Give --log, or leave them out"
+        )
+
+
 @dataclass(frozen=True)
 class _Source:
     """Whose searches are measured: a profile's law, a synthetic log, or a log."""
@@ -255,7 +265,8 @@ class _Source:
     users: int | None
     log: list[str] | None
     format: str | None
-    columns: str | None
+    columns: list[str] | None
+    time_format: str | None
     seed: int
 
     @property
@@ -276,8 +287,8 @@ class _Source:
             raise UsageError(
                 "--users is the size of a --synth log", fix=f"Give --synth, and a number from 100 to {MOST_USERS:,}"
             )
-        if not self.log and (self.format is not None or self.columns is not None):
-            raise UsageError("--format and --columns say how to read --log", fix="Give --log, or leave them out")
+        if not self.log:
+            _refuse_how_to_read(self.format, self.columns, self.time_format)
 
     def population(self) -> Population:
         from hushquery.evaluate.blender_law import PROFILES, LogPopulation
@@ -288,7 +299,8 @@ class _Source:
             return LogPopulation.synthetic(self.synth, users, self.seed)
         if self.log:
             files: Any = self.log[0] if len(self.log) == 1 else self.log
-            read = read_log(files, format=self.format, columns=pairs(self.columns, "--columns"))
+            names = columns_of(self.columns)
+            read = read_log(files, format=self.format, columns=names, time_format=self.time_format)
             read.check_files()
             return LogPopulation.of_log(read, "the log that was given", self.seed)
         return PROFILES[self.profile or "aol"]

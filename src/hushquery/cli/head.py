@@ -60,6 +60,7 @@ def head(
     private_report: options.PrivateReport = None,
     encoding: options.Encoding = "utf-8",
     time_unit: options.TimeUnit = None,
+    time_format: options.TimeFormat = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Publish the frequent (query, URL) records of the users who opted in: the list that all others then measure.
@@ -104,6 +105,7 @@ def head(
         private_report=private_report,
         encoding=encoding,
         time_unit=time_unit,
+        time_format=time_format,
         engine=engine,
     )
     plan = plan_head(opened, asked, keep=keep, head=earlier)  # type: ignore[arg-type]  # checked by the plan

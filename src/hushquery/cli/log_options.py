@@ -25,8 +25,10 @@ __all__ = [
     "PrivateReport",
     "Since",
     "Strict",
+    "TimeFormat",
     "TimeUnit",
     "Until",
+    "columns_of",
     "open_log",
     "pairs",
 ]
@@ -63,10 +65,11 @@ Format = Annotated[
 ]
 #: Other names for our columns.
 Columns = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         metavar="OURS=THEIRS,...",
-        help="Their names for our columns: user=AnonID,query=Query; time= does without that column.",
+        help='Their names for our columns: "user=Customer ID,query=Query"; time= does without that column. May be '
+        "repeated. One user is one value of the column for user.",
     ),
 ]
 #: The deny list.
@@ -102,6 +105,15 @@ PrivateReport = Annotated[
 #: How the bytes are to be read.
 Encoding = Annotated[str, typer.Option(metavar="NAME", help="The encoding of text files; SogouQ has gb18030.")]
 #: What a number of time counts.
+#: How times that are text are written.
+TimeFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--time-format",
+        metavar="FORM",
+        help="How times are written that are neither ISO nor numbers: '%d.%m.%Y %H:%M', '%m/%d/%Y %I:%M %p'.",
+    ),
+]
 TimeUnit = Annotated[str | None, typer.Option("--time-unit", metavar="s|ms", help="What times that are numbers count.")]
 
 
@@ -118,11 +130,21 @@ def pairs(text: str | None, option: str, *, empty: bool = False) -> dict[str, st
     return found
 
 
+def columns_of(texts: list[str] | None) -> dict[str, str] | None:
+    """Add up what every ``--columns`` says; refuse two names for one column."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        for ours, theirs in (pairs(text, "--columns", empty=True) or {}).items():
+            if found.setdefault(ours, theirs) != theirs:
+                raise UsageError(f"--columns names two columns for {ours}", fix="Name one, or nothing to do without it")
+    return found or None
+
+
 def open_log(
     files: list[str],
     *,
     format: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     drop: Path | None,
     exclude_users: Path | None,
     no_patterns: bool,
@@ -133,17 +155,24 @@ def open_log(
     private_report: Path | None,
     encoding: str,
     time_unit: str | None,
+    time_format: str | None,
     engine: str | None = None,
 ) -> Log:
-    """Open a log as the options say; the steward's report, if asked for, is written before anything is spent."""
+    """Open a log as the options say; the steward's report, if asked for, is written before anything is spent.
+
+    What was taken for a user is told where it is not obvious: it is whom the guarantee protects.
+    """
     import json
 
     from hushquery.log import read_log
+    from hushquery.log.columns import shown
+
+    names = columns_of(columns)
 
     log = read_log(
         files[0] if len(files) == 1 else files,
         format=format,
-        columns=pairs(columns, "--columns", empty=True),
+        columns=names,
         engine=engine,
         normalise=not no_normalise,
         patterns=not no_patterns,
@@ -154,8 +183,12 @@ def open_log(
         strict=strict,
         encoding=encoding,
         time_unit=time_unit,
+        time_format=time_format,
     )
     log.check_files()
+    user = (names or {}).get("user", "user")
+    if user.lower() != "user":
+        typer.secho(f"note: one user is one value of the column {shown(user)}", err=True, fg=typer.colors.YELLOW)
     if private_report is not None:
         defects = log.describe_defects()
         private_report.write_text(json.dumps(defects.to_json(), indent=2) + "\n", encoding="utf-8")

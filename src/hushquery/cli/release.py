@@ -144,6 +144,7 @@ def release(
     private_report: options.PrivateReport = None,
     encoding: options.Encoding = "utf-8",
     time_unit: options.TimeUnit = None,
+    time_format: options.TimeFormat = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Publish a search log: queries, clicks and reformulations, safe to give away.
@@ -177,6 +178,7 @@ def release(
         private_report=private_report,
         encoding=encoding,
         time_unit=time_unit,
+        time_format=time_format,
         engine=engine,
     )
     plan = plan_options(

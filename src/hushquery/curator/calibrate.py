@@ -85,10 +85,10 @@ class Request:
             raise UsageError(
                 "a release needs epsilon > 0 and 0 < delta < 1",
                 why="a query that only one person posed may always come out with some probability",
-                fix="Give, say, --epsilon 1 --delta 1e-7",
+                fix="Give, say, --epsilon 1 --delta 1e-7, or epsilon=1, delta=1e-7",
             )
         if self.budget.delta < _LEAST_DELTA:
-            raise UsageError("a delta below 1e-300 can't be told from zero", fix="Give, say, --delta 1e-12")
+            raise UsageError("a delta below 1e-300 can't be told from zero", fix="Give --delta or delta= of 1e-12, say")
         limits = {
             "queries": self.queries_per_user,
             "clicks": self.clicks_per_user,

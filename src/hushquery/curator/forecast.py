@@ -129,7 +129,7 @@ def checked_users(users: int | None) -> int:
     1000000
     """
     if users is not None and not 1 <= users <= 10**11:
-        raise UsageError("the number of users must be from 1 to 10^11", fix="Give --users, a public figure")
+        raise UsageError("the number of users must be from 1 to 10^11", fix="Give --users (users=), a public figure")
     return users or _A_MILLION
 
 

@@ -122,7 +122,7 @@ def calibrate_korolova(queries_per_user: int, epsilon: Number, delta: Number) ->
     if e <= 0 or not 0 < d < 1 or queries_per_user < 1:
         raise CalibrationError(
             "Algorithm 1 needs epsilon > 0, 0 < delta < 1 and at least one query per user",
-            fix="Give, say, --epsilon 1 --delta 1e-6 --queries-per-user 20",
+            fix="Give, say, epsilon 1, delta 1e-6 and 20 queries per user",
         )
     scale = laplace_scale(queries_per_user, e)
     with working():

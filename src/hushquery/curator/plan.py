@@ -81,12 +81,14 @@ def curate(
     if clicks_per_user is not None and not secret.has_url:
         raise UsageError(
             "the log has no URLs, so nobody can tell what was clicked",
-            fix="Leave out --clicks-per-user, or map the column of URLs with --columns url=...",
+            fix="Leave out --clicks-per-user (clicks_per_user), or map the column of URLs: --columns url=NAME, or "
+            "columns={'url': 'NAME'}",
         )
     if reformulations_per_user is not None and not secret.has_time:
         raise UsageError(
             "the log has no times, so nobody can tell which query followed which",
-            fix="Leave out --reformulations-per-user, or map the column of times with --columns time=...",
+            fix="Leave out --reformulations-per-user (reformulations_per_user), or map the column of times: "
+            "--columns time=NAME, or columns={'time': 'NAME'}",
         )
     listed = None if results is None or clicks_per_user is None else _public_results(results, secret)
     request = Request(

@@ -55,7 +55,7 @@ class Reformulations:
         if not 0 < self.session_gap < 1e9 or not 0 < self.false_edges <= 1e6:
             raise UsageError(
                 "a session gap is some seconds above zero, and expected false edges are above zero",
-                fix="Give, say, --session-gap 1800 --false-edges 1",
+                fix="Give, say, --session-gap 1800 --false-edges 1, or session_gap=1800, false_edges=1",
             )
 
     @property
@@ -80,7 +80,7 @@ class Reformulations:
         pairs, law, allowed = released * (released - 1), law_of(self.step), exact(self.false_edges)
         found = smallest_whole(lambda least: bool(pairs * law.tail(least) <= allowed))
         if found is None:
-            raise UsageError("no noisy count is rare enough", fix="Allow more --false-edges")
+            raise UsageError("no noisy count is rare enough", fix="Allow more: --false-edges, or false_edges=")
         return found
 
     def expected_false(self, released: int) -> float:

@@ -101,7 +101,7 @@ def weighted_threshold(keys_per_user: int, sigma: Fraction, delta: Fraction) -> 
     761
     """
     if keys_per_user < 1:
-        raise CalibrationError("a user must be allowed at least one query", fix="Give --queries-per-user 1 or more")
+        raise CalibrationError("a user must be allowed at least one query", fix="Let queries_per_user be 1 or more")
 
     def fits(threshold: int) -> bool:
         return GaussianWeights(keys_per_user, sigma, threshold, equal=True).threshold_delta() <= delta

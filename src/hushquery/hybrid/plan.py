@@ -70,7 +70,7 @@ def plan_head(log: Any, task: Task, *, keep: Keep = "random", head: PublishedHea
         raise UsageError(
             "a head list needs a log in normal form",
             why="clients compare their searches with the list in that form",
-            fix="Read the log without --no-normalise",
+            fix="Read the log without --no-normalise, or with normalise=True",
         )
     Budget(task.optin.epsilon, 0 if head is not None else task.optin.delta).warn()
     asked: dict[str, Any] = {
@@ -295,7 +295,7 @@ class HeadPlan:
             raise UsageError(
                 "how many users opted in must be given",
                 why="under add-remove the number of users in the log is itself a secret of the log",
-                fix="Give --users from the public list of members, or use replace-one",
+                fix="Give --users, or users=, from the public list of members, or use replace-one",
             )
         if users is not None and (type(users) is not int or users < 1 or self.way == "split"):
             raise UsageError(

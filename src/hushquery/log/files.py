@@ -104,6 +104,9 @@ def _matching(name: str | Path) -> list[Path]:
     if path.exists():
         raise DataError(f"{path} is not a regular file", why="A log is read more than once", fix="Save it to a file")
     if not glob.has_magic(text):
+        if "=" in text:
+            quotes = 'Names with blanks need quotes: --columns "user=Customer ID,query=Search term"'
+            raise DataError(f"there is no file {path}", why="It looks like a part of --columns", fix=quotes)
         raise DataError(f"there is no file {path}", fix="Check the name")
     found = [match for match in map(Path, sorted(glob.glob(text, recursive=True))) if match.is_file()]  # noqa: PTH207
     if not found:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hushquery.log.columns import shown
 from hushquery.log.lines import cells_sql, lines_sql, quoted
 
 __all__ = [
@@ -51,6 +52,7 @@ class Format:
         skipped: SQL, true for a line that is no row: a header.
         problem: SQL, the kind of defect that makes a line no row, or null.
         fields: SQL for each of our columns that the source has.
+        origins: What each of our columns is in the source, in words that may be published.
         raw_time: SQL for the time as the line has it.
         reads_time: Whether ``fields["time"]`` is in microseconds already.
         separator: What is between cells.
@@ -64,6 +66,7 @@ class Format:
     skipped: str
     problem: str
     fields: Mapping[str, str]
+    origins: Mapping[str, str]
     raw_time: str = "NULL"
     reads_time: bool = False
     separator: str = "\t"
@@ -120,6 +123,13 @@ def aol() -> Format:
         problem="CASE WHEN c5 IS NOT NULL THEN 'too many columns' "
         "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR (c3 IS NULL) <> (c4 IS NULL) THEN 'too few columns' END",
         fields={"user": "c0", "query": "c1", "time": "c2", "url": "c4", "rank": "c3"},
+        origins={
+            "user": "the column 'AnonID'",
+            "query": "the column 'Query'",
+            "time": "the column 'QueryTime'",
+            "url": "the column 'ClickURL'",
+            "rank": "the column 'ItemRank'",
+        },
         raw_time="c2",
     )
 
@@ -142,6 +152,13 @@ def sogou() -> Format:
             "url": "coalesce(c5, c4)",
             "rank": "split_part(c3, ' ', 1)",
         },
+        origins={
+            "user": "the second cell of a line",
+            "query": "the third cell",
+            "time": "the first cell",
+            "url": "the last cell",
+            "rank": "the fourth cell",
+        },
         raw_time="c0",
         reads_time=True,
     )
@@ -161,6 +178,7 @@ def excite() -> Format:
             "query": "c2",
             "time": "CASE WHEN length(c1) = 12 THEN epoch_us(try_strptime(c1, '%y%m%d%H%M%S')) END",
         },
+        origins={"user": "the first cell of a line", "query": "the third cell", "time": "the second cell"},
         raw_time="c1",
         reads_time=True,
     )
@@ -212,6 +230,7 @@ def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], pa
         problem=f"CASE WHEN c{last + 1} IS NOT NULL THEN 'too many columns' {unclosed}"
         f"WHEN {' OR '.join(f'c{index} IS NULL' for index in needed)} THEN 'too few columns' END",
         fields={column: f"c{index}" for column, index in places.items()},
+        origins={column: f"the column {shown(header[index].strip())}" for column, index in places.items()},
         raw_time=f"c{places['time']}" if "time" in places else "NULL",
         with_header=True,
     )
@@ -231,6 +250,7 @@ def jsonl(keys: Mapping[str, str]) -> Format:
         skipped="false",
         problem="CASE WHEN found IS NULL THEN 'bad JSON' END",
         fields={column: f"found[{index + 1}]" for index, column in enumerate(order)},
+        origins={column: f"the key {shown(key)}" for column, key in keys.items()},
         raw_time=f"found[{order.index('time') + 1}]" if "time" in keys else "NULL",
     )
 

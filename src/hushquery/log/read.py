@@ -13,8 +13,10 @@ from hushquery.engine import as_table, check, connect
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log import private, times
-from hushquery.log.schema import COLUMNS, OPTIONAL, Log
-from hushquery.log.sources import FILE_ENDINGS, Source, Wanted, files_source, named_source, table_source
+from hushquery.log.columns import Wanted
+from hushquery.log.schema import Log
+from hushquery.log.sources import FILE_ENDINGS, Source, files_source, named_source, table_source
+from hushquery.log.time_format import TimeFormat
 
 __all__ = ["read_log"]
 
@@ -36,6 +38,7 @@ def read_log(
     strict: bool = False,
     encoding: str = "utf-8",
     time_unit: str | None = None,
+    time_format: str | None = None,
 ) -> Log:
     """Read a search log. Builds an expression: of text files only names and first lines are looked at.
 
@@ -58,7 +61,8 @@ def read_log(
         format: ``aol``, ``sogou``, ``yandex``, ``excite``, ``csv``, ``tsv``, ``parquet`` or ``jsonl``; by default the
             files' ending decides. Text may be compressed with gzip.
         columns: Which of the source's columns is which of ours (user, query, time, url, rank):
-            ``{"user": "AnonID"}``. A column mapped to ``None`` is left out.
+            ``{"user": "AnonID"}``. A column mapped to ``None`` is left out. One user is one value of the column for
+            user, whatever it holds: that is whom the guarantee protects.
         engine: Where to read: a connection or a URL, see :func:`hushquery.engine.connect`. DuckDB in this process by
             default, which reads every format; Spark reads Parquet files, which all its machines must see.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
@@ -75,6 +79,8 @@ def read_log(
             A time that can't be read, or that is too far away, is missing, and its row stays. One exception: a Parquet
             timestamp in milliseconds beyond what microseconds can count (the year 294,247) fails in the engine's
             reader, after the spend; write such a column in microseconds, or as numbers.
+        time_format: How times that are text are written, in the letters of ``strptime``: ``%d.%m.%Y %H:%M``. By
+            default they are ISO times or numbers. See :class:`hushquery.log.time_format.TimeFormat`.
 
     >>> log = read_log({"user": ["a", "b"], "query": ["Weather  Leeds", "mail joe@example.com"]})
     >>> log
@@ -84,22 +90,27 @@ def read_log(
     """
     if time_unit not in (None, "s", "ms"):
         raise UsageError(f"the unit of time {time_unit!r} is not known", fix="Use s or ms")
-    wanted = _wanted(columns or {})
+    if time_unit and time_format is not None:
+        raise UsageError("times have a unit or a format", why="A time unit is for numbers", fix="Leave one of them out")
+    written = times.Written(time_unit, None if time_format is None else TimeFormat(time_format))
+    wanted = Wanted.of(columns or {})
     if isinstance(engine, str):
         engine = connect(engine)
     if _names_table(data, engine) and format is None:
-        source = named_source(str(data), wanted, engine, time_unit)
+        source = named_source(str(data), wanted, engine, written)
     elif _names_files(data):
-        source = files_source(data, format, wanted, engine, encoding, time_unit)
+        source = files_source(data, format, wanted, engine, encoding, written)
     elif format is not None:
         raise UsageError("a table has no file format", fix="Leave format out")
     else:
-        source = table_source(as_table(data), wanted, engine, time_unit, "read from a table")
+        source = table_source(as_table(data), wanted, engine, written, "read from a table")
+    if written.form is not None and "time" not in source.rows.columns:
+        raise UsageError("the log has no times to read by a format", fix="Name their column, or leave the format out")
     patterns = patterns and not source.coded
-    rules = _Rules(source, normalise, patterns, time_unit)
+    rules = _Rules(source, normalise, patterns, written)
     table = rules.rows_with_user()
     steps = [
-        source.words,
+        *source.words,
         "rows without a user or a query left out",
         f"queries of over {normal.LONGEST} characters too",
     ]
@@ -132,7 +143,7 @@ class _Rules:
     source: Source
     normalise: bool
     patterns: bool
-    time_unit: str | None
+    written: times.Written
 
     def rows_with_user(self) -> Any:
         import ibis
@@ -154,9 +165,9 @@ class _Rules:
 
         time, inside = self._time(table), ibis.literal(value=True)
         if since is not None:
-            inside = inside & (time >= times.instant(since, "since", self.time_unit))
+            inside = inside & (time >= times.instant(since, "since", self.written.unit))
         if until is not None:
-            inside = inside & (time < times.instant(until, "until", self.time_unit))
+            inside = inside & (time < times.instant(until, "until", self.written.unit))
         # Not a filter: who searched outside the range only would leave the number of users.
         return table.mutate(query=ibis.ifelse(inside, table.query, ibis.null("string")))
 
@@ -205,7 +216,7 @@ class _Rules:
         return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:
-        return table.time if self.source.reads_time else times.micros(table.time, self.source.dialect, self.time_unit)
+        return table.time if self.source.reads_time else self.written.micros(table.time, self.source.dialect)
 
 
 def _rank(rank: Any, dialect: str) -> Any:
@@ -223,18 +234,6 @@ def _rank(rank: Any, dialect: str) -> Any:
     shape = normal.pattern_for("^[+-]?[0-9]{1,15}(?:[.][0-9]{0,15})?$", dialect)
     number = ibis.ifelse(text.re_search(shape), text, ibis.null("string")).cast("float64")
     return times.rounded(number, dialect)
-
-
-def _wanted(columns: Mapping[str, str | None]) -> Wanted:
-    for ours, theirs in columns.items():
-        if ours not in COLUMNS:
-            raise UsageError(f"a log has no column {ours!r}", fix=f"Map ours to theirs; ours are {', '.join(COLUMNS)}")
-        if not theirs and ours not in OPTIONAL:
-            raise UsageError(f"a log needs the column {ours!r}", fix="Say which of the source's columns it is")
-    names = {ours: columns.get(ours, ours) for ours in COLUMNS}
-    present = {ours: theirs for ours, theirs in names.items() if theirs}
-    needed = {ours for ours in present if ours in columns or ours not in OPTIONAL}
-    return Wanted(present, frozenset(needed))
 
 
 def _names_table(data: Any, engine: Any) -> bool:

@@ -12,38 +12,42 @@ from hushquery.log.defects import LINES_SHOWN, Defect, Defects
 from hushquery.log.formats import Format
 from hushquery.log.lines import LONGEST_LINE, line_batches
 from hushquery.log.normalise import has_text, stripped
-from hushquery.log.times import micros
+from hushquery.log.times import Written
 
-__all__ = ["defects_of_files", "defects_of_lines", "defects_of_table"]
+__all__ = ["defects_of_files", "defects_of_table", "times_of_lines"]
 
 
-def defects_of_files(files: Sequence[tuple[str, Path]], form: Format, time_unit: str | None) -> Defects:
+def defects_of_files(files: Sequence[tuple[str, Path]], form: Format, written: Written) -> Defects:
     """Count the defects of text files, each given with the name to show for it."""
-    return Defects.gather(part for shown, path in files for part in _of_file(shown, path, form, time_unit))
+    return Defects.gather(part for shown, path in files for part in _of_file(shown, path, form, written))
 
 
-def defects_of_lines(lines: Sequence[str], form: Format, time_unit: str | None) -> Defects:
-    """Count the defects of a few lines, header and all: a look at a file before it is read."""
+def times_of_lines(lines: Sequence[str], form: Format, written: Written) -> tuple[int, int]:
+    """Count the times that can and that can't be read in a few lines: a look at a file before it is read."""
     import pyarrow as pa
 
     engine = connect()
     try:
         text = pa.array([f"{line}\n".encode() for line in lines], pa.large_binary())
         engine.con.register("batch", pa.table({"number": range(len(lines)), "line": text}))
-        found = engine.con.execute(_summary_sql(engine, form, time_unit)).fetchall()
+        rows = _rows(engine, form)
+        rows = rows.filter(rows.problem.isnull()).select(time=written.micros(rows.time, "duckdb"), raw="raw_time")
+        written_at_all = stripped(rows.raw.fill_null(""), "duckdb") != ""
+        found = rows.agg(read=rows.time.count(), unreadable=(rows.time.isnull() & written_at_all).sum())
+        [(read, unreadable)] = engine.con.execute(engine.compile(found)).fetchall()
     finally:
         engine.disconnect()
-    return Defects.gather(Defect(kind, count) for kind, count, _ in found)
+    return read, unreadable or 0
 
 
-def _of_file(shown: str, path: Path, form: Format, time_unit: str | None) -> Iterator[Defect]:
+def _of_file(shown: str, path: Path, form: Format, written: Written) -> Iterator[Defect]:
     engine = connect()
     sql = ""
     try:
         for batch in line_batches(path):
             engine.con.register("batch", batch)
             # The query is written once; the name in it then means each batch in turn.
-            sql = sql or _summary_sql(engine, form, time_unit)
+            sql = sql or _summary_sql(engine, form, written)
             for kind, count, numbers in engine.con.execute(sql).fetchall():
                 yield Defect(kind, count, tuple((shown, number) for number in numbers))
     except DataError:
@@ -52,13 +56,12 @@ def _of_file(shown: str, path: Path, form: Format, time_unit: str | None) -> Ite
         engine.disconnect()
 
 
-def _summary_sql(engine: Any, form: Format, time_unit: str | None) -> str:
-    import ibis
-
+def _rows(engine: Any, form: Format) -> Any:
+    """Give the lines of a batch, cut, each with what makes it no row."""
     # decode() may fail; TRY then gives null for that line only. Batches are small, so each step may be kept: an engine
     # that merges the steps would decode and cut every line once for each time it is mentioned.
     fields = ", ".join(f"{sql} AS {column}" for column, sql in form.fields.items())
-    rows = engine.sql(
+    return engine.sql(
         f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE + 1} AS too_long, "  # noqa: S608
         "rtrim(TRY(decode(line)), chr(10)) AS line FROM batch), "
         f"cut AS MATERIALIZED ({form.of_lines('SELECT * FROM lines')}) "
@@ -67,9 +70,13 @@ def _summary_sql(engine: Any, form: Format, time_unit: str | None) -> str:
         f"FROM cut WHERE line IS DISTINCT FROM '' AND NOT coalesce({form.skipped}, false)",
         dialect="duckdb",
     )
-    kind = ibis.coalesce(
-        rows.problem, _kind(rows, rows.raw_time, "duckdb", None if form.reads_time else time_unit, form.reads_time)
-    )
+
+
+def _summary_sql(engine: Any, form: Format, written: Written) -> str:
+    import ibis
+
+    rows = _rows(engine, form)
+    kind = ibis.coalesce(rows.problem, _kind(rows, rows.raw_time, "duckdb", written, form.reads_time))
     query = engine.compile(rows.select("number", kind=kind))
     return (
         f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608
@@ -77,15 +84,15 @@ def _summary_sql(engine: Any, form: Format, time_unit: str | None) -> str:
     )
 
 
-def defects_of_table(rows: Any, dialect: str, time_unit: str | None) -> Defects:
+def defects_of_table(rows: Any, dialect: str, written: Written) -> Defects:
     """Count the defects of a table; it has no lines to number."""
     raw_time = rows.time if "time" in rows.columns else None
-    kinds = rows.select(kind=_kind(rows, raw_time, dialect, time_unit, False))
+    kinds = rows.select(kind=_kind(rows, raw_time, dialect, written, False))
     counts = fetch(kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()))
     return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
 
 
-def _kind(rows: Any, raw_time: Any, dialect: str, time_unit: str | None, reads_time: bool) -> Any:
+def _kind(rows: Any, raw_time: Any, dialect: str, written: Written, reads_time: bool) -> Any:
     """Name what is wrong with a well-formed row; null if nothing."""
     import ibis
 
@@ -94,7 +101,7 @@ def _kind(rows: Any, raw_time: Any, dialect: str, time_unit: str | None, reads_t
         (~has_text(rows.query.cast("string").fill_null(""), dialect), "no query"),
     ]
     if raw_time is not None and "time" in rows.columns:
-        read = rows.time if reads_time else micros(rows.time, dialect, time_unit)
+        read = rows.time if reads_time else written.micros(rows.time, dialect)
         rules.append(
             (read.isnull() & (stripped(raw_time.cast("string").fill_null(""), dialect) != ""), "unreadable time")
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,19 @@ from hushquery.engine import connect, engine_table, postgres, spark
 from hushquery.engine.inprocess import own_folder
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
+from hushquery.log.columns import Wanted, in_words, its_columns, shown
 from hushquery.log.defects import Defects
 from hushquery.log.files import Peek, check_compressed, find_files, look
 from hushquery.log.lines import checked_encoding, lines_sql, literally, quoted, transcoded
-from hushquery.log.report import defects_of_files, defects_of_lines, defects_of_table
+from hushquery.log.report import defects_of_files, defects_of_table, times_of_lines
+from hushquery.log.times import Written
 
-__all__ = ["FILE_ENDINGS", "Source", "Wanted", "files_source", "named_source", "table_source"]
+__all__ = ["FILE_ENDINGS", "Source", "files_source", "named_source", "table_source"]
 
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 #: What the names of files end in, among others; a table of an engine can't have such a name.
 FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
+_WORKBOOKS = {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"}
 # So many first lines without a time that can be read are no accident.
 _ENOUGH_LINES = 10
 _CONVERT = {
@@ -32,44 +35,6 @@ _CONVERT = {
     "an old Office document": "Save it as CSV UTF-8",
 }
 _WITHOUT_HEADER = {"aol": formats.aol, "sogou": formats.sogou, "excite": formats.excite, "yandex": yandex.yandex}
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which of the source's columns is which of ours.
-
-    Attributes:
-        names: Their name for each of ours that may be read.
-        needed: Ours that must be there.
-    """
-
-    names: Mapping[str, str]
-    needed: frozenset[str]
-
-    def found_in(self, theirs: Sequence[str], hint: str = "") -> dict[str, str]:
-        """Give the names that a source has, whatever their capitals; refuse a source that lacks a needed one."""
-        found = {ours: alike for ours, name in self.names.items() if (alike := _alike(name, theirs))}
-        missing = [ours for ours in self.names if ours in self.needed and ours not in found]
-        if missing:
-            name, ours = self.names[missing[0]], missing[0]
-            options, keys = (
-                ",".join(f"{one}=NAME" for one in missing),
-                ", ".join(f"{one!r}: 'NAME'" for one in missing),
-            )
-            raise DataError(
-                f"the log has no column {name!r}" + ("" if name == ours else f" for {ours}"),
-                why=hint,
-                fix=f"Say which column it is: --columns {options}, or columns={{{keys}}}",
-            )
-        return found
-
-
-def _alike(name: str, theirs: Sequence[str]) -> str | None:
-    """Give the column of that name, or the only one that differs from it in capitals."""
-    if name in theirs:
-        return name
-    alike = [other for other in theirs if other.lower() == name.lower()]
-    return alike[0] if len(alike) == 1 else None
 
 
 def _nothing_to_check() -> None:
@@ -83,7 +48,7 @@ class Source:
     Attributes:
         rows: The Ibis table.
         dialect: The engine's name.
-        words: What is read, in words that may be published.
+        words: What is read and which column is which, in words that may be published.
         reads_time: Whether ``time`` is in microseconds already.
         coded: Whether queries are numbers that stand for words, in which no pattern of text means anything.
         count_defects: Counts the source's defects.
@@ -92,17 +57,17 @@ class Source:
 
     rows: Any
     dialect: str
-    words: str
+    words: tuple[str, ...]
     reads_time: bool
     coded: bool
     count_defects: Callable[[], Defects] = field(repr=False)
     check_files: Callable[[], None] = field(repr=False, default=_nothing_to_check)
 
 
-def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None, words: str) -> Source:
+def table_source(table: Any, wanted: Wanted, engine: Any, written: Written, words: str) -> Source:
     """Give the rows of a table in an engine."""
     columns = list(table.columns)
-    names = wanted.found_in(columns, f"It has {', '.join(columns[:20])}{', ...' if len(columns) > 20 else ''}")
+    names = wanted.found_in(columns, its_columns(columns))
     kinds = table.schema()
     for ours, theirs in names.items():
         if kinds[theirs].is_nested() or kinds[theirs].is_binary() or kinds[theirs].is_geospatial():
@@ -119,25 +84,24 @@ def table_source(table: Any, wanted: Wanted, engine: Any, time_unit: str | None,
         postgres.prepare(backends[0])
         postgres.check_ids(rows, "user")
         rows = postgres.in_byte_order(rows, {ours: ours in ("user", "query", "url") for ours in names})
-    return Source(rows, dialect, words, False, False, partial(defects_of_table, rows, dialect, time_unit))
+    told = (words, in_words({ours: f"the column {shown(theirs)}" for ours, theirs in names.items()}, written.words))
+    return Source(rows, dialect, told, False, False, partial(defects_of_table, rows, dialect, written))
 
 
-def named_source(name: str, wanted: Wanted, engine: Any, time_unit: str | None) -> Source:
+def named_source(name: str, wanted: Wanted, engine: Any, written: Written) -> Source:
     """Give the rows of a table that an engine knows by name, or of Parquet files that Spark itself finds."""
     words = "read as parquet" if "://" in name else f"read from a table of {engine.name}"
-    return table_source(engine_table(name, engine), wanted, engine, time_unit, words)
+    return table_source(engine_table(name, engine), wanted, engine, written, words)
 
 
-def files_source(
-    data: Any, kind: str | None, wanted: Wanted, engine: Any, encoding: str, time_unit: str | None
-) -> Source:
+def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encoding: str, written: Written) -> Source:
     """Give the rows of files."""
     paths = find_files(data)
     kind = _checked_format(kind) if kind is not None else _format_by_ending(paths)
     peeks = [look(path) for path in paths]
     engine = engine if engine is not None else connect()
     if kind == "parquet":
-        return _parquet_source(peeks, wanted, engine, time_unit)
+        return _parquet_source(peeks, wanted, engine, written)
     if engine.name != "duckdb":
         raise UsageError(
             f"the engine {engine.name} does not read {kind} files line by line",
@@ -145,24 +109,30 @@ def files_source(
         )
     encoding = checked_encoding(encoding)
     form = _agreed_format(kind, peeks, wanted, encoding)
-    _refuse_unreadable_times(peeks[0], form, encoding, time_unit)
+    if form.reads_time and written.form is not None:
+        raise UsageError(f"the format {kind} has times of its own form", fix="Leave the time format out")
+    _refuse_unreadable_times(peeks[0], form, encoding, written, wanted)
     plain, compressed, shown = _readable_files(peeks, encoding, engine)
     if kind == "yandex":
         sql = yandex.yandex_rows(lines_sql(plain, compressed))
     else:
         sql = form.rows_of_files(plain, compressed)
+    rows = _view(engine, sql)
     return Source(
-        rows=_view(engine, sql),
+        rows=rows.select(*(column for column in rows.columns if column in form.origins)),
         dialect="duckdb",
-        words=f"read as {kind}: {form.words}; each line on its own, malformed ones left out",
+        words=(
+            f"read as {kind}: {form.words}; each line on its own, malformed ones left out",
+            in_words(form.origins, written.words),
+        ),
         reads_time=form.reads_time,
         coded=kind == "yandex",
-        count_defects=partial(defects_of_files, shown, form, time_unit),
+        count_defects=partial(defects_of_files, shown, form, written),
         check_files=partial(check_compressed, paths),
     )
 
 
-def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_unit: str | None) -> Source:
+def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, written: Written) -> Source:
     for peek in peeks:
         if peek.magic != "a Parquet file" or peek.gzip:
             raise _not_of_format(peek, "parquet", "utf-8")
@@ -183,7 +153,7 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
             why=type(error).__name__,
             fix="Check that they are complete, have the same columns, and that every machine of the engine sees them",
         ) from None
-    for ours, theirs in wanted.found_in(table.columns, f"It has {', '.join(table.columns[:20])}").items():
+    for ours, theirs in wanted.found_in(table.columns, its_columns(table.columns)).items():
         found = [one.get(theirs.lower()) for one in kinds]
         if ours in ("user", "query", "url") and any(kind not in (found[0], "null") for kind in found):
             raise DataError(
@@ -191,7 +161,7 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, time_uni
                 why="An engine would read all as the first one, and make two people's values one or fail",
                 fix="Write the column with one type in all files, such as text",
             )
-    return table_source(table, wanted, engine, time_unit, "read as parquet")
+    return table_source(table, wanted, engine, written, "read as parquet")
 
 
 def _kinds_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:
@@ -245,12 +215,16 @@ def _checked_format(kind: str) -> str:
 
 def _format_by_ending(paths: Sequence[Path]) -> str:
     endings = {path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix for path in paths}
+    if _WORKBOOKS & {ending.lower() for ending in endings}:
+        raise UsageError(
+            "a workbook can't be read", why="It is not a log of lines", fix="Open it and save it as CSV UTF-8"
+        )
     kinds = {_ENDINGS.get(ending.lower()) for ending in endings}
     kind = kinds.pop()
     if kind is None or kinds:
         raise UsageError(
             "the files' ending does not tell one format",
-            fix=f"Name it: --format {'|'.join(formats.FORMATS)}; or use one of {', '.join(_ENDINGS)}",
+            fix=f"Name it: --format or format= {'|'.join(formats.FORMATS)}; or use one of {', '.join(_ENDINGS)}",
         )
     return kind
 
@@ -271,18 +245,22 @@ def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.
         raise DataError(
             f"the file {peek.path} is not {kind}",
             why=f"It is {peek.magic}" if peek.magic else "It has no line end where a log's first lines would be",
-            fix="Check the file",
+            fix=_CONVERT.get(peek.magic, "Check the file"),
         )
     if kind in _WITHOUT_HEADER or kind == "jsonl":
         if not formats.has_shape(kind, lines):
             raise _not_of_format(peek, kind, encoding)
         _refuse_other_encodings(peek, encoding)
-        return formats.jsonl(wanted.names) if kind == "jsonl" else _WITHOUT_HEADER[kind]()
+        if kind == "jsonl":
+            return formats.jsonl(wanted.each_once(wanted.names))
+        form = _WITHOUT_HEADER[kind]()
+        origins = wanted.of_format(kind, form.origins)
+        return replace(form, origins=origins, fields={o: sql for o, sql in form.fields.items() if o in origins})
     separator = formats.separator_of(kind, lines[0])
     header = formats.header_cells(lines[0], separator)
     names = [cell.strip() for cell in header]
     looks = formats.looks_like(lines)
-    hint = f"Its first line must name its {len(header)} columns"
+    hint = f"Its first line must name its {len(header)} columns, and none of them is called so"
     if looks and not looks.startswith(kind):
         hint = f"It looks like {looks}"
     if peek.magic or len(header) < 2:
@@ -303,20 +281,23 @@ def _refuse_other_encodings(peek: Peek, encoding: str, below: int = 0) -> None:
         raise DataError(
             f"the text in {peek.path} is not {encoding}",
             why="None of its first lines can be read, and lines that can't be read are left out",
-            fix="Name the encoding it has: --encoding cp1252, gb18030, shift_jis, ...",
+            fix="Name the encoding it has: --encoding cp1252, or encoding='cp1252'; gb18030, shift_jis, ...",
         )
 
 
-def _refuse_unreadable_times(peek: Peek, form: formats.Format, encoding: str, time_unit: str | None) -> None:
+def _refuse_unreadable_times(peek: Peek, form: formats.Format, encoding: str, written: Written, wanted: Wanted) -> None:
     """Refuse a file of whose first lines none has a time that can be read: "first by time" would mean nothing."""
     lines = peek.lines(encoding)[form.with_header :]
     if "time" not in form.fields or form.reads_time or len(lines) < _ENOUGH_LINES:
         return
-    if defects_of_lines(lines, form, time_unit).count("unreadable time") == len(lines):
+    read, unreadable = times_of_lines(lines, form, written)
+    if not read and unreadable >= _ENOUGH_LINES:
+        shape = "neither ISO nor numbers" if written.form is None else f"not written like {written.words!r}"
         raise DataError(
             f"the times in {peek.path} can't be read",
-            why=f"Its first {len(lines)} lines have times that are neither ISO nor numbers",
-            fix="Write them like 2026-10-03 14:05:00, or do without: --columns time=",
+            why=f"The times in its first {len(lines)} lines are {shape}",
+            fix="Say how they are written: --time-format '%d.%m.%Y %H:%M', or time_format='%m/%d/%Y %I:%M %p'. "
+            f"Or write them like 2026-10-03 14:05:00. Or do without: {wanted.without('time')}",
         )
 
 
@@ -325,5 +306,5 @@ def _not_of_format(peek: Peek, kind: str, encoding: str) -> DataError:
     return DataError(
         f"the file {peek.path} is not {kind} ({formats.FORMATS[kind]})",
         why=f"It looks like {looks}" if looks else "None of its first lines has that shape",
-        fix=_CONVERT.get(looks) or "Name the format it has: --format " + "|".join(formats.FORMATS),
+        fix=_CONVERT.get(looks) or "Name the format it has: --format or format= " + "|".join(formats.FORMATS),
     )

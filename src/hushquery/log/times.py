@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hushquery.engine import call
 from hushquery.errors import DataError, UsageError
 from hushquery.log.normalise import pattern_for, stripped
 
-__all__ = ["MILLISECONDS_FROM", "as_double", "instant", "micros", "rounded"]
+if TYPE_CHECKING:
+    from hushquery.log.time_format import TimeFormat
+
+__all__ = ["MILLISECONDS_FROM", "Written", "after_1970", "as_double", "instant", "micros", "rounded"]
 
 #: A number of at least this size is taken for milliseconds, a smaller one for seconds, unless the unit is given.
 #: In seconds it would be the year 5138; in milliseconds it is March 1973.
@@ -24,15 +28,42 @@ _ZONE = "[T ][0-9]{1,2}:[0-9:.,]+ ?([+-])([0-9]{2}):?([0-9]{2})?$"
 _NUMBER = "^[+-]?[0-9]{1,18}(?:[.][0-9]{1,18})?$"
 
 
-def micros(column: Any, dialect: str, unit: str | None = None) -> Any:
+@dataclass(frozen=True)
+class Written:
+    """How the steward says times are written.
+
+    Attributes:
+        unit: ``s`` or ``ms`` for numbers.
+        form: The form of text.
+    """
+
+    unit: str | None = None
+    form: TimeFormat | None = None
+
+    @property
+    def words(self) -> str:
+        """The form of text as the steward wrote it; empty where there is none."""
+        return self.form.format if self.form else ""
+
+    def micros(self, column: Any, dialect: str) -> Any:
+        """Give a column of times in whole microseconds."""
+        return micros(column, dialect, self.unit, self.form)
+
+
+def micros(column: Any, dialect: str, unit: str | None = None, form: TimeFormat | None = None) -> Any:
     """Give a column of times as an Ibis expression of whole microseconds.
 
     Args:
         column: Timestamps, dates, numbers, or text that holds ISO times or numbers.
         dialect: The engine's name.
         unit: ``s`` or ``ms`` for numbers; by default each number's size decides, see :data:`MILLISECONDS_FROM`.
+        form: How text is written, instead; then nothing else is read.
     """
     kind = column.type()
+    if form is not None:
+        if kind.is_string():
+            return form.micros(column, dialect)
+        raise DataError("a time format is for times that are text, and these are not", fix="Leave the time format out")
     if kind.is_timestamp() or kind.is_date():
         return _of_timestamp(column, dialect)
     if kind.is_numeric() and not kind.is_boolean():
@@ -162,12 +193,20 @@ def _of_text(column: Any, dialect: str, unit: str | None) -> Any:
     with_second = ibis.ifelse(moment.substr(16, 1) == ":", moment.substr(17, 2), "0")
     second = with_second.cast("int64")
     fraction = _digits(moment.re_extract("[.,]([0-9]{1,6})", 1)).rpad(6, "0").cast("int64")
+    exists, answer = after_1970(year, month, day, hour, minute, second)
+    return ibis.ifelse(is_moment & exists, answer + fraction - _offset(moment, dialect), number)
+
+
+def after_1970(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any) -> tuple[Any, Any]:
+    """Say whether there is such a moment, and give it in microseconds: integers only, so every engine agrees."""
+    import ibis
+
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     longest = ibis.cases((month == 2, ibis.ifelse(leap, 29, 28)), (month.isin([4, 6, 9, 11]), 30), else_=31)
     clock = (hour < 24) & (minute < 60) & (second < 60)
-    exists = is_moment & (year > 0) & month.between(1, 12) & day.between(1, longest) & clock
+    exists = (year > 0) & month.between(1, 12) & day.between(1, longest) & clock
     seconds = ((_days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second
-    return ibis.ifelse(exists, seconds * 10**6 + fraction - _offset(moment, dialect), number)
+    return exists, seconds * 10**6
 
 
 def _days(year: Any, month: Any, day: Any) -> Any:

@@ -31,6 +31,13 @@ def yandex() -> Format:
             "query": "CASE WHEN cells[3] IN ('Q', 'T') THEN replace(cells[6], ',', ' ') ELSE cells[1] END",
             "time": f"TRY_CAST({time} AS INTEGER)::BIGINT",
         },
+        origins={
+            "user": "the user that a session's M line names",
+            "query": "the words of a Q or T line",
+            "time": "the session's day and the line's time",
+            "url": "the URL of a C line",
+            "rank": "its place among the results",
+        },
         raw_time=time,
         reads_time=True,
     )
