@@ -12,7 +12,7 @@ from fractions import Fraction
 from hushquery.errors import UsageError
 from hushquery.privacy.rounding import Number, exact
 
-__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon", "significant_up"]
+__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon", "significant_up", "suggested_delta"]
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
@@ -146,3 +146,14 @@ def significant_up(value: Fraction, digits: int, *, scientific: bool = False) ->
         mantissa, power = f"{shown:e}".split("e")
         return f"{mantissa}e{int(power):+03d}"
     return f"{shown:f}"
+
+
+def suggested_delta(users: int) -> float:
+    """Give the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
+
+    Then a hundredth of a person, at most, is expected to be shown in full among all of them.
+
+    >>> suggested_delta(65_000), suggested_delta(10_000)
+    (1e-07, 1e-06)
+    """
+    return float(Fraction(1, 10 ** len(str(100 * users - 1))))
