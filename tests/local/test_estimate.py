@@ -357,7 +357,7 @@ def test_lines_that_are_no_reports_are_said_to_be_none(tmp_path: Path, line: str
         estimate(TASK, path)
     assert "no report at all" in caught.value.fix
     assert "task file" not in caught.value.fix
-    path.write_text("".join(f"{Report.from_bytes(report)}\n" for report in REPORTS))
+    path.write_text("".join(f"{report}\n" for report in REPORTS))
     assert estimate(TASK, path).n == len(REPORTS)
 
 
