@@ -99,7 +99,7 @@ def test_the_ends_of_the_ranges_are_allowed():
 
 def test_usual_budgets_cause_no_concern():
     assert Budget(5, "1e-6").concerns(users=1_000_000) == []  # exactly one over the number of users
-    assert Budget(1, "0.5").concerns() == []  # nobody said how many there are
+    assert Budget(5, "1e-4").concerns() == []  # nobody said how many there are
 
 
 def test_a_large_epsilon_is_a_concern():
@@ -126,6 +126,22 @@ def test_a_delta_above_one_over_the_users_is_a_concern():
     (concern,) = Budget(1, "1e-3").concerns(users=5000)
     assert "5,000 users" in concern
     assert "5.0 people" in concern
+
+
+@pytest.mark.parametrize(("delta", "people"), [("0.5", "5,000"), ("1e-3", "10"), ("0.00010001", "2")])
+@pytest.mark.parametrize("users", [None, 1])
+def test_a_large_delta_is_a_concern_however_many_users_there_are(delta, people, users):
+    (concern,) = Budget(1, delta).concerns(users)
+    assert "with this probability everything of a person may be published" in concern
+    assert f"of 10,000 people, publishing {people} in full" in concern
+
+
+def test_a_delta_of_a_tenth_publishes_nothing():
+    Budget(1, "0.0999").check_publishable()
+    for delta in ("0.1", "0.5"):
+        with pytest.raises(UsageError, match="too large to publish") as refused:
+            Budget(1, delta).check_publishable()
+        assert "1e-6" in refused.value.fix
 
 
 def test_concerns_become_warnings():

@@ -141,6 +141,26 @@ def test_no_number_in_the_words_is_rounded_in_our_favour(epsilon, priors):
         assert most <= min(1, best_posterior(prior, epsilon) * 1.15 + 1e-15)
 
 
+def test_a_belief_that_stays_the_same_is_not_rounded_at_all():
+    words = stated(0).in_words([0.01, 0.1, 0.07, 0.5])
+    for percent in ("1.0%", "10.0%", "7.0%", "50.0%"):
+        assert f"believed it with {percent} before  ->  at most {percent} after" in words
+    # The least that may be concluded beyond that is said.
+    assert "believed it with 1.0% before  ->  at most 1.1% after" in stated(1e-20).in_words([0.01])
+
+
+@pytest.mark.parametrize("epsilon", [13.9, 20, 21 * math.log(10), 900])
+def test_a_factor_beyond_a_million_is_a_bound_all_the_same(epsilon):
+    power = int(re.search(r"by a factor of at most 10\^(\d+) depending", stated(epsilon).in_words())[1])
+    assert epsilon / math.log(10) <= power < epsilon / math.log(10) + 1.01
+
+
+def test_a_guarantee_has_the_concerns_of_its_numbers():
+    assert stated(5, 1e-4).concerns == []
+    assert [said.split()[0] for said in stated(5.1, 1.1e-4).concerns] == ["epsilon", "delta"]
+    assert len(stated(2000).concerns) == 1  # larger than any budget
+
+
 def test_a_small_belief_is_not_printed_as_none():
     words = stated(1).in_words([1e-9])
     assert " 0.000%" not in words

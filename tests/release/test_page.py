@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pyarrow as pa
@@ -175,6 +176,62 @@ def test_everything_shouts_where_the_noise_is_a_tests(recipe):
     assert "A private release" not in release.page()
     for text in (release.page(), release.card()):
         assert text.index("NOT PRIVATE") < text.index("epsilon")
+
+
+def weak(recipe, epsilon=1.0, delta=0.05):
+    """Give a release whose promise is weak, and nothing else about it."""
+    made = recipe(quick=True).make()
+    return replace(made, guarantees=(replace(made.guarantees[0], epsilon=epsilon, delta=delta),))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"delta": 0.05}, "Delta 5e-02 is above 1e-04: with this probability everything of a person may be published"),
+        ({"epsilon": 20.0, "delta": 1e-6}, "Epsilon 20 is above 5: an attacker"),
+    ],
+)
+def test_a_weak_promise_is_marked_wherever_the_release_is_read(recipe, numbers, said):
+    release = weak(recipe, **numbers)
+    for text in (release.page(), release.card(), release._repr_html_()):
+        assert f"WEAK PROMISE. {said}" in text
+    page, card = release.page(), release.card()
+    assert '<p class="alarm">WEAK PROMISE' in page
+    assert page.count('<dd class="weak">') == 1
+    assert card.index("WEAK PROMISE") < card.index("## What is in it")
+    for text in (page, card):
+        assert "Rows may come from very few people, or from one" in text
+        for untrue in ("A private release", "Private release of", "missing on purpose", "protect every single person"):
+            assert untrue not in text
+    strong = recipe(quick=True).make()
+    strong = replace(strong, guarantees=(replace(strong.guarantees[0], epsilon=5.0, delta=1e-4),))
+    for text in (strong.page(), strong.card(), strong._repr_html_()):
+        assert "WEAK" not in text
+        assert 'class="weak"' not in text
+
+
+def test_beyond_a_million_the_page_promises_no_million(recipe):
+    page = weak(recipe, epsilon=20.0).page()
+    assert "more than 10^9 times more or less likely" in page
+    assert "a million times more or less likely" not in page
+
+
+def test_a_pair_that_may_be_noise_alone_is_marked(recipe, table_of):
+    rows = [("news", "weather leeds", 90), ("weather leeds", "news", 20)]  # intervals reach 25.5 below
+    tables = {"queries": table_of["queries"](), "reformulations": table_of["pairs"]("next_query", rows)}
+    given = {"tables": tables, "parameters": {"expected_false_reformulations": 0.96}, "quick": True}
+    page = recipe(**given).make().page()
+    drawn = page[page.index("<h2>Reformulations") :]
+    sure, doubtful = drawn[drawn.index("<figure>") :].split('<span class="label">')[1:3]
+    assert "noise alone" not in sure
+    assert sure.endswith("<li class=doubtful>")
+    assert "may be noise alone" in doubtful
+    assert ".doubtful .drawn { opacity" in STYLE
+    caption = re.search("<figcaption>(.*?)</figcaption>", drawn)[1]
+    assert "made by noise alone: 0.96." in caption
+    card = recipe(**given).make().card()
+    told = card[card.index("### `reformulations.parquet`") : card.index("## What protects people")]
+    assert "made by noise alone: 0.96. The intervals of 1 of the 2 rows reach 0: these may be noise alone." in told
 
 
 def test_a_list_without_counts_has_no_chart(recipe):

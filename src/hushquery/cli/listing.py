@@ -40,15 +40,26 @@ _DANGEROUS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 
 
 def open_release(folder: str) -> Release:
-    """Load a release, and warn where it is not private."""
+    """Load a release, and warn where it is not private or its promise is weak."""
     from hushquery.release import Release
+    from hushquery.release.card import weakness
 
     release = Release.load(folder)
     if release.test_noise:
         typer.secho(
             f"warning: {folder} is NOT PRIVATE: its noise came from a test's seed", err=True, fg=typer.colors.YELLOW
         )
+    for guarantee in release.guarantees:
+        if said := weakness(guarantee):
+            typer.secho(f"warning: {said}", err=True, fg=typer.colors.YELLOW)
     return release
+
+
+def rare_missing(release: Release) -> str:
+    """Say why what somebody looks for may not be there; nothing where the promise does not keep rare searches out."""
+    from hushquery.release.card import weakness
+
+    return "" if any(map(weakness, release.guarantees)) else "rare searches are never released"
 
 
 def joined(words: Sequence[str]) -> str:

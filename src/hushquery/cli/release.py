@@ -196,8 +196,10 @@ def release(
         population=population,
     )
     seen = forecast(plan.request, users, plan.calibrated)
-    for line in (*plan.notes, *plan.request.budget.concerns(), *(seen.warnings if users else ())):
+    for line in plan.notes:
         typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
+    for line in seen.warnings if users else ():
+        typer.secho(f"warning: {line}", err=True, fg=typer.colors.YELLOW)
     if explain or out is None:
         emit_plan(plan, as_json=as_json)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +38,8 @@ def show(
 
 
 def _show_release(release: Release, limit: int, as_json: bool) -> None:
+    from hushquery.release.card import false_pairs
+
     tables = release.tables
     first = {name: table.slice(0, limit).to_pylist() for name, table in tables.items()}
     meanings = release.manifest.get("meanings", {})
@@ -61,8 +64,22 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         keys = [column for column in tables[name].column_names if tables[name].schema.field(column).type == "string"]
         numbers = _numbers(tables[name].column_names)
         cells = [[*(row[key] for key in keys), *_cells(row)] for row in rows]
-        parts.append(f"{title}\n\n{listing([*keys, *numbers], cells, numbers)}" if cells else title)
+        heads: list[str] = [*keys, *numbers]
+        if name == "reformulations":
+            title += f"\n{false_pairs(release.manifest)}" if rows and false_pairs(release.manifest) else ""
+            heads, cells = _with_doubt(heads, cells, [row["low"] for row in rows])
+        parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells else title)
     emit(data, "\n\n".join(part for part in parts if part), as_json=as_json)
+
+
+def _with_doubt(
+    heads: Sequence[str], cells: Sequence[Sequence[str]], lows: Sequence[float]
+) -> tuple[list[str], list[list[str]]]:
+    """Mark rows that may be noise alone, in a column of their own where there are any."""
+    if all(low > 0 for low in lows):
+        return list(heads), [list(row) for row in cells]
+    marked = [[*row, "may be noise alone" if low <= 0 else ""] for row, low in zip(cells, lows, strict=True)]
+    return [*heads, ""], marked
 
 
 def _numbers(columns: list[str]) -> list[str]:
@@ -120,6 +137,9 @@ def _measured(head: str, rows: tuple[Measured, ...] | None, table: str) -> str:
         return f"this release has no {table}"
     if not rows:
         return f"no {table} of this query were released"
-    cells = [(row.name, amount(row.count, row.share), between(row.low, row.high, row.share)) for row in rows]
+    cells = [[row.name, amount(row.count, row.share), between(row.low, row.high, row.share)] for row in rows]
     right = ("count" if rows[0].share is None else "share", "interval")
-    return listing((head, *right), cells, right)
+    heads = [head, *right]
+    if table == "reformulations":
+        heads, cells = _with_doubt(heads, cells, [row.low for row in rows])
+    return listing(heads, cells, right)

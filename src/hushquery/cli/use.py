@@ -17,6 +17,7 @@ from hushquery.cli.listing import (
     listing,
     number,
     open_release,
+    rare_missing,
     take_note,
 )
 from hushquery.cli.measure import amount, between, measured_rows
@@ -39,7 +40,8 @@ def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = F
     from hushquery.publish.search import SearchIndex
 
     typed = joined(text)
-    found = SearchIndex(open_release(folder)).search(typed, limit)
+    release = open_release(folder)
+    found = SearchIndex(release).search(typed, limit)
     take_note(found.notes, as_json=as_json)
     parts = []
     if found.urls:
@@ -59,7 +61,7 @@ def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = F
         "queries": measured_rows(found.queries),
         "notes": list(found.notes),
     }
-    nothing = "nothing found: no released query is near to this text; rare searches are never released"
+    nothing = "; ".join(filter(None, ("nothing found: no released query is near to this text", rare_missing(release))))
     emit(data, "\n\n".join(parts) or nothing, as_json=as_json)
 
 
@@ -190,7 +192,8 @@ def find(
     from hushquery import publish
 
     patterns = [joined([item]) for item in pattern]
-    found = publish.find(open_release(folder), patterns, limit)
+    release = open_release(folder)
+    found = publish.find(release, patterns, limit)
     rows = [
         (
             number(row.rank),
@@ -207,7 +210,10 @@ def find(
     wider = next((f"*{item}*" for item in patterns if not {"*", "?"} & set(item)), "")
     if wider:
         take_note([f"without a * only this very query is found; {wider!r} finds all that hold it"], as_json=as_json)
-    nothing = "nothing found: no released query fits. Rare searches are never released; put the pattern in quotes"
+    reasons = filter(
+        None, ("nothing found: no released query fits", rare_missing(release), "put the pattern in quotes")
+    )
+    nothing = "; ".join(reasons)
     emit({"patterns": patterns, "queries": measured_rows(found)}, shown or nothing, as_json=as_json)
 
 

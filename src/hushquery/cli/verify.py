@@ -22,7 +22,8 @@ def verify(folder: Folder, as_json: JsonFlag = False) -> None:
 
     Compares every file with its hash, reads every table, and computes the
     guarantee anew from the exact numbers that each step ran with. Ends with
-    exit code 4 and a list when anything is wrong.
+    exit code 4 and a list when anything is wrong. A promise that is weaker
+    than usual (epsilon above 5, delta above 1e-4) is named in a warning.
 
     It finds accidents and inconsistencies, not forgers: whoever changes a
     release on purpose can change its hashes too, and nobody signs it. Get a
@@ -51,6 +52,8 @@ def verify(folder: Folder, as_json: JsonFlag = False) -> None:
             err=True,
             fg=typer.colors.RED,
         )
+    for warning in found.warnings:
+        typer.secho(f"warning: {warning}", err=True, fg=typer.colors.RED)
     emit(found.to_json(), "\n".join(lines), as_json=as_json)
 
 

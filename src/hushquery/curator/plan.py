@@ -68,6 +68,9 @@ def curate(
         false_edges: How many published reformulations may be pure noise, in expectation.
         population: Whose log it is, as it will be named in public.
 
+    Warns (:class:`~hushquery.PrivacyWarning`) of an epsilon above 5 and of a delta above 1e-4; with a delta of 0.1 or
+    more the plan does not run on real noise.
+
     **Guarantee:** (epsilon, delta) for one user, add-remove, from the exact numbers of every step: ``plan.explain()``.
     """
     secret = log if isinstance(log, Log) else read_log(log)
@@ -96,6 +99,7 @@ def curate(
         select_only,
         public_results=listed is not None,
     )
+    request.budget.warn()
     made = calibrate(request, results=listed, session_gap=session_gap, false_edges=false_edges)
     return ReleasePlan(secret, population, request, made, Bound(keep), tuple(notes))
 
@@ -157,6 +161,7 @@ class ReleasePlan:
                 f"     alone it costs epsilon {format_epsilon(cost)} at delta {format_delta(delta)}",
             ]
         lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  warning: {concern}" for concern in self.request.budget.concerns()]
         lines.append(f"  in all: {self.guarantee.summary()}")
         return "\n".join(lines)
 
@@ -205,6 +210,8 @@ class ReleasePlan:
         self.expressions()  # what the schema rules out is refused before anything is spent
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         source, tell = bits or SystemBits(), progress or (lambda *_: None)
+        if source.secret:
+            self.request.budget.check_publishable()
         guarantee = self._guarantee(test_noise=not source.secret)
         book.spend(
             self.population,

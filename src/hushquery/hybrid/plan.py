@@ -72,6 +72,7 @@ def plan_head(log: Any, task: Task, *, keep: Keep = "random", head: PublishedHea
             why="clients compare their searches with the list in that form",
             fix="Read the log without --no-normalise",
         )
+    Budget(task.optin.epsilon, 0 if head is not None else task.optin.delta).warn()
     asked: dict[str, Any] = {
         "epsilon": task.optin.epsilon,
         "records_per_user": task.optin.records_per_user,
@@ -183,6 +184,7 @@ class HeadPlan:
         if self.way == "split" and self.kept is None:
             lines.append("  2. optin: 95% of the users find the list, the others measure it; nobody does both")
         lines.append(f"  it promises: {self.guarantee.summary()}")
+        lines += [f"  warning: {concern}" for concern in self.guarantee.concerns]
         each = "report" if client.records_per_user == 1 else f"{client.records_per_user} reports together"
         lines.append(
             f"  then each client is asked for one period's {each}, at epsilon {float(client.epsilon):g}, replace-one, "
@@ -249,6 +251,8 @@ class HeadPlan:
 
         self._check_epoch(epoch)
         self._check_users(users)
+        if self.kept is None:
+            Budget(self.optin.epsilon, self.optin.delta).check_publishable()
         self.sql()  # what the schema rules out is refused before anything is spent
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         what = f"epoch {epoch} of task {self.task.id[:12]}"

@@ -12,10 +12,25 @@ from fractions import Fraction
 from hushquery.errors import UsageError
 from hushquery.privacy.rounding import Number, exact
 
-__all__ = ["Budget", "PrivacyWarning", "format_delta", "format_epsilon", "significant_up", "suggested_delta"]
+__all__ = [
+    "Budget",
+    "PrivacyWarning",
+    "concerns",
+    "format_delta",
+    "format_epsilon",
+    "significant_up",
+    "suggested_delta",
+]
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
+
+#: Above this, delta is large however few people there are: a log of fewer than 10,000 publishes next to nothing, and in
+#: any larger one publishing a person in full would be within it.
+UNUSUAL_DELTA = Fraction(1, 10_000)
+
+#: From this on, delta is no promise at all, and nothing is published from real data.
+REFUSED_DELTA = Fraction(1, 10)
 
 #: Above this, epsilon promises nothing and formulas leave the range of any use.
 LARGEST_EPSILON = 1000
@@ -94,24 +109,47 @@ class Budget:
 
     def concerns(self, users: int | None = None) -> list[str]:
         """Say what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
-        found = []
-        if self.epsilon > UNUSUAL_EPSILON:
-            grow = "more than a million" if self.epsilon > 14 else f"{math.ceil(math.exp(self.epsilon)):,}"
-            found.append(
-                f"epsilon {format_epsilon(self.epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a person "
-                f"may grow {grow} times"
-            )
-        if users is not None and self.delta * users > 1:
-            found.append(
-                f"delta {format_delta(self.delta)} is above one over the {users:,} users: publishing "
-                f"{float(self.delta * users):,.1f} people in full would be within it; give at most {0.1 / users:.0e}"
-            )
-        return found
+        return concerns(self.epsilon, self.delta, users)
 
     def warn(self, users: int | None = None) -> None:
         """Warn (:class:`PrivacyWarning`) of everything :meth:`concerns` finds."""
         for concern in self.concerns(users):
             warnings.warn(concern, PrivacyWarning, stacklevel=3)
+
+    def check_publishable(self) -> None:
+        """Refuse a delta with which nothing may be published from real data; called before anything is spent."""
+        if self.delta >= REFUSED_DELTA:
+            raise UsageError(
+                f"delta {format_delta(self.delta)} is too large to publish anything",
+                why=f"from {float(REFUSED_DELTA):g} on it is no promise: {_in_full(self.delta)}",
+                fix="Give a delta well below one over the number of users, often 1e-6 or less",
+            )
+
+
+def concerns(epsilon: Fraction, delta: Fraction, users: int | None = None) -> list[str]:
+    """Say what is unusual about a promise, a clause each; ``users`` is a public figure, never one read from a log."""
+    found = []
+    if epsilon > UNUSUAL_EPSILON:
+        grow = "more than a million" if epsilon > 14 else f"{math.ceil(math.exp(epsilon)):,}"
+        found.append(
+            f"epsilon {format_epsilon(epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a person "
+            f"may grow {grow} times"
+        )
+    if users is not None and delta * users > 1:
+        found.append(
+            f"delta {format_delta(delta)} is above one over the {users:,} users: publishing "
+            f"{float(delta * users):,.1f} people in full would be within it; give at most {suggested_delta(users):.0e}"
+        )
+    elif delta > UNUSUAL_DELTA:
+        found.append(
+            f"delta {format_delta(delta)} is above {format_delta(UNUSUAL_DELTA)}: with this probability everything of "
+            f"a person may be published; {_in_full(delta)}"
+        )
+    return found
+
+
+def _in_full(delta: Fraction) -> str:
+    return f"of 10,000 people, publishing {math.ceil(delta * 10_000):,} in full would be within it"
 
 
 def format_epsilon(epsilon: Fraction | float) -> str:

@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from hushquery.errors import UsageError
-from hushquery.privacy.budget import format_delta, format_epsilon, significant_up
+from hushquery.privacy.budget import concerns, format_delta, format_epsilon, significant_up
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import Number, exact, round_up
 from hushquery.privacy.unit import Relation, Unit
 
-__all__ = ["Guarantee", "Model", "Step", "best_posterior", "two_worlds"]
+__all__ = ["Guarantee", "Model", "Step", "best_posterior", "factor", "two_worlds"]
 
 #: Who is trusted: an operator who holds the data, or nobody.
 Model = Literal["curator", "local"]
@@ -27,6 +27,12 @@ _LONG = 700
 
 # Below this the picture of the two worlds would be a straight line.
 _LEAST_DRAWN = Fraction(1, 10**12)
+
+# Beyond this e^epsilon is printed as a power of ten.
+_LONG_FACTOR = 13.8
+
+# More than the relative error of a belief computed in doubles.
+_LAST_PLACES = Fraction(1, 2**48)
 
 _TRUST = {
     "curator": "The operator who holds the data is trusted with it; everybody who sees the result is not.",
@@ -125,6 +131,11 @@ class Guarantee:
 
     __str__ = summary
 
+    @property
+    def concerns(self) -> list[str]:
+        """What is unusual about the promise, a clause each (:meth:`Budget.concerns`); empty for an ordinary one."""
+        return concerns(exact(self.epsilon, "epsilon"), exact(self.delta, "delta"))
+
     def posterior(self, prior: float) -> float:
         """Give the largest belief an attacker can reach from a prior belief about which of the two worlds is real.
 
@@ -147,7 +158,7 @@ class Guarantee:
         lines.append(
             f'This result was computed from the data of "{self.population}". {_TRUST[self.model]}\n\n'
             f"The promise{' (but for delta, below)' if self.delta else ''}: whatever could be published, "
-            f"the chance that exactly this was published changes by a factor of at most {_factor(self.epsilon)} "
+            f"the chance that exactly this was published changes by a factor of at most {factor(self.epsilon)} "
             f"depending on whether {change} "
             f"(epsilon = {format_epsilon(self.epsilon)}, {self.unit.relation.value})."
         )
@@ -165,7 +176,7 @@ class Guarantee:
             lines.append(f"\nWhat an attacker who knows everything else can conclude about {question}:")
             lines += [
                 f"  believed it with {_percent(prior)} before  ->  "
-                f"at most {_percent(best_posterior(prior, times * self.epsilon), up=True)} after"
+                f"at most {_percent_up(prior, times * self.epsilon)} after"
                 for prior in priors
             ]
         doubles = "epsilon doubles" + (" and delta more than doubles" if self.delta else "")
@@ -241,13 +252,26 @@ def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> li
     ]
 
 
-def _factor(epsilon: float) -> str:
-    return (
-        "more than a million" if epsilon > 13.8 else significant_up(Fraction(math.nextafter(math.exp(epsilon), 9e9)), 4)
-    )
+def factor(epsilon: float) -> str:
+    """Print e^epsilon, rounded up; beyond a million, where nobody compares any more, to the next power of ten.
+
+    >>> factor(1), factor(20)
+    ('2.719', '10^9')
+    """
+    if epsilon > _LONG_FACTOR:
+        return f"10^{math.ceil(epsilon * (1 + 1e-12) / math.log(10))}"
+    return significant_up(Fraction(math.nextafter(math.exp(epsilon), math.inf)), 4)
 
 
-def _percent(probability: float, *, up: bool = False) -> str:
+def _percent_up(prior: float, epsilon: float) -> str:
+    """Print the largest belief that an attacker reaches, rounded up; one that stays the same is printed as it is."""
+    if epsilon == 0:
+        return _percent(exact(prior, "a prior"), up=True)
+    # Computed in doubles, so that it may be a few units in the last place too low.
+    return _percent(min(Fraction(1), Fraction(best_posterior(prior, epsilon)) * (1 + _LAST_PLACES)), up=True)
+
+
+def _percent(probability: float | Fraction, *, up: bool = False) -> str:
     """Print a probability as a percentage: one decimal, or two digits where it is small; rounded up where asked."""
     percent = Fraction(probability) * 100
     place = 1 if percent >= 1 else math.ceil(-math.log10(percent)) + 1 if percent else 1

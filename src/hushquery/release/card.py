@@ -8,12 +8,26 @@ from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hushquery.privacy.guarantee import Guarantee
+from hushquery.privacy.rounding import exact
 from hushquery.release.markup import percent
 from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
 
-__all__ = ["card", "limits", "nothing_promised", "populations", "setting", "two_promises"]
+__all__ = [
+    "card",
+    "false_pairs",
+    "limits",
+    "nothing_promised",
+    "populations",
+    "setting",
+    "two_promises",
+    "weakness",
+]
+
+# Where a step or a release states how many pairs noise alone is expected to make.
+_FALSE_EDGES = "expected_false_reformulations"
 
 # Of a longer list the manifest has the rest.
 _LISTED = 12
@@ -35,9 +49,30 @@ def nothing_promised(guarantees: Sequence[Guarantee]) -> str:
     )
 
 
-def limits(tables: Mapping[str, pa.Table], level: float) -> list[str]:
+def weakness(guarantee: Guarantee) -> str:
+    """Give the warning for a promise that is weaker than usual; empty for an ordinary one, or where there is none."""
+    if guarantee.test_noise or not guarantee.concerns:
+        return ""
+    return f"WEAK PROMISE. {'. '.join(c[0].upper() + c[1:] for c in guarantee.concerns)}."
+
+
+def false_pairs(manifest: Mapping[str, Any]) -> str:
+    """Say how many of the reformulations are expected to be noise alone; empty where nothing states it."""
+    places = [manifest["parameters"], *(step["parameters"] for step in manifest["steps"])]
+    stated = [place[_FALSE_EDGES] for place in places if _FALSE_EDGES in place]
+    if not stated:
+        return ""
+    expected = float(sum(exact(value, _FALSE_EDGES) for value in stated))
+    return f"False pairs to expect among these, made by noise alone: {expected:.2g}."
+
+
+def limits(tables: Mapping[str, pa.Table], level: float, guarantees: Sequence[Guarantee]) -> list[str]:
     """Say what the numbers can't tell, a sentence each."""
-    found = ["What few people did is missing on purpose. That something is not here does not mean that nobody did it."]
+    missing = "What few people did is missing on purpose."
+    weak = [guarantee for guarantee in guarantees if guarantee.model == "curator" and weakness(guarantee)]
+    if weak:
+        missing = "Rows may come from very few people, or from one: so large an epsilon or delta keeps few of them out."
+    found = [f"{missing} That something is not here does not mean that nobody did it."]
     found += _of_shares(tables, level) if release_measure(tables) == "share" else _of_counts(tables, level)
     found.append(
         "It must not be used to look for individual people, nor joined with other data for that purpose. "
@@ -99,9 +134,14 @@ def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manife
     parts = [f"# Search statistics of {_md(populations(guarantees))}"]
     if warning:
         parts.append(f"> **{warning}**")
+    weak = [(guarantee, weakness(guarantee)) for guarantee in guarantees if weakness(guarantee)]
+    whose = " (for {})" if len(guarantees) > 1 else ""
+    parts += [f"> **{_md(said)}**{whose.format(_md(guarantee.population))}" for guarantee, said in weak]
     purpose = (
         "What people searched for, made to test hushquery and for nothing else."
         if warning
+        else "What people searched for, with a promise to them that is weaker than usual (above)."
+        if weak
         else "What people searched for, made so that it can be public: the numbers say what the crowd did, and protect "
         "every single person in it."
     )
@@ -109,13 +149,13 @@ def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manife
         f"{purpose} Made with hushquery {_md(manifest['hushquery'])} on {_md(manifest['created'])}. "
         "The exact record of how is in `manifest.json`; `report.html` shows the same with charts.",
         "## What is in it",
-        *_tables(tables, manifest["meanings"]),
+        *_tables(tables, manifest),
         *(_rest(manifest) if release_measure(tables) == "share" else []),
         "## What protects people, and what that promises",
         *([two_promises(guarantees)] if len(guarantees) > 1 else []),
         *(_quote(guarantee.in_words()) for guarantee in guarantees),
         "## What it can't tell, and what it must not be used for",
-        _list(limits(tables, level)),
+        _list(limits(tables, level, guarantees)),
         "## How it was made",
         _list([f"{_md(name.replace('_', ' '))}: {_md(setting(v))}" for name, v in manifest["parameters"].items()]),
     ]
@@ -134,7 +174,7 @@ def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manife
     return "\n\n".join(parts) + "\n"
 
 
-def _tables(tables: Mapping[str, pa.Table], meanings: Mapping[str, str]) -> list[str]:
+def _tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> list[str]:
     parts = []
     for name, table in tables.items():
         kind = KINDS[name]
@@ -149,10 +189,19 @@ def _tables(tables: Mapping[str, pa.Table], meanings: Mapping[str, str]) -> list
         rows = f"{table.num_rows:,} row{'' if table.num_rows == 1 else 's'}"
         parts += [
             f"### `{name}.parquet`: {rows}, each {kind.row}",
-            f"What a {measure if measure in ('count', 'share') else 'row'} is: {_md(meanings[name])}",
+            f"What a {measure if measure in ('count', 'share') else 'row'} is: {_md(manifest['meanings'][name])}",
             "\n".join(lines),
         ]
-    return parts
+        if name == "reformulations" and table.num_rows:
+            parts += [" ".join(filter(None, [false_pairs(manifest), _doubtful(table)]))]
+    return [part for part in parts if part]
+
+
+def _doubtful(table: pa.Table) -> str:
+    many = pc.sum(pc.less_equal(table["low"], 0)).as_py()
+    return (
+        f"The intervals of {many:,} of the {table.num_rows:,} rows reach 0: these may be noise alone." if many else ""
+    )
 
 
 def _rest(manifest: Mapping[str, Any]) -> list[str]:

@@ -57,8 +57,11 @@ class Bar:
     high: float
 
 
-def bars(rows: Sequence[Bar], caption: str = "", say: Callable[[float], str] = number) -> str:
-    """Draw values as bars with their intervals; all rows share one axis that includes zero."""
+def bars(rows: Sequence[Bar], caption: str = "", say: Callable[[float], str] = number, *, doubt: bool = False) -> str:
+    """Draw values as bars with their intervals; all rows share one axis that includes zero.
+
+    With ``doubt`` a row whose interval reaches zero is marked as one that may be noise alone.
+    """
     least = min(0.0, *(min(row.low, row.value) for row in rows))
     most = max(0.0, *(max(row.high, row.value) for row in rows))
     reach = (most - least) or 1.0
@@ -76,8 +79,10 @@ def bars(rows: Sequence[Bar], caption: str = "", say: Callable[[float], str] = n
             f'<line class="range" x1="{low:.2f}%" x2="{low:.2f}%" y1="4.5" y2="11.5"/>'
             f'<line class="range" x1="{high:.2f}%" x2="{high:.2f}%" y1="4.5" y2="11.5"/>'
         )
+        noise = doubt and row.low <= 0
+        mark = '<small class="may">may be noise alone</small>' if noise else ""
         lines.append(
-            f'<li><span class="label">{row.label}</span>'
+            f'<li{" class=doubtful" if noise else ""}><span class="label">{row.label}{mark}</span>'
             f'<span class="drawn"><svg aria-hidden="true" height="16">{drawn}</svg></span>'
             f'<span class="value">{say(row.value)} '
             f"<small>{say(row.low).removesuffix('%')} to {say(row.high)}</small></span></li>"

@@ -6,7 +6,6 @@ else. Queries are written by strangers: each is escaped, runs in its own directi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hushquery.errors import UsageError
-from hushquery.privacy.budget import format_delta, format_epsilon, significant_up
-from hushquery.privacy.guarantee import Guarantee
+from hushquery.privacy.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, format_delta, format_epsilon
+from hushquery.privacy.guarantee import Guarantee, factor
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact
 from hushquery.privacy.unit import Relation
-from hushquery.release.card import limits, nothing_promised, populations, setting, two_promises
+from hushquery.release.card import false_pairs, limits, nothing_promised, populations, setting, two_promises, weakness
 from hushquery.release.comparison import compared, comparison, disagreement
 from hushquery.release.markup import Bar, bars, isolated, number, percent, shown, words_as_html
 from hushquery.release.searchbox import script_policy, search_box
@@ -38,9 +37,6 @@ _FIRST_ROWS = 10
 # A share is ranked as if so many records had been counted.
 _PER = 100_000
 
-# Where a step or a release states how many pairs noise alone is expected to make.
-_FALSE_EDGES = "expected_false_reformulations"
-
 
 def page(
     tables: Mapping[str, pa.Table],
@@ -51,7 +47,8 @@ def page(
 ) -> str:
     """Write the page."""
     title = f"Search statistics of {populations(guarantees)}"
-    what = "Not a private release" if nothing_promised(guarantees) else "A private release"
+    what = "A release with a weak promise" if any(map(weakness, guarantees)) else "A private release"
+    what = "Not a private release" if nothing_promised(guarantees) else what
     made = f"{what} · {shown(manifest['created'])} · hushquery {shown(manifest['hushquery'])}"
     level = float(manifest["interval_level"])
     body = [
@@ -66,7 +63,7 @@ def page(
         _clicks(tables, manifest),
         _reformulations(tables, manifest),
         _records(tables, manifest),
-        *_section("What it can't tell", _plain_list(limits(tables, level))),
+        *_section("What it can't tell", _plain_list(limits(tables, level, guarantees))),
         *_section("What is promised", *_each(guarantees, lambda g: words_as_html(replace(g, steps=()).in_words()))),
         *_section("What was done, and what it cost", *_each(guarantees, lambda g: steps(g, manifest))),
         *(_section("Budget left", _budget(budget)) if budget is not None else ()),
@@ -92,7 +89,7 @@ def page(
 def summary(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
     """Give a notebook the promise and the first rows of each table."""
     # A notebook has its own style sheet, and only its own.
-    warning = _alarm(guarantees).replace(
+    warning = (_alarm(guarantees) + "".join(map(_weak, guarantees))).replace(
         "<p ", '<p style="background:#a5211b;color:#fff;padding:.6em;font-weight:bold" '
     )
     parts = [warning, *(f"<p><b>{shown(g.summary())}</b></p>" for g in guarantees)]
@@ -121,8 +118,14 @@ def _alarm(guarantees: Sequence[Guarantee]) -> str:
     return f'<p class="alarm">{shown(warning)}</p>' if warning else ""
 
 
-def _fact(value: str, name: str) -> str:
-    return f"<div><dt>{shown(name)}</dt><dd>{shown(value)}</dd></div>"
+def _weak(guarantee: Guarantee) -> str:
+    said = weakness(guarantee)
+    return f'<p class="alarm">{shown(said)}</p>' if said else ""
+
+
+def _fact(value: str, name: str, *, weak: bool = False) -> str:
+    mark = ' class="weak"' if weak else ""
+    return f"<div><dt>{shown(name)}</dt><dd{mark}>{shown(value)}</dd></div>"
 
 
 def _each(guarantees: Sequence[Guarantee], part: Callable[[Guarantee], str]) -> list[str]:
@@ -154,14 +157,14 @@ def promise(guarantee: Guarantee, *, named: bool = False) -> str:
         "Nothing is promised: the noise is a test's."
         if guarantee.test_noise
         else f"Had any one {who} {change}, nothing that could have come out would have been more than "
-        f"{_factor(guarantee.epsilon)} times more or less likely{but}. Below, the same in words and in numbers."
+        f"{factor(guarantee.epsilon)} times more or less likely{but}. Below, the same in words and in numbers."
     )
     model = "an operator holds their data" if guarantee.model == "curator" else "nobody is trusted with their data"
     name = f"<h2>For {isolated(guarantee.population)} <small>({model})</small></h2>" if named else ""
     return (
-        f'<div class="promise">{name}<dl class="facts">'
-        + _fact(format_epsilon(guarantee.epsilon), "epsilon")
-        + _fact(format_delta(guarantee.delta), "delta")
+        f'<div class="promise">{name}{_weak(guarantee)}<dl class="facts">'
+        + _fact(format_epsilon(guarantee.epsilon), "epsilon", weak=exact(guarantee.epsilon) > UNUSUAL_EPSILON)
+        + _fact(format_delta(guarantee.delta), "delta", weak=exact(guarantee.delta) > UNUSUAL_DELTA)
         + _fact(f"one {who}", f"is protected ({guarantee.unit.relation.value})")
         + f"</dl><p>{shown(said)}</p></div>"
     )
@@ -172,11 +175,6 @@ def in_numbers(guarantee: Guarantee) -> str:
     if guarantee.test_noise:
         return "nothing: test noise"
     return f"epsilon {format_epsilon(guarantee.epsilon)}, delta {format_delta(guarantee.delta)}"
-
-
-def _factor(epsilon: float) -> str:
-    """Give e^epsilon, rounded up; beyond a million nobody compares any more."""
-    return significant_up(exact(math.nextafter(math.exp(epsilon), math.inf)), 4) if epsilon < 13.8 else "a million"
 
 
 def _meaning(name: str, manifest: Mapping[str, Any], what: str = "") -> str:
@@ -248,11 +246,9 @@ def _reformulations(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any])
         )
         for row in table.slice(0, _TOP).to_pylist()
     ]
-    false = _false_edges(manifest)
-    told = f"<p>False pairs to expect among these, made by noise alone: {shown(false)}.</p>" if false else ""
-    caption = f"The {len(rows)} with the highest counts, of {number(table.num_rows)}."
-    drawn = bars(rows, caption) if rows else _nothing("reformulations")
-    return "\n".join(_section("Reformulations", _meaning("reformulations", manifest), told, drawn))
+    caption = f"The {len(rows)} with the highest counts, of {number(table.num_rows)}. {shown(false_pairs(manifest))}"
+    drawn = bars(rows, caption.strip(), doubt=True) if rows else _nothing("reformulations")
+    return "\n".join(_section("Reformulations", _meaning("reformulations", manifest), drawn))
 
 
 def _records(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
@@ -267,12 +263,6 @@ def _records(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str
         else ['<p class="soft">The head list is empty.</p>']
     )
     return "\n".join(_section("Opt-in users against clients", _meaning("records", manifest, "A row"), *parts))
-
-
-def _false_edges(manifest: Mapping[str, Any]) -> str:
-    places = [manifest["parameters"], *(step["parameters"] for step in manifest["steps"])]
-    stated = [place[_FALSE_EDGES] for place in places if _FALSE_EDGES in place]
-    return f"{float(sum(exact(value, _FALSE_EDGES) for value in stated)):.2g}" if stated else ""
 
 
 def _nothing(what: str) -> str:
@@ -348,8 +338,9 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 def _check(guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
     promised = "; ".join(map(in_numbers, guarantees))
+    what = "Release" if nothing_promised(guarantees) or any(map(weakness, guarantees)) else "Private release"
     cite = (
-        f"Search statistics of “{populations(guarantees)}”. Private release of {manifest['created']} ({promised}), "
+        f"Search statistics of “{populations(guarantees)}”. {what} of {manifest['created']} ({promised}), "
         f"made with hushquery {manifest['hushquery']}."
     )
     return (

@@ -66,7 +66,7 @@ _BOX = """
     }
     const many = found.length;
     status.textContent = many ? many + (many === 1 ? " query found" : " queries found")
-      : "No listed query is near to this text; what few people search for is not listed.";
+      : "No listed query is near to this text; not everything that people search for is listed.";
   };
 
   field.addEventListener("input", answer);

@@ -29,11 +29,12 @@ ul, ol { padding-left: 1.2rem; max-width: 44rem }
 .alarm { border: 2px solid var(--alarm); background: var(--alarm-tint); color: var(--alarm); font-weight: 650;
   padding: .9rem 1.1rem; border-radius: 8px; margin: 1rem 0; max-width: none }
 .promise { background: var(--tint); border-radius: 12px; padding: 1.1rem 1.3rem; margin: 1rem 0 }
-.promise p { max-width: none; margin: .6rem 0 0 }
+.promise p { max-width: none; margin: .6rem 0 0 } .promise .alarm { margin: 0 0 1rem }
 .facts { display: flex; flex-wrap: wrap; gap: .8rem 2.6rem; margin: 0 }
 .facts div { display: flex; flex-direction: column-reverse }
 .facts dd { margin: 0; font-size: 1.55rem; line-height: 1.25; font-weight: 600; font-variant-numeric: tabular-nums;
   color: var(--accent) }
+.facts dd.weak { color: var(--alarm) }
 .facts dt { font-size: .85rem; color: var(--soft) }
 figure { margin: .8rem 0 }
 figcaption { font-size: .88rem; margin-bottom: .5rem; max-width: 44rem }
@@ -43,6 +44,7 @@ ol.bars li { display: grid; grid-template-columns: minmax(0, 17rem) minmax(0, 1f
 .label { line-height: 1.35 }
 .label .to { color: var(--soft); padding: 0 .25em }
 .drawn svg { display: block; width: 100%; overflow: visible }
+.doubtful .drawn { opacity: .4 } .doubtful .may { display: block; font-size: .82rem; line-height: 1.3 }
 .bar { fill: var(--bar) } .range { stroke: var(--range); stroke-width: 1.5 }
 .value { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right }
 .value small { display: inline-block; min-width: 7rem; text-align: right; font-size: .82rem }

@@ -20,6 +20,7 @@ from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact
 from hushquery.privacy.step_loss import loss_from
 from hushquery.privacy.unit import Relation
+from hushquery.release.card import weakness
 from hushquery.release.consistency import card_problems, people_problems, share_problems
 from hushquery.release.core import Release
 from hushquery.release.folder import CARD, MANIFEST, known_files, read_manifest, read_table, sha256
@@ -52,11 +53,17 @@ class Verification:
     problems: tuple[str, ...]
     guarantees: tuple[Guarantee, ...]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is weak about the promises; a release can be whole and its promise weak."""
+        return tuple(said for said in map(weakness, self.guarantees) if said)
+
     def to_json(self) -> dict[str, Any]:
         """Give the findings as plain data."""
         return {
             "ok": self.ok,
             "problems": list(self.problems),
+            "warnings": list(self.warnings),
             "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
         }
 

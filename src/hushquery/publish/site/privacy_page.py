@@ -10,7 +10,7 @@ from hushquery.errors import UsageError
 from hushquery.publish.site.layout import Shell, section
 from hushquery.publish.site.ledger_chart import ledger_charts
 from hushquery.release import Release
-from hushquery.release.card import two_promises
+from hushquery.release.card import two_promises, weakness
 from hushquery.release.markup import isolated, shown, words_as_html
 from hushquery.release.page import in_numbers, promise, steps
 
@@ -95,7 +95,8 @@ def _collected(last: Release, task: Mapping[str, Any] | None) -> str:
     lines = []
     for guarantee in last.guarantees:
         if guarantee.model == "curator":
-            how = f"trust the operator with {gives}. Only noisy numbers of it are published, and nothing that few did."
+            but = "with a weak promise (below)" if weakness(guarantee) else "and nothing that few did"
+            how = f"trust the operator with {gives}. Only noisy numbers of it are published, {but}."
         else:
             how = (
                 f"trust nobody: {gives} stays on the device. What leaves it is an answer made by chance, true or not; "

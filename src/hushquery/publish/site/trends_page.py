@@ -259,7 +259,7 @@ def _notes(queries: Ranked) -> list[str]:
 
 
 def _limits(last: Release) -> list[str]:
-    return limits(last.tables, float(last.manifest["interval_level"]))
+    return limits(last.tables, float(last.manifest["interval_level"]), last.guarantees)
 
 
 def _list(lines: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ function start(index, say) {
     found.hidden = !near.length;
     const many = (list, one) => `${list.length} ${one}${list.length === 1 ? "" : "s"}`;
     status.textContent = !typed ? "" : !near.length
-      ? "No listed query is near to this text. What few people search for is not listed."
+      ? "No listed query is near to this text. Not everything that people search for is listed."
       : `${many(urls, "page")} and ${near.length === 1 ? "1 query" : `${near.length} queries`} found.`;
   };
   const fromAddress = () => {
