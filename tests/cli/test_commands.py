@@ -145,11 +145,13 @@ def test_no_create_refuses_at_once(visits, inside):
     assert len(Ledger.open("ledger.db").history()) == 1
 
 
-def test_an_account_opened_beforehand_is_spent_from_without_a_note(visits, inside):
+def test_an_account_opened_beforehand_is_spent_from_and_says_what_is_left(visits, inside):
     good("budget", "open", "--population", "visits", "--relation", "add-remove", "--epsilon", "2", "--delta", "0")
-    for population in ([], ["--population", " visits "]):  # the ledger keeps names without the spaces around them
+    # The ledger keeps names without the spaces around them.
+    for population, left in (([], "1.5"), (["--population", " visits "], "1")):
         done = good("stat", *STAT["count"], *COST, *population, call=inside)
         assert "opened the account" not in done.stderr
+        assert f"of its epsilon 2, delta 0; {left} is left" in done.stderr
     assert Ledger.open("ledger.db").account("visits", "add-remove").remaining_epsilon == 1.0
 
 

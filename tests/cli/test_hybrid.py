@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from hushquery.cli import main
 from hushquery.cli.app import app
 from hushquery.errors import HushqueryError
+from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 
 CANARY = "zqcanary"
@@ -80,6 +81,18 @@ def test_step_by_step(log: Path) -> None:
     assert epoch["n"] == 2
     assert "already" in str(refused("head", log, "--task", "task.toml", "--out", "head"))
     assert Ledger.open("ledger.db").account("browser users", "replace-one").spent.epsilon(0) == 4
+
+
+def test_a_head_list_says_what_is_left_of_accounts_that_were_open(log: Path) -> None:
+    run("task", "new", "--out", "task.toml")
+    ledger = Ledger.open("ledger.db")
+    ledger.open_account("browser users", "replace-one", Budget(48, 0))
+    ledger.open_account("browser users who opted in", "replace-one", Budget(48, 3e-5))
+    done = CliRunner().invoke(app, ["head", str(log), "--task", "task.toml", "--out", "head"])
+    notes = [line for line in done.stderr.splitlines() if "has now spent" in line]
+    assert len(notes) == 2
+    assert notes[0].endswith('"browser users" (replace-one) has now spent 4 of its epsilon 48, delta 0; 44 is left')
+    assert "and delta 2" in notes[1]
 
 
 def test_what_can_not_be_asked_is_refused_before_anything_is_spent(log: Path) -> None:

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from hushquery.cli.budget import app
 from hushquery.errors import AccountMissing, BudgetError, LedgerCorrupt, Unavailable, UsageError
-from hushquery.privacy.budget import Budget, PrivacyWarning
+from hushquery.privacy.budget import Budget, PrivacyWarning, suggested_delta
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
 from ledger.workers import READERS
@@ -112,17 +113,35 @@ def test_a_terminal_without_blocks_gets_plain_bars():
 def test_warnings_on_opening():
     with pytest.warns(PrivacyWarning, match="above 5"):
         run("open", "--population", "a", *OPEN[3:5], "--epsilon", "6", "--delta", "0")
-    with pytest.warns(PrivacyWarning, match="above one over the 1,000 users"):
-        run("open", "--population", "b", *OPEN[3:5], "--epsilon", "1", "--delta", "0.01", "--users", "1000")
     lifetime = ("--period", "1d", "--lifetime-epsilon", "9", "--lifetime-delta", "0")
     with pytest.warns(PrivacyWarning, match="above 5"):
         run("open", "--population", "c", *OPEN[3:], *lifetime)
+
+
+@pytest.mark.parametrize("delta", ["0.5", "1/8000"])
+def test_a_delta_of_one_over_the_users_or_more_is_refused_with_the_one_advice(delta):
+    cost = ("--epsilon", "1", "--delta", delta, "--users", "8000")
+    with pytest.raises(UsageError, match="not below one over the 8,000 users") as refused:
+        run("open", "--population", "a", *OPEN[3:5], *cost)
+    assert refused.value.fix == f"Give a delta of {suggested_delta(8000):.0e} or less"
+    assert Path("ledger.db").exists() is False
+    assert "opened" in run("open", "--population", "a", *OPEN[3:5], *cost[:3], str(suggested_delta(8000)), *cost[4:])
+
+
+def test_show_says_what_is_left_of_delta():
+    run("open", "--population", "readers", *OPEN[3:5], "--epsilon", "1", "--delta", "1e-6", "--period", "7d")
+    Ledger.open("ledger.db").spend(*READERS, Loss(pure=("1/4",), threshold_delta="6e-7"), what="x")
+    assert "spent 0.25  remaining 0.75 and delta 4e-07  period 0" in run("show")
+    (account,) = run_json("show")["accounts"]
+    assert account["remaining_delta"] == pytest.approx(4e-7)
+    assert account["lifetime_remaining_delta"] is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         ((*OPEN, "--epsilon", "nan"), UsageError),
+        ((*OPEN, "--epsilon", "0"), UsageError),
         ((*OPEN, "--epsilon", "-1"), UsageError),
         ((*OPEN, "--delta", "1"), UsageError),
         ((*OPEN, "--relation", "sideways"), UsageError),

@@ -118,10 +118,37 @@ def test_a_budget_equal_to_a_claim_accepts_it_exactly_once(store_url, claim):
 def test_a_refusal_says_whether_epsilon_or_delta_ran_out(tmp_path):
     ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 1e-6))
     ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=1e-6), what="first")
-    with pytest.raises(BudgetRefused, match=r"delta is used up, whatever the epsilon. Ask for less delta"):
+    with pytest.raises(BudgetRefused, match=r"at any epsilon, and nothing of it is left. Ask for delta 0\."):
         ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=1e-6), what="fits in epsilon, not in delta")
     with pytest.raises(BudgetRefused, match=r"together 3\.5\. Ask for less\."):
         ledger.spend(*READERS, Loss(pure=("5/2",)), what="too much epsilon")
+
+
+def test_a_refusal_for_delta_says_what_of_it_is_left(tmp_path):
+    ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 1e-6))
+    ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=7.5e-7), what="first")
+    assert ledger.account(*READERS).remaining_delta == pytest.approx(2.5e-7)
+    message = r"exceed the account's delta at any epsilon, and about 2\.5e-07 of it is left\. Ask for less delta\."
+    with pytest.raises(BudgetRefused, match=message):
+        ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=5e-7), what="too much delta")
+    ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=2.4e-7), what="what is said to be left is left")
+
+
+def test_what_is_left_of_delta_counts_what_gaussian_noise_needs_of_it(tmp_path):
+    ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(1, 1e-5))
+    loss = Loss(mu_squared=mu_for(1, 4e-6) ** 2)
+    ledger.spend(*READERS, loss, what="needs delta 4e-6 at epsilon 1")
+    account = ledger.account(*READERS)
+    assert account.remaining_delta == pytest.approx(6e-6, rel=1e-6)
+    assert account.to_json()["remaining_delta"] == account.to_json()["lifetime_remaining_delta"] <= 6e-6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("terms", [(Budget(0, 0),), (Budget(1, 0), "7d", Budget(0, 0))])
+def test_an_account_that_could_never_spend_is_not_opened(tmp_path, terms):
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    with pytest.raises(UsageError, match="never spend"):
+        ledger.open_account(*READERS, *terms)
+    assert ledger.history() == []
 
 
 def test_the_smallest_excess_is_refused(store_url):

@@ -50,6 +50,34 @@ def test_prints_one_report_however_often(folder: Path) -> None:
     assert client.report("dark") == report
 
 
+def test_notes_say_what_became_of_a_value_and_nothing_of_what_is_kept(folder: Path) -> None:
+    def notes(*arguments: str) -> list[str]:
+        result = CliRunner().invoke(app, ["--task", "task.toml", *arguments], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stderr.splitlines()
+
+    unlisted = "note: the value is not on the task's list"
+    assert notes("dark") == []
+    (again,) = notes("dark")
+    assert "the same report again" in again
+    assert notes("light") == [again]  # no telling whether it is the first value
+    assert notes("purple", "--json") == [unlisted, again]
+    for number, value in enumerate(("purple", "", "Dark")):
+        assert notes("--client", f"new {number}", value) == [f"{unlisted}, and reported as *, everything else"]
+    assert notes("--client", "silent", "--nothing") == []
+
+
+def test_a_value_that_the_task_refuses_is_noted_when_it_comes_second(folder: Path) -> None:
+    task = folder / "task.toml"
+    task.write_text(task.read_text().replace('unknown = "wildcard"', 'unknown = "refuse"'))
+    with pytest.raises(UnknownValue):
+        run("purple")
+    first = run("dark")
+    result = CliRunner().invoke(app, ["--task", "task.toml", "purple"], catch_exceptions=False)
+    assert result.stdout == first
+    assert result.stderr.startswith("note: the value is not on the task's list\nnote: this client has reported")
+
+
 def test_outbox_and_account(folder: Path) -> None:
     assert told("--state", "s.db", "--outbox") == {"outbox": []}
     assert "nothing waits" in run("--state", "s.db", "--outbox")

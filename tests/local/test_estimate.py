@@ -79,6 +79,11 @@ def test_post_processing_is_named_and_marked() -> None:
     assert shifted.table.marks != nearest.table.marks
     assert "norm-sub" in shifted.table.marks[0]
     assert shifted.support.tolist() == EXPECTED.support.tolist()
+    assert min(row.low for row in EXPECTED.table) < 0
+    for row, before in zip(shifted.table, EXPECTED.table, strict=True):  # shares, and intervals of shares
+        assert 0 <= row.low <= row.value <= row.high <= 1
+        assert row.low == max(0.0, min(before.low, row.value))
+        assert row.high == min(1.0, max(before.high, row.value))
     with pytest.raises(UsageError, match="no post-processing"):
         estimate(TASK, REPORTS, post="magic")  # type: ignore[arg-type]
 
@@ -342,6 +347,18 @@ def test_no_error_shows_what_was_in_a_report(tmp_path: Path) -> None:
     with pytest.raises(NotReady) as caught:
         estimate(TASK, path)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["Report(id=b'0', task=b'1')", "dark", "{}"])
+def test_lines_that_are_no_reports_are_said_to_be_none(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "reports.txt"
+    path.write_text(f"{line}\n" * 200)
+    with pytest.raises(NotReady) as caught:
+        estimate(TASK, path)
+    assert "no report at all" in caught.value.fix
+    assert "task file" not in caught.value.fix
+    path.write_text("".join(f"{report}\n" for report in REPORTS))
+    assert estimate(TASK, path).n == len(REPORTS)
 
 
 # ---- the command ---------------------------------------------------------------------------------------------

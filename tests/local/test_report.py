@@ -61,6 +61,7 @@ def test_all_forms_round_trip(one: Report) -> None:
     assert len(data) == HEADER_BYTES + len(one.payload) == 91 + len(one.payload)
     assert Report.from_bytes(data) == one
     assert Report.from_text(one.to_text()) == one
+    assert str(one) == one.to_text()
     assert Report.from_json(one.to_json()) == one
     assert Report.from_json(json.dumps(one.to_json())) == one
 

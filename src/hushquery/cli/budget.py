@@ -76,7 +76,11 @@ def open_(
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="How many people there are, if that is public; checks delta against it."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="How many people there are, if that is public; a delta of 1/N or more is refused.",
+        ),
     ] = None,
     ledger: LedgerOption = "ledger.db",
     as_json: JsonFlag = False,
@@ -99,6 +103,8 @@ def open_(
 
     terms = Terms(Budget(epsilon, delta), period, _lifetime(lifetime_epsilon, lifetime_delta))
     for budget in filter(None, (terms.budget, terms.lifetime)):
+        if users is not None:
+            _check_delta(budget, users)
         budget.warn(users)
     book = Ledger.open(ledger)
     account = book.open_account(population, relation, terms.budget, terms.period, terms.lifetime)
@@ -210,22 +216,41 @@ def _lifetime(epsilon: str | None, delta: str | None) -> Budget | None:
     return Budget(epsilon, delta)
 
 
+def _check_delta(budget: Budget, users: int) -> None:
+    """Refuse, before an account is opened for good, a delta that lets one of all these people be shown in full."""
+    from hushquery.errors import UsageError
+    from hushquery.privacy.budget import format_delta, suggested_delta
+
+    if budget.delta * users >= 1:
+        raise UsageError(
+            what=f"delta {format_delta(budget.delta)} is not below one over the {users:,} users, and no account was "
+            "opened",
+            why=f"publishing {float(budget.delta * users):,.0f} of them in full would be within it, and a budget can't "
+            "be changed later",
+            fix=f"Give a delta of {suggested_delta(users):.0e} or less",
+        )
+
+
 def _account_lines(account: Account) -> str:
     """Draw an account: its terms, a bar for the period or lifetime, and one for the cap on all periods."""
+    from hushquery.privacy.ledger_entries import left_text
+
     terms = account.terms
     now = "" if terms.period is None else f"  period {account.period}"
-    lines = [f"{account.name}: {terms}", _bar(account.spent_epsilon, account.remaining_epsilon, now)]
+    left = left_text(terms.budget, account.remaining_epsilon, account.remaining_delta)
+    lines = [f"{account.name}: {terms}", _bar(account.spent_epsilon, account.remaining_epsilon, left + now)]
     ends = account.period_ends
     if ends is not None:
         lines[-1] += f", until {ends:%Y-%m-%d %H:%M} UTC"
     if terms.lifetime is not None:
         cap_left = account.lifetime_remaining_epsilon or 0.0
-        lines.append(_bar(account.lifetime_spent_epsilon, cap_left, "  lifetime"))
+        left = left_text(terms.lifetime, cap_left, account.lifetime_remaining_delta or 0.0)
+        lines.append(_bar(account.lifetime_spent_epsilon, cap_left, f"{left}  lifetime"))
     return "\n".join(lines)
 
 
-def _bar(spent: float, remaining: float, after: str) -> str:
-    from hushquery.privacy.ledger_entries import down_text, epsilon_text
+def _bar(spent: float, remaining: float, left: str) -> str:
+    from hushquery.privacy.ledger_entries import epsilon_text
 
     width = max(10, min(40, shutil.get_terminal_size().columns - 60))
     used_up = not 0 < spent + remaining < math.inf
@@ -233,5 +258,4 @@ def _bar(spent: float, remaining: float, after: str) -> str:
     if spent > 0 and remaining > 0:  # neither something nor something left looks like nothing
         filled = min(max(filled, 1), width - 1)
     full, empty = ("█", "░") if (sys.stdout.encoding or "").lower().startswith("utf") else ("#", ".")
-    numbers = f"spent {epsilon_text(spent)}  remaining {down_text(remaining)}"
-    return f"  {full * filled}{empty * (width - filled)}  {numbers}{after}"
+    return f"  {full * filled}{empty * (width - filled)}  spent {epsilon_text(spent)}  remaining {left}"

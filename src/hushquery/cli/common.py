@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -21,6 +21,7 @@ __all__ = [
     "JsonFlag",
     "emit",
     "emit_plan",
+    "note_spent",
     "open_to_spend",
     "progress",
     "report_error",
@@ -52,20 +53,30 @@ def emit_plan(plan: Any, *, as_json: bool) -> None:
 
 @contextmanager
 def open_to_spend(path: str, population: str, relation: str, budget: object, *, create: bool) -> Iterator[Ledger]:
-    """Open a ledger to spend from; say so, once it is done, when that opened an account with its whole lifetime."""
+    """Open a ledger to spend from; once it is done, say what is left, or that it opened an account for its lifetime."""
     from pathlib import Path
 
     from hushquery.privacy.ledger import Ledger
 
     book = Ledger.open(path, create=create)
-    before = len(book.accounts())
+    before = {account.name for account in book.accounts()}
+    entries = len(book.history())
     yield book
-    if len(book.accounts()) > before:
+    if len(book.accounts()) > len(before):
         typer.secho(
             f'note: opened the account of "{population}" ({relation}) in {Path(book.name).name} '
             f"with {budget} as its whole lifetime budget, which is now spent",
             err=True,
         )
+    note_spent(book, entries, before)
+
+
+def note_spent(book: Ledger, entries: int, before: Container[str]) -> None:
+    """Say what is left of each account that existed before and was spent from after so many entries."""
+    spent = {(entry.population, entry.relation) for entry in book.history()[entries:] if entry.loss is not None}
+    for account in book.accounts():
+        if (account.population, account.relation) in spent and account.name in before:
+            typer.secho(f"note: {account.after_spend()}", err=True)
 
 
 def report_error(error: HushqueryError, *, as_json: bool) -> None:

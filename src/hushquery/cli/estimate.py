@@ -46,8 +46,9 @@ def estimate(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="clip: cut at what can't be. norm-sub: shift all shares alike and cut at zero so that they sum to 1. "
-            "simplex: the nearest shares that sum to 1, which is the same. Without it estimates are raw and unbiased.",
+            help="clip: cut at what can't be. norm-sub: shift all shares alike and cut at zero so that they sum to 1; "
+            "intervals are cut at 0 and 1. simplex: the nearest shares that sum to 1, which is the same. Without it "
+            "estimates are raw and unbiased.",
             show_default=False,
         ),
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hushquery.cli import log_options as options
-from hushquery.cli.common import JsonFlag, emit, emit_plan, progress
+from hushquery.cli.common import JsonFlag, emit, emit_plan, note_spent, progress
 
 __all__ = ["Epoch", "LedgerOption", "NoCreate", "TaskFile", "head"]
 
@@ -113,7 +113,7 @@ def head(
         emit_plan(plan, as_json=as_json)
         return
     book = Ledger.open(ledger, create=not no_create)
-    accounts = len(book.accounts())
+    accounts, entries = {account.name for account in book.accounts()}, len(book.history())
     with progress("starting", 1.0) as (bar, line):
         made = plan.run(
             book,
@@ -123,7 +123,8 @@ def head(
             progress=lambda what, done: bar.update(line, description=what, completed=done),
         )
         folder = made.save(out, force)
-    if asked.task.period is not None and len(book.accounts()) > accounts:
+    note_spent(book, entries, accounts)
+    if asked.task.period is not None and len(book.accounts()) > len(accounts):
         typer.secho(
             "note: the accounts were opened with what the task says of one epoch and of a device's life; a later epoch "
             "may be refused. To run many, open both beforehand (--explain shows how)",

@@ -129,10 +129,10 @@ def _backwards(
     users: int | None,
     as_json: bool,
 ) -> None:
-    from hushquery.curator.forecast import checked_users, suggested_delta, theorem_table
+    from hushquery.curator.forecast import checked_users, theorem_table
     from hushquery.curator.korolova import Theorem1
     from hushquery.curator.select import Korolova
-    from hushquery.privacy.budget import format_delta, format_epsilon
+    from hushquery.privacy.budget import format_delta, format_epsilon, suggested_delta
     from hushquery.privacy.rounding import exact
 
     if threshold is None or scale is None or queries_per_user is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hushquery.local.client import Client, Record
+    from hushquery.local.report import Report
     from hushquery.task import Task
 
 __all__ = ["randomize"]
@@ -85,7 +86,12 @@ def randomize(
         _emit_account(one, as_json=as_json)
     else:
         values = [_read(_line() if text == "-" else text, one.task) for text in value or []]
-        _emit_reports(one, _records(values, url or []), as_json=as_json)
+        records = _records(values, url or [])
+        again = one.task.client.enabled and one.has_reported()
+        reports = one.reports(records)
+        if reports:
+            _note(one, records, again=again)
+        _emit_reports(one, reports, as_json=as_json)
 
 
 def _line() -> str:
@@ -114,8 +120,27 @@ def _read(value: str, task: Task) -> str | int:
     return int(digits)
 
 
-def _emit_reports(client: Client, records: Sequence[Record], *, as_json: bool) -> None:
-    reports = client.reports(records)
+def _note(client: Client, records: Sequence[Record], *, again: bool) -> None:
+    """Say what became of the values where it is not what they say; only of what was typed, never of what is kept."""
+    from hushquery.task.domain import WILDCARD, Domain
+
+    space = client.configuration.space
+    pairs = [record if isinstance(record, tuple) else (record, None) for record in records]
+    if isinstance(space, Domain) and not all(space.lists(str(value), url) for value, url in pairs):
+        which = "the value is" if len(pairs) == 1 else "some of the values are"
+        # A first report of a value that the task refuses has failed before.
+        then = "" if again else f", and reported as {WILDCARD}, everything else"
+        typer.secho(f"note: {which} not on the task's list{then}", err=True)
+    if again:
+        once = "this task" if client.task.task.period is None else "this period of the task"
+        typer.secho(
+            f"note: this client has reported in {once} before, and the first value decides: "
+            "this is the same report again, whatever was given now",
+            err=True,
+        )
+
+
+def _emit_reports(client: Client, reports: Sequence[Report], *, as_json: bool) -> None:
     if reports:
         data = {"reports": [{"report": report.to_json(), "bytes": report.to_text()} for report in reports]}
         emit(data, "\n".join(report.to_text() for report in reports), as_json=as_json)

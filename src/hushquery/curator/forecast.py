@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from statistics import NormalDist
 from typing import Any
 
@@ -23,7 +22,7 @@ from hushquery.curator.korolova import Theorem1
 from hushquery.curator.select import Korolova, Reused
 from hushquery.curator.weighted import Weighted
 from hushquery.errors import UsageError
-from hushquery.privacy.budget import Budget
+from hushquery.privacy.budget import Budget, suggested_delta
 from hushquery.privacy.thresholds import WEIGHT_GRID
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "checked_users",
     "compare",
     "forecast",
-    "suggested_delta",
     "theorem_table",
     "untouched_share",
 ]
@@ -151,15 +149,6 @@ def compare(
         for selector in selectors
         for d in queries_per_user
     ]
-
-
-def suggested_delta(users: int) -> float:
-    """Give a power of ten at which a hundredth of a near-unique query is expected among so many users.
-
-    >>> suggested_delta(65_000)
-    1e-07
-    """
-    return float(Fraction(10) ** math.floor(math.log10(0.01 / users)))
 
 
 def untouched_share(queries_per_user: int) -> float:

@@ -198,6 +198,13 @@ class Client:
         # The transaction has ended: the reports are durable, and only now does anybody see them.
         return found
 
+    def has_reported(self) -> bool:
+        """Say whether this client has made its report of this period: then every call gives the same bytes again."""
+        period = self.task.period_at(self._now())
+        slots = range(self.task.client.records_per_user)
+        with self._store.transaction() as connection:
+            return any(self._made(connection, period, slot) is not None for slot in slots)
+
     # ---- the outbox ----------------------------------------------------------------------------------------
 
     def outbox(self) -> list[Report]:

@@ -23,7 +23,7 @@ from hushquery.local.configuration import Configuration
 from hushquery.local.number_channels import MeanChannel
 from hushquery.local.oracle import IntArray
 from hushquery.local.rappor_channel import RapporChannel
-from hushquery.local.report import ReportOfAnotherPeriod
+from hushquery.local.report import ReportMalformed, ReportOfAnotherPeriod, ReportVersionUnknown
 from hushquery.local.report_counting import Periods, ReportCount
 from hushquery.local.report_files import Reports, read_blocks
 from hushquery.privacy.estimates import Estimates
@@ -235,6 +235,11 @@ def _check_enough(count: ReportCount, least: int) -> None:
     fix = "Wait for more reports"
     if others > count.n:
         fix += " of this period, or give another period"
+    elif 2 * (count.refused[ReportMalformed.__name__] + count.refused[ReportVersionUnknown.__name__]) > count.read:
+        fix = (
+            "Most of this is no report at all: give what `hushquery randomize` prints, or report.to_text() in Python, "
+            "one on each line"
+        )
     elif count.refused.total() > count.n:
         fix = "Give the task file and the head list that these reports were made with"
     raise NotReady(

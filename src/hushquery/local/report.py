@@ -200,8 +200,11 @@ class Report:
         return cls(parts["id"], parts["task"], parts["configuration"], time, parts["payload"])
 
     def to_text(self) -> str:
-        """Give the compact form as one word of base64url, for files with a report on each line."""
+        """Give the compact form as one word of base64url, for files with a report on each line; so does ``str``."""
         return _encode(self.to_bytes())
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     @classmethod
     def from_text(cls, text: str) -> Report:

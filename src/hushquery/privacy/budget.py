@@ -12,7 +12,16 @@ from fractions import Fraction
 from hushquery.errors import UsageError
 from hushquery.privacy.rounding import Number, exact
 
-__all__ = ["Budget", "PrivacyWarning", "concerns", "format_delta", "format_epsilon", "in_full", "significant_up"]
+__all__ = [
+    "Budget",
+    "PrivacyWarning",
+    "concerns",
+    "format_delta",
+    "format_epsilon",
+    "in_full",
+    "significant_up",
+    "suggested_delta",
+]
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
@@ -130,7 +139,7 @@ def concerns(epsilon: Fraction, delta: Fraction, users: int | None = None) -> li
     if users is not None and delta * users > 1:
         found.append(
             f"delta {format_delta(delta)} is above one over the {users:,} users: publishing "
-            f"{float(delta * users):,.1f} people in full would be within it; give at most {0.1 / users:.0e}"
+            f"{float(delta * users):,.1f} people in full would be within it; give at most {suggested_delta(users):.0e}"
         )
     elif delta > UNUSUAL_DELTA:
         found.append(
@@ -185,3 +194,14 @@ def significant_up(value: Fraction, digits: int, *, scientific: bool = False) ->
         mantissa, power = f"{shown:e}".split("e")
         return f"{mantissa}e{int(power):+03d}"
     return f"{shown:f}"
+
+
+def suggested_delta(users: int) -> float:
+    """Give the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
+
+    Then a hundredth of a person, at most, is expected to be shown in full among all of them.
+
+    >>> suggested_delta(65_000), suggested_delta(10_000)
+    (1e-07, 1e-06)
+    """
+    return float(Fraction(1, 10 ** len(str(100 * users - 1))))

@@ -26,6 +26,7 @@ import math
 import os
 import re
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,7 +34,7 @@ from html import escape
 from typing import Any
 
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
-from hushquery.privacy.budget import Budget, format_delta, format_epsilon
+from hushquery.privacy.budget import Budget, PrivacyWarning, format_delta, format_epsilon
 from hushquery.privacy.ledger_book import Book, Tally
 from hushquery.privacy.ledger_entries import (
     Account,
@@ -49,6 +50,7 @@ from hushquery.privacy.ledger_entries import (
     plan_text,
     time_text,
 )
+from hushquery.privacy.ledger_names import near_name
 from hushquery.privacy.ledger_store import GENESIS, Store, Transaction, canonical, corrupt, digest
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.unit import Relation
@@ -136,6 +138,12 @@ class Ledger:
         """
         key = _key(population, relation)
         terms = Terms(budget, period, lifetime)
+        if any(cap is not None and not cap.epsilon and not cap.delta for cap in (budget, lifetime)):
+            raise UsageError(
+                what="an account of epsilon 0 and delta 0 could never spend anything",
+                why="and its budget can't be changed later",
+                fix="Give epsilon > 0, often 0.1 to 4",
+            )
         with self._lock:
             with self._store.write() as transaction:
                 self._catch_up(transaction)
@@ -145,6 +153,7 @@ class Ledger:
                         why=f"it may spend {self._book.accounts[key].terms}, and that can't be changed",
                         fix="Spend from it, or name another population if these are other people",
                     )
+                self._warn_of_near_name(key)
                 now = self._now()
                 row = self._row(key, "open", "account opened", now, canonical(terms.to_json()))
                 entry = Entry.from_row(row, self.name)
@@ -179,6 +188,8 @@ class Ledger:
             BudgetRefused: It would exceed a budget. Nothing was recorded.
             BudgetError: Another loss was spent under the key. Nothing was recorded.
             AccountMissing: There is no such account, and ``create_with`` was not given.
+
+        Warns (``PrivacyWarning``) where it opens an account beside one of nearly the same name.
         """
         key = _key(population, relation)
         what = clean_text(what, "what is released")
@@ -203,6 +214,8 @@ class Ledger:
                 period = tally.period_at(now)
                 over = tally.exceeded(period, loss)
                 if over is None:
+                    if rows:
+                        self._warn_of_near_name(key)
                     rows.append(self._row(key, "spend", what, now, data, plan, period, rows))
                     # Read back before it is written: an entry that can't be read would close the ledger.
                     entries = [Entry.from_row(row, self.name) for row in rows]
@@ -317,6 +330,18 @@ class Ledger:
         with self._store.read() as transaction:
             self._catch_up(transaction)
 
+    def _warn_of_near_name(self, key: tuple[str, Relation]) -> None:
+        """Warn who opens an account beside one that is probably meant; before it is written, so that a raise stops."""
+        known = {population for population, _ in self._book.accounts}
+        near = None if key[0] in known else near_name(key[0], sorted(known))
+        if near is not None:
+            warnings.warn(
+                f'there is already an account "{near}": did you mean it? "{key[0]}" gets a budget of its own, and if '
+                "they are the same people, they pay twice",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
     def _now(self) -> datetime:
         now = self._clock()
         if now.tzinfo is None:
@@ -387,9 +412,11 @@ def _refusal(
     share = "its lifetime" if whole else f"period {period} ({tally.terms.period} each)"
     ends = replace(now, terms=tally.terms).period_ends
     later = "" if whole or ends is None else f", or wait: the next period begins at {time_text(ends)}"
-    no_delta = math.isinf(both) and not math.isinf(requested)
-    less = "less delta" if no_delta else "less"
-    together = "delta is used up, whatever the epsilon" if no_delta else f"together {epsilon_text(both)}"
+    less, together = "less", f"together {epsilon_text(both)}"
+    if math.isinf(both):
+        less = "less delta" if now.remaining_delta else "delta 0"
+        left = f"about {down_text(now.remaining_delta)} of it" if now.remaining_delta else "nothing of it"
+        together = f"this would exceed the account's delta at any epsilon, and {left} is left"
     return BudgetRefused(
         what=f"the account {account_name(*key)} has not enough budget left, and nothing was spent",
         why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "

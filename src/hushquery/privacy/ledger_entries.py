@@ -235,6 +235,14 @@ class Account:
         return _remaining(self.terms.budget, self.spent, self.spent_epsilon)
 
     @cached_property
+    def remaining_delta(self) -> float:
+        """The budget's delta less what is spent of it at the budget's epsilon, rounded down, never negative.
+
+        No later release may need more of it; one that needs less still has to fit together with all others.
+        """
+        return _remaining_delta(self.terms.budget, self.spent)
+
+    @cached_property
     def lifetime_spent_epsilon(self) -> float:
         """The epsilon spent in all periods, at the lifetime budget's delta (else at the budget's)."""
         if self.terms.period is None:
@@ -247,6 +255,12 @@ class Account:
         cap = self.terms.lifetime if self.terms.period else self.terms.budget
         return None if cap is None else _remaining(cap, self.spent_ever, self.lifetime_spent_epsilon)
 
+    @cached_property
+    def lifetime_remaining_delta(self) -> float | None:
+        """What remains of the lifetime budget's delta; None where periods have no such cap."""
+        cap = self.terms.lifetime if self.terms.period else self.terms.budget
+        return None if cap is None else _remaining_delta(cap, self.spent_ever)
+
     @property
     def period_ends(self) -> datetime | None:
         """When the next period begins; None where there are no periods."""
@@ -258,8 +272,20 @@ class Account:
             return None
 
     def __str__(self) -> str:
-        left = f"spent {epsilon_text(self.spent_epsilon)}, remaining {down_text(self.remaining_epsilon)}"
-        return f"{self.name}: {self.terms}; {left}"
+        left = left_text(self.terms.budget, self.remaining_epsilon, self.remaining_delta)
+        return f"{self.name}: {self.terms}; spent {epsilon_text(self.spent_epsilon)}, remaining {left}"
+
+    def after_spend(self) -> str:
+        """Say, after a spend, what the account has spent and what is left of it, in one line."""
+        budget, terms = self.terms.budget, self.terms
+        each = "" if terms.period is None else f" of period {self.period}"
+        left = left_text(budget, self.remaining_epsilon, self.remaining_delta)
+        spent = f"the account {self.name} has now spent {epsilon_text(self.spent_epsilon)} of its {budget}{each}"
+        cap = ""
+        if terms.lifetime is not None:
+            cap_left = self.lifetime_remaining_epsilon or 0.0, self.lifetime_remaining_delta or 0.0
+            cap = f", and {left_text(terms.lifetime, *cap_left)} of its lifetime's"
+        return f"{spent}; {left} is left{cap}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the account as plain data; an infinite epsilon is null."""
@@ -273,10 +299,12 @@ class Account:
             "delta": float(self.terms.budget.delta),
             "spent_epsilon": finite(self.spent_epsilon),
             "remaining_epsilon": self.remaining_epsilon,
+            "remaining_delta": self.remaining_delta,
             "period": self.period,
             "period_ends": None if ends is None else time_text(ends),
             "lifetime_spent_epsilon": finite(self.lifetime_spent_epsilon),
             "lifetime_remaining_epsilon": self.lifetime_remaining_epsilon,
+            "lifetime_remaining_delta": self.lifetime_remaining_delta,
         }
 
 
@@ -355,6 +383,15 @@ def down_text(epsilon: float) -> str:
     return f"{float((value + value / 10**14) // unit * unit):.3g}"
 
 
+def left_text(budget: Budget, epsilon: float, delta: float) -> str:
+    """Print what remains of a budget, rounded down; delta only where the budget has one.
+
+    >>> left_text(Budget(1, 1e-6), 0.25, 5e-7), left_text(Budget(1, 0), 0.25, 0.0)
+    ('0.25 and delta 5e-07', '0.25')
+    """
+    return down_text(epsilon) + (f" and delta {down_text(delta)}" if budget.delta else "")
+
+
 def finite(epsilon: float) -> float | None:
     """Give None for an infinite epsilon: JSON has no infinity."""
     return epsilon if math.isfinite(epsilon) else None
@@ -366,6 +403,11 @@ def _remaining(budget: Budget, spent: Loss, epsilon: float) -> float:
     else:
         left = budget.epsilon - Fraction(epsilon) if math.isfinite(epsilon) else Fraction(0)
     return round_down(max(left, Fraction(0)))
+
+
+def _remaining_delta(budget: Budget, spent: Loss) -> float:
+    used = Fraction(spent.delta(budget.epsilon)) if budget.delta else Fraction(0)
+    return round_down(max(budget.delta - used, Fraction(0)))
 
 
 def _budget_json(budget: Budget) -> dict[str, str]:

@@ -145,6 +145,15 @@ class Domain:
             return None
         return self._cells.get(_normal(self.kind, [value, url or ""]))
 
+    def lists(self, value: str, url: str | None = None) -> bool:
+        """Say whether a value has a cell of its own.
+
+        >>> theme = Domain.read("setting", ["dark", "light"], wildcard=True)
+        >>> theme.lists("dark"), theme.lists("purple")
+        (True, False)
+        """
+        return self._find(value, url) is not None
+
     def label(self, cell: int) -> str:
         """Name a cell for a table: the value, or query and URL with a tab between, or ``*``."""
         return _label(self.records[cell]) if self._checked(cell) < len(self.records) else WILDCARD
