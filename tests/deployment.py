@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "deployment"
 UNIT = "hushquery-collector@.service"
 NAME = "collect.example.org"
+ORIGIN = "https://app.example.org"
 SECONDS = 60
 
 
@@ -150,10 +151,7 @@ class Deployed:
                     "/etc/hushquery/pgpass",
                 )
             },
-            **{
-                f"/etc/hushquery/tasks/{name}": str(ROOT / "examples" / "tasks" / name)
-                for name in ("searches.toml", "setting.toml")
-            },
+            **{f"/etc/hushquery/tasks/{name}": self._task(name) for name in ("searches.toml", "setting.toml")},
             "/var/lib/hushquery": str(folder / "state"),
             "/var/lib/hushquery/keys": str(folder / "state" / "keys"),
         }
@@ -162,10 +160,18 @@ class Deployed:
         (folder / "pgpass").write_text(f"{database}:*:hushquery:{self.password}\n")
         (folder / "pgpass").chmod(0o600)
         (folder / "operator-key").write_text(subprocess.check_output(["openssl", "rand", "-base64", "32"], text=True))
-        self._databases(server)
+        self.make_databases(server)
         settings = environment(self.write("collector.env").read_text())
         # What systemd adds: the folder of credentials, here that of the file itself.
         self.environment = {**os.environ, **settings, "CREDENTIALS_DIRECTORY": str(folder)}
+
+    def _task(self, name: str) -> str:
+        """Copy a task of the examples, with an origin whose pages may take part; its id stays."""
+        text = (ROOT / "examples" / "tasks" / name).read_text(encoding="utf-8")
+        assert "origins" not in text
+        path = self.folder / name
+        path.write_text(text.replace("[collect]\n", f'[collect]\norigins = ["{ORIGIN}"]\n'), encoding="utf-8")
+        return str(path)
 
     def write(self, name: str) -> Path:
         """Write a file of the example with this machine's values in the places that its README lists."""
@@ -177,7 +183,8 @@ class Deployed:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def _databases(self, server: str) -> None:
+    def make_databases(self, server: str) -> None:
+        """Run the example's script as the superuser."""
         command = [postgres.find("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", server]
         known = {**os.environ, "HUSHQUERY_PASSWORD": self.password}
         with (EXAMPLE / "postgresql.sql").open("rb") as script:

@@ -6,9 +6,10 @@
 
 \getenv password HUSHQUERY_PASSWORD
 
--- The next statement holds a password: it is not logged.
+-- The next statement holds a password: it is not logged, not even when it fails because the role exists already.
 SET log_statement = 'none';
 SET log_min_duration_statement = -1;
+SET log_min_error_statement = 'panic';
 CREATE ROLE hushquery LOGIN PASSWORD :'password' NOSUPERUSER NOCREATEDB NOCREATEROLE CONNECTION LIMIT 90;
 
 -- Reports, epochs, tokens, releases. It may be restored from a backup.
@@ -23,3 +24,5 @@ ALTER ROLE hushquery SET synchronous_commit = 'on';
 ALTER ROLE hushquery SET log_statement = 'none';
 ALTER ROLE hushquery SET log_min_duration_statement = -1;
 ALTER ROLE hushquery SET log_parameter_max_length_on_error = 0;
+ALTER ROLE hushquery SET log_min_error_statement = 'panic';
+ALTER ROLE hushquery SET log_error_verbosity = 'terse';

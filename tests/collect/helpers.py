@@ -108,7 +108,7 @@ class FakeWork:
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:
         self._pay(epoch)
-        return {"reports": sum(1 for _ in reports_of(self.store, epoch))}
+        return {"reports": sum(1 for _ in reports_of(self.store, epoch)), "estimates": []}
 
     def release(self, epoch: Epoch) -> bytes:
         self._pay(epoch)

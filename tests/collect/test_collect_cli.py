@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from collect.commands import read, run
 from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
-from hushquery.cli.collect import app
 from hushquery.cli.serve import serve
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
-from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
+from hushquery.errors import AccountMissing, DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report
+from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def read(*arguments: str) -> Any:
-    return json.loads(run(*arguments, "--json"))
 
 
 @pytest.fixture
@@ -134,6 +123,49 @@ def test_opt_in_records_are_in_no_backup(store_url: str, folder: Path, clock: Cl
         assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_record").scalar_one() == 0
         assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_token").scalar_one() == 1
     copy.close()
+
+
+@pytest.mark.parametrize("by", ["backup", "restore", "lost"])
+def test_a_copy_makes_no_head_list_of_records_that_it_does_not_have(
+    store_url: str, folder: Path, clock: Clock, new_store: Callable[[], str], by: str
+) -> None:
+    """A move that had begun would spend both accounts on a list of nobody's records."""
+    from collect.test_hybrid_work import open_accounts
+    from collect.test_records import give
+
+    task = Task.loads(SEARCHES)
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        token = collector.tokens.new(1)
+        assert give(client, token).status_code == 201
+        period = task.period_at(clock())
+        with pytest.raises(AccountMissing):
+            collector.phases.advance(task, 1, period)
+        if by == "lost":  # as when PostgreSQL's own tools left the table out
+            with collector.store.write() as connection:
+                connection.exec_driver_sql("DELETE FROM hushquery_collect_record")
+    copy = store_url
+    if by != "lost":
+        copy = str(folder / "backup.db")
+        run("backup", copy, "--store", store_url)
+    if by == "restore":
+        if store_url.startswith("sqlite"):
+            copy = store_url.removeprefix("sqlite:///")  # any store in a file can be restored from
+        target = new_store()
+        told = run("restore", copy, "--store", target)
+        assert "opt-in records are not copied: 1 open opt-in phase(s) begin without any" in told
+        copy = target
+    open_accounts(folder, epochs=12)
+    with running(settings_for(copy, folder, SEARCHES), clock) as (client, collector):
+        if by == "lost":
+            with pytest.raises(NotReady, match="nobody has given"):
+                collector.phases.advance(task, 1, period)
+        collector.board.refresh()
+        (epoch,) = read("status", "--store", copy)["tasks"][0]["epochs"]
+        assert (epoch["phase"], epoch["moving"], epoch["trouble"]) == ("optin_open", None, None)
+        with pytest.raises(NotReady, match="nobody has given"):
+            collector.phases.advance(task, 1, period)
+        assert [entry.kind for entry in Ledger.open(folder / "ledger.db").history()] == ["open", "open"]
+        assert give(client, token).status_code == 201
 
 
 def test_tokens(filled: str) -> None:

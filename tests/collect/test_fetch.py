@@ -108,7 +108,11 @@ def no_task(document: Any) -> None:
     document["task"] = {"task": "x"}
 
 
-@pytest.mark.parametrize("change", [more_epsilon, another_list, no_list, no_task])
+def no_answer(document: Any) -> None:
+    document["epoch"]["takes_reports"] = "no"
+
+
+@pytest.mark.parametrize("change", [more_epsilon, another_list, no_list, no_task, no_answer])
 def test_what_is_not_the_task_is_not_used(
     mirror: Mirror, served: dict[str, bytes], change: Callable[[Any], None]
 ) -> None:
@@ -119,7 +123,7 @@ def test_what_is_not_the_task_is_not_used(
         fetch_task(mirror.address, TASK.id)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"no", b"7", b'{"task": null}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b"no", b"7", b'{"task": null}', b"[" * 200_000], ids=range(6))
 def test_what_is_no_task_at_all(mirror: Mirror, body: bytes) -> None:
     mirror.body = body
     with pytest.raises(DataError, match="not the task of this id"):

@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from collect.helpers import BINARY, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from hushquery.collect.admin import metrics
+from hushquery.collect.epochs import epochs_of
 from hushquery.collect.local_work import LocalWork
+from hushquery.collect.schema import EPOCH
 from hushquery.collect.wire import pack_batch
-from hushquery.errors import Unavailable
+from hushquery.errors import NotReady, Unavailable
 from hushquery.local.client import Client
 from hushquery.local.configuration import Configuration
 from hushquery.noise.bits import SeededBits
@@ -112,8 +116,17 @@ def test_tasks_without_a_list(store_url: str, folder: Path, clock: Clock, text: 
         assert closed.counts is not None
         assert closed.counts["n"] == closed.reports == 20
         if text is TEXTS:
-            with pytest.raises(Unavailable, match="not estimated"):
-                collector.phases.advance(task, 1, 0, "released")
+            begun = sa.update(EPOCH).values(moving="release", trouble='{"what": "", "why": "", "fix": "", "at": 0}')
+            for left in (None, begun):  # also where an earlier hushquery had begun
+                if left is not None:
+                    with collector.store.write() as connection:
+                        connection.execute(left)
+                with pytest.raises(NotReady, match="not estimated"):
+                    collector.phases.advance(task, 1, 0, "released")
+                (same,) = epochs_of(collector.store, task, 1)
+                assert (same.phase, same.moving, same.trouble) == ("closed", None, None)
+            assert collector.phases.tick({1: task}) == []
+            assert f'hushquery_epoch_trouble{{task="{task.id}",epoch="0"}} 0' in metrics(collector.store)
         else:
             released = collector.phases.advance(task, 1, 0, "released")
             (row,) = client.get(f"/v1/releases/{released.release}").json()["estimates"]
@@ -126,8 +139,9 @@ def test_a_smaller_minimum_does_not_help_what_was_closed_below_it(store_url: str
             put(client, make_report(TASK, number))
         collector.phases.advance(TASK, 1, 0, "closed")
     less = SETTING.replace("min_batch = 3", "min_batch = 2")
-    with (
-        running(settings_for(store_url, folder, less), clock) as (_, again),
-        pytest.raises(Unavailable, match="closed with 2 of them, fewer than"),
-    ):
-        again.phases.advance(Task.loads(less), 1, 0, "released")
+    with running(settings_for(store_url, folder, less), clock) as (_, again):
+        with pytest.raises(NotReady, match="closed with 2 of them, fewer than"):
+            again.phases.advance(Task.loads(less), 1, 0, "released")
+        assert again.phases.tick({1: Task.loads(less)}) == []
+        (epoch,) = epochs_of(again.store, TASK, 1)
+        assert (epoch.phase, epoch.moving, epoch.trouble) == ("closed", None, None)

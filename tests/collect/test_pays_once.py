@@ -101,6 +101,28 @@ def test_the_same_records_are_paid_for_once(
     assert spends(folder) == 2
 
 
+def test_fewer_records_are_paid_for_anew(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody takes back what was given after it was paid for and before a list was made of it."""
+    open_accounts(folder, epochs=1)
+    period = TASK.period_at(clock())
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
+        give_many(collector, collector.board.epochs()[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(HeadPlan, "_draw", die)
+            with pytest.raises(Crash):
+                collector.phases.advance(TASK, 1, period)
+        assert spends(folder) == 2
+        assert collector.tokens.forget("7").deleted == 1
+        with pytest.raises(BudgetRefused):  # there was enough for one list only
+            collector.phases.advance(TASK, 1, period)
+
+
 def test_nothing_is_decrypted_before_it_is_paid_for(
     store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

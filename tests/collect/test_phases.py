@@ -65,7 +65,7 @@ def test_a_hybrid_epoch_goes_through_all_phases(make_house: Maker, folder: Path,
     assert house.send(5) == ["accepted"] * 5
     assert house.advance().phase == CLOSED
     closed = house.epoch()
-    assert (closed.reports, closed.counts, closed.scrubbed) == (5, {"reports": 5}, True)
+    assert (closed.reports, closed.counts, closed.scrubbed) == (5, {"reports": 5, "estimates": []}, True)
     assert house.send(5) == ["repeated"] * 5  # they were counted, and whoever asks is told so
     assert house.send(1, first=9) == ["phase-over"]
     assert house.advance().phase == RELEASED

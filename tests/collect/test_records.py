@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import threading
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +16,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from collect.helpers import SEARCHES, SETTING, Clock, FakeWork, random_id, running, settings_for
+from collect.commands import run as cli
+from collect.helpers import SEARCHES, SETTING, Clock, Crash, FakeWork, random_id, running, settings_for
 from hushquery.collect.collector import Collector
-from hushquery.collect.tokens import Tokens
+from hushquery.collect.epochs import Epoch
+from hushquery.collect.phases import HeadList
+from hushquery.collect.tokens import Forgotten, Tokens
 from hushquery.collect.vault import Vault, operator_key
-from hushquery.collect.wire import write_id
+from hushquery.collect.wire import read_records, write_id
 from hushquery.errors import DataError, UsageError
 from hushquery.task import Task
 
@@ -282,15 +286,71 @@ def test_what_a_token_gave_can_be_taken_back(store_url: str, folder: Path, clock
             assert give(client, token).status_code == 201
         for token, gave in ((personal, 1), (shared, 2)):
             tokens.revoke(token)
-            assert tokens.forget(token) == gave
-            assert tokens.forget(token) == 0
+            assert tokens.forget(token) == Forgotten(gave, 0)
+            assert tokens.forget(token) == Forgotten(0, 0)
             assert give(client, token).status_code == 401
         epoch = collector.board.present(1)
         assert epoch is not None
         assert len(list(collector.vault.records(epoch))) == 1
-        # From the moment a list is being made of them, the records are those that it is paid for.
-        hybrid(collector).fail_at = "publish_head"
-        with suppress(BaseException):
-            advance(collector)
-        assert tokens.forget(other) == 0
+        # As long as somebody makes a list of them it can't be done, and is said so.
+        work = hybrid(collector)
+        tokens.revoke(other)
+        told: list[str] = []
+
+        def meanwhile(_: Epoch) -> HeadList:
+            assert tokens.forget(other) == Forgotten(0, 1)
+            told.append(cli("tokens", "revoke", other, "--forget", "--store", store_url))
+            raise Crash
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(work, "publish_head", meanwhile)
+            with pytest.raises(Crash):
+                advance(collector)
+        assert "0 of its uploads deleted; in 1 epoch(s) not" in told[0]
         assert len(list(collector.vault.records(epoch))) == 1
+        # That it was begun, and failed, keeps nothing.
+        assert tokens.forget(other) == Forgotten(1, 0)
+        assert list(collector.vault.records(epoch)) == []
+
+
+def test_records_that_arrive_after_their_token_was_revoked_are_refused(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token was good when the request began; then its user took back what it gave, while the body arrived."""
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        token = collector.tokens.new(1)
+
+        def late(*parts: Any) -> list[list[str]]:
+            collector.tokens.revoke(token)
+            assert collector.tokens.forget(token) == Forgotten(0, 0)
+            return read_records(*parts)
+
+        monkeypatch.setattr("hushquery.collect.app.read_records", late)
+        assert kind(give(client, token)) == (401, "unauthorized")
+        epoch = collector.board.present(1)
+        assert epoch is not None
+        assert list(collector.vault.records(epoch)) == []
+
+
+def test_records_that_are_being_stored_are_taken_back_too(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        token, seal = collector.tokens.new(1), Vault.seal
+        found: list[Forgotten] = []
+
+        def take_back() -> None:
+            collector.tokens.revoke(token)
+            found.append(collector.tokens.forget(token))
+
+        other = threading.Thread(target=take_back)
+
+        def sealed(*parts: Any) -> tuple[bytes, bytes]:
+            other.start()
+            other.join(0.5)  # it waits for the transaction that this is in
+            return seal(*parts)
+
+        monkeypatch.setattr(Vault, "seal", sealed)
+        assert give(client, token).status_code == 201
+        other.join()
+        assert found == [Forgotten(1, 0)]

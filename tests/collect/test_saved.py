@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from collect.commands import run
 from collect.helpers import SETTING, Clock, make_report, put, running, settings_for
-from collect.test_collect_cli import TASK, run
+from collect.test_collect_cli import TASK
 from collect.test_hybrid_work import TEXT, open_accounts, whole_epoch
 from collect.test_local_work import TEXTS
 from hushquery.errors import NotReady, UsageError

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from collect.commands import read, run
 from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_for
 from collect.houses import House
-from collect.test_collect_cli import read, run
 from collect.test_hybrid_work import open_accounts
 from collect.test_records import give
 from hushquery.collect.admin import metrics
@@ -270,3 +270,24 @@ def test_a_missing_account_is_told_and_the_move_resumes_once_it_is_there(
     (once,) = {entry.once for entry in spends}
     assert len(spends) == 2
     assert str(once).startswith(f"collect:{TASK.id}:{period}:publish_head:")
+
+
+def test_what_was_given_can_be_taken_back_while_the_move_is_refused(store_url: str, folder: Path, clock: Clock) -> None:
+    clock.now = int(clock.now) // WEEK * WEEK + 1.0
+    period = TASK.period_at(clock())
+    with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
+        token = collector.tokens.new(1)
+        assert give(client, token).status_code == 201
+        with pytest.raises(AccountMissing):
+            collector.phases.advance(TASK, 1, period)
+        assert look(collector, period).moving == "publish_head"
+        told = run("tokens", "revoke", token, "--forget", "--store", store_url)
+        assert told == "revoked, and 1 of its uploads deleted\n"
+        # Nobody's records are left: the phase is open again, and nothing is paid for.
+        open_accounts(folder, epochs=12)
+        clock.now += 61
+        assert collector.phases.tick({1: TASK}) == []
+        assert (look(collector, period).moving, look(collector, period).trouble) == (None, None)
+        collector.board.refresh()
+        assert give(client, collector.tokens.new(1)).status_code == 201
+    assert [entry.kind for entry in Ledger.open(folder / "ledger.db").history()] == ["open", "open"]

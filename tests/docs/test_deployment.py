@@ -21,7 +21,7 @@ import pytest
 import typer.main
 
 import postgres
-from deployment import EXAMPLE, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
+from deployment import EXAMPLE, ORIGIN, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
 from hushquery.cli.app import app
 from hushquery.local.client import Client
 from hushquery.local.report import Report
@@ -53,12 +53,16 @@ def deployed(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Ite
                 connection.execute(f"DROP {statement}")
 
 
+def connected(deployed: Deployed, address: str) -> http.client.HTTPSConnection:
+    trust = ssl.create_default_context(cafile=deployed.folder / "fullchain.pem")
+    return http.client.HTTPSConnection("127.0.0.1", deployed.port, source_address=(address, 0), context=trust)
+
+
 def ask(
-    deployed: Deployed, method: str, path: str, body: bytes | None = None, **headers: str
+    deployed: Deployed, method: str, path: str, body: bytes | None = None, address: str = CLIENT, **headers: str
 ) -> tuple[int, Any, bytes]:
     """Send a request through the proxy, from the clients' address."""
-    trust = ssl.create_default_context(cafile=deployed.folder / "fullchain.pem")
-    proxy = http.client.HTTPSConnection("127.0.0.1", deployed.port, source_address=(CLIENT, 0), context=trust)
+    proxy = connected(deployed, address)
     proxy.request(method, path, body, {"User-Agent": AGENT, **headers})
     answer = proxy.getresponse()
     data = answer.read()
@@ -123,6 +127,43 @@ def test_no_limit_of_the_proxy_is_stricter_than_that_of_a_task() -> None:
     assert largest <= 128 * 1024
 
 
+def test_settings_that_commands_read_are_those_that_the_file_says() -> None:
+    """What is not read from the environment has to be given as an option."""
+    text = (EXAMPLE / "collector.env").read_text(encoding="utf-8")
+    told = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    read = {
+        (group, parameter.envvar)
+        for group in ("budget", "collect")
+        for command in commands[group].commands.values()
+        for parameter in (
+            *command.params,
+            *(one for sub in getattr(command, "commands", {}).values() for one in sub.params),
+        )
+        if parameter.envvar in environment(text)
+    }
+    assert read == {("budget", "HUSHQUERY_LEDGER")}
+    assert "`hushquery budget` HUSHQUERY_LEDGER" in told
+    options = re.findall(r'(--[a-z-]+) (?:"\$(\w+)"|/\S+)', told)
+    assert {name for _, name in options if name} == {"HUSHQUERY_STORE", "HUSHQUERY_LEDGER", "HUSHQUERY_KEYS"}
+    advance = {option for parameter in commands["collect"].commands["advance"].params for option in parameter.opts}
+    assert {option for option, _ in options} <= advance
+
+
+def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
+    text = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"^ +test -s .*\n +\(umask .*\n", text, flags=re.MULTILINE))
+    for name in ("operator-key", "pgpass"):
+        assert text.count(f"> /etc/hushquery/{name})") == commands.count(f"> /etc/hushquery/{name})") == 1
+    found = []
+    for _ in range(2):
+        subprocess.run(["bash", "-ec", commands.replace("/etc/hushquery", str(tmp_path))], check=True)
+        found.append({path.name: path.read_text() for path in tmp_path.iterdir()})
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    assert found[0] == found[1]
+    assert set(found[0]) == {"operator-key", "pgpass"}
+
+
 # ---- at work -----------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +213,68 @@ def test_answers_pass_through(deployed: Deployed) -> None:
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
 
 
+def test_the_databases_are_made_once_and_no_log_has_their_password(deployed: Deployed, postgres_url: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        deployed.make_databases(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        row = connection.execute("SHOW data_directory").fetchone()
+        kept = connection.execute("SELECT unnest(rolconfig) FROM pg_roles WHERE rolname = 'hushquery'").fetchall()
+    assert row is not None
+    log = (Path(row[0]).parent / "log").read_text(encoding="utf-8")
+    assert 'role "hushquery" already exists' in log
+    assert deployed.password not in log
+    assert {("log_min_error_statement=panic",), ("log_error_verbosity=terse",)} <= set(kept)
+
+
+def test_pages_of_the_origins_of_a_task_may_take_part(deployed: Deployed) -> None:
+    path = f"/v1/tasks/{Task.load(TASKS / 'setting.toml').id}"
+    wants = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "content-type"}
+    for origin, allowed in ((ORIGIN, ORIGIN), ("https://other.example.org", None)):
+        status, headers, _ = ask(deployed, "OPTIONS", f"{path}/reports/{'A' * 22}", Origin=origin, **wants)
+        assert (status, headers["Access-Control-Allow-Origin"]) == (204, allowed)
+        status, headers, _ = ask(deployed, "GET", path, Origin=origin)
+        assert (status, headers["Access-Control-Allow-Origin"]) == (200, allowed)
+    assert ask(deployed, "GET", path, **{"If-None-Match": headers["ETag"]})[0] == 304
+    assert ask(deployed, "PUT", f"{path}/reports/{'A' * 22}", b"x", **BYTES, **{"Content-Encoding": "gzip"})[0] == 415
+
+
+def test_the_workers_see_only_the_headers_that_they_read() -> None:
+    """So that a header that names a client, whichever it is, ends at the proxy."""
+    text = (EXAMPLE / "nginx.conf").read_text(encoding="utf-8")
+    assert "proxy_pass_request_headers off;" in text
+    passed = {name.lower() for name in re.findall(r"proxy_set_header (\S+) \$", text)} - {"host"}
+    read = set()
+    for name in ("app.py", "http.py"):
+        source = (ROOT / "src" / "hushquery" / "collect" / name).read_text(encoding="utf-8")
+        read |= set(re.findall(r'headers\.get\("([a-z-]+)"', source) + re.findall(r'"([a-z-]+)" in headers', source))
+    assert passed == read - {"content-length", "transfer-encoding"}  # nginx sets these two itself
+
+
+def test_one_address_can_not_hold_all_connections(deployed: Deployed) -> None:
+    address = "127.0.0.78"
+    path = f"/v1/tasks/{Task.load(TASKS / 'setting.toml').id}/reports"
+    held = [connected(deployed, address) for _ in range(50)]
+    try:
+        for one in held:  # a body that never comes
+            one.putrequest("POST", path)
+            one.putheader("Content-Length", "100")
+            one.endheaders()
+        end, status = time.monotonic() + 8, 200
+        while status == 200 and time.monotonic() < end:  # until nginx has read what was sent
+            time.sleep(0.1)  # slower than the limit on requests
+            status, headers, data = ask(deployed, "GET", "/v1/tasks", address=address, Origin=ORIGIN)
+        assert (status, headers["Retry-After"], headers["Content-Type"]) == (429, "30", "application/problem+json")
+        assert json.loads(data)["type"] == "urn:hushquery:problem:busy"
+        assert (headers["Strict-Transport-Security"], headers["Access-Control-Allow-Origin"]) == (
+            "max-age=31536000",
+            "*",
+        )
+        assert ask(deployed, "GET", "/v1/tasks")[0] == 200
+    finally:
+        for one in held:
+            one.close()
+
+
 def test_the_admin_listeners_are_not_reachable(deployed: Deployed) -> None:
     for path in ("/metrics", "/healthz", "/readyz"):
         status, headers, data = ask(deployed, "GET", path)
@@ -187,6 +290,8 @@ def test_workers_may_be_lost(deployed: Deployed) -> None:
     status, headers, data = ask(deployed, "GET", "/v1/tasks")
     assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "30", "application/problem+json")
     assert json.loads(data)["type"] == "urn:hushquery:problem:unavailable"
+    assert "nothing was taken" not in data.decode()  # a worker that died may have taken it before
+    assert (headers["Strict-Transport-Security"], headers["Access-Control-Allow-Origin"]) == ("max-age=31536000", "*")
     back_up_and_restore(deployed)
     for port in deployed.workers:
         deployed.start_worker(port)

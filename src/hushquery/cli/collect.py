@@ -271,6 +271,8 @@ def restore(
 ) -> None:
     r"""Fill an empty store with a backup; also the way from SQLite to PostgreSQL. Stop the collector first.
 
+    Opt-in records are not copied; where an opt-in phase is open, they have to be given anew.
+
     hushquery collect restore collector-backup.db --store collector.db
     hushquery collect restore collector.db --store postgresql://collector@db.example.org/reports
     """
@@ -281,10 +283,13 @@ def restore(
         raise UsageError(f"there is no {backup.name}", fix="Give the file that `hushquery collect backup` wrote")
     target = Store.open(store)
     try:
-        rows = fill(backup, target)
+        rows, anew = fill(backup, target)
     finally:
         target.close()
-    emit({"store": target.name, "rows": rows}, f"filled {target.name}: {rows:,} rows", as_json=as_json)
+    text = f"filled {target.name}: {rows:,} rows"
+    if anew:
+        text += f"\nopt-in records are not copied: {anew:,} open opt-in phase(s) begin without any"
+    emit({"store": target.name, "rows": rows, "without_records": anew}, text, as_json=as_json)
 
 
 @_tokens.command("new")
@@ -346,6 +351,11 @@ def revoke_token(
 
     with _opened(store) as opened:
         Tokens(opened).revoke(name)
-        deleted = Tokens(opened).forget(name) if forget else None
-    text = "revoked" if deleted is None else f"revoked, and {deleted:,} of its uploads deleted"
-    emit({"revoked": name, "deleted": deleted}, text, as_json=as_json)
+        forgotten = Tokens(opened).forget(name) if forget else None
+    text, data = "revoked", {"revoked": name, "deleted": None}
+    if forgotten is not None:
+        data |= vars(forgotten)
+        text += f", and {forgotten.deleted:,} of its uploads deleted"
+        if forgotten.busy:
+            text += f"; in {forgotten.busy:,} epoch(s) not, a head list is being made there: run this again in a minute"
+    emit(data, text, as_json=as_json)

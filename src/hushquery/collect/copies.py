@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import CLOSED, Epoch, reports_of
-from hushquery.collect.schema import META, RECORD, RELEASE, TABLES, TASK
+from hushquery.collect.epochs import CLOSED, OPTIN_OPEN, Epoch, reports_of
+from hushquery.collect.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
@@ -55,8 +55,10 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     return rows
 
 
-def restore(path: str | os.PathLike[str], store: Store) -> int:
-    """Copy a backup, or any store in a SQLite file, into a store that is empty; gives the rows copied.
+def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
+    """Copy a backup, or any store in a SQLite file, into a store that is empty.
+
+    Gives the rows copied, and in how many epochs opt-in records have to be given anew: they are not copied.
 
     Raises:
         UsageError: There is something in the store already.
@@ -70,9 +72,11 @@ def restore(path: str | os.PathLike[str], store: Store) -> int:
             if into.dialect.name == "postgresql":  # the next task gets the next number
                 last = sa.select(sa.func.max(TASK.c.number)).scalar_subquery()
                 into.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence(TASK.name, "number"), last)))
+            count = sa.select(sa.func.count()).select_from(EPOCH).where(EPOCH.c.phase == OPTIN_OPEN)
+            anew = int(into.execute(count).scalar_one())
     finally:
         copy.close()
-    return rows
+    return rows, anew
 
 
 def _copied(source: sa.Connection, into: sa.Connection) -> int:
@@ -84,6 +88,9 @@ def _copied(source: sa.Connection, into: sa.Connection) -> int:
         for block in found.mappings().partitions(_BLOCK):
             into.execute(sa.insert(table), [dict(row) for row in block])
             rows += len(block)
+    # A head list that was begun was one of records that are not here: the copy's would be paid for and made of none.
+    begun = sa.update(EPOCH).where(EPOCH.c.phase == OPTIN_OPEN)
+    into.execute(begun.values(moving=None, trouble=None))
     return rows
 
 

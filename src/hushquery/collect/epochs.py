@@ -32,6 +32,7 @@ __all__ = [
     "epoch_row",
     "epochs_of",
     "insert_new",
+    "lock_name",
     "register",
     "registered",
     "reports_of",
@@ -155,6 +156,11 @@ def insert_new(connection: sa.Connection, table: sa.Table) -> Any:
     """Begin an INSERT that leaves a row alone if one with its key is there."""
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     return insert(table).on_conflict_do_nothing()
+
+
+def lock_name(task: Task, number: int) -> str:
+    """Name the lock (:meth:`~hushquery.collect.store.Store.alone`) that whoever moves an epoch holds."""
+    return f"advance {task.id} {number}"
 
 
 def register(store: Store, task: Task, now: float) -> int:

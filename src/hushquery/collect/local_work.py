@@ -55,17 +55,12 @@ class LocalWork:
 
 
 def estimated(epoch: Epoch) -> ClientEstimate:
-    """Give the estimates that were made when the epoch was closed.
+    """Give the estimates that were made when the epoch was closed; without them its release does not begin.
 
     Raises:
         Unavailable: There are counts only.
     """
     counts = epoch.counts or {}
-    if "estimates" in counts:
-        return ClientEstimate.from_json(counts)
-    why = f"it was closed with {counts.get('n', 0):,} of them, fewer than the task's min_batch was then"
-    fix = "Leave it closed; the next period has its own epoch"
-    if epoch.task.task.kind == "text":
-        why = "texts are estimated for candidates, which a collector does not know"
-        fix = "Name candidates: `hushquery collect save --candidates FILE --out FOLDER`"
-    raise Unavailable("the reports of this epoch are counted, not estimated", why=why, fix=fix)
+    if "estimates" not in counts:
+        raise Unavailable("the reports of this epoch are counted, not estimated", fix="Leave it closed")
+    return ClientEstimate.from_json(counts)

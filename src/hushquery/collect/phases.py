@@ -15,7 +15,8 @@ phase that follows, with what the work gave, if the epoch still is where (1) lef
 process lets one server at a time do this. A crash after (1) is resumed by whoever comes next, under the same key
 (:attr:`~hushquery.collect.epochs.Epoch.key`): the work pays for it once, and what a crashed attempt computed was seen
 by nobody, because only (3) publishes. A move that is refused (the budget does not suffice) stays begun, its reason is
-noted with the epoch, and time tries it again now and then; the epochs after it go their own way.
+noted with the epoch, and time tries it again now and then; the epochs after it go their own way. A move that nothing
+can come of, whatever is tried (there are no records, no estimates), is refused before (1).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from hushquery.collect.epochs import (
     count_reports,
     epoch_row,
     insert_new,
+    lock_name,
     standing,
 )
 from hushquery.collect.schema import EPOCH, RECORD, RELEASE, REPORT
@@ -149,14 +151,14 @@ class Phases:
             UsageError: That phase does not follow.
             NotReady: Another server is at it, or there are too few reports to release.
         """
-        with self._store.alone(f"advance {task.id} {number}"):
+        with self._store.alone(lock_name(task, number)):
             epoch = self._read(task, task_number, number)
             if to is not None and epoch.phase == to:
                 return self._tidied(epoch)  # who asks again may do so because what was left could not be destroyed
             if self._has_lapsed(epoch):
                 epoch = self._expire(epoch)
             _check_move(epoch, to)
-            self._check_given(epoch)
+            self._check_ready(epoch)
             # First what a crash after the last move left behind: no phase is left before its secrets are gone.
             epoch = self._begin(self._tidied(epoch))
             try:
@@ -174,14 +176,23 @@ class Phases:
     def _reason(self, error: HushqueryError) -> str:
         return _text({"what": error.what, "why": error.why, "fix": error.fix, "at": int(self._clock())})
 
-    def _check_given(self, epoch: Epoch) -> None:
-        """Keep the opt-in phase open until somebody has given records: of none, no head list can be made."""
-        if epoch.phase != OPTIN_OPEN or epoch.moving is not None:
+    def _check_ready(self, epoch: Epoch) -> None:
+        """Refuse a move that nothing can come of before it begins; one that had begun is taken back."""
+        lacks = self._lacks_records(epoch) if epoch.phase == OPTIN_OPEN else _lacks_estimates(epoch)
+        if lacks is None:
             return
+        if epoch.moving is not None:  # such as after a restore, or when all that was given was taken back
+            with self._store.write() as connection:
+                self._swap(connection, epoch, {"moving": None, "trouble": None})
+        raise lacks
+
+    def _lacks_records(self, epoch: Epoch) -> NotReady | None:
+        """Keep the opt-in phase open until somebody has given records: of none, no head list can be made."""
         mine = (RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
         with self._store.read() as connection:
-            if connection.execute(sa.select(RECORD.c.id).where(*mine).limit(1)).first() is None:
-                raise NotReady("nobody has given records in this epoch yet", fix="Wait for some")
+            if connection.execute(sa.select(RECORD.c.id).where(*mine).limit(1)).first() is not None:
+                return None
+        return NotReady("nobody has given records in this epoch yet", fix="Wait for some")
 
     def _compute(self, epoch: Epoch) -> dict[str, Any]:
         """Do the work of a move, and give the columns that it fills."""
@@ -343,13 +354,13 @@ class Phases:
 
     def _tick_one(self, epoch: Epoch) -> None:
         if self._has_lapsed(epoch):
-            with self._store.alone(f"advance {epoch.task.id} {epoch.number}"):
+            with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._read(epoch.task, epoch.task_number, epoch.number)
                 epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
         while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
             epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
         if self._leaves_something(epoch):
-            with self._store.alone(f"advance {epoch.task.id} {epoch.number}"):
+            with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
                 if not epoch.forgotten and self._is_past(epoch):
                     # Nothing is forgotten too early: a closed epoch takes no report, known or unknown.
@@ -372,8 +383,8 @@ class Phases:
             return False  # that is resumed, not begun
         if epoch.phase == HEAD_PUBLISHED:
             return True
-        if epoch.phase == CLOSED:  # texts are decoded by whoever has candidates
-            return (epoch.reports or 0) >= task.collect.min_batch and task.task.kind != "text"
+        if epoch.phase == CLOSED:
+            return _lacks_estimates(epoch) is None
         if task.task.period is None:
             return False
         begins = epoch.number * task.task.period
@@ -399,12 +410,28 @@ def _check_move(epoch: Epoch, to: str | None) -> None:
         if to not in PHASES:
             raise UsageError("there is no such phase", fix=f"It is one of: {', '.join(PHASES)}")
         raise UsageError(f"an epoch does not go from {epoch.phase} to {to}", fix=f"The next phase is {following}")
-    if epoch.phase == CLOSED and (epoch.reports or 0) < epoch.task.collect.min_batch:
-        raise NotReady(
+
+
+def _lacks_estimates(epoch: Epoch) -> NotReady | None:
+    """Say why nothing can be released from a closed epoch; where the counts were not read, they are not looked at."""
+    if epoch.phase != CLOSED:
+        return None
+    fewest = epoch.task.collect.min_batch
+    if (epoch.reports or 0) < fewest:
+        return NotReady(
             "the epoch has fewer reports than the task's min_batch, so nothing is released from it",
-            why=f"{epoch.reports or 0:,} of {epoch.task.collect.min_batch:,}",
+            why=f"{epoch.reports or 0:,} of {fewest:,}",
             fix="Its reports stay counted; the next period has its own epoch",
         )
+    if epoch.task.task.kind == "text":
+        why = "texts are estimated for candidates, which a collector does not know"
+        fix = "Name candidates: `hushquery collect save --candidates FILE --out FOLDER`"
+    elif epoch.counts is not None and "estimates" not in epoch.counts:
+        why = f"it was closed with {epoch.reports:,} of them, fewer than the task's min_batch was then"
+        fix = "Leave it closed; the next period has its own epoch"
+    else:
+        return None
+    return NotReady("the reports of this epoch are counted, not estimated", why=why, fix=fix)
 
 
 def _told(error: Exception) -> HushqueryError:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from hushquery.collect.epochs import Epoch, insert_new
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import EPOCH, RECORD
+from hushquery.collect.schema import EPOCH, RECORD, TOKEN
 from hushquery.collect.store import Store
 from hushquery.collect.tokens import Token
 from hushquery.collect.vault import Vault
@@ -39,10 +39,15 @@ def put_records(
         records: The [query, URL] pairs.
 
     Raises:
-        Refusal: The epoch does not take records, or the id or the token was used for something else.
+        Refusal: The token is revoked, the epoch does not take records, or the id or the token was used for something
+            else.
     """
     giver = f"{token.name}/{record_id.hex()}" if token.shared else token.name
     with store.write() as connection:
+        # Looked at again: it may have been revoked, and what it gave deleted, while the body arrived.
+        valid = sa.select(TOKEN.c.name).where(TOKEN.c.name == token.name, TOKEN.c.revoked.is_(None))
+        if connection.execute(valid.with_for_update(read=True)).one_or_none() is None:
+            raise refuse("unauthorized")
         row = connection.execute(
             sa.select(EPOCH)
             .where(EPOCH.c.task == task_number, EPOCH.c.number == number)

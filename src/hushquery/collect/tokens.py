@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import OPTIN_OPEN
+from hushquery.collect.epochs import OPTIN_OPEN, epoch_row, lock_name, registered
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import EPOCH, RECORD, TOKEN
+from hushquery.collect.schema import RECORD, TOKEN
 from hushquery.collect.store import Store
-from hushquery.errors import UsageError
+from hushquery.errors import NotReady, UsageError
 
-__all__ = ["Token", "Tokens"]
+__all__ = ["Forgotten", "Token", "Tokens"]
 
 _NOTE = 200
 _FORM = re.compile(r"hq_([0-9a-f]{16})\.([A-Za-z0-9_-]{43})")
@@ -51,6 +51,19 @@ class Token:
     shared: bool
     made: int
     revoked: int | None
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was deleted of what a token gave.
+
+    Args:
+        deleted: How many uploads.
+        busy: In how many epochs it could not be, because a head list is being made of it at this moment.
+    """
+
+    deleted: int
+    busy: int
 
 
 class Tokens:
@@ -102,21 +115,30 @@ class Tokens:
             rows = connection.execute(sa.select(TOKEN).order_by(TOKEN.c.made, TOKEN.c.name)).all()
         return [_token(row) for row in rows]
 
-    def forget(self, name: str) -> int:
-        """Delete the records that a token gave in epochs that take records still; gives how many uploads that were.
+    def forget(self, name: str) -> Forgotten:
+        """Delete the records that a token gave, as long as no head list was made of them; revoke it first.
 
-        Of those whose head list is being made, or is made, nothing is left that could be deleted.
+        That its epoch was to move and could not (nobody has the budget) keeps nothing: a list is paid for the records
+        that are there when it is made (:meth:`~hushquery.collect.vault.Vault.name`), so fewer are paid for anew.
         """
         name = _bare(name)
         mine = sa.or_(RECORD.c.giver == name, RECORD.c.giver.startswith(f"{name}/", autoescape=True))
-        takes = sa.select(EPOCH.c.task, EPOCH.c.number).where(EPOCH.c.phase == OPTIN_OPEN, EPOCH.c.moving.is_(None))
-        deleted = 0
-        with self._store.write() as connection:
-            for task, number in connection.execute(takes.with_for_update()).all():  # none begins to move meanwhile
-                here = (RECORD.c.task == task, RECORD.c.epoch == number, mine)
-                deleted += connection.execute(sa.delete(RECORD).where(*here)).rowcount
+        tasks = dict(registered(self._store))
+        with self._store.read() as connection:
+            found = connection.execute(sa.select(RECORD.c.task, RECORD.c.epoch).where(mine).distinct()).all()
+        deleted = busy = 0
+        for task, number in found:
+            here = (RECORD.c.task == task, RECORD.c.epoch == number, mine)
+            try:
+                # Not while somebody makes a list of them; where one is made already, its records go without us.
+                with self._store.alone(lock_name(tasks[task], number)), self._store.write() as connection:
+                    epoch = epoch_row(connection, tasks[task], task, number, lock=False)
+                    if epoch is not None and epoch.phase == OPTIN_OPEN:
+                        deleted += connection.execute(sa.delete(RECORD).where(*here)).rowcount
+            except NotReady:
+                busy += 1
         self._store.wipe_traces()
-        return deleted
+        return Forgotten(deleted, busy)
 
     def revoke(self, name: str) -> None:
         """Revoke a token by its name; from the next request on it is nothing."""

@@ -1,7 +1,9 @@
 """Fetching a task from its collector: what a device has to know, checked before it answers anything.
 
 The device knows the task's id, which is the hash of all that the task promises; so the collector can't change the
-promise. What it adds, the published head list, is checked against the configuration hash that reports carry.
+promise. What it adds, the published head list, is only checked for consistency with the configuration hash that the
+same server sent: a collector could serve each device a list of its own, and tell their reports apart by it. Who does
+not trust the collector that far compares the hash with what others were served, or ships the list with the program.
 """
 
 from __future__ import annotations
@@ -69,10 +71,13 @@ def fetch_task(server: str, task_id: str, *, timeout: float = 30.0) -> Fetched:
         task = Task.make(served["task"])
         if task.id != task_id:
             raise _another()
-        return Fetched(task, _head(task, served), served["epoch"] is not None and served["epoch"]["takes_reports"])
+        takes = served["epoch"] is not None and served["epoch"]["takes_reports"]
+        if not isinstance(takes, bool):
+            raise _another()
+        return Fetched(task, _head(task, served), takes)
     except (DataError, NotReady):
         raise
-    except (HushqueryError, ValueError, LookupError, TypeError, AttributeError):
+    except (HushqueryError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise _another() from None
 
 
