@@ -104,7 +104,6 @@ PrivateReport = Annotated[
 ]
 #: How the bytes are to be read.
 Encoding = Annotated[str, typer.Option(metavar="NAME", help="The encoding of text files; SogouQ has gb18030.")]
-#: What a number of time counts.
 #: How times that are text are written.
 TimeFormat = Annotated[
     str | None,
@@ -114,6 +113,7 @@ TimeFormat = Annotated[
         help="How times are written that are neither ISO nor numbers: '%d.%m.%Y %H:%M', '%m/%d/%Y %I:%M %p'.",
     ),
 ]
+#: What a number of time counts.
 TimeUnit = Annotated[str | None, typer.Option("--time-unit", metavar="s|ms", help="What times that are numbers count.")]
 
 
