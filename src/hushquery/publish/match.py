@@ -20,9 +20,9 @@ SAME, ALL, BEGUN, MISTAKEN, SOME, SOME_MISTAKEN = 6, 5, 4, 3, 2, 1
 _WHICH = {
     ALL: "has the word",
     BEGUN: "has the word",
-    MISTAKEN: "nearly has the word",
+    MISTAKEN: "has the near word",
     SOME: "has some of the words",
-    SOME_MISTAKEN: "nearly has some of the words",
+    SOME_MISTAKEN: "has some near words",
 }
 _BEGINNING = (0.5, 0.3)
 _MISTAKES = 0.8

@@ -27,9 +27,9 @@ const [SAME_TEXT, ALL, BEGUN, MISTAKEN, SOME, SOME_MISTAKEN] = [6, 5, 4, 3, 2, 1
 const WHICH = {
   [ALL]: "has the word",
   [BEGUN]: "has the word",
-  [MISTAKEN]: "nearly has the word",
+  [MISTAKEN]: "has the near word",
   [SOME]: "has some of the words",
-  [SOME_MISTAKEN]: "nearly has some of the words",
+  [SOME_MISTAKEN]: "has some near words",
 };
 const LEAST_PIECE = 6;
 // A query less than half as good as the best match has no say about URLs.
