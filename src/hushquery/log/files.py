@@ -65,10 +65,10 @@ class Peek:
             lines.pop()
         return [line for line in lines if line][:most]
 
-    def reads_as(self, encoding: str, below: int = 0) -> bool:
-        """Say whether one of the first complete lines below the header is text of the encoding, or none is there."""
+    def decodes(self, encoding: str, below: int = 0) -> list[bool]:
+        """Say of each of the first complete lines below the header whether it is text of the encoding."""
         lines = [line for line in self.head.replace(b"\r", b"\n").split(b"\n")[: None if self.whole else -1] if line]
-        return not lines[below:] or any(_decodes(line, encoding) for line in lines[below : below + 100])
+        return [_decodes(line, encoding) for line in lines[below : below + 100]]
 
 
 def _decodes(line: bytes, encoding: str) -> bool:

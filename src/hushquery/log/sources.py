@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import weakref
 from collections.abc import Callable, Sequence
@@ -111,7 +112,9 @@ def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encod
     form = _agreed_format(kind, peeks, wanted, encoding)
     if form.reads_time and written.form is not None:
         raise UsageError(f"the format {kind} has times of its own form", fix="Leave the time format out")
-    _refuse_unreadable_times(peeks[0], form, encoding, written, wanted)
+    _refuse_other_encodings(peeks, form, encoding)
+    _refuse_other_keys(peeks, form, encoding, wanted)
+    _refuse_unreadable_times(peeks, form, encoding, written, wanted)
     plain, compressed, shown = _readable_files(peeks, encoding, engine)
     if kind == "yandex":
         sql = yandex.yandex_rows(lines_sql(plain, compressed))
@@ -250,7 +253,6 @@ def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.
     if kind in _WITHOUT_HEADER or kind == "jsonl":
         if not formats.has_shape(kind, lines):
             raise _not_of_format(peek, kind, encoding)
-        _refuse_other_encodings(peek, encoding)
         if kind == "jsonl":
             return formats.jsonl(wanted.each_once(wanted.names))
         form = _WITHOUT_HEADER[kind]()
@@ -270,35 +272,59 @@ def _format_of(kind: str, peek: Peek, wanted: Wanted, encoding: str) -> formats.
         raise _not_of_format(peek, kind, encoding)
     if any(names.count(theirs) > 1 for theirs in found.values()):
         raise DataError("the header line has a needed column twice", fix="Rename one of them")
-    _refuse_other_encodings(peek, encoding, below=1)
     places = {ours: names.index(theirs) for ours, theirs in found.items()}
     return formats.tsv(header, places) if kind == "tsv" else formats.csv(header, places, separator)
 
 
-def _refuse_other_encodings(peek: Peek, encoding: str, below: int = 0) -> None:
-    """Refuse a file of whose first lines none can be read: all its rows would be left out, at full price."""
-    if not peek.reads_as(encoding, below):
+# What follows refuses logs of which nothing could be used, at full price. It looks at the first lines of all files and
+# asks whether any of them is good: a single person's lines refuse a log only where they are all that is looked at.
+
+
+def _refuse_other_encodings(peeks: Sequence[Peek], form: formats.Format, encoding: str) -> None:
+    """Refuse files of whose first lines none can be read: all their rows would be left out."""
+    readable = [good for peek in peeks for good in peek.decodes(encoding, below=int(form.with_header))]
+    if readable and not any(readable):
         raise DataError(
-            f"the text in {peek.path} is not {encoding}",
+            f"the text in {_named(peeks)} is not {encoding}",
             why="None of its first lines can be read, and lines that can't be read are left out",
             fix="Name the encoding it has: --encoding cp1252, or encoding='cp1252'; gb18030, shift_jis, ...",
         )
 
 
-def _refuse_unreadable_times(peek: Peek, form: formats.Format, encoding: str, written: Written, wanted: Wanted) -> None:
-    """Refuse a file of whose first lines none has a time that can be read: "first by time" would mean nothing."""
-    lines = peek.lines(encoding)[form.with_header :]
+def _refuse_other_keys(peeks: Sequence[Peek], form: formats.Format, encoding: str, wanted: Wanted) -> None:
+    """Refuse JSON lines of which none of the first has the needed keys: their rows would all be without a user."""
+    if form.name != "jsonl":
+        return
+    lines = [line for peek in peeks for line in peek.lines(encoding) if formats.has_shape("jsonl", [line])]
+    needed = {wanted.names[ours] for ours in wanted.needed}
+    if len(lines) >= _ENOUGH_LINES and not any(needed <= json.loads(line).keys() for line in lines):
+        raise DataError(
+            f"no line of the first in {_named(peeks)} has the keys {' and '.join(map(repr, sorted(needed)))}",
+            why="Keys of JSON lines are taken as they are written, capitals too",
+            fix="Say which they are: --columns user=KEY,query=KEY, or columns={'user': 'KEY', 'query': 'KEY'}",
+        )
+
+
+def _refuse_unreadable_times(
+    peeks: Sequence[Peek], form: formats.Format, encoding: str, written: Written, wanted: Wanted
+) -> None:
+    """Refuse files of whose first lines none has a time that can be read: "first by time" would mean nothing."""
+    lines = [line for peek in peeks for line in peek.lines(encoding)[form.with_header :]]
     if "time" not in form.fields or form.reads_time or len(lines) < _ENOUGH_LINES:
         return
     read, unreadable = times_of_lines(lines, form, written)
     if not read and unreadable >= _ENOUGH_LINES:
         shape = "neither ISO nor numbers" if written.form is None else f"not written like {written.words!r}"
         raise DataError(
-            f"the times in {peek.path} can't be read",
+            f"the times in {_named(peeks)} can't be read",
             why=f"The times in its first {len(lines)} lines are {shape}",
             fix="Say how they are written: --time-format '%d.%m.%Y %H:%M', or time_format='%m/%d/%Y %I:%M %p'. "
             f"Or write them like 2026-10-03 14:05:00. Or do without: {wanted.without('time')}",
         )
+
+
+def _named(peeks: Sequence[Peek]) -> str:
+    return str(peeks[0].path) + (f" and {len(peeks) - 1} more" if len(peeks) > 1 else "")
 
 
 def _not_of_format(peek: Peek, kind: str, encoding: str) -> DataError:
