@@ -116,13 +116,13 @@ def test_files_of_the_repository_have_pages(site: Site) -> None:
 
 def test_every_page_can_be_reached_from_the_first(site: Site) -> None:
     first = site.folder / "index.html"
-    found, todo = {first}, [first]
-    while todo:
-        path = todo.pop()
+    found, waiting = {first}, [first]
+    while waiting:
+        path = waiting.pop()
         links = {(path.parent / unquote(urlsplit(link).path)).resolve() for link in site.pages[path].contents}
         new = {target for target in links if target in site.pages} - found
         found |= new
-        todo += new
+        waiting += new
     written = {(site.folder / path.relative_to(DOCS)).with_suffix(".html") for path in sources()}
     assert not written - found
 
