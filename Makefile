@@ -62,6 +62,7 @@ lint: $(STAMP) ## ruff: rules and format
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 	$(BIN)/mypy tools/*.py
+	$(BIN)/mypy -p tools.coverage
 	$(BIN)/mypy docs/conf.py docs/_ext/*.py
 
 .PHONY: contracts
@@ -79,6 +80,10 @@ smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
 .PHONY: prove
 prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
+
+.PHONY: coverage
+coverage: $(STAMP) ## measure the coverage of every interval shown (long); writes docs/coverage.md
+	$(BIN)/python -m tools.coverage
 
 .PHONY: numbers
 numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
