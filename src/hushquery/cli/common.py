@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JsonFlag",
+    "NewPopulation",
+    "at_a_terminal",
     "emit",
     "emit_plan",
+    "may_be_new",
+    "named",
     "note_spent",
     "open_to_spend",
     "progress",
@@ -31,6 +35,53 @@ __all__ = [
 
 #: The option that every command that prints a result has.
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
+
+#: The option of every command that may open an account.
+NewPopulation = Annotated[
+    bool,
+    typer.Option(
+        "--new-population",
+        help="These are other people than those of an account with nearly the same name (users of 2025, of 2026).",
+    ),
+]
+
+#: What a plan is for as long as it is only looked at.
+_UNNAMED = "(no population named)"
+
+
+def named(population: str | None, ledger: str, *, explain: bool = False) -> str:
+    """Return whose privacy is spent, which only the person who spends can know; to look at a plan needs no name."""
+    if population is not None:
+        return population
+    if explain:
+        return _UNNAMED
+    from hushquery.errors import AccountMissing, UsageError
+    from hushquery.privacy.ledger import Ledger
+
+    try:
+        known = sorted({f'"{account.population}"' for account in Ledger.open(ledger, create=False).accounts()})
+    except AccountMissing:
+        known = []
+    shown = f", or one that is known to the ledger: {', '.join(known[:10])}" if known else ""
+    raise UsageError(
+        "--population is missing: whose data is this?",
+        why="The ledger keeps one budget for each population, whatever files, copies and tables their data is in",
+        fix=f"Use --population NAME, such as 'readers of example.org', always the same for the same people{shown}",
+    )
+
+
+def at_a_terminal() -> bool:
+    """Return whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def may_be_new(book: Ledger, population: str, *, new: bool) -> bool:
+    """Return whether an account beside one of nearly the same name may be opened: as the option says, else ask."""
+    near = None if new or not at_a_terminal() else book.near(population)
+    if near is None:
+        return new
+    question = f'There is already a population "{near}". Are "{population}" other people, with a budget of their own?'
+    return typer.confirm(question, default=False, err=True)
 
 
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
@@ -52,31 +103,22 @@ def emit_plan(plan: Any, *, as_json: bool) -> None:
 
 
 @contextmanager
-def open_to_spend(path: str, population: str, relation: str, budget: object, *, create: bool) -> Iterator[Ledger]:
-    """Open a ledger to spend from; once it is done, say what is left, or that it opened an account for its lifetime."""
-    from pathlib import Path
-
+def open_to_spend(path: str, *, create: bool) -> Iterator[Ledger]:
+    """Open a ledger to spend from; once it is done, print what is left of each account that was spent from."""
     from hushquery.privacy.ledger import Ledger
 
     book = Ledger.open(path, create=create)
-    before = {account.name for account in book.accounts()}
-    entries = len(book.history())
+    before, entries = {account.name for account in book.accounts()}, len(book.history())
     yield book
-    if len(book.accounts()) > len(before):
-        typer.secho(
-            f'note: opened the account of "{population}" ({relation}) in {Path(book.name).name} '
-            f"with {budget} as its whole lifetime budget, which is now spent",
-            err=True,
-        )
     note_spent(book, entries, before)
 
 
 def note_spent(book: Ledger, entries: int, before: Container[str]) -> None:
-    """Say what is left of each account that existed before and was spent from after so many entries."""
+    """Print what is left of each account that was spent from after so many entries, and which of them are new."""
     spent = {(entry.population, entry.relation) for entry in book.history()[entries:] if entry.loss is not None}
     for account in book.accounts():
-        if (account.population, account.relation) in spent and account.name in before:
-            typer.secho(f"note: {account.after_spend()}", err=True)
+        if (account.population, account.relation) in spent:
+            typer.secho(f"note: {account.after_spend(created=account.name not in before)}", err=True)
 
 
 def report_error(error: HushqueryError, *, as_json: bool) -> None:

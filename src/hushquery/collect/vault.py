@@ -112,14 +112,26 @@ class Vault:
     def name(self, epoch: Epoch) -> str:
         """Name the records of an epoch that are there now: no others get this name, and it tells nothing of them.
 
-        It is an HMAC of their random ids under a key drawn from the epoch's secret; nothing is decrypted.
+        It is an HMAC of them as they lie there, under a key drawn from the epoch's secret; nothing is decrypted.
         """
-        mac = hmac.new(_derived(self._secret(epoch, make=False), b"name"), _bound(epoch, b""), hashlib.sha256)
+        return self._mac(epoch, b"name").hex()[:32]
+
+    def noise_key(self, epoch: Epoch) -> bytes:
+        """Return the key for the noise on the records that are there now: the same for the same records, no others.
+
+        Only who has both the epoch's secret and the records has it, and :meth:`destroy` destroys both.
+        """
+        return self._mac(epoch, b"noise")
+
+    def _mac(self, epoch: Epoch, purpose: bytes) -> bytes:
+        mac = hmac.new(_derived(self._secret(epoch, make=False), purpose), _bound(epoch, b""), hashlib.sha256)
+        mine = (RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
         with self._store.read() as connection:
-            ids = sa.select(RECORD.c.id).where(RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
-            for (record_id,) in connection.execute(ids.order_by(RECORD.c.id)):
-                mac.update(bytes(record_id))
-        return mac.hexdigest()[:32]
+            for record_id, sealed in connection.execute(
+                sa.select(RECORD.c.id, RECORD.c.ciphertext).where(*mine).order_by(RECORD.c.id)
+            ):
+                mac.update(bytes(record_id) + hashlib.sha256(bytes(sealed)).digest())
+        return mac.digest()
 
     def destroy(self, epoch: Epoch) -> None:
         """Make the opt-in records of an epoch unreadable, then delete them; may be called any number of times.
