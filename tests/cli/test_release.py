@@ -19,7 +19,7 @@ from hushquery.cli import main
 from hushquery.privacy.ledger import Ledger
 from hushquery.release import Release, verify
 
-OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4")
+OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4", "--population", "searchers")
 CANARY = "zqcanary"
 HEAD = ("weather leeds", "news", "maps")
 CLEAN = ("HUSHQUERY_LEDGER",)
@@ -156,6 +156,8 @@ def test_no_create_needs_an_account(log: Path) -> None:
         "4",
         "--out",
         "r",
+        "--population",
+        "searchers",
         "--no-create",
     )
     assert run(*asked)[0] == 3
