@@ -85,7 +85,7 @@ def test_one_command_makes_a_folder_that_verifies(log: Path) -> None:
     assert made.queries is not None
     assert set(made.queries["query"].to_pylist()) == set(HEAD)
     assert all(abs(n - 120) < 20 for n in made.queries["count"].to_pylist())
-    assert "now spent" in err
+    assert "Created account" in err
     assert spends() == 1
     everything = out + err + "".join(p.read_bytes().decode(errors="replace") for p in Path("r").iterdir())
     everything += "".join(str(table.to_pydict()) for table in made.tables.values())

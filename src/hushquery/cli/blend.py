@@ -124,16 +124,14 @@ def _simulated(
 ) -> Release:
     from hushquery.evaluate.simulate import simulate
     from hushquery.log import read_log
-    from hushquery.privacy.ledger import Ledger
 
-    book = Ledger.open(ledger)
-    new = may_be_new(book, task.task.population, new=new)
+    new = may_be_new(ledger, task.task.population, new=new)
     with progress("starting", 1.0) as (bar, line):
         made = simulate(
             read_log(log),
             task,
             optin,
-            book,
+            ledger,
             epoch=epoch,
             new_population=new,
             robust=robust,

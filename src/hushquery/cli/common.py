@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from hushquery.errors import HushqueryError
+from hushquery.errors import AccountMissing, HushqueryError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.progress import Progress
 
     from hushquery.privacy.ledger import Ledger
@@ -31,6 +34,7 @@ __all__ = [
     "report_error",
     "show_warning",
     "sizes_in_words",
+    "write_secret",
 ]
 
 #: The option that every command that prints a result has.
@@ -55,13 +59,8 @@ def named(population: str | None, ledger: str, *, explain: bool = False) -> str:
         return population
     if explain:
         return _UNNAMED
-    from hushquery.errors import AccountMissing, UsageError
-    from hushquery.privacy.ledger import Ledger
-
-    try:
-        known = sorted({f'"{account.population}"' for account in Ledger.open(ledger, create=False).accounts()})
-    except AccountMissing:
-        known = []
+    book = _existing(ledger)
+    known = sorted({f'"{account.population}"' for account in book.accounts()}) if book else []
     shown = f", or one that is known to the ledger: {', '.join(known[:10])}" if known else ""
     raise UsageError(
         "--population is missing: whose data is this?",
@@ -75,13 +74,25 @@ def at_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def may_be_new(book: Ledger, population: str, *, new: bool) -> bool:
+def may_be_new(ledger: Ledger | str, population: str, *, new: bool) -> bool:
     """Return whether an account beside one of nearly the same name may be opened: as the option says, else ask."""
-    near = None if new or not at_a_terminal() else book.near(population)
+    if new or not at_a_terminal():
+        return new
+    book = _existing(ledger) if isinstance(ledger, str) else ledger
+    near = book.near(population) if book else None
     if near is None:
         return new
     question = f'There is already a population "{near}". Are "{population}" other people, with a budget of their own?'
     return typer.confirm(question, default=False, err=True)
+
+
+def _existing(ledger: str) -> Ledger | None:
+    from hushquery.privacy.ledger import Ledger
+
+    try:
+        return Ledger.open(ledger, create=False)
+    except AccountMissing:
+        return None
 
 
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
@@ -119,6 +130,27 @@ def note_spent(book: Ledger, entries: int, before: Container[str]) -> None:
     for account in book.accounts():
         if (account.population, account.relation) in spent:
             typer.secho(f"note: {account.after_spend(created=account.name not in before)}", err=True)
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file for its owner only; it is never there with other permissions, nor half written."""
+    draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                os.fchmod(handle, 0o600)  # a umask may have taken something from the owner too
+                file.write(text)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"{path} can't be written",
+            why=error.strerror or type(error).__name__,
+            fix="Choose a file in a folder where you may write",
+        ) from None
 
 
 def report_error(error: HushqueryError, *, as_json: bool) -> None:
