@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -407,7 +408,7 @@ def test_one_choice_of_rows_per_release_and_another_for_the_next(
     seen = []
     for release in range(2):
         keys.clear()
-        plan.run(tmp_path / f"{release}.db")
+        replace(plan).run(tmp_path / f"{release}.db")
         used = {key for key in keys if key}  # before the spend, expressions are built with no key
         assert len(used) == 1
         assert len([key for key in keys if key]) == 2  # queries (sketch, selection and counts share one), clicks

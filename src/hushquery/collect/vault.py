@@ -3,7 +3,8 @@
 The key is 32 random bytes in a file of its own (mode 0600), never in the database. An operator key, where there is
 one, wraps it: then the file alone opens nothing. Each record is sealed with AES-256-GCM under a random nonce, bound
 to task, epoch and id. Repeats are recognised by an HMAC under another key drawn from the same secret: a plain hash of
-a query could be found by trying queries.
+a query could be found by trying queries. The noise of the head list that is made of the records is drawn from a key
+that takes the same secret and the records themselves: a list that is made again is the same list.
 
 :meth:`Vault.destroy` overwrites and deletes the key file, deletes the rows, and empties SQLite's write-ahead log. On
 PostgreSQL, and on disks that move blocks around, old bytes may linger; they are ciphertext, and the key is gone.
