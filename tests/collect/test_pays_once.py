@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from hushquery.collect.phases import HeadList
 from hushquery.collect.schema import RECORD
 from hushquery.collect.vault import Vault
 from hushquery.errors import AccountMissing, BudgetRefused
-from hushquery.hybrid.plan import HeadPlan
+from hushquery.hybrid.plan import HeadPlan, plan_head
+from hushquery.noise.bits import KeyedBits
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
+from hushquery.task import Task
 
 HALF = Loss(pure=("1/2",))
 
@@ -210,21 +213,41 @@ def test_a_copy_of_store_and_keys_makes_the_same_list_again(
     assert seen.lists[0] == seen.lists[1]
 
 
-def test_other_records_have_another_name_and_other_noise(store_url: str, folder: Path, clock: Clock) -> None:
+def test_other_records_have_other_noise(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
         epoch, vault = collector.board.epochs()[0], collector.vault
         give_many(collector, epoch)
-        first = vault.name(epoch), vault.noise_key(epoch)
-        assert (vault.name(epoch), vault.noise_key(epoch)) == first
-        assert first[0] != first[1].hex()[:32]
+        keys = [vault.noise_key(epoch)]
+        assert vault.noise_key(epoch) == keys[0]
         assert collector.tokens.forget("7").deleted == 1
-        second = vault.name(epoch), vault.noise_key(epoch)
-        assert first[0] != second[0]
-        assert first[1] != second[1]
+        keys.append(vault.noise_key(epoch))
         # The same ids with other records in them are other records.
         with collector.store.write() as connection:
             sealed, _ = vault.seal(epoch, (8).to_bytes(16, "big"), [["maps", ""]])
             mine = RECORD.c.id == (8).to_bytes(16, "big")
             connection.execute(sa.update(RECORD).where(mine).values(ciphertext=sealed))
-        assert vault.name(epoch) != second[0]
-        assert vault.noise_key(epoch) != second[1]
+        keys.append(vault.noise_key(epoch))
+        assert len(set(keys)) == len({KeyedBits(key).name for key in keys}) == 3
+
+
+def test_other_noise_is_paid_for_again(tmp_path: Path) -> None:
+    """The attack without a collector: the same name, another key for each draw."""
+    rows = {"user": [f"u{n}" for n in range(40)], "query": ["news"] * 40, "url": ["https://a.example"] * 40}
+    task = Task.make({**TASK.to_json(), "task": {"name": "once", "population": "readers"}})
+    made, ledger = [], Ledger.open(tmp_path / "ledger.db")
+
+    class Records:
+        name = "always the same"
+        noise_key = bytes(32)
+
+        def open(self) -> Any:
+            return nullcontext(rows)
+
+    for number in (0, 0, 0, 1):
+        Records.noise_key = bytes([number]) * 32
+        try:
+            made.append(plan_head(rows, task).run_sealed(ledger, Records(), epoch=0).to_json())
+        except BudgetRefused:
+            made.append({})
+    assert made[0] == made[1] == made[2] != {}
+    assert made[3] == {}

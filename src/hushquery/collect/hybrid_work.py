@@ -87,13 +87,13 @@ class HybridWork:
 class _Sealed:
     """The opt-in records of an epoch as they are now: paid for once, opened after that, with noise that is theirs.
 
-    A store that was restored or begun anew gathers other records under the same epoch: those have another name, so they
-    are paid for again, and other noise.
+    A store that was restored or begun anew gathers other records under the same epoch: those have another key, so they
+    are paid for again and get other noise.
     """
 
     def __init__(self, vault: Vault, epoch: Epoch) -> None:
         self._vault, self._epoch = vault, epoch
-        self.name = f"{epoch.key}:{vault.name(epoch)}"
+        self.name = epoch.key
 
     @property
     def noise_key(self) -> bytes:

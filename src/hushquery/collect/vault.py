@@ -110,22 +110,13 @@ class Vault:
             if len(rows) < _BLOCK:
                 return
 
-    def name(self, epoch: Epoch) -> str:
-        """Name the records of an epoch that are there now: no others get this name, and it tells nothing of them.
-
-        It is an HMAC of them as they lie there, under a key drawn from the epoch's secret; nothing is decrypted.
-        """
-        return self._mac(epoch, b"name").hex()[:32]
-
     def noise_key(self, epoch: Epoch) -> bytes:
         """Return the key for the noise on the records that are there now: the same for the same records, no others.
 
-        Only who has both the epoch's secret and the records has it, and :meth:`destroy` destroys both.
+        It is an HMAC of them as they lie there, under a key drawn from the epoch's secret; nothing is decrypted. Only
+        who has both the secret and the records has it, and :meth:`destroy` destroys both.
         """
-        return self._mac(epoch, b"noise")
-
-    def _mac(self, epoch: Epoch, purpose: bytes) -> bytes:
-        mac = hmac.new(_derived(self._secret(epoch, make=False), purpose), _bound(epoch, b""), hashlib.sha256)
+        mac = hmac.new(_derived(self._secret(epoch, make=False), b"noise"), _bound(epoch, b""), hashlib.sha256)
         mine = (RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
         with self._store.read() as connection:
             for record_id, sealed in connection.execute(

@@ -119,13 +119,13 @@ def _check_kept(head: PublishedHead, task: Task) -> None:
 class Sealed(Protocol):
     """Records that can't be read yet: paid for once, opened after that, with noise that belongs to them.
 
-    The three go together. Whoever repeats the work after a crash pays under the same name, gets the same noise and
-    makes the same list; other records have another name and other noise.
+    Whoever repeats the work after a crash gets the same noise, pays for this noise once, and makes the same list; other
+    records have another key, so another price and other noise.
     """
 
     @property
     def name(self) -> str:
-        """The key under which these records and no others are paid for."""
+        """What is made of these records, such as the move of an epoch."""
 
     @property
     def noise_key(self) -> bytes:
@@ -260,7 +260,7 @@ class HeadPlan(Plan[PublishedHead]):
         """Run on records that are opened after both spends; the plan's own log only has their columns.
 
         Each account pays once for the same records, however often this is repeated. The noise comes from their own key,
-        so that the same list is made each time: one payment never buys two.
+        which the payment names, so that the same list is made each time: one payment never buys two.
 
         Args:
             ledger: A ledger, or the path or URL of one.
@@ -277,7 +277,9 @@ class HeadPlan(Plan[PublishedHead]):
 
         bits = KeyedBits(sealed.noise_key)
         with self._told_how_to_open():
-            return self._run(ledger, self._charges(number), read, create=create, bits=bits, once=sealed.name)
+            return self._run(
+                ledger, self._charges(number), read, create=create, bits=bits, once=f"{sealed.name}:{bits.name}"
+            )
 
     def _ask(self) -> dict[str, Any]:
         # Of the opt-in users' counts, those below the list never leave the engine.

@@ -100,6 +100,8 @@ class KeyedBits(_Stream):
         if len(key) != 32:
             raise UsageError("the key of secret bits must have 32 bytes", fix="Draw one with os.urandom(32)")
         super().__init__(b"hushquery secret bits " + key)
+        #: Names the bits, and tells nothing of them: other bits have another name.
+        self.name = hashlib.sha256(b"hushquery name of secret bits " + key).hexdigest()[:32]
 
 
 def one_word(bits: Bits) -> int:

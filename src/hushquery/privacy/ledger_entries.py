@@ -327,7 +327,7 @@ def loss_text(loss: Loss, relation: Relation) -> str:
     if any(s.relation is not relation for s in loss.sparse):
         raise UsageError(
             what=f"a loss is not stated under {relation.value}, the relation of the account",
-            fix="Spend it from the account of its own relation",
+            fix="State it under the relation of the account",
         )
     try:
         text = canonical(loss.to_json())
