@@ -96,7 +96,7 @@ WAYS += [("gaussian", EVERYTHING), ("laplace", EVERYTHING), ("auto", {"select_on
 @pytest.mark.parametrize(("selector", "more"), WAYS)
 def test_what_a_curator_publishes_is_valid(selector: Any, more: dict[str, Any], tmp_path: Path) -> None:
     given = {"epsilon": 4, "delta": 1e-4, "queries_per_user": 4, "population": "readers of example.org"}
-    plan = hq.curate(hq.read_log(searches()), selector=selector, population="readers", **given, **more)
+    plan = hq.curate(hq.read_log(searches()), selector=selector, **given, **more)
     release = plan.run(tmp_path / "ledger.db", bits=bits("schemas", selector))
     folder = release.save(tmp_path / "release")
     assert faults("manifest", json.loads((folder / MANIFEST).read_bytes())) == []
