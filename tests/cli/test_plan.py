@@ -105,6 +105,7 @@ def test_korolova_with_clicks_is_the_plan_of_a_release() -> None:
         queries_per_user=20,
         clicks_per_user=5,
         selector="korolova2009",
+        population="readers",
     )
     assert [step["parameters"] for step in data["steps"]] == [s.parameters.to_json() for s in plan.calibrated.steps()]
 
@@ -129,6 +130,7 @@ def test_a_plan_is_what_a_release_would_run(selector: str) -> None:
         reformulations_per_user=4,
         selector=selector,  # type: ignore[arg-type]
         shares={"queries": 3, "clicks": 2, "reformulations": 1},
+        population="readers",
     )
     assert [step["parameters"] for step in data["steps"]] == [s.parameters.to_json() for s in plan.calibrated.steps()]
     assert data["epsilon"] == plan.guarantee.epsilon <= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def everybody(*rows: tuple[int | None, str, str | None]) -> list[Row]:
 def released(folder: Path, rows: list[Row] | pa.Table, selector: str = "laplace", d: int = 3, **asked: Any) -> Release:
     table = rows if isinstance(rows, pa.Table) else log(rows)
     ledger = folder / f"{len(list(folder.iterdir()))}.db"
-    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=d, selector=selector, **asked)  # type: ignore[arg-type]
+    plan = curate(
+        table, epsilon=900, delta="1e-4", queries_per_user=d, selector=selector, population="readers", **asked
+    )  # type: ignore[arg-type]
     return run_without_noise(plan, ledger, statistical.bits("traps", selector))
 
 
@@ -107,8 +110,8 @@ def test_without_times_the_choice_is_random_but_the_same_in_all_steps(tmp_path: 
     # Selected from and counted among the same three of each user: nobody's fourth query slips in.
     for selector in ("optimal", "weighted", "guided"):
         assert sum(counts(released(tmp_path, table, selector, d=3)).values()) == 3 * USERS
-    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=3, selector="laplace")
-    chosen = [counts(run_without_noise(plan, tmp_path / f"again{i}.db")) for i in range(3)]
+    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=3, selector="laplace", population="readers")
+    chosen = [counts(run_without_noise(replace(plan), tmp_path / f"again{i}.db")) for i in range(3)]
     assert any(other != chosen[0] for other in chosen[1:])  # another key, another choice
 
 
@@ -156,7 +159,7 @@ def test_a_log_is_read_once_for_one_table(tmp_path: Path) -> None:
     secret = read_log(engine.sql("SELECT look(user) AS user, time, query FROM rows"))
     for number, selector in enumerate(("laplace", "gaussian", "korolova2009")):
         scans.clear()
-        plan = curate(secret, epsilon=900, delta="1e-4", queries_per_user=3, selector=selector)  # type: ignore[arg-type]
+        plan = curate(secret, epsilon=900, delta="1e-4", queries_per_user=3, selector=selector, population="readers")  # type: ignore[arg-type]
         made = run_without_noise(plan, tmp_path / f"{number}.db", statistical.bits("scans"))
         assert len(counts(made)) == 2
         assert set(scans.values()) == {2}  # two rows each, once
@@ -169,6 +172,7 @@ def test_saving_or_looking_twice_draws_no_new_noise(tmp_path: Path) -> None:
         delta=0.01,
         queries_per_user=2,
         reformulations_per_user=1,
+        population="readers",
     )
     made = plan.run(tmp_path / "ledger.db")
     one, two = made.save(tmp_path / "one"), made.save(tmp_path / "two")
@@ -212,6 +216,7 @@ def test_listed_zeros_get_noise_and_may_be_negative(tmp_path: Path) -> None:
         clicks_per_user=5,
         selector="laplace",
         results=listed,
+        population="readers",
     )
     made = plan.run(tmp_path / "ledger.db", bits=statistical.bits("zeros"))
     values = list(counts(made, "clicks").values())
@@ -284,6 +289,7 @@ def test_the_threshold_of_reformulations_comes_from_the_public_domain_alone(tmp_
             reformulations_per_user=8,
             false_edges=5,
             shares={"reformulations": "1/20"},
+            population="readers",
         )
         made.append(plan.run(tmp_path / f"{number}.db", bits=statistical.bits("domain")))
     assert made[0].manifest == made[1].manifest
@@ -356,7 +362,14 @@ def test_a_row_of_one_person_does_not_stop_the_release(poison: str, selector: st
 @pytest.mark.parametrize("selector", ["laplace", "gaussian", "korolova2009"])
 @pytest.mark.parametrize("epsilon", [40, 1000])
 def test_no_warning_of_numpy_reaches_the_steward(epsilon: float, selector: str, tmp_path: Path) -> None:
-    plan = curate(log(everybody((1, "news", None))), epsilon=epsilon, delta=0.1, queries_per_user=1, selector=selector)  # type: ignore[arg-type]
+    plan = curate(
+        log(everybody((1, "news", None))),
+        epsilon=epsilon,
+        delta=0.1,
+        queries_per_user=1,
+        selector=selector,
+        population="readers",
+    )  # type: ignore[arg-type]
     plan.run(tmp_path / "ledger.db", bits=statistical.bits("warnings"))
 
 
