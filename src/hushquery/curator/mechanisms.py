@@ -26,6 +26,7 @@ from hushquery.curator.clicks import PAIR, Clicks
 from hushquery.curator.count import law_of, passing
 from hushquery.curator.select import QUERY, Reused, Selector, released_table
 from hushquery.engine import as_table, execute
+from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import IntArray
@@ -49,6 +50,7 @@ __all__ = [
     "Rows",
     "SelectedClicks",
     "Thresholded",
+    "arrow_of",
     "copies_of",
     "crowd",
     "exact_counts",
@@ -60,6 +62,7 @@ __all__ = [
     "passing_law",
     "query_keys",
     "query_pairs",
+    "read_world",
     "rows_of",
     "searcher",
     "seen_in",
@@ -106,7 +109,7 @@ def query_keys(*queries: str) -> tuple[Key, ...]:
 
 def log_of(world: Rows) -> Any:
     """Give a world as the table that a release would read."""
-    return as_table(_arrow(world))
+    return as_table(arrow_of(world))
 
 
 def many_logs(world: Rows, n: int) -> pa.Table:
@@ -114,7 +117,7 @@ def many_logs(world: Rows, n: int) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    one = _arrow(world)
+    one = arrow_of(world)
     numbers = pa.array([f"{copy:0{_DIGITS}}" for copy in range(n)], pa.string())
     prefix = numbers.take(pa.array(np.repeat(np.arange(n), one.num_rows)))
     many = one.take(np.tile(np.arange(one.num_rows), n))
@@ -125,7 +128,16 @@ def many_logs(world: Rows, n: int) -> pa.Table:
     return many
 
 
-def _arrow(world: Rows) -> pa.Table:
+def read_world(rows: pa.Table) -> Log:
+    """Give a world, or many, as the log that a release reads; a row with an empty query is left out, its user is not."""
+    import pyarrow as pa
+
+    timed = rows.set_column(rows.column_names.index("time"), "time", rows["time"].cast(pa.timestamp("us")))
+    return read_log(timed, normalise=False, patterns=False)
+
+
+def arrow_of(world: Rows) -> pa.Table:
+    """Give a world as a table in memory."""
     import pyarrow as pa
 
     columns = zip(*world, strict=True) if world else ((),) * 4
