@@ -129,7 +129,7 @@ def many_logs(world: Rows, n: int) -> pa.Table:
 
 
 def read_world(rows: pa.Table) -> Log:
-    """Give a world, or many, as the log that a release reads; a row with an empty query is left out, its user is not."""
+    """Give a world, or many, as the log that a release reads; of an empty query only the user is left."""
     import pyarrow as pa
 
     timed = rows.set_column(rows.column_names.index("time"), "time", rows["time"].cast(pa.timestamp("us")))
@@ -172,7 +172,7 @@ def copies_of(counts: IntArray) -> Any:
 
 
 def rows_of(found: pa.Table, shape: tuple[int, int]) -> IntArray:
-    """Give what a step published of :func:`copies_of` as a row per copy: the noisy counts, or 1 where there are none."""
+    """Give what a step published of :func:`copies_of`, a row per copy: noisy counts, or 1 where there are none."""
     out = np.full(shape[0] * shape[1], SUPPRESSED, dtype=np.int64)
     places = found["query"].to_numpy()
     if len(np.unique(places)) != len(places):
@@ -212,7 +212,7 @@ def first_keys(rows: Iterable[tuple[str, int, Key]], most: int) -> list[list[Key
     for user, time, key in rows:
         mine = first.setdefault(user, {})
         mine[key] = min(time, mine.get(key, time))
-    return [sorted(mine, key=lambda key: (mine[key], key))[:most] for mine in first.values()]  # noqa: B023
+    return [sorted(mine, key=lambda key: (mine[key], key))[:most] for mine in first.values()]
 
 
 def totals(kept: Iterable[Iterable[Key]], keys: Sequence[Key]) -> tuple[int, ...]:
@@ -275,11 +275,9 @@ def _asked(mechanism: LogMechanism, world: Rows) -> tuple[int, ...]:
     return mechanism.ask(world)
 
 
-def selector_for(
-    name: SelectorName, epsilon: Fraction, delta: Fraction, *, most: int = _PER_USER, select_only: bool = False
-) -> Selector:
-    """Calibrate a selector, by default of two queries per user, as a release would."""
-    return calibrate(Request(Budget(epsilon, delta), most, selector=name, select_only=select_only)).selector
+def selector_for(name: SelectorName, epsilon: Fraction, delta: Fraction, *, select_only: bool = False) -> Selector:
+    """Calibrate a selector of two queries per user, as a release would."""
+    return calibrate(Request(Budget(epsilon, delta), _PER_USER, selector=name, select_only=select_only)).selector
 
 
 @dataclass(frozen=True)
@@ -319,6 +317,10 @@ class QueryMechanism(LogMechanism):
 
         found = self.selector.run(ibis.memtable(many_logs(world, COPIES)), self.bound, bits)
         return seen_in(found, self.keys, QUERY, COPIES), self.law(world)
+
+    @abstractmethod
+    def law(self, world: Rows) -> Law:
+        """Enumerate what is released."""
 
 
 class _Reusing(QueryMechanism):

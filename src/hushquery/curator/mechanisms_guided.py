@@ -193,7 +193,8 @@ class GuidedSelector(LogMechanism):
         if not all(len(mine) == 1 for mine in kept):
             return None
         found = replace(self.guided, buckets=BUCKETS).run(ibis.memtable(many_logs(world, _COPIES)), self.bound, bits)
-        singles, noise = [], law_of(self.guided.sketch)
+        singles: list[dict[tuple[int, ...], float]] = []
+        noise = law_of(self.guided.sketch)
         for users in totals(kept, self.keys):
             full = float(noise.tail(math.floor(LOOKS_EMPTY * sigma) + 1 - WEIGHT_GRID * users))
             chance = full * passing_bit(WEIGHT_GRID * users, self.guided.selection).get((1,), 0.0)
@@ -205,9 +206,7 @@ class GuidedSelector(LogMechanism):
         """Enumerate the sketch with what is selected given it."""
         rows = ((user, time, (query,)) for user, time, query, _ in world)
         sums = weighted_totals(first_keys(rows, self.guided.queries_per_user), self.keys)
-        given = [
-            product_law([passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)
-        ]
+        given = [product_law([passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)]
         out: dict[tuple[int, ...], float] = {}
         for (noisy,), chance in _noisy_sum(self.exact(world)[0], self.guided).items():
             for outcome, probability in given[noisy >= self.alive_from()].items():

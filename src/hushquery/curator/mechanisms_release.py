@@ -33,6 +33,7 @@ from hushquery.curator.mechanisms import (
     query_keys,
     read_world,
     rows_of,
+    searcher,
     seen_in,
     totals,
 )
@@ -113,7 +114,9 @@ class WholeRelease(LogMechanism):
 
     def ask(self, world: Rows) -> tuple[int, ...]:
         """Count users per query."""
-        return exact_counts(self.selector.expressions(log_of(world), self.bound)["queries"], query_keys(*_QUERIES), QUERY)
+        return exact_counts(
+            self.selector.expressions(log_of(world), self.bound)["queries"], query_keys(*_QUERIES), QUERY
+        )
 
     def exact(self, world: Rows) -> tuple[int, ...]:
         """Each user once per query."""
@@ -164,7 +167,11 @@ class WholeRelease(LogMechanism):
             return None
         made = replace(self.made, reformulations=replace(self.walks, false_edges=allowed))
         tables = draw_tables(made, read_world(many_logs(world, _COPIES)), "first", bits)
-        columns = {"queries": (query_keys(*_QUERIES), QUERY), "clicks": (_CLICKED, PAIR), "reformulations": (_WALKED, STEP)}
+        columns = {
+            "queries": (query_keys(*_QUERIES), QUERY),
+            "clicks": (_CLICKED, PAIR),
+            "reformulations": (_WALKED, STEP),
+        }
         seen = [seen_in(tables[name], *of, _COPIES) for name, of in columns.items()]
         return self._shown(*seen), self.law(world)
 
@@ -196,8 +203,8 @@ class WholeRelease(LogMechanism):
         """One user more: new to all tables, shared in all of them, and one whose query decides what else is counted."""
         around, clicking = int(self.selector.threshold), int(self.clicks.step.threshold or 0)
         # About as many search for both and click as it takes for each table to show something or not.
-        searching = tuple(("other" + name, *rest) for name, *rest in crowd(around + 1 - clicking, *_QUERIES))
-        others = crowd(clicking, *_QUERIES, url=_URL) + searching
+        searching = (searcher(f"other {i}", *_QUERIES) for i in range(around + 1 - clicking))
+        others = crowd(clicking, *_QUERIES, url=_URL) + tuple(itertools.chain(*searching))
         half = crowd(around + 1, "ant", url=_URL) + tuple((f"b {i}", 0, "bee", _URL) for i in range(around - 1))
         zoe = (("zoe", 0, "bee", _URL), ("zoe", 1_000_000, "ant", _URL))
         busy = (*zoe, ("zoe", 2_000_000, "bee", _URL), ("zoe", 2_000_000, "ant", None), ("zoe", 3_000_000, "bee", None))

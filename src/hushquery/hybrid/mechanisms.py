@@ -258,7 +258,7 @@ class SplitEstimate(LogMechanism):
         return order[: len(order) // 2], order[len(order) // 2 :]
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        """Measure ``n`` copies of the counts, and the rest of each; the noise is symmetric, so its sign is no matter."""
+        """Measure ``n`` copies of the counts, and the rest of each; the noise is symmetric, its sign no matter."""
         import pyarrow as pa
 
         *records, rest = self.counts(world)
