@@ -39,8 +39,8 @@ IntArray = npt.NDArray[np.int64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
-# So many runs are made at once, always the same number: a table for noise in bulk is then built once per world. From the
-# first of them a direction is learned; they are among those that the event is chosen on.
+# So many runs are made at once, always the same number: a table for noise in bulk is then built once per world. A
+# direction is learned from the first of them; they are among those that the event is chosen on.
 _CHUNK = 50_000
 # Values within such a range are counted by their offsets.
 _RANGE = 4_000_000
