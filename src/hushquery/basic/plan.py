@@ -11,6 +11,7 @@ from typing import Any
 from hushquery.basic.queries import Question
 from hushquery.engine import as_table, execute, no_such_column
 from hushquery.errors import UsageError
+from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
 from hushquery.plan import Charge, Paid, Plan
@@ -40,6 +41,10 @@ class Noise:
     def stderr(self) -> float:
         """The standard error in the units of the answer, rounding to the grid included."""
         return float(self.step) * math.sqrt(self.law.variance + (1 / 12 if self.rounds else 0.0))
+
+    def added(self, truth: Sequence[int], bits: Bits) -> list[int]:
+        """Add a fresh draw to each of some answers, in grid steps."""
+        return [t + int(z) for t, z in zip(truth, sampler(self.law).draw(len(truth), bits), strict=True)]
 
     def half_width(self, level: float) -> float:
         """How far the noise reaches with probability ``level``, in the units of the answer, rounding included."""
@@ -163,8 +168,7 @@ class StatisticPlan(Plan[Estimates]):
         measured = []
         for question, noise, expression in zip(self.questions, self.noises, paid.asked.values(), strict=True):
             truth = question.read(execute(expression))
-            noisy = [t + int(z) for t, z in zip(truth, sampler(noise.law).draw(len(truth), paid.bits), strict=True)]
-            values = [float(v * question.step) for v in noisy]
+            values = [float(v * question.step) for v in noise.added(truth, paid.bits)]
             measured.append(
                 Estimates.raw(
                     list(question.labels),

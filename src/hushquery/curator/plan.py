@@ -8,7 +8,8 @@ from typing import Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
-from hushquery.curator.select import released_placeholder, released_table
+from hushquery.curator.draw import draw_tables
+from hushquery.curator.select import released_placeholder
 from hushquery.engine import as_table, no_such_column
 from hushquery.errors import UsageError
 from hushquery.log import Log, read_log
@@ -165,19 +166,7 @@ class ReleasePlan(Plan[Release]):
         return [Charge(self.population, UNIT.relation, self.loss, what, self.request.budget)]
 
     def _read(self, paid: Paid) -> Release:
-        made, table, source = self.calibrated, self.log.rows, paid.bits
-        bound = Bound(self.bound.keep, "".join(f"{word:016x}" for word in source.words(2).tolist()))
-        stages = 2 + (made.clicks is not None) + (made.reformulations is not None)
-        paid.tell("selecting queries", 0.0)
-        tables = {"queries": made.selector.run(table, bound, source)}
-        if made.clicks:
-            paid.tell("counting clicks", 1 / stages)
-            pairs = self.log.clicks_of(released_table(tables["queries"]))
-            tables["clicks"] = made.clicks.run(pairs, bound, tables["queries"], source)
-        if made.reformulations:
-            paid.tell("counting reformulations", (stages - 2) / stages)
-            tables["reformulations"] = made.reformulations.run(table, bound, tables["queries"], source)
-        paid.tell("writing", (stages - 1) / stages)
+        tables = draw_tables(self.calibrated, self.log, self.bound.keep, paid.bits, paid.tell)
         return self._release(tables, paid.guarantee)
 
     def _release(self, tables: Mapping[str, Any], guarantee: Guarantee) -> Release:
