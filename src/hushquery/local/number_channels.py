@@ -81,7 +81,7 @@ class MeanChannel(Channel):
     def answer(self, value: int, device: Device, bits: Bits) -> bytes:
         """The bit that the secret gives to the grid point."""
         del bits
-        return self.pack(self.memo.respond(device.secret, device.task, value))
+        return self.pack(self.memo.respond(device.secret, device.task, value, device.coins))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
         """A fair coin: it counts as half of the highest number."""
@@ -185,7 +185,7 @@ class HistogramChannel(Channel):
     def answer(self, value: int, device: Device, bits: Bits) -> bytes:
         """The bits that the secret gives to the class."""
         del bits
-        sampled, answer = self.flip.respond(device.secret, device.task, self.bucket(value))
+        sampled, answer = self.flip.respond(device.secret, device.task, self.bucket(value), device.coins)
         return self.pack((*sampled, *answer))
 
     def empty(self, device: Device, bits: Bits) -> bytes:

@@ -118,7 +118,7 @@ class RapporChannel(Channel):
         del bits
         encoder = self._encoder(device)
         cohort = encoder.cohort()
-        return self.pack((cohort, encoder.permanent(encoder.bloom(cohort, value))))
+        return self.pack((cohort, encoder.another(device.coins).permanent(encoder.bloom(cohort, value))))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
         """The permanent response of a new device to a random text: it counts as one that nobody looks for.
