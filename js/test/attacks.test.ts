@@ -7,9 +7,14 @@
 import { describe, expect, test } from "vitest";
 import { hex } from "../src/bytes.js";
 import { Client } from "../src/client.js";
+import type { Configuration } from "../src/configuration.js";
+import { atMost, loss, type Ratio, ratio } from "../src/exact.js";
+import { mechanismOf } from "../src/mechanisms.js";
 import { change, type ClientEntry } from "../src/memo.js";
+import { send } from "../src/send.js";
 import { fetchTask } from "../src/task.js";
 import { codeOf, type Device, devices, entryOf, honest, type Loose, SeededBits } from "./helpers.js";
+import { type Told, weights, worstTexts } from "./likelihood.js";
 
 const DAY = 86_400;
 const DAYS = 30;
@@ -24,29 +29,34 @@ class Victim {
   readonly state = `victim ${number++}`;
   readonly sent: (Record<string, unknown> | null)[] = [];
   readonly refused: string[] = [];
-  readonly tags: (string | null)[] = [];
+  /** What its requests said beside their address. */
+  readonly said: unknown[] = [];
+  /** Each answer that was drawn, and whether it was paid for. */
+  readonly told = new Map<string, Told & { readonly paid: boolean }>();
   client: Client | undefined;
 
   constructor(
     readonly device: Device,
-    readonly secret: Uint8Array<ArrayBuffer>,
+    readonly seed: number,
   ) {}
 
   /** Let a period pass with one document; its coins are those of the period, so that two victims can be compared. */
   async period(day: number, document: unknown, headers: Record<string, string> = {}): Promise<void> {
     const { id, value, time } = this.device;
-    if (!day) await change(this.state, "client default", () => [{ secret: this.secret, spent: "0", cap: "", memo: {}, reports: {} }]);
+    if (!day) await change(this.state, "client default", () => [{ secret: secretOf(this.seed), spent: "0", cap: "", memo: {}, reports: {} }]);
     const before = JSON.stringify(await this.entry());
-    const fetch = async (_: string, init: RequestInit) => {
-      this.tags.push(...Object.values((init.headers ?? {}) as Record<string, string>));
+    const fetch = async (_: string, { headers: given, body, ...init }: RequestInit) => {
+      this.said.push([given, body, init]);
       return new Response(JSON.stringify(document), { headers });
     };
     const code = await codeOf(async () => {
       const configuration = await fetchTask(SERVER, id, { state: this.state, fetch });
       const now = time + day * DAY;
-      this.client = new Client(configuration, { state: this.state, clock: () => now, bits: new SeededBits(day + 1) });
+      this.client = new Client(configuration, { state: this.state, clock: () => now, bits: new SeededBits(1000 * this.seed + day + 1) });
+      const { spent } = await this.client.account();
       const report = await this.client.report(...(value as [string, string?]));
       this.sent[day] = report && { ...report.toJSON(), id: "" };
+      if (report) this.#tell(configuration, hex(report.payload), (await this.client.account()).spent > spent);
     });
     if (!code) return;
     this.refused.push(code);
@@ -54,13 +64,48 @@ class Victim {
     expect(JSON.stringify(await this.entry())).toBe(before);
   }
 
+  #tell(configuration: Configuration, payload: string, paid: boolean): void {
+    const { hash, description } = configuration;
+    const known = this.told.get(hash);
+    // The same configuration gets the same answer; RAPPOR draws fresh ones from it.
+    if (known && description.name !== "rappor") expect(payload).toBe(known.payloads[0]);
+    this.told.set(hash, known ? { ...known, payloads: [...known.payloads, payload] } : { configuration, payloads: [payload], paid });
+  }
+
   async entry(): Promise<ClientEntry> {
     return change<ClientEntry, ClientEntry>(this.state, "client default", (entry) => [entry, entry!]);
   }
 
-  async spent(): Promise<number> {
-    return (await this.client!.account()).spent;
+  /** Check that everything that was told, taken together, tells any two values apart by no more than the account says. */
+  async expectWithinAccount(): Promise<void> {
+    const { spent } = await this.entry();
+    expect(atMost(this.lost(), ratio(spent))).toBe(true);
   }
+
+  /** Give the largest |ln| of the likelihoods of everything that was told, over all pairs of values; exactly. */
+  lost(values = valuesOf(this.device)): Ratio {
+    const paid = [...this.told.values()].filter((one) => one.paid);
+    expect(paid.length).toBeGreaterThan(0);
+    if (paid[0]!.configuration.description.name === "rappor") return loss(...worstTexts(paid[0]!));
+    const likelihoods = values.map((value) => paid.reduce((product, one) => product * weights(one, value), 1n));
+    return loss(likelihoods.reduce((a, b) => (a > b ? a : b)), likelihoods.reduce((a, b) => (a < b ? a : b)));
+  }
+}
+
+/** Find a device whose first answer tells nearly as much as it may, so that one more would be seen. */
+async function talkative(device: Device): Promise<number> {
+  const [n, d] = ratio(device.task.client.epsilon);
+  for (let seed = 1; ; seed++) {
+    const victim = new Victim(device, seed);
+    for (let day = 0; day < (device.task.client.rappor ? DAYS : 1); day++) await victim.period(day, honest(device));
+    if (atMost([n * 3n, d * 5n], victim.lost())) return seed;
+  }
+}
+
+/** The values that an attacker wants to tell apart. */
+function valuesOf({ task, configuration: { domain } }: Device): (readonly (string | number)[])[] {
+  if (task.task.highest) return Array.from({ length: task.task.highest + 1 }, (_, i) => [i]);
+  return [...(domain.records ?? []), ["never heard of"]];
 }
 
 function secretOf(i: number): Uint8Array<ArrayBuffer> {
@@ -122,13 +167,15 @@ function tried(device: Device): [string, Loose][] {
 
 describe.each(devices().map((device) => [`${device.configuration.oracle.name}, ${device.task.client.oracle}`, device] as const))("%s", (_, device) => {
   test("sends the same bytes or nothing, whatever is served, and loses what one answer costs", async () => {
-    const plain = new Victim(device, secretOf(7));
+    const seed = await talkative(device);
+    const plain = new Victim(device, seed);
     for (let day = 0; day < DAYS; day++) await plain.period(day, honest(device));
     expect(plain.sent.filter(Boolean)).toHaveLength(DAYS);
+    await plain.expectWithinAccount();
     const documents = tried(device);
     let [accepted, refused] = [0, 0];
     for (let at = 0; at < documents.length; at += DAYS - 1) {
-      const victim = new Victim(device, secretOf(7));
+      const victim = new Victim(device, seed);
       await victim.period(0, honest(device));
       for (const [i, [how, document]] of documents.slice(at, at + DAYS - 1).entries()) {
         const before = victim.refused.length;
@@ -140,8 +187,11 @@ describe.each(devices().map((device) => [`${device.configuration.oracle.name}, $
           expect([how, sent]).toEqual([how, plain.sent[i + 1]]);
         }
       }
-      expect(victim.tags).toEqual([]);
-      expect(await victim.spent()).toBe(await plain.spent());
+      // Every request is the same, so that nothing links two of them.
+      expect(new Set(victim.said.map((one) => JSON.stringify(one))).size).toBe(1);
+      expect(victim.said[0]).toMatchObject([undefined, undefined, { credentials: "omit", redirect: "error" }]);
+      expect((await victim.entry()).spent).toBe((await plain.entry()).spent);
+      await victim.expectWithinAccount();
     }
     expect(refused).toBeGreaterThan(60);
     // What no client uses may change without anybody noticing.
@@ -158,7 +208,7 @@ describe("what was told before a device computed its mechanism itself", () => {
     const [low, high] = [oracle.low / ONE, (oracle.low + oracle.unit * oracle.most) / ONE];
     let revealed = 0;
     for (let i = 0; i < 200; i++) {
-      const victim = new Victim({ ...device, value: [i % 2 ? 100 : 0] }, secretOf(i));
+      const victim = new Victim({ ...device, value: [i % 2 ? 100 : 0] }, i);
       for (const [day, served] of [oracle, at(low), at(high)].entries()) {
         const document = honest(device);
         await victim.period(day, { ...document, configuration: { ...document.configuration, oracle: served } });
@@ -175,7 +225,7 @@ describe("what was told before a device computed its mechanism itself", () => {
     const { oracle } = document.configuration;
     let revealed = 0;
     for (let i = 0; i < 200; i++) {
-      const victim = new Victim(device, secretOf(i));
+      const victim = new Victim(device, i);
       for (const [day, keep] of [oracle.keep, ONE - oracle.keep].entries())
         await victim.period(day, { ...document, configuration: { ...document.configuration, oracle: { ...oracle, keep } } });
       if (victim.sent.length < 2) continue;
@@ -191,7 +241,7 @@ describe("what was told before a device computed its mechanism itself", () => {
     const document = honest(device);
     let drawn = 0;
     for (let i = 0; i < 60; i++) {
-      const victim = new Victim(device, secretOf(i));
+      const victim = new Victim(device, i);
       for (let day = 0; day < 3; day++) {
         const oracle = structuredClone(document.configuration.oracle);
         if (name === "subset") oracle.truth -= day;
@@ -202,6 +252,90 @@ describe("what was told before a device computed its mechanism itself", () => {
     }
     expect(drawn).toBe(0);
   });
+});
+
+/** Give what a collector serves in a period in which it has published a list, after others. */
+async function listed(device: Device, records: readonly (readonly string[])[], before: readonly (readonly [number, string])[]): Promise<Loose> {
+  const { id, task } = device;
+  const { description_: oracle, records_: ordered = records } = await mechanismOf(task, records.length + 1, ratio(task.client.epsilon), records);
+  const configuration = { version: 1, task: id, domain: { kind: "searches", records: ordered, wildcard: true }, oracle };
+  const made = honest({ ...device, configuration });
+  return { ...made, lists: [...before, [(before.at(-1)?.[0] ?? 0) + 1, made.configuration_hash]] };
+}
+
+describe.each(devices().filter((one) => one.head).map((device) => [`${device.configuration.oracle.name}, ${device.task.client.oracle}`, device] as const))("head lists: %s", (_, device) => {
+  const records = (day: number) => [...Array.from({ length: 2 + (day % 3) }, (_, i) => [`query ${day} ${i}`, ""]), [...device.value, ""].slice(0, 2) as string[]];
+
+  test("a new list in every period is a new answer, paid for, until the budget is spent", async () => {
+    const victim = new Victim(device, 3);
+    let lists: [number, string][] = [];
+    const seen: (readonly (string | number)[])[] = [device.value, ["never heard of"]];
+    for (let day = 0; day < DAYS; day++) {
+      const document = await listed(device, records(day), lists);
+      ({ lists } = document);
+      seen.push(...records(day).slice(0, 1));
+      await victim.period(day, document);
+    }
+    expect(victim.refused).toEqual([]);
+    expect(victim.told.size).toBe(DAYS);
+    const { spent, cap } = await victim.entry();
+    const cost = ratio(device.task.client.epsilon);
+    const answers = [...victim.told.values()].filter((one) => one.paid).length;
+    expect(ratio(spent)).toEqual([cost[0] * BigInt(answers), cost[1]].map((n) => n / gcd(cost[0] * BigInt(answers), cost[1])));
+    expect(atMost(ratio(spent), ratio(cap))).toBe(true);
+    expect(atMost(victim.lost(seen), ratio(spent))).toBe(true);
+  });
+
+  test("a list for one device alone needs a log for it alone, from the first time on, and its hash shows it", async () => {
+    const [everybodys, own] = [await listed(device, records(0), []), await listed(device, records(1), [])];
+    const log = async (document: Loose, state = `log ${number++}`) =>
+      (await fetchTask(SERVER, device.id, { state, fetch: async () => Response.json(document) })).log;
+    const state = `log ${number++}`;
+    expect(await log(everybodys, state)).toBe(await log(everybodys));
+    expect(await codeOf(() => log(own, state))).toBe("TaskInvalid");
+    expect(await log(own)).not.toBe(await log(everybodys));
+  });
+});
+
+function gcd(a: bigint, b: bigint): bigint {
+  return b ? gcd(b, a % b) : a;
+}
+
+test("whatever a collector answers to uploads, a device sends the bytes it made, and comes back when it likes", async () => {
+  const device = named("krr");
+  const state = `uploads ${number++}`;
+  const configuration = await fetchTask(SERVER, device.id, { state, fetch: async () => Response.json(honest(device)) });
+  let now = device.time;
+  const client = new Client(configuration, { state, clock: () => now });
+  const answers: Response[] = [];
+  for (const status of [200, 201, 400, 401, 404, 409, 410, 413, 422, 425, 429, 500, 503])
+    for (const after of ["", "1", "77", "86399", "Mon, 21 Sep 2026 14:15:00 GMT"])
+      answers.push(new Response('{"results":[{"status":201},7,{}]}', { status, headers: { "Retry-After": after, ETag: `"${after}"`, "Set-Cookie": `name=${after}` } }));
+  const made = new Map<string, string>();
+  const tries: number[] = [];
+  const fetch = async (address: string, { body, ...init }: RequestInit) => {
+    tries.push(now);
+    const plain = JSON.parse(body as string) as { reports?: Loose[] };
+    expect(init).toEqual({ cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer", method: plain.reports ? "POST" : "PUT", headers: { "Content-Type": "application/json" } });
+    expect(address.startsWith(`${SERVER}/v1/tasks/${device.id}/reports`)).toBe(true);
+    for (const one of plain.reports ?? [plain as Loose]) expect(JSON.stringify(one)).toBe(made.get(one.id));
+    return answers.shift()!;
+  };
+  const gaps = new Set<number>();
+  for (let [day, failed] = [1, 0]; answers.length > 5; ) {
+    const report = (await client.report("light"))!.toJSON();
+    made.set(report.id, JSON.stringify(report));
+    const before = tries.at(-1);
+    await send(client, SERVER, { fetch });
+    if (failed && tries.at(-1) !== before) gaps.add(tries.at(-1)! - before!);
+    failed = (await client.outbox()).length;
+    now = failed ? now + 100 : device.time + day++ * DAY;
+  }
+  expect(made.size).toBeGreaterThan(2);
+  expect(new Set([...made.values()].map((text) => (JSON.parse(text) as { payload: string }).payload)).size).toBe(1);
+  // When it comes back depends on how often it failed, and on nothing else.
+  expect([...gaps].sort()).toEqual([300, 900]);
+  expect((await client.account()).entries).toHaveLength(1);
 });
 
 test("a device that upgrades finds and repeats the answers it has kept", async () => {
