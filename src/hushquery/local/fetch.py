@@ -170,8 +170,9 @@ def _go_on(store: ClientStore, fetched: Fetched) -> None:
                 why="it was shortened or rewritten, or this device is shown one of its own",
                 fix="Use nothing of it; compare logs with others (`hushquery task lists`), and ask the operator",
             )
-        row = (task, len(fetched.lists), hashes[-1])
-        connection.execute("INSERT OR REPLACE INTO lists (task, count, log) VALUES (?, ?, ?)", row)
+        now = (len(fetched.lists), hashes[-1])
+        if now != seen:
+            connection.execute("INSERT OR REPLACE INTO lists (task, count, log) VALUES (?, ?, ?)", (task, *now))
 
 
 def _another() -> DataError:
