@@ -1,6 +1,7 @@
 """Numbers as a task collects them: their average from one bit of each client, or a histogram from a few.
 
-Both are memoised: what a device can ever answer is a function of its secret and the task, for few classes of values.
+Both are memoised: what a device can ever answer is a function of its secret and the configuration, for few classes of
+values.
 **Guarantee:** pure epsilon for each class that was ever used, replace-one, given the change times of the class;
 docs/proofs/onebit.md.
 """
