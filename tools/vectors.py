@@ -324,7 +324,7 @@ def integers(made: Any, *names: str) -> dict[str, int]:
 
 
 def calibrated(make: Callable[[], Any]) -> Any:
-    """Give what is calibrated, with long lists of URLs left out; None where it is too coarse."""
+    """Return what is calibrated, with long lists of URLs left out; None where it is too coarse."""
     try:
         made = make()
     except CalibrationError:

@@ -10,20 +10,25 @@ import { atMost, loss, near, type Ratio, smallest, within } from "./exact.js";
 import { PRIME } from "./olh.js";
 import { type Description, MOST_CELLS } from "./oracle.js";
 
-/** Give the smallest chance of each other answer at which the true one is at most e^epsilon times as likely. */
+/** Compute the smallest chance of each other answer at which the true one is at most e^epsilon times as likely. */
 export function lieChance(answers: number, epsilon: Ratio): number {
   const truth = (lie: bigint) => ONE - BigInt(answers - 1) * lie;
   const lie = smallest(2 ** 53 / (grown(epsilon) + answers - 1), (one) => within(truth(one), one, epsilon));
   return spent(lie, truth(lie), lie, epsilon);
 }
 
-/** Give e^epsilon, nearly; a larger epsilon than 20 is no privacy. */
-export function grown(epsilon: Ratio): number {
+/** Refuse an epsilon of 0, and one above 20, which is no privacy. */
+export function checkedEpsilon(epsilon: Ratio): Ratio {
   wants(epsilon[0] && atMost(epsilon, [20n, 1n]), "epsilon");
-  return Math.exp(near(epsilon));
+  return epsilon;
 }
 
-/** Give a chance back if no more than a hundredth of epsilon is left unused, else refuse it as too coarse. */
+/** Compute e^epsilon, nearly. */
+export function grown(epsilon: Ratio): number {
+  return Math.exp(near(checkedEpsilon(epsilon)));
+}
+
+/** Return a chance if no more than a hundredth of epsilon is left unused, else refuse it as too coarse. */
 function spent(chance: bigint, a: bigint, b: bigint, [n, d]: Ratio): number {
   wants(a > b && atMost([99n * n, 100n * d], loss(a, b)), "too coarse");
   return Number(chance);

@@ -66,6 +66,8 @@ export interface Served {
     readonly domain: Listed | Unlisted;
     readonly oracle: Description;
   } | null;
+  /** The log of head lists: each epoch that published one, with its configuration hash. */
+  readonly lists?: readonly (readonly [epoch: number, configuration: string])[];
 }
 
 /** What every client of a task runs. Make it with `configure` or `fetchTask`. */

@@ -43,7 +43,7 @@ const SPARE = (1n << DIGITS) / 10n ** 10n;
 
 const HALF_LN2 = artanh(1n, 3n);
 
-/** Give |ln(a/b)| of two chances of one outcome, rounded up to 30 decimal places, certainly not too small; 1/0 is infinite. */
+/** Compute |ln(a/b)| of two chances of one outcome, rounded up to 30 decimal places, certainly not too small; 1/0 is infinite. */
 export function loss(a: bigint, b: bigint): Ratio {
   if (a < b) [a, b] = [b, a];
   if (b <= 0n) return [1n, 0n];
@@ -66,17 +66,17 @@ function artanh(n: bigint, d: bigint): bigint {
   return total;
 }
 
-/** Give a fraction as a double, near enough to begin a search with. */
+/** Return a fraction as a double, near enough to begin a search with. */
 export function near([n, d]: Ratio): number {
   return Number((n << 64n) / d) / 2 ** 64;
 }
 
-/** Say whether the first of two chances of one outcome is at most e^epsilon times the second. */
+/** Return whether the first of two chances of one outcome is at most e^epsilon times the second. */
 export function within(a: bigint, b: bigint, epsilon: Ratio): boolean {
   return a <= b || atMost(loss(a, b), epsilon);
 }
 
-/** Give the smallest integer at which a condition holds that goes on to hold, looking near a guess first. */
+/** Find the smallest integer at which a condition holds that goes on to hold, looking near a guess first. */
 export function smallest(guess: number, holds: (n: bigint) => boolean): bigint {
   let [low, high] = [BigInt(Math.round(guess)) - 1n, BigInt(Math.round(guess))];
   for (let step = 1n; holds(low); step *= 2n) [low, high] = [low - step, low];

@@ -56,9 +56,10 @@ export function onebit({ most, step, ...integers }: Description): Channel<number
 }
 
 /** Choose the chance that a bit is sent as it is. Two values change at most two bits, and one if there is only one. */
-export function calibrateFlip(k: number, d: number, [n, over]: Ratio): Description {
-  const each: Ratio = [n, d === 1 ? over : 2n * over];
-  const flip = smallest(2 ** 53 / (grown(each) + 1), (one) => within(ONE - one, one, each));
+export function calibrateFlip(k: number, d: number, epsilon: Ratio): Description {
+  const bits = Math.min(d, 2);
+  const each: Ratio = [epsilon[0], epsilon[1] * BigInt(bits)];
+  const flip = smallest(2 ** 53 / (grown(epsilon) ** (1 / bits) + 1), (one) => within(ONE - one, one, each));
   return { k: cells(k), d, keep: Number(ONE - flip) };
 }
 

@@ -1,7 +1,7 @@
 /** Two-stage response over (query, URL) records: k-ary response over the queries, then over the URLs of the query. */
 import { below } from "./bits.js";
 import { little } from "./bytes.js";
-import { cells, lieChance } from "./calibrate.js";
+import { cells, checkedEpsilon, lieChance } from "./calibrate.js";
 import { ONE, respond } from "./chance.js";
 import { wants } from "./errors.js";
 import { atMost, loss, type Ratio, within } from "./exact.js";
@@ -10,7 +10,7 @@ import { bytesFor, type Description, type Oracle } from "./oracle.js";
 // The URL stage's epsilon is one of so many parts of the whole, where the task does not fix it.
 const PARTS = 64n;
 
-/** Give records query by query, in the order of their first appearance. */
+/** Group records query by query, in the order of their first appearance. */
 export function grouped(records: readonly (readonly string[])[]): (readonly string[])[][] {
   const queries = new Map<string, (readonly string[])[]>();
   for (const record of records) queries.set(record[0]!, queries.get(record[0]!) ?? []).get(record[0]!)!.push(record);
@@ -26,6 +26,7 @@ export function grouped(records: readonly (readonly string[])[]): (readonly stri
  */
 export function calibrateTwoStage(urls: readonly number[], epsilon: Ratio, share?: Ratio): Description {
   const [n, d] = epsilon;
+  checkedEpsilon(epsilon);
   const k = cells(urls.reduce((sum, count) => sum + count + 1, 1));
   const sizes = [...new Set(urls)].sort((a, b) => a - b).map((count) => count + 1);
   const lies = (each: Ratio) => sizes.map((size) => [size, lieChance(size, each)] as const);
@@ -58,7 +59,7 @@ export function calibrateTwoStage(urls: readonly number[], epsilon: Ratio, share
   return best[1];
 }
 
-/** Give the variance for a rare record of a query with so many cells, times what all splits have in common. */
+/** Compute the variance for a rare record of a query with so many cells, times what all splits have in common. */
 function spread(t: bigint, lie: bigint, cells: number, urlLie: number): Ratio {
   const [s, l] = [BigInt(cells), BigInt(urlLie)];
   const a = t - lie;

@@ -82,7 +82,7 @@ class Victim {
     expect(atMost(this.lost(), ratio(spent))).toBe(true);
   }
 
-  /** Give the largest |ln| of the likelihoods of everything that was told, over all pairs of values; exactly. */
+  /** Compute the largest |ln| of the likelihoods of everything that was told, over all pairs of values; exactly. */
   lost(values = valuesOf(this.device)): Ratio {
     const paid = [...this.told.values()].filter((one) => one.paid);
     expect(paid.length).toBeGreaterThan(0);
@@ -254,7 +254,7 @@ describe("what was told before a device computed its mechanism itself", () => {
   });
 });
 
-/** Give what a collector serves in a period in which it has published a list, after others. */
+/** Return what a collector serves in a period in which it has published a list, after others. */
 async function listed(device: Device, records: readonly (readonly string[])[], before: readonly (readonly [number, string])[]): Promise<Loose> {
   const { id, task } = device;
   const { description_: oracle, records_: ordered = records } = await mechanismOf(task, records.length + 1, ratio(task.client.epsilon), records);

@@ -18,7 +18,7 @@ interface Calibrations {
 
 const golden = JSON.parse(readFileSync(new URL("../../vectors/calibrations_v1.json", import.meta.url), "utf8")) as Calibrations;
 
-/** Give what is calibrated as text, "null" where it is refused as too coarse. */
+/** Return what is calibrated as text, "null" where it is refused as too coarse. */
 async function told(make: () => object): Promise<string> {
   let made: object | null = null;
   const code = await codeOf(() => void (made = make()));
@@ -69,6 +69,9 @@ test("numbers", async () => {
 
 test("an epsilon of 0 or above 20, and a list of one cell or too many, are refused", async () => {
   for (const epsilon of [[0n, 1n], [2001n, 100n]] as const) expect(await codeOf(() => chosen(5, epsilon))).toBe("TaskInvalid");
+  for (const epsilon of [[0n, 1n], [2001n, 100n]] as const)
+    for (const make of [() => calibrateFlip(10, 4, epsilon), () => calibrateOnebit(100, epsilon), () => calibrateTwoStage([1, 2], epsilon)])
+      expect(await codeOf(make)).toBe("TaskInvalid");
   for (const k of [0, 1, 2 ** 24 + 1]) expect(await codeOf(() => chosen(k, [1n, 1n]))).toBe("TaskInvalid");
 });
 

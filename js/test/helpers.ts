@@ -127,7 +127,7 @@ export async function renamed(given: Served): Promise<{ readonly served: Served;
   return { id, served: { ...given, configuration: given.configuration && { ...given.configuration, task: id } } };
 }
 
-/** Give a changed task the mechanism that an honest collector would serve for it. */
+/** Return a changed task with the mechanism that an honest collector would serve for it. */
 async function recalibrated(given: Served): Promise<Served> {
   const { records_per_user: slots, epsilon, unknown } = given.task.client;
   const [n, d] = ratio(epsilon);
@@ -193,14 +193,14 @@ export function devices(): readonly Device[] {
   return (JSON.parse(readFileSync(new URL("../../vectors/state_v1.json", import.meta.url), "utf8")) as { devices: Device[] }).devices;
 }
 
-/** Give what a device had kept, as IndexedDB has it. */
+/** Return what a device had kept, as IndexedDB has it. */
 export function entryOf(device: Device): ClientEntry {
   const bytes = (part: Loose): Loose =>
     part && typeof part === "object" ? ("hex" in part ? unhex(part.hex) : Object.fromEntries(Object.entries(part).map(([key, one]) => [key, bytes(one)]))) : part;
   return bytes(device.js) as ClientEntry;
 }
 
-/** Give what an honest collector serves for a device's task, so many periods after its report. */
+/** Return what an honest collector serves for a device's task, so many periods after its report. */
 export function honest(device: Device, after = 0): Loose {
   const { id, task, configuration } = device;
   const hash = createHash("sha256").update(canonical(configuration)).digest("hex");

@@ -239,7 +239,7 @@ def _with(part: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def mutants(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Give every document that differs from another in one place, with a name that says how."""
+    """Yield every document that differs from another in one place, with a name that says how."""
     part = document
     for key in path:
         part = part[key]

@@ -95,7 +95,7 @@ class DBitFlip:
     def respond(
         self, secret: bytes, task: bytes, value: int, coins: bytes | None = None
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give one device's sampled buckets and kept bits: the same each time for the same class of values.
+        """Return one device's sampled buckets and kept bits: the same each time for the same class of values.
 
         ``coins`` is the key of the bits' coins, by default the secret.
         """

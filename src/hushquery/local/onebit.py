@@ -186,7 +186,7 @@ class AlphaPoint:
         return left + self.step if whole + self.offset(secret, task) >= left + self.step else left
 
     def respond(self, secret: bytes, task: bytes, value: int, coins: bytes | None = None) -> int:
-        """Give the kept bit of the value's grid point; ``coins`` is the key of its coin, by default the secret."""
+        """Return the kept bit of the value's grid point; ``coins`` is the key of its coin, by default the secret."""
         point = self.point(secret, task, value)
         return int(_word(secret if coins is None else coins, task, b"bit", point) < self.mean.chance(point))
 
