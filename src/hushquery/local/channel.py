@@ -7,10 +7,12 @@ adds up their *support*, integers from which every estimate is made and which ad
 
 from __future__ import annotations
 
+import hmac
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,19 @@ MemoClass = int | bytes
 
 @dataclass(frozen=True)
 class Device:
-    """Who answers: a device's secret, and the id of the task it answers for."""
+    """Who answers: a device's secret, the id of the task it answers for, and the hash of the configuration it runs."""
 
     secret: bytes
     task: bytes
+    configuration: bytes
+
+    @cached_property
+    def coins(self) -> bytes:
+        """The key of the coins that are kept and not stored: another configuration, with other chances, has another.
+
+        The same coin compared with two thresholds would tell where it lies, and so what was answered.
+        """
+        return hmac.digest(self.secret, b"hushquery-v1 coins\0" + self.task + self.configuration, "sha256")
 
     def __repr__(self) -> str:
         return "Device(...)"

@@ -92,13 +92,19 @@ class DBitFlip:
         """Give the buckets that a device answers for, ascending: the same ones for good, whatever its value."""
         return tuple(self.sample(1, _Stream(secret, task, b"sample"))[0].tolist())
 
-    def respond(self, secret: bytes, task: bytes, value: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give one device's sampled buckets and kept bits: the same each time for the same class of values."""
+    def respond(
+        self, secret: bytes, task: bytes, value: int, coins: bytes | None = None
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return one device's sampled buckets and kept bits: the same each time for the same class of values.
+
+        ``coins`` is the key of the bits' coins, by default the secret.
+        """
         cell = int(self._checked([value])[0])
         sampled = np.array(self.sampled(secret, task), dtype=np.int64)
         where = np.flatnonzero(sampled == cell)
         name = b"bits:%d" % (int(where[0]) if len(where) else -1)
-        answer = self.randomize_many([cell], sampled[None, :], _Stream(secret, task, name))[0]
+        stream = _Stream(secret if coins is None else coins, task, name)
+        answer = self.randomize_many([cell], sampled[None, :], stream)[0]
         return tuple(sampled.tolist()), tuple(answer.astype(int).tolist())
 
     def error_bound(self, n: int, beta: float = 0.05) -> float:

@@ -1,6 +1,7 @@
 """Numbers as a task collects them: their average from one bit of each client, or a histogram from a few.
 
-Both are memoised: what a device can ever answer is a function of its secret and the task, for few classes of values.
+Both are memoised: what a device can ever answer is a function of its secret and the configuration, for few classes of
+values.
 **Guarantee:** pure epsilon for each class that was ever used, replace-one, given the change times of the class;
 docs/proofs/onebit.md.
 """
@@ -81,7 +82,7 @@ class MeanChannel(Channel):
     def answer(self, value: int, device: Device, bits: Bits) -> bytes:
         """The bit that the secret gives to the grid point."""
         del bits
-        return self.pack(self.memo.respond(device.secret, device.task, value))
+        return self.pack(self.memo.respond(device.secret, device.task, value, device.coins))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
         """A fair coin: it counts as half of the highest number."""
@@ -185,7 +186,7 @@ class HistogramChannel(Channel):
     def answer(self, value: int, device: Device, bits: Bits) -> bytes:
         """The bits that the secret gives to the class."""
         del bits
-        sampled, answer = self.flip.respond(device.secret, device.task, self.bucket(value))
+        sampled, answer = self.flip.respond(device.secret, device.task, self.bucket(value), device.coins)
         return self.pack((*sampled, *answer))
 
     def empty(self, device: Device, bits: Bits) -> bytes:

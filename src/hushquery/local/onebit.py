@@ -185,10 +185,10 @@ class AlphaPoint:
         left = whole // self.step * self.step
         return left + self.step if whole + self.offset(secret, task) >= left + self.step else left
 
-    def respond(self, secret: bytes, task: bytes, value: int) -> int:
-        """Give the kept bit of the value's grid point."""
+    def respond(self, secret: bytes, task: bytes, value: int, coins: bytes | None = None) -> int:
+        """Return the kept bit of the value's grid point; ``coins`` is the key of its coin, by default the secret."""
         point = self.point(secret, task, value)
-        return int(_word(secret, task, b"bit", point) < self.mean.chance(point))
+        return int(_word(secret if coins is None else coins, task, b"bit", point) < self.mean.chance(point))
 
     def whole(self, secret: bytes, task: bytes, value: float) -> int:
         """Round a real value to a whole number, unbiased, by a coin kept for that value."""

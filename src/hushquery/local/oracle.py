@@ -151,6 +151,12 @@ class Oracle(Randomizer):
     def q(self) -> Fraction:
         """The chance that a report speaks for another given cell."""
 
+    @property
+    def rare_variance(self) -> Fraction:
+        """Compute n times the variance for a rare cell, exactly: clients in any language choose an oracle by it."""
+        p, q = self.p, self.q
+        return q * (1 - q) / (p - q) ** 2
+
     def variance(self, frequency: float = 0.0, n: int = 1) -> float:
         """Give the variance of the estimate of a cell that holds ``frequency`` of ``n`` clients drawn at random.
 

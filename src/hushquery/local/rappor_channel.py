@@ -1,9 +1,9 @@
 """RAPPOR as a task collects it: any text, no list at collection; candidates come when it is decoded.
 
-The native variant. A device's cohort and its permanent responses are functions of its secret and the task; every
-report draws a fresh instantaneous response. **Guarantee:** all reports of one value together cost eps infinity =
-2h ln((1 - f/2)/(f/2)) of the f that runs, replace-one, given the change times of the Bloom filter;
-docs/proofs/rappor.md.
+The native variant. A device's cohort is a function of its secret and the task, its permanent responses of its secret
+and the configuration; every report draws a fresh instantaneous response. **Guarantee:** all reports of one value
+together cost eps infinity = 2h ln((1 - f/2)/(f/2)) of the f that runs, replace-one, given the change times of the Bloom
+filter; docs/proofs/rappor.md.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class RapporChannel(Channel):
         del bits
         encoder = self._encoder(device)
         cohort = encoder.cohort()
-        return self.pack((cohort, encoder.permanent(encoder.bloom(cohort, value))))
+        return self.pack((cohort, encoder.another(device.coins).permanent(encoder.bloom(cohort, value))))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
         """The permanent response of a new device to a random text: it counts as one that nobody looks for.

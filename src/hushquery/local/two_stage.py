@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +20,7 @@ from hushquery.local.chance import ONE, check_truth, checked_cells, checked_epsi
 from hushquery.local.krr import CellReports, lie_chance, respond
 from hushquery.local.oracle import FloatArray, IntArray, Report
 from hushquery.noise.bits import Bits
-from hushquery.privacy.rounding import Number, exact, rational_mpf, working
+from hushquery.privacy.rounding import Number, exact
 
 __all__ = ["TwoStage"]
 
@@ -104,7 +103,6 @@ class TwoStage(CellReports):
             if not 0 < given <= wanted:
                 raise UsageError("the URL's epsilon lies above 0 and not above epsilon", fix="Leave it out")
             return cls._tight(counts, wanted, given)
-        rarest = counts.index(max(counts))
         built = []
         for part in range(1, _PARTS + 1):
             try:
@@ -113,16 +111,14 @@ class TwoStage(CellReports):
                 continue
         if not built:
             raise CalibrationError("no split of epsilon leaves something for the query", fix="Give a larger epsilon")
-        return min(built, key=lambda oracle: oracle.variance(oracle.cell(rarest, None)))
+        return min(built, key=lambda oracle: oracle.rare_variance)
 
     @classmethod
     def _tight(cls, counts: tuple[int, ...], epsilon: Fraction, url_epsilon: Fraction) -> TwoStage:
         url_lies = _url_lies(counts, url_epsilon)
-        with working():
-            # eps_Q = eps - ln max(k_q t_q), rounded down to a rational.
-            largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)
-            left = rational_mpf(epsilon) - mpmath.log(mpmath.mpf(max(largest, ONE)) / ONE)
-            query_epsilon = Fraction(int(mpmath.floor(left * 10**30)), 10**30)
+        # eps_Q = eps - ln max(k_q t_q), rounded down.
+        largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)
+        query_epsilon = epsilon - loss_of_ratio(max(largest, ONE), ONE)
         if query_epsilon <= 0:
             raise CalibrationError("the URL stage leaves no epsilon for the query", fix="Give it a smaller epsilon")
         lie = lie_chance(len(counts) + 1, query_epsilon)
@@ -233,6 +229,19 @@ class TwoStage(CellReports):
         one = slice(cell, cell + 1)
         share = d[one] * frequency + inside[one] * of_query + outside[one] * (1 - of_query)
         return float(self._spread(share, query_share, a, outside[one] - inside[one], d[one])[0]) / n
+
+    @property
+    def rare_variance(self) -> Fraction:
+        """Compute n times the variance for a rare record of the query with the most URLs, exactly.
+
+        As :meth:`variance` does, so that clients in any language choose the same split of epsilon.
+        """
+        size = max(self.urls) + 1
+        truth, lie = (Fraction(chance, ONE) for chance in self._url_chances(size))
+        t, base = Fraction(self._query_truth, ONE), Fraction(self.query_lie, ONE)
+        a, d, c = t - base, t * (truth - lie), base / size - t * lie
+        rest = base * (1 - base)
+        return (base / size * (1 - base / size) + (c / a) ** 2 * rest + 2 * c / a * rest / size) / d**2
 
     @property
     def starts(self) -> IntArray:
