@@ -174,10 +174,19 @@ class RapporChannel(Channel):
             counts[cohorts, 1:] = np.add.reduceat(rows[:, 1:], starts, axis=0, dtype=np.int64)
         return counts.ravel()
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """See :meth:`decoded`; the labels are the candidates."""
-        del n
-        return self.rows_of(self.decoded(support, labels), level)
+        del n, records
+        return self.rows_of(self.decoded(support, labels, repeats=repeats), level)
 
     @staticmethod
     def rows_of(decoded: Decoded, level: float) -> Estimates:
