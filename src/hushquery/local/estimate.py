@@ -301,10 +301,11 @@ def _table(
             )
         labels = configuration.labels
         return channel.table(support, n, level, labels, records=records, repeats=repeats), notes
-    decoded = channel.decoded(support, candidates)
+    decoded = channel.decoded(support, candidates, repeats=repeats)
     told = decoded.metrics
     notes = [
-        f"{told.num_detected:,} of {told.num_candidates:,} candidates pass the Bonferroni test and are shown",
+        f"{told.num_detected:,} of {told.num_candidates:,} candidates pass the Bonferroni test and are shown; their "
+        "intervals allow for that, the shares themselves are on average a little too high",
         *decoded.warnings,
     ]
     return channel.rows_of(decoded, level), notes

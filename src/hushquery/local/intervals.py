@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Widths", "clustered_interval", "linear_interval", "rate_interval", "share_interval"]
+__all__ = ["Widths", "clustered_interval", "linear_interval", "rate_interval", "selected_interval", "share_interval"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -134,6 +134,51 @@ def clustered_interval(values: Floats, low: Floats, high: Floats, level: float, 
             near, far = np.where(inside, middle, near), np.where(inside, far, middle)
         ends.append(far)
     return ends[0], ends[1]
+
+
+def selected_interval(values: Floats, errors: Floats, bars: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return intervals for the means of normal numbers that are seen because they exceed a bar.
+
+    Of a number that is seen, the law is the normal one above the bar. An interval holds the means, from 0 on, under
+    which the number is among the most likely ``level`` of that law: given that a number is seen its mean is inside
+    with probability ``level`` exactly, and the interval always holds the number itself. Far above the bar that is the
+    usual interval. (One with equal tails would leave out numbers just above the bar: they are surprisingly small for
+    any mean that is not far below it.)
+
+    Args:
+        values: The numbers.
+        errors: Their standard errors.
+        bars: What they exceed.
+        level: The coverage.
+
+    >>> low, high = selected_interval(np.array([3.1, 9.0]), np.ones(2), np.full(2, 3.0), 0.95)
+    >>> [round(float(end), 2) for end in (*low, *high)]
+    [0.0, 7.04, 4.85, 10.96]
+    """
+    from scipy.special import ndtr, ndtri
+
+    x, bar = values / errors, np.minimum(bars, values) / errors
+
+    def ends(mean: Floats) -> tuple[Floats, Floats]:
+        """Return the ends of the most likely part of the law above the bar."""
+        above = ndtr(mean - bar)
+        cut = above <= 1 / (2 - level)  # the law falls so steeply that its most likely part begins at the bar
+        reach = ndtri((1 + level * above) / 2)
+        far = -ndtri(np.maximum((1 - level) * above, 1e-300))
+        return np.where(cut, bar, mean - reach), np.where(cut, mean + far, mean + reach)
+
+    sides = []
+    for start, stop, end, sign in (
+        (np.zeros_like(x), x, 1, 1.0),
+        (x + 40.0, x, 0, -1.0),
+    ):
+        out, inside = start, stop
+        for _ in range(_HALVINGS):
+            middle = (out + inside) / 2
+            holds = sign * (ends(middle)[end] - x) >= 0
+            out, inside = np.where(holds, out, middle), np.where(holds, middle, inside)
+        sides.append(np.where(sign * (ends(start)[end] - x) >= 0, start, inside) * errors)
+    return sides[0], sides[1]
 
 
 @lru_cache(maxsize=1 << 14)
