@@ -156,6 +156,8 @@ def test_texts_are_decoded_with_candidates() -> None:
     for label, truth in (("alpha", 0.6), ("beta", 0.4)):
         assert abs(found[label].value - truth) < 6 * found[label].stderr < 0.4
     assert "2 of 3 candidates" in found.notes[0]
+    assert "intervals allow for that" in found.notes[0]
+    assert any("selected" in mark and "given selection" in mark for mark in found.table.marks)
     assert found.guarantee is not None
     assert found.guarantee.epsilon == pytest.approx(2 * math.log(39))
     with pytest.raises(UsageError, match="needs candidates"):

@@ -228,7 +228,8 @@ def _histogram(epsilon: float, n: int, least: int) -> Iterator[Cell]:
     )
 
 
-def _candidates(params: Params, strings: Iterable[str]) -> Candidates:
+def hashed(params: Params, strings: Iterable[str]) -> Candidates:
+    """Return candidates with their bits, as the native variant hashes them."""
     k, named = params.k, tuple(strings)
     return Candidates(
         named,
@@ -267,7 +268,7 @@ def _devices(least: int) -> Cell:
     return Cell("texts that are shown (bonferroni)", setting, seen, hits)
 
 
-def _counts(params: Params, held: Ints, candidates: Candidates, rng: np.random.Generator) -> Ints:
+def drawn_counts(params: Params, held: Ints, candidates: Candidates, rng: np.random.Generator) -> Ints:
     """Draw the counts of the bits of so many clients with each string, one report of each."""
     chances, m, k = params.chances(Variant.NATIVE), params.m, params.k
     sizes, on = np.zeros(m, dtype=np.int64), np.zeros(m * k, dtype=np.int64)
@@ -289,9 +290,9 @@ def _texts(name: str, params: Params, n: int, known: int, decoys: int, least: in
     rng = np.random.default_rng(known)
     while min(seen.values()) < least:
         strings = [f"{run} held {i}" for i in range(len(held))]
-        everything = _candidates(params, [*strings, *(f"{run} decoy {i}" for i in range(decoys))])
+        everything = hashed(params, [*strings, *(f"{run} decoy {i}" for i in range(decoys))])
         some = Candidates(everything.strings[: len(held)], everything.bits[: len(held)])
-        counts = _counts(params, rng.multinomial(n, held), some, rng)
+        counts = drawn_counts(params, rng.multinomial(n, held), some, rng)
         shown = [i for i in range(len(everything.strings)) if i >= len(held) or i % 10 != 9]
         asked = Candidates(tuple(everything.strings[i] for i in shown), tuple(everything.bits[i] for i in shown))
         truth = dict(zip(strings, held.tolist(), strict=True))

@@ -13,7 +13,7 @@
    looked best.) ``two-sd``: like the reference, more strings and more false ones. The reference refits 4 copies of the
    data with fresh noise and keeps a string when the mean of the 5 fits is above 2 sample standard deviations: a toss of
    coins. We keep what it would keep more often than not, which needs no coins, unless nobody holds it with a chance
-   of 0.4 or more; chances and estimates are those of :mod:`hushquery.local.rappor_prior`, in place of 3 and 4.
+   of 0.43 or more; chances and estimates are those of :mod:`hushquery.local.rappor_prior`, in place of 3 and 4.
 
 Reference: Erlingsson, Pihur and Korolova 2014; google/rappor, analysis/R. How ours differs: docs/proofs/rappor.md.
 """
@@ -61,7 +61,7 @@ TWO_SD = 1.6055
 #: The share of false strings in all, for the bonferroni rule.
 _ALPHA = 0.05
 #: The chance that nobody holds it from which on the two-sd rule leaves a string out.
-_DOUBT = 0.4
+_DOUBT = 0.43
 
 # The reference's limits: beyond this share of the rows strings can't be told apart, and no more than so many survive.
 _MOST_OF_ROWS = 0.8
