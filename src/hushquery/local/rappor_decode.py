@@ -150,7 +150,7 @@ class Decoded:
 
     def __str__(self) -> str:
         width = max([len(found.string) for found in self.results] + [6])
-        lines = [f"{'string':{width}}  {'clients':>12}  {'+-':>9}  {'share':>8}   (95% of share)"]
+        lines = [f"{'string':{width}}  {'clients':>12}  {'+-':>9}  {'share':>8}   (95% of share, as it was kept)"]
         lines += [
             f"{f.string:{width}}  {f.estimate:>12,.0f}  {f.std_error:>9,.0f}  {f.proportion:>8.4f}   "
             f"({f.prop_low_95:.4f} to {f.prop_high_95:.4f})"
