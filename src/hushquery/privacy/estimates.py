@@ -123,7 +123,8 @@ class Estimates:
     @property
     def values(self) -> list[float]:
         """The numbers alone."""
-        return [row.value for row in self.rows]
+        waiting = self.__dict__.get("_columns")  # their intervals need not be made for that
+        return [row.value for row in self.rows] if waiting is None else list(waiting[1])
 
     def at_level(self, level: float) -> Estimates:
         """Give the same raw numbers with intervals at another level."""
