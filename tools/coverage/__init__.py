@@ -26,6 +26,7 @@ class Cell:
         intervals: How many intervals were looked at.
         covered: How many of them contained the truth.
         level: What they promise.
+        why: Why they cover more than :data:`HIGH`, where that can't be helped.
     """
 
     shown: str
@@ -33,6 +34,7 @@ class Cell:
     intervals: int
     covered: int
     level: float = 0.95
+    why: str = ""
 
     @property
     def coverage(self) -> float:
@@ -41,5 +43,5 @@ class Cell:
 
     @property
     def holds(self) -> bool:
-        """Return whether enough intervals were seen and the share is within the promised band."""
-        return self.intervals >= LEAST_INTERVALS and LOW <= self.coverage <= HIGH
+        """Return whether enough intervals were seen and the share is in the promised band, or above it for a reason."""
+        return self.intervals >= LEAST_INTERVALS and self.coverage >= LOW and (self.coverage <= HIGH or bool(self.why))

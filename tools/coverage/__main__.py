@@ -35,7 +35,8 @@ def page(cells: list[Cell]) -> str:
     ]
     for cell in cells:
         share = f"{cell.coverage:.3f}" if cell.holds else f"**{cell.coverage:.3f}**"
-        lines.append(f"| {cell.shown} | {cell.setting} | {cell.intervals:,} | {share} |")
+        note = f" ({cell.why})" if cell.why and cell.coverage > HIGH else ""
+        lines.append(f"| {cell.shown} | {cell.setting}{note} | {cell.intervals:,} | {share} |")
     return "\n".join(lines) + "\n"
 
 

@@ -109,10 +109,19 @@ class MeanChannel(Channel):
         """Count zeros and ones."""
         return np.bincount(rows, minlength=2).astype(np.int64)
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """One row, the average; it may lie outside 0 to highest."""
-        del labels
-        return BitCount(n, int(support[1])).estimate(self.memo.mean, level)
+        del labels, records
+        return BitCount(n, int(support[1])).estimate(self.memo.mean, level, repeats=repeats)
 
 
 @dataclass(frozen=True)
@@ -229,8 +238,18 @@ class HistogramChannel(Channel):
         sums = BitSums.of(self.flip).add_many(rows[:, :d], rows[:, d:].astype(np.bool_))
         return np.array([*sums.sampled, *sums.ones], dtype=np.int64)
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """The share of clients in each bucket."""
+        del records
         k = self.flip.k
-        raw = BitSums(self.flip, n, tuple(support[:k].tolist()), tuple(support[k:].tolist())).estimate(level)
-        return Estimates.raw(list(labels), raw.values, [row.stderr for row in raw], level=level)
+        sums = BitSums(self.flip, n, tuple(support[:k].tolist()), tuple(support[k:].tolist()))
+        return sums.estimate(level, labels=labels, repeats=repeats)

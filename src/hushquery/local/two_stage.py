@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.local.chance import ONE, check_truth, checked_cells, checked_epsilon, loss_of_ratio, uniform_below
+from hushquery.local.intervals import clustered_interval, linear_interval, rate_interval
 from hushquery.local.krr import CellReports, lie_chance, respond
 from hushquery.local.oracle import FloatArray, IntArray, Report
 from hushquery.noise.bits import Bits
@@ -200,6 +201,32 @@ class TwoStage(CellReports):
         values = (share - inside * estimated - outside * (1 - estimated)) / d
         variances = self._spread(share, query_share, a, outside - inside, d) / max(n - 1, 1)
         return values, np.sqrt(np.maximum(variances, 0.0))
+
+    def interval(
+        self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of each cell's interval: those of the cell's reports and of its query's others, together.
+
+        A share is linear in both, and the two are counts of one multinomial.
+        """
+        if not self.urls:
+            return np.ones(1), np.ones(1)
+        a, inside, outside, d = self._channel()
+        together = np.repeat(np.add.reduceat(support, self._starts), self._sizes)
+        alone = np.repeat(self._sizes, self._sizes) == 1
+        shared = (outside - inside) / (d * a)
+        wider = None if repeats == 1 else lambda rate: np.full_like(rate, repeats)
+        parts = []
+        for counts, slope in ((support, 1 / d + shared), (together - support, np.where(alone, 0.0, shared))):
+            low, high = rate_interval(counts, n, level, wider)
+            ends = np.stack([slope * low, slope * high])
+            parts.append((slope * counts / n, ends.min(axis=0), ends.max(axis=0)))
+        own, rest = np.clip(support / n, 0.5 / n, 1 - 0.5 / n), np.clip((together - support) / n, 0.5 / n, 1 - 0.5 / n)
+        correlation = -np.sign((1 / d + shared) * shared) * np.sqrt(own * rest / ((1 - own) * (1 - rest)))
+        low, high = linear_interval(parts, np.clip(correlation, -1.0, 1.0))
+        value = self.frequencies(support, n)[0]
+        moved = value - (parts[0][0] + parts[1][0])
+        return clustered_interval(value, low + moved, high + moved, level, repeats * (records - 1) / n)
 
     def query_frequencies(self, support: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
         """Give the unbiased frequency of each query (the last is ``*``) and its standard error."""
