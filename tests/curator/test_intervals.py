@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from hushquery.curator.intervals import LEVEL, given_release, on_public_keys, with_intervals
+from hushquery.curator.intervals import with_intervals
+from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 
