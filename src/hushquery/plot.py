@@ -113,7 +113,7 @@ def estimates(table: Estimates) -> altair.LayerChart:
 
 
 def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
-    """Draw the range of how many queries each selector would release against d, and the share of users whom d does not touch.
+    """Draw how many queries each selector would release against d, a range, and the users whom d does not touch.
 
     Args:
         rows: What :func:`hushquery.curator.forecast.compare` gives, as plain data.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -91,7 +92,18 @@ def _records_as_queries(release: Release) -> Release:
     both = zip(table["query"].to_pylist(), table["url"].to_pylist(), strict=True)
     keys = pa.array([json.dumps(pair, ensure_ascii=False) for pair in both], pa.string())
     numbers = {name: table[name] for name in table.column_names if name not in ("query", "url")}
-    return Release({"queries": pa.table({"query": keys, **numbers})}, release.guarantees, release.manifest)
+    # The noise of the clicks is now that of the table called queries.
+    steps = [_renamed(ran) for ran in release.manifest.get("steps", ())]
+    manifest = {**release.manifest, "steps": steps}
+    return Release({"queries": pa.table({"query": keys, **numbers})}, release.guarantees, manifest)
+
+
+def _renamed(ran: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"clicks": "queries", "queries": ""}
+    parameters = dict(ran["parameters"])
+    if "table" in parameters:
+        parameters["table"] = names.get(parameters["table"], parameters["table"])
+    return {**ran, "parameters": parameters}
 
 
 def _ranked(

@@ -116,8 +116,9 @@ def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release) -
     if several:
         heads.append('<th scope="col" class="much" data-sort="number">Change</th>')
         heads.append('<th scope="col" class="line">Over time</th>')
+    before = ranked.found.most_missing[0] if ranked.found else None
     lines = "".join(
-        f"<tr>{_cells(rank, row, measure, top, numbered=numbered, several=several)}</tr>"
+        f"<tr>{_cells(rank, row, measure, top, numbered=numbered, several=several, before=before)}</tr>"
         for rank, row in enumerate(rows, 1)
     )
     cut = (
@@ -138,7 +139,7 @@ def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release) -
     )
 
 
-def _cells(rank: int, row: Row, measure: str, top: float, *, numbered: bool, several: bool) -> str:
+def _cells(rank: int, row: Row, measure: str, top: float, *, numbered: bool, several: bool, before: int | None) -> str:
     say = _say(measure)
     page = f' <small class="page">{_address(row.key[1])}</small>' if len(row.key) > 1 else ""
     cells = [f'<td class="rank" data-value="{rank}">{rank}</td>', f'<th scope="row">{_link(row.key[0])}{page}</th>']
@@ -148,7 +149,7 @@ def _cells(rank: int, row: Row, measure: str, top: float, *, numbered: bool, sev
         cells.append(f'<td class="much" data-value="{value!r}">{say(value)} <small>{between}</small></td>')
         cells.append(f'<td class="drawn" aria-hidden="true">{_bar(value, low, high, top)}</td>')
     if several:
-        cells.append(_change(row, measure))
+        cells.append(_change(row, measure, before))
         cells.append(f'<td class="line" aria-hidden="true">{_line(row.series)}</td>')
     return "".join(cells)
 
@@ -174,10 +175,11 @@ def _bar(value: float, low: float, high: float, top: float) -> str:
     )
 
 
-def _change(row: Row, measure: str) -> str:
+def _change(row: Row, measure: str, before: int | None) -> str:
     if row.change is None:
         new = row.series[-2] is None
-        return f'<td class="much" data-value="">{"<b>new</b>" if new else ""}</td>'
+        known = f" <small>at most {number(before)} before</small>" if before is not None else ""
+        return f'<td class="much" data-value="">{f"<b>new</b>{known}" if new else ""}</td>'
     change = row.change
     said, low, high = (_points(value, measure) for value in (change.change, change.low, change.high))
     up = change.change > 0
@@ -224,9 +226,13 @@ def _gone(queries: Ranked, measure: str, names: Sequence[str]) -> str:
         f"<li>{isolated(row.query)} <small>{say((row.shares or row.counts)[0] or 0)} before</small></li>"
         for row in queries.found.gone[:20]
     )
+    most = queries.found.most_missing[-1]
     why = "It is below the threshold now" if measure == "count" else "It is not on the list now"
     many = len(queries.found.gone)
-    told = f"{many:,} of {names[-2]} {'is' if many == 1 else 'are'} not listed any more. {why}, which is not zero."
+    told = f"{many:,} of {names[-2]} {'is' if many == 1 else 'are'} not listed any more. {why}, which is not zero"
+    told += (
+        "." if most is None else f": at most {number(most)}, or it would have been missing by a chance of 5% or less."
+    )
     return section("gone", "No longer listed", f'<p class="soft">{shown(told)}</p><ul class="plain">{rows}</ul>')
 
 
