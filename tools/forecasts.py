@@ -37,7 +37,7 @@ def compare(
     epsilon, delta, d = asked
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # of a delta that is large for so few made-up people
-        plan = curate(path, epsilon=epsilon, delta=delta, queries_per_user=d, selector=selector)
+        plan = curate(path, epsilon=epsilon, delta=delta, queries_per_user=d, selector=selector, population="nobody")
     seen = forecast(plan.request, users, plan.calibrated, profile)
     bits = SystemBits()
     bound = Bound(plan.bound.keep, "".join(f"{word:016x}" for word in bits.words(2).tolist()))
@@ -63,11 +63,11 @@ def main() -> None:
     lines = [
         "# Forecasts and results",
         "",
-        f"Made by `python tools/forecasts.py` on {datetime.date.today():%Y-%m-%d}: for each of twenty synthetic logs the",
-        "number of queries that `hushquery plan --users N --like PROFILE` forecasts, and after the colon what a release",
-        "with real noise gave; **bold** where it is outside. A forecast is a 90% range, at most four times wide; a range",
-        "that ends at ten or less begins at zero, because no such range of so few holds nine of ten results. It uses the",
-        "numbers of the plan and what is public of the profile, never the log.",
+        f"Made by `python tools/forecasts.py` on {datetime.date.today():%Y-%m-%d}. For each of twenty synthetic logs:",
+        "how many queries `hushquery plan --users N --like PROFILE` forecasts, and after the colon how many a release",
+        "with real noise gave, **bold** where that is outside. A forecast is a 90% range, at most four times wide; one",
+        "that ends at ten or less begins at zero, because no such range of so few holds nine of ten results. It uses",
+        "the numbers of the plan and what is public of the profile, never the log.",
         "",
         f"| log | users | epsilon, delta, d | {' | '.join(selectors)} |",
         f"| --- | ---: | --- |{' ---: |' * len(selectors)}",

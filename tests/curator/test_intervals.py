@@ -144,6 +144,15 @@ def test_coverage_on_public_keys(law, level):
     assert law.cdf(width - 1) - law.cdf(-width) < level
 
 
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_the_most_that_stays_below_a_threshold(law, threshold):
+    law = LAWS[law]
+    most = most_unreleased(threshold, law)
+    assert law.cdf(threshold - 1 - (most + 1)) < 0.05
+    assert most == 0 or law.cdf(threshold - 1 - most) >= 0.05
+
+
 def test_the_columns_of_a_release():
     noisy = pa.table({"query": ["ant", "bee"], "noisy": [41, 60]})
     table = with_intervals(noisy, GaussianHistogram(20, Fraction(8), 41))

@@ -26,7 +26,7 @@ class Cell:
         intervals: How many intervals were looked at.
         covered: How many of them contained the truth.
         level: What they promise.
-        note: Why it covers more than it should, where nothing shorter would cover enough; it is shown on the page.
+        note: Why it may cover more than it should; the page shows it where it does.
     """
 
     shown: str
@@ -43,5 +43,5 @@ class Cell:
 
     @property
     def holds(self) -> bool:
-        """Return whether enough intervals were seen and the share is within the band, or above it for a stated reason."""
+        """Return whether enough intervals were seen and the share is in the band, or above it for a stated reason."""
         return self.intervals >= LEAST_INTERVALS and LOW <= self.coverage <= (1.0 if self.note else HIGH)

@@ -12,18 +12,25 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+from tools.coverage import LEAST_INTERVALS
 
-import hushquery.basic.plan
 from hushquery import PrivacyWarning
+from hushquery.basic import plan as statistic_plan
 from hushquery.curator.calibrate import Calibrated, Request, calibrate
 from hushquery.curator.plan import curate
+from hushquery.engine import execute
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.loss import Loss
 from hushquery.release import Release
-from tools.coverage import LEAST_INTERVALS
 
-__all__ = ["calibrated", "many", "names", "published", "repeated", "searches"]
+__all__ = ["WHOLE", "calibrated", "held", "many", "names", "published", "repeated", "searches"]
+
+#: Why an interval of a count with little noise covers more.
+WHOLE = (
+    "The noise is so small that its interval is one or three whole numbers: the next shorter one covers less than 94%, "
+    "or is none."
+)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MINUTE = 60_000_000
@@ -99,14 +106,13 @@ def repeated(plan: Any, times: int) -> Iterator[Estimates]:
     free = [replace(noise, loss=Loss()) for noise in plan.noises]
     copies = replace(plan, questions=tuple(asked * times), noises=tuple(free * times), finish=keep)
     answers: dict[int, Any] = {}
-    execute = hushquery.basic.plan.execute
 
     def once(expression: Any) -> Any:
         if id(expression) not in answers:
             answers[id(expression)] = execute(expression)
         return answers[id(expression)]
 
-    with tempfile.TemporaryDirectory() as folder, patch.object(hushquery.basic.plan, "execute", once):
+    with tempfile.TemporaryDirectory() as folder, patch.object(statistic_plan, "execute", once):
         copies.run(Path(folder) / "ledger.db")
     size = len(asked)
     for start in range(0, len(collected), size):

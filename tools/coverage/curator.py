@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tools.coverage import Cell
+from tools.coverage._copies import WHOLE, calibrated, held, many, names, published, searches
 
 from hushquery.curator.count import law_of
 from hushquery.release import Release
-from tools.coverage import Cell
-from tools.coverage._copies import calibrated, held, many, names, published, searches
 
 _DELTA = "1e-6"
 _D = 10
 #: A true count that many standard deviations above its threshold is not touched by it.
 _FAR = 6
-_ONE_SIDED = (
-    "Below the threshold Laplace noise says nothing of how low a count is: the interval reaches down to one user, and "
-    "only its upper end can miss."
+_LOWEST = (
+    "A count at its threshold is published with the lowest value there is in more than 2.5% of cases, so no value is "
+    "surprisingly low and only the lower end of the interval can miss."
 )
-_WHOLE = "Noise of whole numbers this small jumps over 95%: the next shorter interval covers less than 94%."
 
 
 def measure(quick: bool) -> Iterator[Cell]:
@@ -51,7 +50,7 @@ def _queries(selector: str, epsilon: str, quick: bool, per_user: int = _D) -> It
     for where, count, share in (("at the threshold", round(users), 0.4), ("far above", round(users + _FAR * noise), 1)):
         asked: dict[str, Any] = {"epsilon": epsilon, "delta": _DELTA, "queries_per_user": per_user}
         release = published(searches("query", many(quick, share), count, per_user), selector=selector, **asked)
-        note = _WHOLE if noise < 1 else _ONE_SIDED if selector == "laplace" and where == "at the threshold" else ""
+        note = WHOLE if noise < 0.5 else _LOWEST if where == "at the threshold" else ""
         setting = f"{selector}, epsilon {epsilon}, d {per_user}: {count} users, {where}"
         yield cell("released query counts", setting, release, "queries", count, note)
 
@@ -73,12 +72,13 @@ def _clicks(selector: str, quick: bool) -> Iterator[Cell]:
             log = searches("query", many(quick, 1 if public else share), max(users, count), _D)
             holder = np.array([int(user.rsplit("x", 1)[1]) for user in log["user"].to_pylist()])
             queries = log["query"].to_pylist()
-            urls = [f"https://{q.replace(' ', '-')}.example/" if h < count else None for q, h in zip(queries, holder)]
+            clicked = zip(queries, (holder < count).tolist(), strict=True)
+            urls = [f"https://{query.replace(' ', '-')}.example/" if yes else None for query, yes in clicked]
             log = log.append_column("url", pa.array(urls, pa.string()))
             listed = pa.table({"query": queries, "url": urls}).drop_null().group_by(["query", "url"]).aggregate([])
             release = published(log, selector=selector, results=listed if public else None, **asked)
             setting = f"{selector}, epsilon 2, d 10: {count} users" + (", public list" if public else f", {where}")
-            note = _ONE_SIDED if selector == "laplace" and not public and where == "at the threshold" else ""
+            note = _LOWEST if where == "at the threshold" and not public else ""
             yield cell("clicks", setting, release, "clicks", count, note)
 
 
@@ -106,5 +106,5 @@ def _reformulations(selector: str, quick: bool) -> Iterator[Cell]:
         )
         release = published(log, selector=selector, **asked)
         setting = f"{selector}, epsilon 2, one per user: {count} users, {where}"
-        note = _ONE_SIDED if selector == "laplace" and where == "at the threshold" else ""
+        note = _LOWEST if where == "at the threshold" else ""
         yield cell("reformulations", setting, release, "reformulations", count, note)
