@@ -7,22 +7,17 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from hushquery.curator.intervals import with_intervals
 from hushquery.errors import DataError, UsageError
 from hushquery.noise.intervals import given_release
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.privacy.derived import Ends, difference_ends
-from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
-from hushquery.privacy.unit import Unit
 from hushquery.publish import trends
 from hushquery.publish.charts import trend_chart
-from hushquery.release import Release
 from hushquery.release.intervals import Published, change_ends
-from small_releases import MEANINGS, QUERIES, release_of, whole_release
+from small_releases import QUERIES, release_of, thresholded, whole_release
 
 
 def test_the_most_frequent_queries_of_one_release():
@@ -136,22 +131,6 @@ NOISES = {
     "gaussian": (GaussianHistogram(20, Fraction(18), 75), RoundedGaussian(Fraction(18))),
     "laplace": (LaplaceHistogram(10, Fraction(10), 120), DiscreteLaplace(Fraction(10))),
 }
-
-
-def thresholded(counts, step):
-    """Make a release whose counts passed the threshold of a step, with the intervals that a curator gives."""
-    rows = pa.table({"query": list(counts), "noisy": pa.array(counts.values(), pa.int64())})
-    promise = Guarantee.of(
-        "readers", "curator", Unit("user", "add-remove"), [Step("counts", "counts with noise", step.loss)], delta=0.01
-    )
-    return Release.make(
-        {"queries": with_intervals(rows, step)},
-        [promise],
-        kind="curator",
-        parameters={"queries_per_user": step.keys_per_user},
-        steps=[{"parameters": step.to_json() | {"table": "queries"}}],
-        meanings={"queries": MEANINGS["queries"]},
-    )
 
 
 def test_a_count_that_may_be_far_below_its_threshold_makes_a_change_as_wide():

@@ -39,7 +39,7 @@ def measure(quick: bool) -> Iterator[Cell]:
     for epsilon, note in ((0.05, ""), (2, ""), (3, WHOLE)):
         plan = count({"user": [1, 2]}, unit="user", population="made-up people", epsilon=epsilon)
         yield _cell("count", f"laplace, epsilon {epsilon}, 2 users", plan, 2, quick, note)
-    for size in (12, 600):
+    for size in (12, 80):
         for kind in ("laplace", "gaussian"):
             yield from _histogram(kind, size, quick)
 

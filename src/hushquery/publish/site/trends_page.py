@@ -116,9 +116,8 @@ def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release) -
     if several:
         heads.append('<th scope="col" class="much" data-sort="number">Change</th>')
         heads.append('<th scope="col" class="line">Over time</th>')
-    before = ranked.found.most_missing[0] if ranked.found else None
     lines = "".join(
-        f"<tr>{_cells(rank, row, measure, top, numbered=numbered, several=several, before=before)}</tr>"
+        f"<tr>{_cells(rank, row, measure, top, numbered=numbered, several=several)}</tr>"
         for rank, row in enumerate(rows, 1)
     )
     cut = (
@@ -139,7 +138,7 @@ def _table(name: str, title: str, ranked: Ranked, measure: str, last: Release) -
     )
 
 
-def _cells(rank: int, row: Row, measure: str, top: float, *, numbered: bool, several: bool, before: int | None) -> str:
+def _cells(rank: int, row: Row, measure: str, top: float, *, numbered: bool, several: bool) -> str:
     say = _say(measure)
     page = f' <small class="page">{_address(row.key[1])}</small>' if len(row.key) > 1 else ""
     cells = [f'<td class="rank" data-value="{rank}">{rank}</td>', f'<th scope="row">{_link(row.key[0])}{page}</th>']
@@ -149,7 +148,7 @@ def _cells(rank: int, row: Row, measure: str, top: float, *, numbered: bool, sev
         cells.append(f'<td class="much" data-value="{value!r}">{say(value)} <small>{between}</small></td>')
         cells.append(f'<td class="drawn" aria-hidden="true">{_bar(value, low, high, top)}</td>')
     if several:
-        cells.append(_change(row, measure, before))
+        cells.append(_change(row, measure))
         cells.append(f'<td class="line" aria-hidden="true">{_line(row.series)}</td>')
     return "".join(cells)
 
@@ -175,10 +174,10 @@ def _bar(value: float, low: float, high: float, top: float) -> str:
     )
 
 
-def _change(row: Row, measure: str, before: int | None) -> str:
+def _change(row: Row, measure: str) -> str:
     if row.change is None:
         new = row.series[-2] is None
-        known = f" <small>at most {number(before)} before</small>" if before is not None else ""
+        known = f" <small>at most {number(row.most_before)} before</small>" if row.most_before is not None else ""
         return f'<td class="much" data-value="">{f"<b>new</b>{known}" if new else ""}</td>'
     change = row.change
     said, low, high = (_points(value, measure) for value in (change.change, change.low, change.high))
