@@ -201,7 +201,7 @@ def _compare(
     rows = compare(budget, users, selectors=chosen, like=like, **tables)  # type: ignore[arg-type]  # checked there
     people = rows[0].users
     lines = [
-        f"Selectors for {people:,} users at {budget}. Queries released: nine of ten logs like {like} are within.",
+        f"Selectors for {people:,} users at {budget}. Released: 90% range for a log like {like}.",
         f"Untouched: typical users ({TYPICAL_QUERIES} distinct queries a month on average) with at most d queries.",
         "",
         f"{'selector':14}{'d':>5}{'threshold':>11}{'noise sd':>10}{'released':>20}{'rare':>9}{'untouched':>11}",
@@ -244,8 +244,8 @@ def _in_words(seen: Forecast, like: str) -> str:
     return (
         f"{seen.selector}, d = {seen.queries_per_user}: "
         f"a query comes out from about {in_full(seen.threshold, 5)} on.{noise}\n"
-        f"  of a log like {like} of {seen.users:,} users {_released(seen)} queries come out (nine times of ten),\n"
-        f"  and at most {seen.expected_rare:.3g} of them, in expectation, that only one person posed;\n"
+        f"  a log like {like} with {seen.users:,} users releases {_released(seen)} queries (90% range),\n"
+        f"  at most {seen.expected_rare:.3g} of them, in expectation, posed by one person only;\n"
         f"  d leaves {seen.untouched:.0%} of typical users untouched"
     )
 
