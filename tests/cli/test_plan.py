@@ -261,7 +261,7 @@ def test_the_ends_of_what_may_be_asked(selector: str, epsilon: str, delta: str, 
         )
     assert 0 < data["epsilon"] <= float(epsilon)
     assert data["threshold"] > 0
-    assert 0 <= data["released"] < 10_000_000
+    assert 0 <= data["released_low"] <= data["released_high"] < 10_000_000
     if float(delta) < 0.01:
         assert data["expected_rare"] <= 10 * float(delta) * 1.001
 
@@ -294,6 +294,7 @@ OPTIONS = (
     "--users",
     "--selector",
     "--shares",
+    "--like",
 )
 BACKWARDS = ("--threshold", "--scale", "--count-scale", "--click-scale", "--queries-per-user", "--users")
 

@@ -386,15 +386,19 @@ def test_standard_errors_follow_the_tangent():
 
 @given(st.floats(1, 1e3), st.floats(0.01, 10), st.floats(-1e3, -1), st.floats(0.01, 10))
 @QUICK
-def test_a_quotient_is_the_range_over_the_box(x, wx, y, wy):
-    a, b = Estimate("a", x, wx, x - wx, x + wx), Estimate("b", y, wy / 100, y - wy / 100, y + wy / 100)
+def test_a_quotient_holds_every_ratio_whose_difference_may_be_zero(x, wx, y, wy):
+    """The interval is all r with (a - r b)^2 <= wa^2 + r^2 wb^2, and nothing else."""
+    a, b = Estimate("a", x, wx / 4, x - wx, x + wx), Estimate("b", y, wy / 400, y - wy / 100, y + wy / 100)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SteepWarning)
-        found = quotient(a, b, label="a / b")
-    for p in np.linspace(a.low, a.high, 5):
-        for q in np.linspace(b.low, b.high, 5):
-            if not b.low <= 0 <= b.high:
-                assert found.low - 1e-9 * abs(found.low) <= p / q <= found.high + 1e-9 * abs(found.high)
+        found = quotient(a, b, label="a / b", level=0.95)
+    if abs(y) <= wy / 100:
+        assert (found.low, found.high) == (-math.inf, math.inf)
+        return
+    width = found.high - found.low
+    for share in (-0.5, -0.01, 0.01, 0.3, 0.7, 0.99, 1.01, 1.5):
+        r = found.low + share * width
+        assert ((x - r * y) ** 2 <= wx**2 + (r * wy / 100) ** 2) is (0 < share < 1), share
 
 
 def test_dividing_by_what_may_be_zero_has_no_end_and_warns():

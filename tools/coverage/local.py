@@ -109,7 +109,7 @@ class _Groups:
 
     def cells(self, shown: str, setting: str, why: Callable[[str], str] = lambda _: "") -> Iterator[Cell]:
         for name in self.groups:
-            yield Cell(f"{shown}, {name}", setting, self.seen[name], self.hits[name], why=why(name))
+            yield Cell(f"{shown}, {name}", setting, self.seen[name], self.hits[name], note=why(name))
 
 
 def _configuration(kind: str, values: str, epsilon: float, client: str = "") -> Configuration:

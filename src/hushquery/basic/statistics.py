@@ -155,9 +155,7 @@ def mean(
 
     def ratio_of(measured: list[Estimates]) -> Estimates:
         distances, units = measured
-        wide = 1 - (1 - distances.level) / 2
-        sum_row, units_row = (m.at_level(wide).rows[0] for m in (distances, units))
-        shift = quotient(sum_row, units_row, label=column)
+        shift = quotient(distances.rows[0], units.rows[0], label=column, level=distances.level)
         low, high = float(clamp.lower), float(clamp.upper)
 
         def inside(x: float) -> float:
