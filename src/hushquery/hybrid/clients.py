@@ -90,6 +90,11 @@ class ClientShares(ABC):
     #: The share of each head record.
     values: FloatArray
 
+    @property
+    @abstractmethod
+    def variances(self) -> FloatArray:
+        """The unbiased estimate of each share's variance, from the reports alone; for weights as the paper has them."""
+
     @abstractmethod
     def variance_at(self, p: FloatArray) -> FloatArray:
         """Give each share's variance if the true shares of the head records were ``p``."""
@@ -136,6 +141,14 @@ class FlatShares(ClientShares):
         if self.oracle is None:
             return np.zeros(0)
         return self.oracle.frequencies(self.support, self.n)[0][:-1]
+
+    @property
+    def variances(self) -> FloatArray:
+        """r(1-r)/((n-1)(p-q)^2) at the shares r of reports that were seen."""
+        if self.oracle is None:
+            return np.zeros(0)
+        r = self.support[:-1] / self.n
+        return r * (1 - r) / (max(self.n - 1, 1) * float(self.oracle.p - self.oracle.q) ** 2)
 
     def variance_at(self, p: FloatArray) -> FloatArray:
         """r(1-r)/(n(p-q)^2)."""
@@ -239,6 +252,12 @@ class TwoStageShares(ClientShares):
     def values(self) -> FloatArray:  # type: ignore[override]
         """The share of each head record."""
         return self._estimates[self.cells.record_cells]
+
+    @property
+    def variances(self) -> FloatArray:
+        """Theorem 5, corrected (docs/proofs/two-stage.md)."""
+        variances: FloatArray = self.oracle.frequencies(self.support, self.n)[1][self.cells.record_cells] ** 2
+        return variances
 
     @property
     def others(self) -> FloatArray:

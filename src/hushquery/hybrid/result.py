@@ -108,6 +108,8 @@ def blended_release(head: PublishedHead, blended: Blended) -> Release:
     parameters = {
         "rest": blended.wildcard,
         "rest_stderr": blended.wildcard_stderr,
+        "rest_low": blended.wildcard_low,
+        "rest_high": blended.wildcard_high,
         "task": task.id,
         "task_name": task.task.name,
         "epoch": head.epoch,
