@@ -212,6 +212,9 @@ def blend_probabilities(
     least_rest, most_rest = (np.array([1 - of_head + side * reach * spread_of_head]) for side in (-1, 1))
     wildcard_low, wildcard_high = _around(least_rest, most_rest, np.array(projected[-1:]))
 
+    # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does.
+    optin_variance = pooled.optin_variance + overshoot.of_one**2
+    optin_stderr = np.sqrt(optin_variance) * _longer(reach, sums.fourth, optin_variance) / reach
     tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
     low, high = _interval(sums, centre, reach, level, selected, hull=robust, known=least is not None)
     low, high = _around(low, high, share)
@@ -220,7 +223,7 @@ def blend_probabilities(
         robust=robust,
         records=named,
         optin=left,
-        optin_stderr=np.sqrt(pooled.optin_variance + overshoot.of_one**2),
+        optin_stderr=optin_stderr,
         client=right,
         client_stderr=np.sqrt(pooled.client_variance),
         weight=weight,
@@ -321,17 +324,13 @@ class _Sums:
             at = raw + reach * np.sqrt(np.maximum(variance, 0.0))
         return at
 
-    def reach(self, reach: float) -> FloatArray:
-        """Lengthen a normal reach where few counts, or noise with its longer tails, make most of a blend's error.
-
-        Two terms of Cornish and Fisher's series: of a blend with excess kurtosis k, (z^3 - 3z) k/24 more.
-        """
-        p, w, n = self.pooled.p, self.weight, self.optin.n
-        variance = w**2 * self.pooled.optin_variance + (1 - w) ** 2 * self.pooled.client_variance
+    @property
+    def fourth(self) -> FloatArray:
+        """The fourth cumulant of each opt-in share: of its few counts, and of discrete Laplace noise."""
+        n, p = self.optin.n, self.pooled.p
         noise = np.maximum(self.pooled.optin_variance * n**2 - n * p * (1 - p), 0.0)
-        kurtosis = w**4 * (n * p + noise * (3 * noise + 1)) / (n**4 * variance**2)
-        longer: FloatArray = reach + np.sign(reach) * max(abs(reach) ** 3 - 3 * abs(reach), 0.0) / 24 * kurtosis
-        return longer
+        cumulant: FloatArray = (n * p + noise * (3 * noise + 1)) / n**4
+        return cumulant
 
     def sides(self, chosen: FloatArray) -> tuple[float, float]:
         """Give the standard errors of the sums of the chosen opt-in and client shares."""
@@ -353,7 +352,10 @@ def _interval(
         hull: Whether weights fell by what was seen: then neither law is exact, and both have to do.
         known: Whether the cut was fixed beforehand.
     """
-    low, high = sums.end(raw, sums.reach(-reach)), sums.end(raw, sums.reach(reach))
+    w = sums.weight
+    variance = w**2 * sums.pooled.optin_variance + (1 - w) ** 2 * sums.pooled.client_variance
+    far = _longer(reach, w**4 * sums.fourth, variance)
+    low, high = sums.end(raw, -far), sums.end(raw, far)
     if selected is None:
         return low, high
     near, (least, most) = selected.near(raw), selected.interval(raw, level)
@@ -402,7 +404,8 @@ def _per_query(
         return np.bincount(of, values, len(queries)).astype(np.float64)
 
     centre = total(sums.blended)
-    low, high = _around(centre - reach * stderr, centre + reach * stderr, total(share))
+    far = _longer(reach, total(sums.weight**4 * sums.fourth), stderr**2) * stderr
+    low, high = _around(centre - far, centre + far, total(share))
     return QueryShares(
         queries=queries,
         optin=total(np.asarray(sums.optin.values, dtype=np.float64)),
@@ -419,6 +422,21 @@ def _per_query(
         low=low,
         high=high,
     )
+
+
+def _longer(reach: float, fourth: FloatArray, variance: FloatArray) -> FloatArray:
+    """Lengthen a normal reach for an error with longer tails, by the term of Cornish and Fisher's series for kurtosis.
+
+    Args:
+        reach: The normal reach, z.
+        fourth: The error's fourth cumulant; over the squared variance that is its excess kurtosis k.
+        variance: The error's variance.
+
+    >>> _longer(1.96, np.array([0.0, 3.0]), np.ones(2)).round(3).tolist()  # no tails, and Laplace's: exactly 2.118
+    [1.96, 2.166]
+    """
+    more: FloatArray = reach + max(reach**3 - 3 * reach, 0.0) / 24 * fourth / variance**2
+    return more
 
 
 def _around(low: FloatArray, high: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:

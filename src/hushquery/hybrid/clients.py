@@ -148,7 +148,7 @@ class FlatShares(ClientShares):
         if self.oracle is None:
             return np.zeros(0)
         r = self.support[:-1] / self.n
-        return r * (1 - r) / (max(self.n - 1, 1) * float(self.oracle.p - self.oracle.q) ** 2)
+        return r * (1 - r) / (max(self.n - 1, 1) * self._chances[1] ** 2)
 
     def variance_at(self, p: FloatArray) -> FloatArray:
         """r(1-r)/(n(p-q)^2)."""
@@ -188,9 +188,14 @@ class FlatShares(ClientShares):
         return out / (self.n * gap**2)
 
     def _rates(self, p: FloatArray) -> tuple[FloatArray, float]:
+        least, gap = self._chances
+        return least + np.clip(p, 0.0, 1.0) * gap, gap
+
+    @cached_property
+    def _chances(self) -> tuple[float, float]:
+        """Both q and p - q: the exact fractions are slow, and intervals ask many times."""
         assert self.oracle is not None  # noqa: S101 - for the type checker
-        gap = float(self.oracle.p - self.oracle.q)
-        return float(self.oracle.q) + np.clip(p, 0.0, 1.0) * gap, gap
+        return float(self.oracle.q), float(self.oracle.p - self.oracle.q)
 
 
 def joint_chances(oracle: Oracle) -> tuple[float, float]:

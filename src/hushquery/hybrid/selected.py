@@ -29,9 +29,10 @@ _FAR = 16.0
 _STEPS = 400
 # Where publication is less likely than this, what is seen above the cut is noise alone.
 _LEAST_CHANCE = 1e-200
-_HALVINGS = 26
-# How far off a predicted overshoot is, relative to itself, beyond what the number of records explains.
-_MODEL_ERROR = 1 / 3
+_HALVINGS = 18
+# How far off a predicted overshoot is, relative to itself, beyond what the number of records explains: where the counts
+# found the list, and where they only cut it to its size and rather tell how the noise falls off.
+_MODEL_ERROR = {"reuse": 1 / 3, "split": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class Overshoot:
     @property
     def relative_variance(self) -> float:
         """The variance of the predicted overshoot over its square."""
-        return 1 / (1 + len(self.optin.values)) + _MODEL_ERROR**2
+        return 1 / (1 + len(self.optin.values)) + _MODEL_ERROR[self.optin.way] ** 2
 
 
 @dataclass(frozen=True, eq=False)
