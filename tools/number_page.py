@@ -239,6 +239,8 @@ def _place(told: str) -> str:
     """Say where a statement stands: in a figure, or in the choice of a parameter."""
     figure, _, profile = told.partition(", ")
     names = {"fo": "f_O", "mc": "m_C", "m": "M"}
+    if figure == "ablation":
+        return f"section 4, the metrics, {profile}"
     return f"section 4, the choice of {names[figure]}, {profile}" if figure in names else f"figure {told}"
 
 
