@@ -2,7 +2,8 @@
  * Every randomizer, held to its integers: words at the boundary of every chance decide exactly as the integers say.
  * Expected answers are computed here from the integers alone; tests/local/test_exact_words.py does the same for Python.
  */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
+import { randomBytes, systemBits } from "../src/bits.js";
 import { hex } from "../src/bytes.js";
 import { coin, manyCoins, ONE } from "../src/chance.js";
 import { PRIME } from "../src/olh.js";
@@ -148,4 +149,26 @@ test("two-stage lies exactly as often as its integers say", async () => {
         }
       }
     }
+});
+
+test("every random word and byte is the browser's generator's, unchanged, and nobody asks Math.random", () => {
+  const asked: number[] = [];
+  const generator = vi.spyOn(crypto, "getRandomValues").mockImplementation(((array: Uint8Array | BigUint64Array) => {
+    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+    bytes.forEach((_, i) => (bytes[i] = (7 * i + 3) % 256));
+    asked.push(bytes.length);
+    return array;
+  }) as typeof crypto.getRandomValues);
+  const guess = vi.spyOn(Math, "random").mockImplementation(() => {
+    throw new Error("guessable");
+  });
+  try {
+    const told = new Uint8Array(systemBits.words(20).buffer);
+    expect([...told]).toEqual(Array.from({ length: 160 }, (_, i) => (7 * i + 3) % 256));
+    expect([...randomBytes(32)]).toEqual(Array.from({ length: 32 }, (_, i) => (7 * i + 3) % 256));
+    expect(asked).toEqual([160, 32]);
+  } finally {
+    generator.mockRestore();
+    guess.mockRestore();
+  }
 });

@@ -7,7 +7,7 @@ without a mutant.
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
 from mutants.catalogue import AREAS, EVERY
@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
     for check in broken:
         _say(f"FAILS WITHOUT A MUTANT  {check}")
     with ProcessPoolExecutor(JOBS) as pool:
-        outcomes = [_told(outcome) for outcome in pool.map(attempt, chosen)]
+        outcomes = [_told(tried.result()) for tried in as_completed([pool.submit(attempt, one) for one in chosen])]
     alive = [outcome for outcome in outcomes if not outcome.dead]
     _say(f"\n{len(outcomes) - len(alive)} of {len(outcomes)} mutants killed; {len(broken)} checks fail without one")
     if "--page" in options or (len(chosen) == len(EVERY) and not options):

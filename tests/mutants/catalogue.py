@@ -6,7 +6,7 @@ import hashlib
 import subprocess
 from collections.abc import Mapping
 
-from mutants import of_accounting, of_noise, of_randomizers
+from mutants import of_accounting, of_clients, of_curator, of_hybrid, of_noise, of_randomizers
 from mutants.model import ROOT, Mutant
 
 __all__ = ["AREAS", "EVERY", "sample"]
@@ -15,6 +15,10 @@ AREAS: Mapping[str, tuple[Mutant, ...]] = {
     "randomizers": of_randomizers.MUTANTS,
     "noise": of_noise.MUTANTS,
     "accounting": of_accounting.MUTANTS,
+    "curator": of_curator.MUTANTS,
+    "clients": of_clients.PYTHON,
+    "browser": of_clients.BROWSER,
+    "hybrid": of_hybrid.MUTANTS,
 }
 
 EVERY: tuple[Mutant, ...] = tuple(one for mutants in AREAS.values() for one in mutants)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.model import mutant
 
 _PRIVACY = "src/hushquery/privacy/"
+_SUMS = "tests/privacy/test_steps_add_up.py::"
 
 MUTANTS = (
     mutant(
@@ -15,7 +16,7 @@ MUTANTS = (
             "return max(threshold, other_way, keys_per_user if row_counts else 1)",
             "return max(threshold - 1, other_way, keys_per_user if row_counts else 1)",
         ),
-        tests="tests/privacy/test_thresholds.py",
+        tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
     ),
     mutant(
         "laplace-delta-of-one-key",
@@ -25,7 +26,7 @@ MUTANTS = (
             "singles = -mpmath.expm1(keys_per_user * mpmath.log1p(-_lift(scale, threshold - 1)))",
             "singles = -mpmath.expm1(mpmath.log1p(-_lift(scale, threshold - 1)))",
         ),
-        tests="tests/privacy/test_thresholds.py",
+        tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
         audits="laplace-threshold",
     ),
     mutant(
@@ -33,7 +34,7 @@ MUTANTS = (
         "delta is computed for a count that starts from 0 and not from 1",
         _PRIVACY + "thresholds.py",
         ("_lift(scale, threshold - 1)))", "_lift(scale, threshold)))"),
-        tests="tests/privacy/test_thresholds.py",
+        tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
         audits="laplace-threshold",
     ),
     mutant(
@@ -44,7 +45,7 @@ MUTANTS = (
             "epsilon = Fraction(self.keys_per_user * both_ways) / self.scale",
             "epsilon = Fraction(self.keys_per_user) / self.scale + 0 * both_ways",
         ),
-        tests=("tests/privacy/test_laplace_histogram.py", "tests/hybrid/test_headlist.py"),
+        tests="tests/privacy/test_laplace_histogram.py::test_cost_is_the_exact_divergence_over_all_neighbours",
         audits="headlist",
     ),
     mutant(
@@ -55,25 +56,14 @@ MUTANTS = (
             "changed = self.keys_per_user * (1 if self.relation is Relation.ADD_REMOVE else 2)",
             "changed = self.keys_per_user",
         ),
-        tests="tests/privacy/test_sparse_gaussian.py",
+        tests=_SUMS + "test_a_step_costs_what_the_furthest_neighbours_are_apart",
     ),
     mutant(
         "weights-replace-one-as-add-remove",
         "exchanging a user's weights is charged like adding them",
         _PRIVACY + "step_loss.py",
         ("mu_squared = both_ways * WEIGHT_GRID**2 / self.sigma**2", "mu_squared = WEIGHT_GRID**2 / self.sigma**2"),
-        tests=(
-            "tests/privacy/test_thresholds.py",
-            "tests/curator/test_weights.py",
-            "tests/privacy/test_unit_guarantee.py",
-        ),
-    ),
-    mutant(
-        "absence-not-charged",
-        "where a low threshold makes absence tell something, it costs nothing",
-        _PRIVACY + "step_loss.py",
-        ("if absent > rational_mpf(1 / self.scale):", "if absent > 1e9:"),
-        tests="tests/privacy/test_laplace_histogram.py",
+        tests=_SUMS + "test_a_step_costs_what_the_furthest_neighbours_are_apart",
     ),
     mutant(
         "sparse-threshold-half-off",
@@ -83,7 +73,7 @@ MUTANTS = (
             "x = (self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)",
             "x = (self.threshold - mpmath.mpf(1)) / rational_mpf(self.sigma)",
         ),
-        tests="tests/privacy/test_sparse_gaussian.py",
+        tests="tests/privacy/test_sparse_gaussian.py::test_golden_calibration",
         audits="gaussian-threshold",
     ),
     mutant(
@@ -91,14 +81,14 @@ MUTANTS = (
         "only the world with more keys is looked at",
         _PRIVACY + "sparse_gaussian.py",
         ("+ [(0, d - j, j) for j in range(d + 1)])", ")"),
-        tests="tests/privacy/test_sparse_gaussian.py",
+        tests=_SUMS + "test_beside_pure_steps_both_directions_count",
     ),
     mutant(
         "sparse-best-split",
         "the best of all splits is claimed and not the worst",
         _PRIVACY + "sparse_gaussian.py",
         ("return max(at(*split) for split in splits.tolist())", "return min(at(*split) for split in splits.tolist())"),
-        tests="tests/privacy/test_sparse_gaussian.py",
+        tests="tests/privacy/test_sparse_gaussian.py::test_golden_calibration",
         audits="gaussian-threshold",
     ),
     mutant(
@@ -109,7 +99,7 @@ MUTANTS = (
             "first, beyond = normal_sf(ratio - mu / 2), ratio + mu / 2",
             "first, beyond = normal_sf(ratio), ratio + mu / 2",
         ),
-        tests="tests/privacy/test_gaussian.py",
+        tests="tests/privacy/test_gaussian.py::test_curve_is_the_integral_of_the_densities",
         audits="gaussian",
     ),
     mutant(
@@ -120,7 +110,7 @@ MUTANTS = (
             "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))\n    while s2 > m2 * sigma**2:  # pragma: no cover - grid_up already rounds up\n        sigma += Fraction(1, 2**40)",
             "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2))) - Fraction(1, 2**20)",
         ),
-        tests="tests/privacy/test_gaussian.py",
+        tests="tests/privacy/test_gaussian.py::test_sigma_never_loses_more_than_mu_in_exact_arithmetic",
     ),
     mutant(
         "weights-delta-of-one-key",
@@ -130,22 +120,21 @@ MUTANTS = (
             "worst = max(worst, -mpmath.expm1(t * mpmath.log1p(-normal_sf(reach))))",
             "worst = max(worst, -mpmath.expm1(mpmath.log1p(-normal_sf(reach))))",
         ),
-        tests="tests/privacy/test_thresholds.py",
-        audits="weighted",
+        tests=_SUMS + "test_the_delta_of_equal_weights_is_that_of_the_worst_number_of_queries",
     ),
     mutant(
         "weight-rounded-up",
         "weights of one user have more than L2 norm one",
         _PRIVACY + "step_loss.py",
         ("while keys * (weight + 1) ** 2 <= WEIGHT_GRID**2:", "while keys * weight**2 < WEIGHT_GRID**2:"),
-        tests=("tests/curator/test_weights.py", "tests/privacy/test_thresholds.py"),
+        tests="tests/curator/test_weights.py::test_equal_weights_of_the_engine_are_the_exact_ones",
     ),
     mutant(
         "knapsack-of-equal-weights",
         "the worst user is taken to spread weights equally: unequal ones pass the threshold more often than delta",
         _PRIVACY + "thresholds.py",
         ("        for j in range(1, grid + 1):\n", "        for j in (int(grid / most_keys**0.5),):\n"),
-        tests="tests/privacy/test_thresholds.py",
+        tests="tests/privacy/test_thresholds.py::test_golden_thresholds_of_the_knapsack",
     ),
     mutant(
         "optimal-selection-one-count-more",
@@ -155,8 +144,7 @@ MUTANTS = (
             "return min(mpmath.mpf(1), dd * mpmath.expm1(count * e) / growth)",
             "return min(mpmath.mpf(1), dd * mpmath.expm1((count + 1) * e) / growth)",
         ),
-        tests="tests/privacy/test_thresholds.py",
-        audits="optimal",
+        tests="tests/privacy/test_thresholds.py::test_optimal_selection_is_the_solution_of_its_recursion",
     ),
     mutant(
         "optimal-loss-of-one-key",
@@ -166,11 +154,7 @@ MUTANTS = (
             "return Loss(pure=(self.keys_per_user * self.epsilon,), threshold_delta=self.keys_per_user * self.delta)",
             "return Loss(pure=(self.epsilon,), threshold_delta=self.delta)",
         ),
-        tests=(
-            "tests/curator/test_calibrate.py",
-            "tests/privacy/test_unit_guarantee.py",
-            "tests/curator/test_audit.py",
-        ),
+        tests="tests/curator/test_calibrate.py::test_all_steps_fit_the_budget_together_and_use_it",
         audits="optimal",
     ),
     mutant(
@@ -178,7 +162,7 @@ MUTANTS = (
         "two steps on the same users cost what the dearer one does",
         _PRIVACY + "loss.py",
         ("            self.mu_squared + other.mu_squared,\n", "            max(self.mu_squared, other.mu_squared),\n"),
-        tests="tests/privacy/test_loss.py",
+        tests=_SUMS + "test_steps_on_the_same_users_add_up",
     ),
     mutant(
         "failures-not-added",
@@ -188,7 +172,7 @@ MUTANTS = (
             "            self.threshold_delta + other.threshold_delta,\n",
             "            max(self.threshold_delta, other.threshold_delta),\n",
         ),
-        tests="tests/privacy/test_loss.py",
+        tests=_SUMS + "test_steps_on_the_same_users_add_up",
     ),
     mutant(
         "delta-rounded-down",
@@ -198,7 +182,7 @@ MUTANTS = (
             'return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))',
             'return min(1.0, float(self._delta(rational_mpf(exact(epsilon, "epsilon")))) * (1 - 1e-12))',
         ),
-        tests="tests/privacy/test_loss.py",
+        tests="tests/privacy/test_loss.py::test_pure_steps_equal_kov_where_kov_speaks",
     ),
     mutant(
         "sequential-takes-the-larger",
@@ -208,7 +192,7 @@ MUTANTS = (
             "return Budget(sum((b.epsilon for b in parts), Fraction(0)), sum((b.delta for b in parts), Fraction(0)))",
             "return Budget(max((b.epsilon for b in parts), default=Fraction(0)), sum((b.delta for b in parts), Fraction(0)))",
         ),
-        tests="tests/privacy/test_composition.py",
+        tests="tests/privacy/test_composition.py::test_sequential_is_exact_and_parallel_is_the_largest",
     ),
     mutant(
         "group-delta-not-grown",
@@ -218,7 +202,7 @@ MUTANTS = (
             "grown = rational_mpf(one.delta) * mpmath.expm1(people * e) / mpmath.expm1(e)",
             "grown = rational_mpf(one.delta) * people",
         ),
-        tests="tests/privacy/test_group.py",
+        tests="tests/privacy/test_group.py::test_some_mechanism_needs_nearly_all_of_it",
     ),
     mutant(
         "sensitivity-replace-one-as-add-remove",
@@ -228,16 +212,14 @@ MUTANTS = (
             "changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))",
             "changed = Fraction(self.keys_per_user)",
         ),
-        tests=("tests/privacy/test_sensitivity.py", "tests/basic/test_queries.py"),
-        audits="histogram",
+        tests="tests/privacy/test_sensitivity.py::test_a_histogram",
     ),
     mutant(
         "clamped-sum-of-the-upper-bound",
         "negative values move a sum by more than its noise covers",
         _PRIVACY + "sensitivity.py",
         ('change, why = max(abs(self.lower), abs(self.upper)), "a unit', 'change, why = abs(self.upper), "a unit'),
-        tests="tests/privacy/test_sensitivity.py",
-        audits="clamped-sum",
+        tests="tests/privacy/test_sensitivity.py::test_a_clamped_sum",
     ),
     mutant(
         "local-reports-charged-once",
@@ -247,7 +229,7 @@ MUTANTS = (
             "return Loss(pure=(report_epsilon(self.oracle),) * self.reports)",
             "return Loss(pure=(report_epsilon(self.oracle),))",
         ),
-        tests=("tests/release/test_local_step.py",),
+        tests="tests/release/test_local_step.py::test_two_reports_cost_twice",
     ),
     mutant(
         "verify-ratio-without-the-set",
@@ -257,14 +239,14 @@ MUTANTS = (
             "return Fraction(truth * (cells - size), (_ONE - truth) * size)",
             "return Fraction(truth * (cells - size), (_ONE - truth) * cells)",
         ),
-        tests=("tests/release/test_local_step.py",),
+        tests="tests/release/test_local_step.py::test_both_computations_give_the_same_fraction",
     ),
     mutant(
         "ledger-refuses-nothing",
         "a spend beyond the budget is recorded and allowed",
         _PRIVACY + "ledger.py",
         ("over = tally.exceeded(period, loss)", "over = None"),
-        tests="tests/ledger/test_rules.py",
+        tests="tests/ledger/test_rules.py::test_a_budget_equal_to_a_claim_accepts_it_exactly_once",
     ),
     mutant(
         "ledger-does-not-look-again",
@@ -274,7 +256,7 @@ MUTANTS = (
             "        with self._lock:\n            with self._store.write() as transaction:\n                self._catch_up(transaction)\n                if once is not None",
             "        with self._lock:\n            with self._store.write() as transaction:\n                if once is not None",
         ),
-        tests=("tests/ledger/test_rules.py", "tests/ledger/test_processes.py"),
+        tests="tests/ledger/test_rules.py::test_others_append_in_between",
     ),
     mutant(
         "ledger-accepts-edits",

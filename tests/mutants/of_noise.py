@@ -38,7 +38,6 @@ MUTANTS = (
             "x = mpmath.mpf((2 * z) * self.sigma.denominator) / (2 * self.sigma.numerator)",
         ),
         tests=_SAMPLER + "test_every_word_at_and_around_every_table_entry_is_decided_exactly",
-        audits="gaussian",
     ),
     mutant(
         "sampler-tie-to-the-left",
@@ -59,13 +58,6 @@ MUTANTS = (
             "undecided = np.zeros(n, dtype=np.bool_)",
         ),
         tests=_SAMPLER + "test_ties_are_decided_by_as_many_digits_as_it_takes",
-    ),
-    mutant(
-        "sampler-table-of-floats",
-        "thresholds lose their low bits in a double: every chance is off by up to 2^-53",
-        _NOISE + "sampler.py",
-        ("if t <= _LARGEST_WORD], dtype=np.uint64)", "if t <= _LARGEST_WORD], dtype=np.float64)"),
-        tests=_SAMPLER + "test_every_word_at_and_around_every_table_entry_is_decided_exactly",
     ),
     mutant(
         "sampler-mirror-off-by-one",
@@ -89,14 +81,14 @@ MUTANTS = (
             "return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)",
             "return np.random.default_rng(0).integers(0, 2**64, n, dtype=np.uint64)",
         ),
-        tests="tests/noise/test_bits.py",
+        tests="tests/noise/test_bits.py::test_system_bits_are_os_urandom_unchanged",
     ),
     mutant(
         "seeded-bits-called-secret",
         "a release made from test bits is marked as private",
         _NOISE + "bits.py",
         ("    secret = False\n    _BLOCK", "    secret = True\n    _BLOCK"),
-        tests="tests/noise/test_bits.py",
+        tests="tests/noise/test_bits.py::test_only_the_systems_bits_are_secret",
     ),
     mutant(
         "survivors-tail-off",
@@ -106,7 +98,7 @@ MUTANTS = (
             "sampler(Binomial(size, TailCoin(law, threshold - count))).draw_one(bits)",
             "sampler(Binomial(size, TailCoin(law, threshold - count + 1))).draw_one(bits)",
         ),
-        tests="tests/noise/test_survivors.py",
+        tests="tests/noise/test_survivors.py::test_the_joint_law_of_all_keys_is_that_of_noise_on_every_key",
     ),
     mutant(
         "survivors-noise-too-low",
@@ -116,14 +108,14 @@ MUTANTS = (
             "count + conditional_noise(law, threshold - count, lifts, bits)",
             "count + conditional_noise(law, threshold - count - 1, lifts, bits)",
         ),
-        tests="tests/noise/test_survivors.py",
+        tests="tests/noise/test_survivors.py::test_the_joint_law_of_all_keys_is_that_of_noise_on_every_key",
     ),
     mutant(
         "survivors-first-keys",
         "of many keys that share a count always the first are lifted: names decide, not noise",
         _NOISE + "survivors.py",
         ("return uniform_subset(size, lifts, bits), count", "return np.arange(lifts), count"),
-        tests="tests/noise/test_survivors.py",
+        tests="tests/noise/test_survivors.py::test_the_joint_law_of_all_keys_is_that_of_noise_on_every_key",
     ),
     mutant(
         "survivors-above-the-threshold",
@@ -133,7 +125,7 @@ MUTANTS = (
             "positions, noisy = [singly[each >= threshold]], [each[each >= threshold]]",
             "positions, noisy = [singly[each > threshold]], [each[each > threshold]]",
         ),
-        tests="tests/noise/test_survivors.py",
+        tests="tests/noise/test_survivors.py::test_the_joint_law_of_all_keys_is_that_of_noise_on_every_key",
     ),
     mutant(
         "geometric-starts-at-one",
