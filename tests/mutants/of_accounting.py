@@ -107,9 +107,10 @@ MUTANTS = (
         "noise is a little smaller than the budget allows",
         _PRIVACY + "gaussian.py",
         (
-            "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))\n    while s2 > m2 * sigma**2:  # pragma: no cover - grid_up already rounds up\n        sigma += Fraction(1, 2**40)",
+            "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))",
             "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2))) - Fraction(1, 2**20)",
         ),
+        ("while s2 > m2 * sigma**2:", "while s2 > 2 * m2 * sigma**2:"),
         tests="tests/privacy/test_gaussian.py::test_sigma_never_loses_more_than_mu_in_exact_arithmetic",
     ),
     mutant(
@@ -189,8 +190,8 @@ MUTANTS = (
         "many releases cost what the dearest of them does",
         _PRIVACY + "composition.py",
         (
-            "return Budget(sum((b.epsilon for b in parts), Fraction(0)), sum((b.delta for b in parts), Fraction(0)))",
-            "return Budget(max((b.epsilon for b in parts), default=Fraction(0)), sum((b.delta for b in parts), Fraction(0)))",
+            "sum((b.epsilon for b in parts), Fraction(0)), sum(",
+            "max((b.epsilon for b in parts), default=Fraction(0)), sum(",
         ),
         tests="tests/privacy/test_composition.py::test_sequential_is_exact_and_parallel_is_the_largest",
     ),
@@ -253,8 +254,8 @@ MUTANTS = (
         "what another process has spent since is not seen: two processes spend one budget twice",
         _PRIVACY + "ledger.py",
         (
-            "        with self._lock:\n            with self._store.write() as transaction:\n                self._catch_up(transaction)\n                if once is not None",
-            "        with self._lock:\n            with self._store.write() as transaction:\n                if once is not None",
+            "                self._catch_up(transaction)\n                if once is not None",
+            "                if once is not None",
         ),
         tests="tests/ledger/test_rules.py::test_others_append_in_between",
     ),
@@ -286,10 +287,7 @@ MUTANTS = (
         "ledger-lifetime-forgotten",
         "each period begins anew and the lifetime of the account bounds nothing",
         _PRIVACY + "ledger_book.py",
-        (
-            "        if self.terms.lifetime is not None:\n            caps.append((self.terms.lifetime, self.ever.total))\n",
-            "",
-        ),
+        ("caps.append((self.terms.lifetime, self.ever.total))", "pass"),
         tests="tests/ledger/test_rules.py",
     ),
 )

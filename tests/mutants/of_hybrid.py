@@ -15,14 +15,14 @@ MUTANTS = (
             "        1.0 - math.fsum(values),\n",
             "        1.0 - float(kept.counts.sum() + sampler(law_of(head.step)).draw_one(SystemBits())) / n,\n",
         ),
-        tests="tests/hybrid/test_optin.py::test_reused_shares_are_the_counts_and_the_wildcard_what_is_left",
+        tests="tests/hybrid/test_wildcards.py::test_a_reused_wildcard_is_what_is_left_and_no_draw_of_its_own",
     ),
     mutant(
         "wildcard-without-noise",
         "the measured wildcard is published as it is",
         _HYBRID + "optin.py",
         ("rest = n - of_head + sampler(noise).draw_one(bits)", "rest = n - of_head"),
-        tests="tests/hybrid/test_optin.py::test_split_counts_everybody_once",
+        tests="tests/hybrid/test_wildcards.py::test_a_measured_wildcard_has_noise_of_its_own",
         audits="headlist-split",
     ),
     mutant(
@@ -33,7 +33,7 @@ MUTANTS = (
             "wildcard, draws = (n - of_list + sampler(noise).draw_one(source)) / n, 1",
             "wildcard, draws = (n - of_list) / n, 1",
         ),
-        tests="tests/hybrid/test_epochs.py::test_the_noise_of_a_kept_list_is_the_law_that_is_paid_for_on_every_record",
+        tests="tests/hybrid/test_wildcards.py::test_the_wildcard_of_a_kept_list_has_noise_of_its_own",
     ),
     mutant(
         "split-measures-everybody",
@@ -92,15 +92,14 @@ MUTANTS = (
         "every blend of two-stage reports is weighted by the paper's wrong variance",
         _HYBRID + "blend.py",
         ('if mode == "printed" and two_stage is not None:', "if two_stage is not None:"),
-        tests="tests/hybrid/test_blend.py::test_intervals_hold_and_the_blend_is_unbiased",
+        tests="tests/hybrid/test_wildcards.py::test_two_stage_blends_are_weighted_by_the_variances_that_hold",
     ),
     mutant(
         "variance-without-covariance",
         "the covariance of query and record is that of Theorem 5: E[XY] where a covariance belongs",
         "src/hushquery/local/two_stage.py",
         ("2 * c / a * share * (1 - query_share)", "2 * c / a * share"),
-        tests="tests/hybrid/test_clients.py::test_covariances_of_two_stage_shares_are_exact",
-        audits="",
+        tests="tests/hybrid/test_wildcards.py::test_the_standard_error_of_a_two_stage_share_is_that_of_many_batches",
     ),
     mutant(
         "statistics-noise-halved",
