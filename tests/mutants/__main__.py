@@ -1,13 +1,15 @@
 """Try mutants: ``make mutants``, or ``make mutants ARGS="krr ledger"`` for those whose name or area holds a word.
 
 Writes docs/mutants.md when all were tried (``--page`` for any). Exit code 1 if one survives, or if a check fails
-without a mutant.
+without a mutant. While writing mutants: ``--no-audits`` runs tests alone, ``--no-baseline`` leaves out the run without
+a mutant.
 """
 
 from __future__ import annotations
 
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from functools import partial
 
 from mutants.catalogue import AREAS, EVERY
@@ -30,6 +32,8 @@ def main(words: list[str]) -> int:
         for one in mutants
         if not wanted or any(word in (area, one.name) or word in one.name for word in wanted)
     ]
+    if "--no-audits" in options:
+        chosen = [replace(one, audits=()) for one in chosen]
     if not chosen:
         _say(f"no mutant is called {' or '.join(wanted)}; areas are {', '.join(AREAS)}")
         return 2
