@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from hushquery.evaluate.conformance import (
+    end_to_end_findings,
     estimate_findings,
     law_findings,
     loss_findings,
@@ -26,6 +27,10 @@ def check_law(mechanism):
 
 def check_rates(mechanism):
     none_of(rate_findings(mechanism, SEED), checks=2 * len(worlds_of(mechanism)))
+
+
+def check_end_to_end(mechanism):
+    none_of(end_to_end_findings(mechanism, SEED), checks=2 * len(worlds_of(mechanism)))
 
 
 def check_loss(mechanism, epsilons):

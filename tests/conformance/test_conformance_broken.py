@@ -12,6 +12,7 @@ from conformance.checks import (
     DELTA,
     EPSILON,
     WEAK,
+    check_end_to_end,
     check_estimates,
     check_law,
     check_loss,
@@ -20,6 +21,7 @@ from conformance.checks import (
     check_repeatable,
     check_tight,
 )
+from hushquery.basic.mechanisms import ClampedSumOfRows
 from hushquery.evaluate import conformance
 from hushquery.evaluate.conformance import (
     BUDGETS,
@@ -36,7 +38,7 @@ from hushquery.evaluate.conformance import (
     shape_findings,
     tight_findings,
 )
-from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts, LaplaceThreshold
+from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts
 from hushquery.privacy.registry import Mechanism, Pair
 
 
@@ -62,6 +64,9 @@ class Sabotage(Mechanism):
 
     def run(self, world, n, bits):
         return self.exchanged.get("run", self.honest.run)(world, n, bits)
+
+    def end_to_end(self, world, bits):
+        return self.exchanged.get("end_to_end", self.honest.end_to_end)(world, bits)
 
     def law(self, world):
         return self.exchanged.get("law", self.honest.law)(world)
@@ -110,6 +115,14 @@ NO_NUMBER = NoNumber(pure=HONEST.loss.pure)
 
 BROKEN = {
     "noise a tenth too small": (check_rates, Sabotage(HONEST, run=ONE_TENTH_LESS.run)),
+    "noise a tenth too small, end to end only": (
+        check_end_to_end,
+        Sabotage(HONEST, end_to_end=lambda w, b: (ONE_TENTH_LESS.run(w, 100_000, b), HONEST.law(w))),
+    ),
+    "nothing, end to end": (
+        check_end_to_end,
+        Sabotage(HONEST, end_to_end=lambda w, b: (HONEST.run(w, 0, b), HONEST.law(w))),
+    ),
     "a tail that is clipped at 6 scales": (check_rates, Sabotage(HONEST, run=clipped)),
     "a law that forgets an outcome": (check_law, Sabotage(HONEST, law=forgetful)),
     "off by one": (check_rates, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b) + 1)),
@@ -132,7 +145,7 @@ BROKEN = {
     ),
     "only harmless pairs": (
         lambda m: check_tight(m, 1),
-        Sabotage(LaplaceThreshold.calibrate(*WEAK), pairs=lambda: LaplaceThreshold.calibrate(*WEAK).pairs()[1:2]),
+        Sabotage(ClampedSumOfRows.calibrate(*WEAK), pairs=lambda: [Pair("one row more", (), (("dot", 1),))]),
     ),
     "a law with a NaN": (check_law, Sabotage(HONEST, law=with_nan)),
     "rates of a law with a NaN": (check_rates, Sabotage(HONEST, law=lambda world: with_nan(world, HONEST))),

@@ -1,8 +1,7 @@
-"""Neighbouring logs: what one user more changes, exactly; and that what runs follows the laws that conformance checks.
+"""Neighbouring logs: what one user more changes, exactly; and that whole steps follow the laws that conformance checks.
 
-The registered mechanisms (``tests/conformance``) bound and count a world with the curator's expressions and then draw
-its noise by themselves. Here the selectors' own ``run`` is held to the same laws: a log made of many copies of a world,
-with users and queries of their own, is many independent runs at once.
+``tests/conformance`` runs whole steps on logs of so many copies of a world that noise is drawn key by key; here are
+enough of them for noise that is drawn for many keys at once.
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ from fractions import Fraction
 import ibis
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from hushquery.curator import reformulations
 from hushquery.curator.bound import Bound, searches
 from hushquery.curator.calibrate import Request, calibrate
 from hushquery.curator.clicks import Clicks
@@ -31,9 +28,10 @@ from hushquery.curator.mechanisms import (
     LaplaceSelector,
     SelectedClicks,
     crowd,
-    log_of,
+    many_logs,
     numbered,
     searcher,
+    seen_in,
 )
 from hushquery.curator.mechanisms_counted import KorolovaSelector, OptimalSelector, WeightedSelector
 from hushquery.curator.mechanisms_guided import GuidedSelector
@@ -44,7 +42,6 @@ from hushquery.curator.weighted import equal_weights
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.survivors import WORTH_A_BINOMIAL
 from hushquery.privacy.budget import Budget
-from hushquery.privacy.registry import SUPPRESSED
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 from hushquery.privacy.thresholds import WEIGHT_GRID
 from search_logs import OTHERS, ZOE, counted, log
@@ -163,31 +160,16 @@ def test_a_sketch_of_one_bucket_guides_all_shares_alike():
 
 # ---- what runs, against the laws -----------------------------------------------------------------------------------
 
-#: Noise drawn key by key, and for so many keys of equal count at once.
-SINGLY, IN_BULK = 5_000, WORTH_A_BINOMIAL + 1_000
+#: Keys of equal count from which on noise is drawn for all of them at once.
+IN_BULK = WORTH_A_BINOMIAL + 1_000
+LISTED = 5_000
 LOOSE = Fraction(3), Fraction(1, 20)
 
 
-def copies(world, n):
-    """Give a log of many copies of a world, each with users and queries of its own."""
-    table = log_of(world).to_pyarrow()
-    prefix = pa.array(np.char.zfill(np.repeat(np.arange(n), table.num_rows).astype(str), 6))
-    many = table.take(np.tile(np.arange(table.num_rows), n))
-    for column in ("user", "query"):
-        joined = pc.binary_join_element_wise(prefix, many[column].combine_chunks(), " ")
-        many = many.set_column(many.column_names.index(column), column, joined)
-    return many
-
-
-def outcomes(table, keys, columns, n):
-    """Count what came out of each copy, in the columns of the registered mechanism."""
-    place = {key: i for i, key in enumerate(keys)}
-    seen = np.full((n, len(keys)), SUPPRESSED, dtype=np.int64)
-    values = table["count"].to_pylist() if "count" in table.column_names else [1] * table.num_rows
-    for value, first, *rest in zip(values, *(table[c].to_pylist() for c in columns), strict=True):
-        copy, _, query = first.partition(" ")
-        seen[int(copy), place[query, *rest]] = value
-    return Counter(map(tuple, seen.tolist()))
+def follows(rows, law):
+    seen = Counter(map(tuple, rows.tolist()))
+    every_position(seen, law)
+    fit(seen, law)
 
 
 SELECTORS = {
@@ -201,26 +183,21 @@ SELECTORS = {
 }
 
 
-@pytest.mark.parametrize("n", [SINGLY, IN_BULK])
 @pytest.mark.parametrize("cls", SELECTORS, ids=lambda cls: cls.name)
-def test_selectors_follow_their_laws_on_many_logs_at_once(cls, n):
+def test_selectors_follow_their_laws_on_many_logs_at_once(cls):
     mechanism, world = cls.calibrate(*LOOSE), crowd(2, "ant") + SELECTORS[cls]
-    found = mechanism.selector.run(ibis.memtable(copies(world, n)), Bound(), bits("copies", cls.name))
-    seen = outcomes(found, mechanism.keys, QUERY, n)
-    every_position(seen, mechanism.law(world))
-    fit(seen, mechanism.law(world))
+    found = mechanism.selector.run(ibis.memtable(many_logs(world, IN_BULK)), Bound(), bits("copies", cls.name))
+    follows(seen_in(found, mechanism.keys, QUERY, IN_BULK), mechanism.law(world))
 
 
 def test_clicks_follow_their_law_on_many_logs_at_once():
     mechanism = SelectedClicks.calibrate(*LOOSE)
     greedy = [row for row in mechanism.pairs()[-1].right if row[0] == "zoe"]
     world = (*crowd(2, "ant", url="https://x.example/"), *greedy)
-    many = copies(world, IN_BULK)
+    many = many_logs(world, IN_BULK)
     named = [query for query in set(many["query"].to_pylist()) if not query.endswith("dog")]
     found = mechanism.clicks.run(ibis.memtable(many), Bound(), pa.table({"query": named}), bits("clicks"))
-    seen = outcomes(found, mechanism.keys, PAIR, IN_BULK)
-    every_position(seen, mechanism.law(world))
-    fit(seen, mechanism.law(world))
+    follows(seen_in(found, mechanism.keys, PAIR, IN_BULK), mechanism.law(world))
 
 
 def test_listed_clicks_all_get_noise_and_nothing_else_does():
@@ -230,38 +207,23 @@ def test_listed_clicks_all_get_noise_and_nothing_else_does():
         *crowd(2, "ant", url="x"),
         *(("zoe", i, q, u) for i, (q, u) in enumerate([("ant", "z"), ("ant", "x")] * 2)),
     )
-    many = copies(world, SINGLY)
+    many = many_logs(world, LISTED)
     named = sorted(set(many["query"].to_pylist()))
     results = ibis.memtable(pa.table({"query": [q for q in named for _ in "xy"], "url": ["x", "y"] * len(named)}))
     clicks = Clicks(step, results)
     found = clicks.run(ibis.memtable(many), Bound(), pa.table({"query": named}), bits("listed"))
     law = product_law([noisy_law(count, law_of(step)) for count in (3, 0)])
-    seen = outcomes(found, [("ant", "x"), ("ant", "y")], PAIR, SINGLY)
-    every_position(seen, law)
-    fit(seen, law)
+    follows(seen_in(found, [("ant", "x"), ("ant", "y")], PAIR, LISTED), law)
 
 
 @pytest.mark.parametrize("gaussian", [False, True])
-def test_reformulations_follow_their_law(gaussian, monkeypatch):
-    """Every run of the real step; only the engine's answer, always the same, is remembered."""
+def test_reformulations_follow_their_law(gaussian):
+    """With many false pairs, and with the noise that the registered mechanism does not have."""
     step = GaussianHistogram(2, Fraction(2)) if gaussian else LaplaceHistogram(2, Fraction(2))
     mechanism = ReformulationPairs(Reformulations(step, false_edges=0.5))
     world = crowd(4, "ant", "bee") + searcher("zoe", "cow", "bee", "ant")
-    table, queries = log_of(world), pa.table({"query": ["cow", "ant", "bee"]})
-    answer = mechanism.walks.expression(table, Bound(), ibis.memtable(queries)).order_by(STEP).to_pyarrow()
-    law, least = mechanism.law(world), mechanism.least(world)
-    monkeypatch.setattr(reformulations, "execute", lambda _: answer)
-    monkeypatch.setattr(Reformulations, "expression", lambda *_: table.select("query", next_query="url"))
-    keys, source = list(itertools.permutations(("ant", "bee", "cow"), 2)), bits("walks", gaussian)
-    seen = Counter()
-    for _ in range(3_000):
-        rows = mechanism.walks.run(table, Bound(), queries, source).to_pylist()
-        found = {(row["query"], row["next_query"]): int(row["count"]) for row in rows}
-        assert len(found) == len(rows)
-        assert min(found.values(), default=least) >= least
-        seen[tuple(min(found[key], least + 2) if key in found else SUPPRESSED for key in keys)] += 1
-    every_position(seen, law)
-    fit(seen, law)
+    follows(mechanism.run(world, 3_000, bits("walks", gaussian)), mechanism.law(world))
+    follows(*mechanism.end_to_end(world, bits("walks", gaussian)))
 
 
 # ---- whatever the engine's order -----------------------------------------------------------------------------------

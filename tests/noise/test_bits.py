@@ -15,7 +15,7 @@ from hushquery.noise import bits as module
 from hushquery.noise.bits import SeededBits, SystemBits, below, one_word
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
-from hushquery.noise.survivors import passing_keys
+from hushquery.noise.survivors import lifted_keys
 from statistical import bits, every_position, fit, mean, rate, tally
 
 WORD = 2**64
@@ -60,7 +60,7 @@ def test_every_draw_takes_its_words_from_the_system(monkeypatch):
     def drawn(stream):
         monkeypatch.setattr(module.os, "urandom", lambda n: stream.words(n // 8).tobytes())
         system = SystemBits()
-        positions, noisy = passing_keys(np.full(50_000, 3), 9, DiscreteLaplace(Fraction(2)), system)
+        positions, noisy = lifted_keys(50_000, 3, 9, DiscreteLaplace(Fraction(2)), system)
         return [
             sampler(RoundedGaussian(Fraction(3))).draw(1000, system).tolist(),
             below(system, 10, 100).tolist(),

@@ -12,10 +12,11 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from hushquery.curator.mechanisms import LaplaceSelector, query_keys, searcher
+from hushquery.curator.select import Reused
 from hushquery.errors import UsageError
-from hushquery.noise.law import DiscreteLaplace
-from hushquery.noise.mechanisms import LaplaceThreshold
 from hushquery.privacy.gaussian import mu_for
+from hushquery.privacy.step_loss import LaplaceHistogram
 from hushquery.privacy.thresholds import (
     WEIGHT_GRID,
     knapsack_delta,
@@ -224,11 +225,11 @@ def test_opendp_computes_delta_for_greater_but_releases_equal_values():
 
 
 def test_ours_at_the_same_scale_and_threshold_is_right():
-    ours = LaplaceThreshold(1, DiscreteLaplace(Fraction(1)), 5)
+    ours = LaplaceSelector(Reused("laplace", LaplaceHistogram(1, Fraction(1), 5)), query_keys("ant"))
     true = hockey(key(1, 5, 1.0), key(0, 5, 1.0), 1.0)
     assert ours.loss.delta(1) == pytest.approx(true, rel=1e-9)
     assert f"{laplace_delta(1, 1, 5):.3e}" == "1.339e-02"
-    released = ours.run((1,), 200_000, bits("opendp threshold"))
+    released = ours.run(searcher("zoe", "ant"), 200_000, bits("opendp threshold"))
     shown = released[released[:, 0] >= 0]
     assert shown.min() == 5
     rate(len(shown), 200_000, true)

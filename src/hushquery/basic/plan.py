@@ -46,6 +46,10 @@ class Noise:
         """The standard error in the units of the answer, rounding to the grid included."""
         return float(self.step) * math.sqrt(self.law.variance + (1 / 12 if self.rounds else 0.0))
 
+    def added(self, truth: Sequence[int], bits: Bits) -> list[int]:
+        """Add a fresh draw to each of some answers, in grid steps."""
+        return [t + int(z) for t, z in zip(truth, sampler(self.law).draw(len(truth), bits), strict=True)]
+
     def half_width(self, level: float) -> float:
         """How far the noise reaches with probability ``level``, in the units of the answer, rounding included."""
         return float(self.step) * (self.law.half_width(level) + (0.5 if self.rounds else 0.0))
@@ -183,8 +187,7 @@ class StatisticPlan:
         measured = []
         for question, noise, expression in zip(self.questions, self.noises, asked, strict=True):
             truth = question.read(execute(expression))
-            noisy = [t + int(z) for t, z in zip(truth, sampler(noise.law).draw(len(truth), source), strict=True)]
-            values = [float(v * question.step) for v in noisy]
+            values = [float(v * question.step) for v in noise.added(truth, source)]
             measured.append(
                 Estimates.raw(
                     list(question.labels),

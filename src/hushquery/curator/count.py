@@ -9,7 +9,7 @@ import numpy as np
 from hushquery.engine import execute
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import IntArray, sampler
+from hushquery.noise.sampler import IntArray, add_noise
 from hushquery.noise.survivors import WORTH_A_BINOMIAL, lifted_keys
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 
@@ -60,7 +60,7 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     # In the order of the keys, not in the engine's: the same bits then give the same release on every engine.
     few = counted.filter(~counted.n.isin(values[in_bulk].tolist())) if in_bulk.any() else counted
     singly = execute(few.select(*columns, "n").order_by(columns))
-    noisy = singly["n"].to_numpy() + sampler(law).draw(singly.num_rows, bits)
+    noisy = add_noise(singly["n"].to_numpy(), law, bits)
     chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]
     for count, size in zip(values[in_bulk].tolist(), keys[in_bulk].tolist(), strict=True):
         positions, lifted = lifted_keys(size, count, threshold, law, bits)
@@ -73,10 +73,12 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
 def keys_at(counted: Any, columns: list[str], count: int, positions: IntArray) -> pa.Table:
     """Look up keys by their places among those of one count, in the order of the keys; no other key is fetched."""
     import ibis
+    import pyarrow as pa
 
     same = counted.filter(counted.n == count)
     placed = same.mutate(place=ibis.row_number().over(ibis.window(order_by=[same[c] for c in columns])))
-    return execute(placed.filter(placed.place.isin(positions.tolist())).order_by("place").select(*columns))
+    wanted = ibis.memtable(pa.table({"place": pa.array(positions, pa.int64())}))
+    return execute(placed.semi_join(wanted, "place").order_by("place").select(*columns))
 
 
 def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], step: Noisy, bits: Bits) -> pa.Table:
@@ -96,7 +98,7 @@ def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], ste
     exact = execute(joined.select(*(keys[c] for c in columns), n=counted.n.fill_null(0)))
     # Sorted here, by bytes: the keys came from memory, and an engine may order such texts by its own locale.
     exact = exact.sort_by([(c, "ascending") for c in columns])
-    noisy = exact["n"].to_numpy() + sampler(law_of(step)).draw(exact.num_rows, bits)
+    noisy = add_noise(exact["n"].to_numpy(), law_of(step), bits)
     return _with_noisy(exact.select(columns), noisy, np.ones(len(noisy), dtype=np.bool_))
 
 

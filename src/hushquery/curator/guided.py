@@ -33,7 +33,7 @@ from hushquery.curator.select import (
 from hushquery.curator.weighted import equal_weights
 from hushquery.engine import dialect, execute, held, md5
 from hushquery.noise.bits import Bits
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import add_noise
 from hushquery.privacy.budget import in_full
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights
 from hushquery.privacy.thresholds import WEIGHT_GRID
@@ -120,12 +120,16 @@ class Guided(Selector):
         with held(self.each(table, bound)) as each:
             noisy = self.noisy_sketch(self.exact_sketch(each), bits)
             with held(self.guided_sums(each, noisy)) as weighed:
-                chosen = passing(weighed, QUERY, self.selection, bits).select(QUERY)
+                chosen = self.select(weighed, bits)
             if self.counts is None:
                 return chosen
             released = released_table(chosen)
             counted = count_first(each.inner_join(released, "query"), released, self.counts.keys_per_user)
             return with_intervals(noisy_on_public_keys(counted, chosen, QUERY, self.counts, bits), self.counts)
+
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """Draw once per query; what is published is which queries pass."""
+        return passing(counted, QUERY, self.selection, bits).select(QUERY)
 
     def each(self, table: Any, bound: Bound) -> Any:
         """Give each user's distinct queries with their bucket and their order: all that the three steps ask for."""
@@ -141,7 +145,7 @@ class Guided(Selector):
 
     def noisy_sketch(self, exact: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.int64]:
         """Add noise to every bucket, empty or not."""
-        return exact + sampler(law_of(self.sketch)).draw(len(exact), bits)
+        return add_noise(exact, law_of(self.sketch), bits)
 
     def guided_sums(self, each: Any, noisy: npt.NDArray[np.int64]) -> Any:
         """Sum the guided weights per query, given a noisy sketch."""

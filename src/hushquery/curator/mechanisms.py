@@ -1,57 +1,73 @@
-"""The curator's one-look selectors as the registry knows them: from rows of a log to what is published.
+"""The curator's one-look selectors as the registry knows them: neighbouring logs, and the exact law of a release.
 
-A world is a small log. Its rows are bounded and counted once, by the expressions and the engine that a release uses, so
-that a cap that does not cap is found; the noise is then drawn as often as an audit asks. An output has a column for
-each key that any of the worlds can hold; what was not published is
+A world is a small log. What runs is what a release runs: its rows are bounded and counted by the expressions and the
+engine of a release, once; the selector's own step then draws on many copies of these counts at once, each copy with
+keys of its own. And the whole step of a release is run on a log of many copies of the world. The laws are computed from
+the rows by the definition, without the engine, so that a cap that does not cap contradicts them. An output has a column
+for each key that any of the worlds can hold; what was not published is
 :data:`~hushquery.privacy.registry.SUPPRESSED` there.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, SelectorName, calibrate
 from hushquery.curator.clicks import PAIR, Clicks
-from hushquery.curator.count import law_of
+from hushquery.curator.count import law_of, passing
 from hushquery.curator.select import QUERY, Reused, Selector, released_table
 from hushquery.engine import as_table, execute
+from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits
-from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
+from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import IntArray
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import SUPPRESSED, Kind, Mechanism, Pair
+from hushquery.privacy.registry import SUPPRESSED, Kind, Law, Mechanism, Pair
 from hushquery.privacy.sparse_gaussian import calibrate_sparse_gaussian
 from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = [
+    "COPIES",
     "QUERIES",
     "GaussianSelector",
     "Key",
     "LaplaceSelector",
     "LogMechanism",
+    "QueryMechanism",
     "Rows",
     "SelectedClicks",
     "Thresholded",
+    "arrow_of",
+    "copies_of",
     "crowd",
     "exact_counts",
+    "first_keys",
     "log_of",
+    "many_logs",
     "numbered",
     "passing_bit",
     "passing_law",
-    "passing_runs",
     "query_keys",
     "query_pairs",
+    "read_world",
+    "rows_of",
     "searcher",
+    "seen_in",
     "selector_for",
+    "totals",
 ]
 
 #: What a log is to an audit: rows of a user, a time in microseconds, a query, and a clicked URL or None.
@@ -61,9 +77,15 @@ Key = tuple[str, ...]
 
 #: The queries of the audited logs. In the order of their letters, which is not the order in which all users pose them.
 QUERIES: tuple[str, ...] = ("ant", "bee", "cow")
+#: On how many copies of a world the whole step of a release is run; so few that noise is drawn key by key.
+COPIES = 3_000
 
 _PER_USER = 2
 _SECOND = 1_000_000
+_DIGITS = 6
+
+
+# ---- worlds ----------------------------------------------------------------------------------------------------------
 
 
 def searcher(name: str, *queries: str, apart: int = 1, url: str | None = None) -> Rows:
@@ -87,19 +109,43 @@ def query_keys(*queries: str) -> tuple[Key, ...]:
 
 def log_of(world: Rows) -> Any:
     """Give a world as the table that a release would read."""
+    return as_table(arrow_of(world))
+
+
+def many_logs(world: Rows, n: int) -> pa.Table:
+    """Give a log of many copies of a world, each with users and queries of its own; an empty query stays empty."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    one = arrow_of(world)
+    numbers = pa.array([f"{copy:0{_DIGITS}}" for copy in range(n)], pa.string())
+    prefix = numbers.take(pa.array(np.repeat(np.arange(n), one.num_rows)))
+    many = one.take(np.tile(np.arange(one.num_rows), n))
+    for column in ("user", "query"):
+        given = many[column].combine_chunks()
+        named = pc.if_else(pc.equal(given, ""), "", pc.binary_join_element_wise(prefix, given, " "))
+        many = many.set_column(many.column_names.index(column), column, named)
+    return many
+
+
+def read_world(rows: pa.Table) -> Log:
+    """Give a world, or many, as the log that a release reads; of an empty query only the user is left."""
     import pyarrow as pa
 
-    users, times, queries, urls = zip(*world, strict=True) if world else ((), (), (), ())
-    return as_table(
-        pa.table(
-            {
-                "user": pa.array(users, pa.string()),
-                "query": pa.array(queries, pa.string()),
-                "time": pa.array(times, pa.int64()),
-                "url": pa.array(urls, pa.string()),
-            }
-        )
-    )
+    timed = rows.set_column(rows.column_names.index("time"), "time", rows["time"].cast(pa.timestamp("us")))
+    return read_log(timed, normalise=False, patterns=False)
+
+
+def arrow_of(world: Rows) -> pa.Table:
+    """Give a world as a table in memory."""
+    import pyarrow as pa
+
+    columns = zip(*world, strict=True) if world else ((),) * 4
+    kinds = {"user": pa.string(), "time": pa.int64(), "query": pa.string(), "url": pa.string()}
+    return pa.table({name: pa.array(values, kinds[name]) for name, values in zip(kinds, columns, strict=True)})
+
+
+# ---- what runs -------------------------------------------------------------------------------------------------------
 
 
 def exact_counts(expression: Any, keys: Sequence[Key], columns: Sequence[str]) -> tuple[int, ...]:
@@ -112,17 +158,71 @@ def exact_counts(expression: Any, keys: Sequence[Key], columns: Sequence[str]) -
     return tuple(found.get(key, 0) for key in keys)
 
 
+def copies_of(counts: IntArray) -> Any:
+    """Give rows of counts, a row per copy and a column per key, to the engine, as a step finds them: without zeros.
+
+    The key of a count is its place among all, in the column ``query``.
+    """
+    import ibis
+    import pyarrow as pa
+
+    flat = np.asarray(counts, dtype=np.int64).ravel()
+    held = np.flatnonzero(flat)
+    return ibis.memtable(pa.table({"query": pa.array(held, pa.int64()), "n": pa.array(flat[held], pa.int64())}))
+
+
+def rows_of(found: pa.Table, shape: tuple[int, int]) -> IntArray:
+    """Give what a step published of :func:`copies_of`, a row per copy: noisy counts, or 1 where there are none."""
+    out = np.full(shape[0] * shape[1], SUPPRESSED, dtype=np.int64)
+    places = found["query"].to_numpy()
+    if len(np.unique(places)) != len(places):
+        raise ValueError("a key was published twice")
+    out[places] = found["noisy"].to_numpy() if "noisy" in found.column_names else 1
+    return out.reshape(shape)
+
+
+def seen_in(found: pa.Table, keys: Sequence[Key], columns: Sequence[str], n: int) -> IntArray:
+    """Give what a whole step published of :func:`many_logs` as a row per copy."""
+    place = {key: i for i, key in enumerate(keys)}
+    out = np.full((n, len(keys)), SUPPRESSED, dtype=np.int64)
+    values = found["count"].to_pylist() if "count" in found.column_names else [1] * found.num_rows
+    for value, *key in zip(values, *(found[c].to_pylist() for c in columns), strict=True):
+        copies, names = zip(*(_unnamed(part) for part in key), strict=True)
+        copy = {int(number) for number in copies if number}
+        if len(copy) == 1:  # a pair of queries of two copies belongs to neither
+            out[copy.pop(), place[names]] = value
+    return out
+
+
+def _unnamed(name: str) -> tuple[str, str]:
+    """Take apart what :func:`many_logs` put together; a URL has no number."""
+    return (name[:_DIGITS], name[_DIGITS + 1 :]) if name[:_DIGITS].isdigit() else ("", name)
+
+
+# ---- laws ------------------------------------------------------------------------------------------------------------
+
+
+def first_keys(rows: Iterable[tuple[str, int, Key]], most: int) -> list[list[Key]]:
+    """Give each user's first distinct keys by time, ties by the key: what a bound keeps, said without an engine.
+
+    >>> first_keys([("zoe", 2, ("ant",)), ("zoe", 1, ("cow",)), ("zoe", 1, ("bee",)), ("zoe", 0, ("cow",))], 2)
+    [[('cow',), ('bee',)]]
+    """
+    first: dict[str, dict[Key, int]] = {}
+    for user, time, key in rows:
+        mine = first.setdefault(user, {})
+        mine[key] = min(time, mine.get(key, time))
+    return [sorted(mine, key=lambda key: (mine[key], key))[:most] for mine in first.values()]
+
+
+def totals(kept: Iterable[Iterable[Key]], keys: Sequence[Key]) -> tuple[int, ...]:
+    """Count how often each key was kept."""
+    found = Counter(key for mine in kept for key in mine)
+    return tuple(found[key] for key in keys)
+
+
 #: A step whose noise meets a threshold.
 Thresholded = LaplaceHistogram | GaussianHistogram | GaussianWeights
-
-
-def passing_runs(counts: Sequence[int], step: Thresholded, n: int, bits: Bits) -> IntArray:
-    """Draw noise for every key that somebody holds, ``n`` times, and give the noisy counts that reach the threshold."""
-    out = np.full((n, len(counts)), SUPPRESSED, dtype=np.int64)
-    held = [i for i, count in enumerate(counts) if count]
-    noisy = add_noise(tuple(counts[i] for i in held), n, law_of(step), bits)
-    out[:, held] = np.where(noisy >= int(step.threshold or 0), noisy, SUPPRESSED)
-    return out
 
 
 def passing_law(count: int, step: Thresholded) -> dict[tuple[int, ...], float]:
@@ -144,19 +244,30 @@ def passing_bit(count: int, step: Thresholded) -> dict[tuple[int, ...], float]:
     return {(1,): float(law.tail(lift)), (SUPPRESSED,): float(law.cdf(lift - 1))}
 
 
+# ---- mechanisms ------------------------------------------------------------------------------------------------------
+
+
 class LogMechanism(Mechanism[Rows]):
-    """What the curator's mechanisms share: worlds that are logs, counted once by the engine."""
+    """What the curator's mechanisms share: worlds that are logs, counted by the engine and, for the law, without it."""
 
     kind: ClassVar[Kind] = "selector"
     audit_runs: ClassVar[int] = 8_000_000
 
     @abstractmethod
     def ask(self, world: Rows) -> tuple[int, ...]:
-        """Bound and count a world in the engine."""
+        """Bound and count a world in the engine, as a release does."""
+
+    @abstractmethod
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Bound and count a world by the definition."""
 
     def counts(self, world: Rows) -> tuple[int, ...]:
         """Give the bounded counts of a world, from the engine the first time."""
         return _asked(self, world)
+
+    def copies(self, world: Rows, n: int) -> Any:
+        """Give ``n`` copies of the engine's counts."""
+        return copies_of(np.tile(np.array(self.counts(world), dtype=np.int64), (n, 1)))
 
 
 @lru_cache(maxsize=256)
@@ -170,32 +281,57 @@ def selector_for(name: SelectorName, epsilon: Fraction, delta: Fraction, *, sele
 
 
 @dataclass(frozen=True)
-class _Reusing(LogMechanism):
-    """Publish the very counts that passed the threshold."""
+class QueryMechanism(LogMechanism):
+    """A selector of queries: what it runs, whatever it is."""
 
-    selector: Reused
+    selector: Selector
     keys: tuple[Key, ...] = query_keys(*QUERIES)
     bound: Bound = field(default=Bound())
 
     @property
     def loss(self) -> Loss:
-        """What the step costs."""
-        return self.selector.step.loss
+        """What its steps cost."""
+        return sum((step.parameters.loss for step in self.selector.steps()), Loss())
 
     def ask(self, world: Rows) -> tuple[int, ...]:
-        """Count users per query."""
-        expression = self.selector.expressions(log_of(world), self.bound)["queries"]
-        return exact_counts(expression, self.keys, QUERY)
+        """Count, or weigh, for the selection."""
+        asked = self.selector.expressions(log_of(world), self.bound)
+        return exact_counts(next(iter(asked.values())), self.keys, QUERY)
+
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Each user once per query, in their first d queries."""
+        return totals(self.kept(world, self.keys), self.keys)
+
+    def kept(self, world: Rows, among: Sequence[Key]) -> list[list[Key]]:
+        """Give the queries of each user that count, of those that can count."""
+        rows = ((user, time, (query,)) for user, time, query, _ in world if (query,) in among)
+        return first_keys(rows, self.selector.queries_per_user)
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        """Release each query iff its noisy count reaches the threshold, ``n`` times."""
-        out = passing_runs(self.counts(world), self.selector.step, n, bits)
-        return out if self.selector.with_counts else np.where(out == SUPPRESSED, SUPPRESSED, 1)
+        """Draw the selector's step on ``n`` copies of the counts."""
+        return rows_of(self.selector.select(self.copies(world, n), bits), (n, len(self.keys)))
+
+    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
+        """Run the whole selector on a log of many copies of the world."""
+        import ibis
+
+        found = self.selector.run(ibis.memtable(many_logs(world, COPIES)), self.bound, bits)
+        return seen_in(found, self.keys, QUERY, COPIES), self.law(world)
+
+    @abstractmethod
+    def law(self, world: Rows) -> Law:
+        """Enumerate what is released."""
+
+
+class _Reusing(QueryMechanism):
+    """Publish the very counts that passed the threshold."""
+
+    selector: Reused
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate what is released."""
         single = passing_law if self.selector.with_counts else passing_bit
-        return product_law([single(count, self.selector.step) for count in self.counts(world)])
+        return product_law([single(count, self.selector.step) for count in self.exact(world)])
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
@@ -238,7 +374,7 @@ class LaplaceSelector(_Reusing):
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> LaplaceSelector:
         """Calibrate as a release of queries would."""
-        return cls(_reused(selector_for("laplace", epsilon, delta)))
+        return cls(selector_for("laplace", epsilon, delta))
 
 
 class GaussianSelector(_Reusing):
@@ -259,13 +395,7 @@ class GaussianSelector(_Reusing):
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> GaussianSelector:
         """Calibrate as a release of queries would."""
-        return cls(_reused(selector_for("gaussian", epsilon, delta)))
-
-
-def _reused(selector: Selector) -> Reused:
-    if not isinstance(selector, Reused):
-        raise TypeError(selector)
-    return selector
+        return cls(selector_for("gaussian", epsilon, delta))
 
 
 def numbered(queries: Sequence[str]) -> Any:
@@ -317,13 +447,29 @@ class SelectedClicks(LogMechanism):
         released = numbered(self.released)
         return exact_counts(self.clicks.expression(log_of(world), self.bound, released), self.keys, PAIR)
 
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Each user once per clicked pair, in their first two pairs of released queries."""
+        rows = ((user, time, (query, url)) for user, time, query, url in world if url and query in self.released)
+        return totals(first_keys(rows, self.clicks.clicks_per_user), self.keys)
+
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        """Release each pair iff its noisy count reaches the threshold, ``n`` times."""
-        return passing_runs(self.counts(world), self.clicks.step, n, bits)
+        """Draw the step of the clicks on ``n`` copies of the counts."""
+        return rows_of(passing(self.copies(world, n), QUERY, self.clicks.step, bits), (n, len(self.keys)))
+
+    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
+        """Run the whole table of clicks on a log of many copies of the world."""
+        import ibis
+        import pyarrow as pa
+
+        released = [f"{copy:06} {query}" for copy in range(COPIES) for query in self.released]
+        found = self.clicks.run(
+            ibis.memtable(many_logs(world, COPIES)), self.bound, pa.table({"query": released}), bits
+        )
+        return seen_in(found, self.keys, PAIR, COPIES), self.law(world)
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate what is released."""
-        return product_law([passing_law(count, self.clicks.step) for count in self.counts(world)])
+        return product_law([passing_law(count, self.clicks.step) for count in self.exact(world)])
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more: alone, with many clicks on one search, with more pairs than the cap, on unreleased queries."""

@@ -7,104 +7,84 @@ again to the released queries, the engine is asked once for every set of queries
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of
+from hushquery.curator.count import law_of, noisy_on_public_keys
 from hushquery.curator.mechanisms import (
-    QUERIES,
     Key,
-    LogMechanism,
+    QueryMechanism,
     Rows,
-    Thresholded,
+    copies_of,
     crowd,
     exact_counts,
     log_of,
     numbered,
     passing_bit,
-    passing_runs,
-    query_keys,
     query_pairs,
+    rows_of,
     searcher,
     selector_for,
+    totals,
 )
-from hushquery.curator.select import QUERY, Korolova, Optimal, Selector, count_released
+from hushquery.curator.select import QUERY, Korolova, Optimal, count_released
 from hushquery.curator.weighted import Weighted
 from hushquery.noise.bits import Bits
-from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
-from hushquery.noise.sampler import IntArray, sampler
-from hushquery.privacy.loss import Loss
+from hushquery.noise.mechanisms import noisy_law, product_law
+from hushquery.noise.sampler import IntArray
 from hushquery.privacy.registry import SUPPRESSED, Pair
+from hushquery.privacy.thresholds import WEIGHT_GRID
 
 __all__ = ["KorolovaSelector", "OptimalSelector", "WeightedSelector"]
 
-BoolArray = npt.NDArray[np.bool_]
-S = TypeVar("S", bound=Selector)
 
-
-@dataclass(frozen=True)
-class _Counting(LogMechanism):
+class _Counting(QueryMechanism):
     """Select, then count what was released with fresh noise; 1 for each released query where there are no counts."""
 
-    selector: Selector
-    keys: tuple[Key, ...] = query_keys(*QUERIES)
-    bound: Bound = field(default=Bound())
-
-    @property
-    def loss(self) -> Loss:
-        """What both steps cost."""
-        total = Loss()
-        for step in self.selector.steps():
-            total += step.parameters.loss
-        return total
-
     @abstractmethod
-    def chosen(self, world: Rows, n: int, bits: Bits) -> BoolArray:
-        """Select ``n`` times; a row per time, a column per query."""
+    def chance(self, count: int) -> float:
+        """Give the chance that a query of some count, or sum of weights, is selected."""
 
-    @abstractmethod
-    def chances(self, world: Rows) -> Sequence[float]:
-        """Give the chance of each query to be selected."""
-
-    def ask(self, world: Rows) -> tuple[int, ...]:
-        """Count, or weigh, for the selection."""
-        asked = self.selector.expressions(log_of(world), self.bound)
-        return exact_counts(next(iter(asked.values())), self.keys, QUERY)
-
-    def recount(self, world: Rows, released: Sequence[Key]) -> tuple[int, ...]:
-        """Count users per released query, the cap applied to released queries only."""
+    def ask_again(self, world: Rows, released: Sequence[Key]) -> tuple[int, ...]:
+        """Count users per released query in the engine, the cap applied to released queries only."""
         queries = numbered([query for (query,) in released])
         most = self.selector.queries_per_user
         return exact_counts(count_released(log_of(world), self.bound, queries, most), released, QUERY)
 
+    def exact_again(self, world: Rows, released: Sequence[Key]) -> tuple[int, ...]:
+        """The same by the definition."""
+        return totals(self.kept(world, released), released)
+
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        """Select and count, ``n`` times."""
-        chosen = self.chosen(world, n, bits)
-        out = np.where(chosen, np.int64(1), np.int64(SUPPRESSED))
+        """Select on ``n`` copies of the counts, then count what came out of each."""
+        import pyarrow as pa
+
+        out = super().run(world, n, bits)
         if self.selector.counts is None:
             return out
-        which = chosen @ (1 << np.arange(len(self.keys)))
+        chosen = out != SUPPRESSED
+        counts, which = np.zeros_like(out), chosen @ (1 << np.arange(len(self.keys)))
         for pattern in np.unique(which[which > 0]).tolist():
-            rows = np.flatnonzero(which == pattern)
             columns = np.flatnonzero([pattern >> i & 1 for i in range(len(self.keys))])
-            counts = _recounted(self, world, tuple(self.keys[i] for i in columns))
-            out[np.ix_(rows, columns)] = add_noise(counts, len(rows), law_of(self.selector.counts), bits)
-        return out
+            again = _asked_again(self, world, tuple(self.keys[i] for i in columns))
+            counts[np.ix_(which == pattern, columns)] = again
+        public = pa.table({"query": pa.array(np.flatnonzero(chosen.ravel()), pa.int64())})
+        found = noisy_on_public_keys(copies_of(counts), public, QUERY, self.selector.counts, bits)
+        return rows_of(found, out.shape)
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate what is released."""
         out: dict[tuple[int, ...], float] = {}
-        chances = self.chances(world)
+        chances = [self.chance(count) if count else 0.0 for count in self.exact(world)]
         for pattern in itertools.product((False, True), repeat=len(self.keys)):
-            chance = float(np.prod([p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True)]))
+            chance = math.prod(p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True))
             if chance:
                 for outcome, p in product_law(self._given(world, pattern)).items():
                     out[outcome] = chance * p
@@ -113,8 +93,7 @@ class _Counting(LogMechanism):
     def _given(self, world: Rows, pattern: Sequence[bool]) -> list[dict[tuple[int, ...], float]]:
         """Give the law of each column once it is known which queries come out."""
         noise = self.selector.counts
-        released = tuple(key for key, yes in zip(self.keys, pattern, strict=True) if yes)
-        counts = iter(_recounted(self, world, released) if noise and released else ())
+        counts = iter(self.exact_again(world, [key for key, yes in zip(self.keys, pattern, strict=True) if yes]))
         out: list[dict[tuple[int, ...], float]] = []
         for yes in pattern:
             if not yes:
@@ -130,30 +109,12 @@ class _Counting(LogMechanism):
 
 
 @lru_cache(maxsize=1024)
-def _recounted(mechanism: _Counting, world: Rows, released: tuple[Key, ...]) -> tuple[int, ...]:
-    return mechanism.recount(world, released)
-
-
-class _Passing(_Counting):
-    """A selection by noisy counts, or sums of weights, and a threshold."""
-
-    @property
-    @abstractmethod
-    def threshold_step(self) -> Thresholded:
-        """The noise and the threshold of the selection."""
-
-    def chosen(self, world: Rows, n: int, bits: Bits) -> BoolArray:
-        """Draw noise for every query that somebody holds."""
-        passed: BoolArray = passing_runs(self.counts(world), self.threshold_step, n, bits) != SUPPRESSED
-        return passed
-
-    def chances(self, world: Rows) -> Sequence[float]:
-        """The chance that noise lifts a count to the threshold; none for what nobody holds."""
-        return [passing_bit(count, self.threshold_step).get((1,), 0.0) for count in self.counts(world)]
+def _asked_again(mechanism: _Counting, world: Rows, released: tuple[Key, ...]) -> tuple[int, ...]:
+    return mechanism.ask_again(world, released)
 
 
 @dataclass(frozen=True)
-class KorolovaSelector(_Passing):
+class KorolovaSelector(_Counting):
     """Algorithm 1 of Korolova et al. 2009 on two searches per user, counts with their own noise.
 
     **Guarantee:** epsilon_alg and the larger of delta_alg and the exact delta, for one user, add-remove
@@ -165,20 +126,29 @@ class KorolovaSelector(_Passing):
     '32.30'
     """
 
+    selector: Korolova
+
     name: ClassVar[str] = "korolova2009"
     summary: ClassVar[str] = "Algorithm 1 of Korolova et al. 2009 on the queries of a log"
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> KorolovaSelector:
         """Calibrate as a release of queries would."""
-        return cls(selector_for("korolova2009", epsilon, delta))
+        return cls(selector_for("korolova2009", epsilon, delta))  # type: ignore[arg-type]
 
-    @property
-    def threshold_step(self) -> Thresholded:
-        """The selection of Theorem 1."""
-        return _own(self.selector, Korolova).theorem.step()
+    def chance(self, count: int) -> float:
+        """The chance that noise lifts a count above K."""
+        return passing_bit(count, self.selector.theorem.step())[1,]
 
-    def recount(self, world: Rows, released: Sequence[Key]) -> tuple[int, ...]:
+    def kept(self, world: Rows, among: Sequence[Key]) -> list[list[Key]]:
+        """Give each user's first searches; the same query at another time is another search."""
+        mine: dict[str, set[tuple[int, Key]]] = {}
+        for user, time, query, _ in world:
+            mine.setdefault(user, set()).add((time, (query,)))
+        most = self.selector.queries_per_user
+        return [[key for _, key in sorted(searches)[:most] if key in among] for searches in mine.values()]
+
+    def ask_again(self, world: Rows, released: Sequence[Key]) -> tuple[int, ...]:
         """Algorithm 1 publishes the counts that it selected with."""
         return tuple(count for key, count in zip(self.keys, self.counts(world), strict=True) if key in released)
 
@@ -206,25 +176,24 @@ class OptimalSelector(_Counting):
     31.0
     """
 
+    selector: Optimal
+
     name: ClassVar[str] = "optimal"
     summary: ClassVar[str] = "queries of a log by the best possible coin, then counts with Laplace noise"
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> OptimalSelector:
         """Calibrate as a release of queries would."""
-        return cls(selector_for("optimal", epsilon, delta))
+        return cls(selector_for("optimal", epsilon, delta))  # type: ignore[arg-type]
 
-    def chosen(self, world: Rows, n: int, bits: Bits) -> BoolArray:
-        """Toss each query's coin."""
-        out = np.zeros((n, len(self.keys)), dtype=np.bool_)
-        for column, count in enumerate(self.counts(world)):
-            coin = _own(self.selector, Optimal).coin(count)
-            out[:, column] = coin.sf(0) == 1 if coin.certain else sampler(coin).draw(n, bits) == 1
-        return out
-
-    def chances(self, world: Rows) -> Sequence[float]:
-        """The coins' chances."""
-        return [float(_own(self.selector, Optimal).coin(count).sf(0)) for count in self.counts(world)]
+    def chance(self, count: int) -> float:
+        """The largest chance that keeps (epsilon', delta') against one user less and more, from none for no user."""
+        epsilon, delta = float(self.selector.selection.epsilon), float(self.selector.selection.delta)
+        chance = 0.0
+        for _ in range(count):
+            grown = math.exp(epsilon) * chance + delta
+            chance = min(grown, 1 - math.exp(-epsilon) * (1 - chance - delta), 1.0)
+        return chance
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """The crowd is where the coin's chance still grows by its largest factor."""
@@ -233,7 +202,7 @@ class OptimalSelector(_Counting):
 
 
 @dataclass(frozen=True)
-class WeightedSelector(_Passing):
+class WeightedSelector(_Counting):
     """Weights 1/sqrt(t) with rounded Gaussian noise and a threshold, then counts; at most two queries per user.
 
     **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 + d/sigma_c^2, beside the threshold's delta, for one user, add-remove
@@ -245,6 +214,8 @@ class WeightedSelector(_Passing):
     '22.7'
     """
 
+    selector: Weighted
+
     name: ClassVar[str] = "weighted"
     summary: ClassVar[str] = "queries of a log by weights with rounded Gaussian noise, then counts"
     # Of the noisy sums only one bit each is published, so less is lost than two Gaussian steps would.
@@ -253,12 +224,15 @@ class WeightedSelector(_Passing):
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> WeightedSelector:
         """Calibrate as a release of queries would."""
-        return cls(selector_for("weighted", epsilon, delta))
+        return cls(selector_for("weighted", epsilon, delta))  # type: ignore[arg-type]
 
-    @property
-    def threshold_step(self) -> Thresholded:
-        """The noisy sums of weights."""
-        return _own(self.selector, Weighted).selection
+    def chance(self, count: int) -> float:
+        """The chance that noise lifts a sum of weights to the threshold."""
+        return passing_bit(count, self.selector.selection)[1,]
+
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Each of a user's t queries gets floor(64/sqrt(t))."""
+        return weighted_totals(self.kept(world, self.keys), self.keys)
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """Also a user with a single query, whose whole weight is on it."""
@@ -270,7 +244,8 @@ class WeightedSelector(_Passing):
         ]
 
 
-def _own(selector: Selector, kind: type[S]) -> S:
-    if not isinstance(selector, kind):
-        raise TypeError(selector)
-    return selector
+def weighted_totals(kept: Sequence[Sequence[Key]], keys: Sequence[Key]) -> tuple[int, ...]:
+    """Add up the weights floor(64/sqrt(t)) of users who keep t keys each."""
+    sizes = {len(mine) for mine in kept if mine}
+    parts = {t: totals([mine for mine in kept if len(mine) == t], keys) for t in sizes}
+    return tuple(sum(math.isqrt(WEIGHT_GRID**2 // t) * part[i] for t, part in parts.items()) for i in range(len(keys)))

@@ -18,22 +18,28 @@ import numpy as np
 
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
-from hushquery.curator.guided import LOOKS_EMPTY, SKETCHED_QUERIES, Guided
+from hushquery.curator.guided import BUCKETS, LOOKS_EMPTY, SKETCHED_QUERIES, Guided
 from hushquery.curator.mechanisms import (
     QUERIES,
     Key,
     LogMechanism,
     Rows,
+    copies_of,
     crowd,
     exact_counts,
+    first_keys,
     log_of,
+    many_logs,
     passing_bit,
-    passing_runs,
     query_keys,
     query_pairs,
+    rows_of,
     searcher,
+    seen_in,
     selector_for,
+    totals,
 )
+from hushquery.curator.mechanisms_counted import weighted_totals
 from hushquery.curator.select import QUERY
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
@@ -41,11 +47,14 @@ from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import IntArray
 from hushquery.privacy.gaussian import mu_for, sigma_for
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import SUPPRESSED, Kind, Pair
+from hushquery.privacy.registry import SUPPRESSED, Kind, Law, Pair
 from hushquery.privacy.step_loss import GaussianWeights
 from hushquery.privacy.thresholds import WEIGHT_GRID
 
 __all__ = ["GuidedSelector", "Sketch"]
+
+# On how many copies of a world the whole selector is run.
+_COPIES = 400
 
 
 @dataclass(frozen=True)
@@ -82,21 +91,26 @@ class Sketch(LogMechanism):
         """Sum the weights per bucket."""
         return tuple(self.guided.exact_sketch(self.guided.each(log_of(world), self.bound)).tolist())
 
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Each user's whole weight is in the one bucket."""
+        return (WEIGHT_GRID * len({user for user, *_ in world}),)
+
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
         """Add noise to the bucket, ``n`` times."""
         return _noisy(self, n, bits, world)
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate the noisy sum."""
-        return product_law([_noisy_sum(total, self.guided) for total in self.counts(world)])
+        return product_law([_noisy_sum(total, self.guided) for total in self.exact(world)])
 
     def truth(self, world: Rows) -> Sequence[float]:
         """The sum itself."""
-        return self.counts(world)
+        return self.exact(world)
 
     def variance(self, world: Rows) -> Sequence[float]:
         """The variance of the noise."""
-        return [law_of(self.guided.sketch).variance] * len(self.counts(world))
+        del world
+        return [law_of(self.guided.sketch).variance]
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries all fall into one bucket."""
@@ -148,6 +162,10 @@ class GuidedSelector(LogMechanism):
         """Sum the weights per bucket."""
         return tuple(self.guided.exact_sketch(self.guided.each(log_of(world), self.bound)).tolist())
 
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Each user's whole weight is in the one bucket."""
+        return (WEIGHT_GRID * len({user for user, *_ in world}),)
+
     def alive_from(self) -> int:
         """Give the smallest noisy sum of a bucket that does not look empty."""
         return math.floor(LOOKS_EMPTY * float(self.guided.sketch.sigma)) + 1
@@ -161,21 +179,36 @@ class GuidedSelector(LogMechanism):
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
         """Sketch and select, ``n`` times."""
         sketched = _noisy(self, n, bits, world)
-        out = np.full((n, len(self.keys)), SUPPRESSED, dtype=np.int64)
-        alive = sketched[:, 0] >= self.alive_from()
-        for rows, noisy in ((np.flatnonzero(~alive), 0), (np.flatnonzero(alive), self.alive_from())):
-            passed = passing_runs(_weighed(self, world, noisy), self.guided.selection, len(rows), bits)
-            out[rows] = np.where(passed == SUPPRESSED, SUPPRESSED, 1)
-        return np.hstack([sketched, out])
+        alive = sketched[:, :1] >= self.alive_from()
+        empty, full = (np.array(_weighed(self, world, noisy)) for noisy in (0, self.alive_from()))
+        found = self.guided.select(copies_of(np.where(alive, full, empty)), bits)
+        return np.hstack([sketched, rows_of(found, (n, len(self.keys)))])
+
+    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law] | None:
+        """Run the whole selector with all its buckets, where each user has one query and so one weight."""
+        import ibis
+
+        rows, sigma = [(user, time, (query,)) for user, time, query, _ in world], float(self.guided.sketch.sigma)
+        kept = first_keys(rows, len(rows))
+        if not all(len(mine) == 1 for mine in kept):
+            return None
+        found = replace(self.guided, buckets=BUCKETS).run(ibis.memtable(many_logs(world, _COPIES)), self.bound, bits)
+        singles: list[dict[tuple[int, ...], float]] = []
+        noise = law_of(self.guided.sketch)
+        for users in totals(kept, self.keys):
+            full = float(noise.tail(math.floor(LOOKS_EMPTY * sigma) + 1 - WEIGHT_GRID * users))
+            chance = full * passing_bit(WEIGHT_GRID * users, self.guided.selection).get((1,), 0.0)
+            singles.append({(1,): chance, (SUPPRESSED,): 1 - chance})
+        # Two copies' queries in one of so many buckets would disturb each other; of these none are.
+        return seen_in(found, self.keys, QUERY, _COPIES), product_law(singles)
 
     def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate the sketch with what is selected given it."""
-        given = []
-        for noisy in (0, self.alive_from()):
-            sums = _weighed(self, world, noisy)
-            given.append(product_law([passing_bit(total, self.guided.selection) for total in sums]))
+        rows = ((user, time, (query,)) for user, time, query, _ in world)
+        sums = weighted_totals(first_keys(rows, self.guided.queries_per_user), self.keys)
+        given = [product_law([passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)]
         out: dict[tuple[int, ...], float] = {}
-        for (noisy,), chance in _noisy_sum(self.counts(world)[0], self.guided).items():
+        for (noisy,), chance in _noisy_sum(self.exact(world)[0], self.guided).items():
             for outcome, probability in given[noisy >= self.alive_from()].items():
                 out[(noisy, *outcome)] = chance * probability
         return out

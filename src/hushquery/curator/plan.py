@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
-from hushquery.curator.select import released_placeholder, released_table
+from hushquery.curator.draw import Progress, draw_tables
+from hushquery.curator.select import released_placeholder
 from hushquery.engine import as_table, no_such_column
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import Log, read_log
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from hushquery.privacy.ledger import Ledger
 
 __all__ = ["Progress", "ReleasePlan", "curate"]
-
-#: Called with what is done next and the fraction that is done.
-Progress = Callable[[str, float], None]
 
 UNIT = Unit("user", "add-remove")
 
@@ -211,7 +209,7 @@ class ReleasePlan:
 
         self.expressions()  # what the schema rules out is refused before anything is spent
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        source, tell = bits or SystemBits(), progress or (lambda *_: None)
+        source = bits or SystemBits()
         if source.secret:
             self.request.budget.check_publishable()
         guarantee = self._guarantee(test_noise=not source.secret)
@@ -222,19 +220,7 @@ class ReleasePlan:
             what="; ".join(step.detail for step in self.calibrated.steps()),
             create_with=self.request.budget if create else None,
         )
-        made, table = self.calibrated, self.log.rows
-        bound = Bound(self.bound.keep, "".join(f"{word:016x}" for word in source.words(2).tolist()))
-        stages = 2 + (made.clicks is not None) + (made.reformulations is not None)
-        tell("selecting queries", 0.0)
-        tables = {"queries": made.selector.run(table, bound, source)}
-        if made.clicks:
-            tell("counting clicks", 1 / stages)
-            pairs = self.log.clicks_of(released_table(tables["queries"]))
-            tables["clicks"] = made.clicks.run(pairs, bound, tables["queries"], source)
-        if made.reformulations:
-            tell("counting reformulations", (stages - 2) / stages)
-            tables["reformulations"] = made.reformulations.run(table, bound, tables["queries"], source)
-        tell("writing", (stages - 1) / stages)
+        tables = draw_tables(self.calibrated, self.log, self.bound.keep, source, progress)
         return self._release(tables, guarantee)
 
     def _release(self, tables: Mapping[str, Any], guarantee: Guarantee) -> Release:

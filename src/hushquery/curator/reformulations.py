@@ -24,7 +24,7 @@ from hushquery.engine import execute
 from hushquery.errors import UsageError
 from hushquery.noise.bits import Bits, below
 from hushquery.noise.law import Binomial, TailCoin
-from hushquery.noise.sampler import IntArray, sampler
+from hushquery.noise.sampler import IntArray, add_noise, sampler
 from hushquery.noise.survivors import conditional_noise
 from hushquery.privacy.rounding import exact, smallest_whole
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
@@ -115,27 +115,44 @@ class Reformulations:
         size = len(queries)
         if size < 2:
             return with_intervals(_table(pa, [], [], np.empty(0, dtype=np.int64)), self.step)
-        least, law = self.publish_from(size), law_of(self.step)
+        least = self.publish_from(size)
         made = execute(self.expression(table, bound, ibis.memtable(released.select(["query"]))).order_by(STEP))
-        noisy = made["n"].to_numpy() + sampler(law).draw(made.num_rows, bits)
-        kept = noisy >= least
         position = {query: i for i, query in enumerate(queries)}
         first = np.array([position[q] for q in made["query"].to_pylist()], dtype=np.int64)
         second = np.array([position[q] for q in made["next_query"].to_pylist()], dtype=np.int64)
-        filled = set((first * size + second).tolist())
-        # Empty pairs that noise alone lifts to T: how many, which, and how high.
-        empty = size * (size - 1) - len(filled)
-        lifted = sampler(Binomial(empty, TailCoin(law, least))).draw_one(bits) if empty else 0
-        cells = empty_cells(lifted, size, filled, bits)
-        values = conditional_noise(law, least, lifted, bits)
-        table_out = _table(
-            pa,
-            queries[np.concatenate([first[kept], cells // size])].tolist(),
-            queries[np.concatenate([second[kept], cells % size])].tolist(),
-            np.concatenate([noisy[kept], values]),
-        )
+        _, cells, noisy = self.lift(first * size + second, made["n"].to_numpy(), size, bits)
+        table_out = _table(pa, queries[cells // size].tolist(), queries[cells % size].tolist(), noisy)
         # All pairs of the domain had noise, so a pair is there because it reached T, not because somebody made it.
         return with_intervals(table_out, replace(self.step, threshold=least), support_is_public=True)
+
+    def lift(
+        self, cells: IntArray, counts: IntArray, size: int, bits: Bits, times: int = 1
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Add noise to all ordered pairs of ``size`` released queries, and give those that reach T.
+
+        Args:
+            cells: The pairs that somebody made, each once: ``size`` times the first query's place plus the second's.
+            counts: How many users made each.
+            size: ``|Q|``.
+            bits: Where the noise comes from.
+            times: How often, each time anew; a release does it once.
+
+        Returns:
+            In which of the times, which pair, and its noisy count.
+        """
+        law, least = law_of(self.step), self.publish_from(size)
+        noisy = add_noise(np.tile(counts, times), law, bits)
+        kept = noisy >= least
+        found = [(np.repeat(np.arange(times), len(cells))[kept], np.tile(cells, times)[kept], noisy[kept])]
+        # Empty pairs that noise alone lifts to T: how many, which, and how high.
+        filled = set(cells.tolist())
+        empty = size * (size - 1) - len(filled)
+        lifted = sampler(Binomial(empty, TailCoin(law, least))).draw(times, bits) if empty else np.zeros(times, int)
+        for time in np.flatnonzero(lifted).tolist():
+            chosen = empty_cells(int(lifted[time]), size, filled, bits)
+            found.append((np.full(len(chosen), time), chosen, conditional_noise(law, least, len(chosen), bits)))
+        when, which, values = (np.concatenate(parts).astype(np.int64) for parts in zip(*found, strict=True))
+        return when, which, values
 
 
 def empty_cells(n: int, size: int, filled: set[int], bits: Bits) -> IntArray:

@@ -100,6 +100,14 @@ class Selector(ABC):
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Read the log and give the released queries: ``query``, and with counts ``count, stderr, low, high``."""
 
+    @abstractmethod
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """Draw on the counts (or sums of weights) ``n`` of all queries, evaluated once, and give those that come out.
+
+        What :meth:`run` selects with, and what an audit runs: in a column ``noisy`` the counts, where the noise that
+        selected them is published.
+        """
+
 
 def released_placeholder() -> Any:
     """Give a stand-in for the released queries, for showing SQL before there are any."""
@@ -185,8 +193,13 @@ class Reused(Selector):
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Count once, draw once."""
         with held(self.expressions(table, bound)["queries"]) as counted:
-            chosen = passing(counted, QUERY, self.step, bits)
-        return with_intervals(chosen, self.step) if self.with_counts else chosen.select(QUERY)
+            chosen = self.select(counted, bits)
+        return with_intervals(chosen, self.step) if self.with_counts else chosen
+
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """One draw selects and counts."""
+        chosen = passing(counted, QUERY, self.step, bits)
+        return chosen if self.with_counts else chosen.select(QUERY)
 
 
 @dataclass(frozen=True)
@@ -231,10 +244,14 @@ class Korolova(Selector):
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Count once, draw for the selection, draw again for the counts."""
         with held(self.expressions(table, bound)["queries"]) as counted:
-            chosen = passing(counted, QUERY, self.theorem.step(), bits).select(QUERY)
+            chosen = self.select(counted, bits)
             if self.counts is None:
                 return chosen
             return with_intervals(noisy_on_public_keys(counted, chosen, QUERY, self.counts, bits), self.counts)
+
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """Draw once per query; the counts get noise of their own."""
+        return passing(counted, QUERY, self.theorem.step(), bits).select(QUERY)
 
 
 @dataclass(frozen=True)
@@ -286,15 +303,15 @@ class Optimal(Selector):
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Toss a coin per query, then count the released ones."""
         with held(self.expressions(table, bound)["selection"]) as counted:
-            chosen = self._toss(counted, bits)
+            chosen = self.select(counted, bits)
         return finish_by_counting(chosen, table, bound, self.counts, bits)
 
-    def _toss(self, counted: Any, bits: Bits) -> pa.Table:
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """Toss a coin per query."""
         import pyarrow as pa
 
         sizes = execute(counted.group_by("n").agg(keys=counted.count()).order_by("n")).to_pydict()
-        chosen = [pa.table({"query": pa.array([], pa.string())})]
-        singly = []
+        chosen, singly = [], []
         for count, size in zip(sizes["n"], sizes["keys"], strict=True):
             if size < WORTH_A_BINOMIAL or self.coin(count).certain:
                 singly.append(count)
@@ -303,7 +320,7 @@ class Optimal(Selector):
             passed = sampler(Binomial(size, self.coin(count))).draw_one(bits)
             if passed:
                 chosen.append(keys_at(counted, QUERY, count, uniform_subset(size, passed, bits)))
-        rows = execute(counted.filter(counted.n.isin(singly)).select("query", "n").order_by("query"))
+        rows = execute(counted.filter(counted.n.isin(singly)).select(*QUERY, "n").order_by(QUERY))
         counts = np.asarray(rows["n"].to_numpy(), dtype=np.int64)
         kept = np.zeros(len(counts), dtype=np.bool_)
         for count in singly:

@@ -78,8 +78,12 @@ class Weighted(Selector):
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Sum, draw, then count."""
         with held(self.expressions(table, bound)["selection"]) as weighed:
-            chosen = passing(weighed, QUERY, self.selection, bits).select(QUERY)
+            chosen = self.select(weighed, bits)
         return finish_by_counting(chosen, table, bound, self.counts, bits)
+
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """Draw once per query; what is published is which queries pass."""
+        return passing(counted, QUERY, self.selection, bits).select(QUERY)
 
 
 def equal_weights(rows: Any) -> Any:

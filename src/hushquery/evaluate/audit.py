@@ -1,13 +1,14 @@
 """Audit: lower bounds on epsilon from runs of a mechanism.
 
 An audit can show that a claim is false; it can't show that one is true. It runs the mechanism on two neighbouring
-inputs,
-looks for an event that tells them apart, and turns the two frequencies into a bound that the true epsilon exceeds
-with the
-stated confidence. A bound above the claim flags the mechanism.
+inputs, looks for an event that tells them apart, and turns the two frequencies into a bound that the true epsilon
+exceeds with the stated confidence. A bound above the claim flags the mechanism.
 
-* ``events``: the event (and the pair of inputs) is chosen on one half of the runs and tested once on the other half;
-  choosing and testing on the same runs would not be a confidence bound. Clopper-Pearson intervals; with a delta,
+Events are about one number: a column of the output, the smallest, largest or sum of several, the difference of two, or
+a weighted sum of all that was learned to tell the two inputs apart.
+
+* ``events``: the event is learned and chosen on one half of the runs and tested once on the other half; choosing and
+  testing on the same runs would not be a confidence bound. Clopper-Pearson intervals; with a delta,
   ``ln((P_low - delta) / Q_high)``.
 * ``one-run``: many canaries, each with a key of its own, are put in or left out of a single release by coin flips; an
   attacker who guesses the coins better than e^epsilon/(1 + e^epsilon) breaks the claim. Steinke, Nasr and Jagielski
@@ -16,9 +17,11 @@ stated confidence. A bound above the claim flags the mechanism.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,13 +33,19 @@ from hushquery.noise.bits import Bits, SeededBits, SystemBits, below
 from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair, find
 from hushquery.privacy.rounding import Number, exact
 
-__all__ = ["AuditResult", "Event", "audit", "one_run_p_value"]
+__all__ = ["AuditResult", "Direction", "Event", "audit", "one_run_p_value"]
 
 IntArray = npt.NDArray[np.int64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
 _CHUNK = 1_000_000
+# Runs of each world from which a direction is learned; they are among those that the event is chosen on.
+_LEARN = 50_000
+# The largest weight of a direction, whose weights are whole so that its values are.
+_WEIGHT = 64
+# Columns up to which all differences are looked at.
+_MOST_DIFFERENCES = 8
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,7 @@ class _EventSearch:
         self._mechanism, self._delta, self._bits, self._progress = mechanism, delta, bits, progress
         self._alpha = 1 - confidence
         self._from, self._share = 0.0, 1.0
+        self._directions: list[Direction] = []
 
     def events(self, runs: int) -> tuple[float, Pair[Any], Event]:
         """On each pair choose an event on one half of the runs and bound epsilon on the other; give the best bound.
@@ -160,6 +170,7 @@ class _EventSearch:
         found = []
         for i, pair in enumerate(pairs):
             self._from, self._share = i / len(pairs), 1 / len(pairs)
+            self._directions = []
             _, event = self._choose(pair, runs // 2)
             trials = runs - runs // 2
             left = self._frequency(pair.left, event, trials, 0.5)
@@ -179,7 +190,7 @@ class _EventSearch:
         correct = guesses = 0
         for world, runs, is_left in ((pair.left, canaries - inside, True), (pair.right, inside, False)):
             for outputs in self._outputs(world, runs):
-                views = _views(outputs)
+                views = _views(outputs, self._directions)
                 says_left, says_right = guess_left.happened(views), guess_right.happened(views)
                 undecided = says_left & says_right
                 says_left &= ~undecided
@@ -198,7 +209,9 @@ class _EventSearch:
 
     def _choose(self, pair: Pair[Any], runs: int, *, towards_left: bool | None = None) -> tuple[float, Event]:
         """Find the event with the largest bound on these runs (which is then not a confidence bound)."""
-        left, right = self._histograms(pair.left, runs, 0.0), self._histograms(pair.right, runs, 0.25)
+        few = [self._mechanism.run(world, min(runs, _LEARN), self._bits) for world in (pair.left, pair.right)]
+        self._directions += Direction.learned(*few)
+        left, right = self._histograms(pair.left, few[0], runs, 0.0), self._histograms(pair.right, few[1], runs, 0.25)
         best: tuple[float, Event] = (-math.inf, Event(next(iter(left)), ">=", SUPPRESSED, True))
         for view, seen in left.items():
             values = np.union1d(seen[0], right[view][0])
@@ -238,13 +251,19 @@ class _EventSearch:
                 self._tell(start + 0.25 * done / runs)
 
     def _frequency(self, world: Any, event: Event, runs: int, start: float) -> int:
-        return sum(int(event.happened(_views(outputs)).sum()) for outputs in self._outputs(world, runs, start))
+        return sum(
+            int(event.happened(_views(outputs, self._directions, event.view)).sum())
+            for outputs in self._outputs(world, runs, start)
+        )
 
-    def _histograms(self, world: Any, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
-        """Count how often each value of each view occurs: (values, counts), values ascending."""
+    def _histograms(self, world: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
+        """Count how often each value of each view occurs in ``runs``, of which a few are there already.
+
+        Gives (values, counts), values ascending.
+        """
         totals: dict[str, dict[int, int]] = {}
-        for outputs in self._outputs(world, runs, start):
-            for view, seen in _views(outputs).items():
+        for outputs in itertools.chain([few], self._outputs(world, runs - len(few), start)):
+            for view, seen in _views(outputs, self._directions).items():
                 into = totals.setdefault(view, {})
                 for value, count in zip(*_count_values(seen), strict=True):
                     into[value] = into.get(value, 0) + count
@@ -254,16 +273,87 @@ class _EventSearch:
         }
 
 
-def _views(outputs: IntArray) -> dict[str, IntArray]:
-    """Look at output rows as single numbers: each column, and for several columns their minimum, maximum and sum."""
+@dataclass(frozen=True)
+class Direction:
+    """A weighted sum of outputs, and of which of them were not published.
+
+    Args:
+        values: The weight of each published output.
+        hidden: What each output adds that was not published.
+    """
+
+    values: tuple[int, ...]
+    hidden: tuple[int, ...]
+
+    @classmethod
+    def learned(cls, left: IntArray, right: IntArray) -> list[Direction]:
+        """Fit the linear classifier of two samples, or none where a single output leaves nothing to combine.
+
+        Fisher's discriminant: the difference of the means by the inverse of the covariances, so that a combination of
+        outputs that hardly varies within a world and differs between them gets nearly all the weight.
+
+        >>> shared = np.arange(100) % 7
+        >>> Direction.learned(np.column_stack([shared, shared]), np.column_stack([shared, shared + 1]))[0].values
+        (-64, 64)
+        """
+        if left.shape[1] < 2:
+            return []
+        ours, theirs = (_features(outputs) for outputs in (left, right))
+        within = np.cov(ours, rowvar=False) + np.cov(theirs, rowvar=False)
+        ridge = 1e-9 * float(np.trace(within)) + 1e-9
+        weights = np.linalg.solve(within + ridge * np.eye(len(within)), theirs.mean(axis=0) - ours.mean(axis=0))
+        largest = float(np.abs(weights).max())
+        if not largest > 0:
+            return []
+        whole = np.rint(weights / largest * _WEIGHT).astype(int).tolist()
+        return [cls(tuple(whole[: left.shape[1]]), tuple(whole[left.shape[1] :]))]
+
+    def of(self, outputs: IntArray) -> IntArray:
+        """Add up each row."""
+        hidden = outputs == SUPPRESSED
+        terms = np.where(hidden, np.array(self.hidden), np.where(hidden, 0, outputs) * np.array(self.values))
+        total: IntArray = terms.sum(axis=1)
+        return total
+
+    def __str__(self) -> str:
+        return "the sum of outputs, weighted " + ", ".join(
+            str(value) if not hidden else f"{value} ({hidden} where not published)"
+            for value, hidden in zip(self.values, self.hidden, strict=True)
+        )
+
+
+def _features(outputs: IntArray) -> npt.NDArray[np.float64]:
+    hidden = outputs == SUPPRESSED
+    return np.hstack([np.where(hidden, 0, outputs), hidden]).astype(np.float64)
+
+
+def _views(outputs: IntArray, directions: Sequence[Direction] = (), only: str | None = None) -> dict[str, IntArray]:
+    """Look at output rows as single numbers: each column; of several columns their minimum, maximum and sum, the
+    difference of any two, and what was learned.
+    """
     width = outputs.shape[1]
-    views = {f"output {i + 1}" if width > 1 else "output": outputs[:, i] for i in range(width)}
+    names = [f"output {i + 1}" if width > 1 else "output" for i in range(width)]
+    looks: dict[str, Callable[[], IntArray]] = {
+        name: partial(outputs.__getitem__, (slice(None), i)) for i, name in enumerate(names)
+    }
     if width > 1:
-        views["smallest output"] = outputs.min(axis=1)
-        views["largest output"] = outputs.max(axis=1)
-        hidden = (outputs == SUPPRESSED).any(axis=1)
-        views["sum of outputs"] = np.where(hidden, SUPPRESSED, np.where(outputs == SUPPRESSED, 0, outputs).sum(axis=1))
-    return views
+        looks["smallest output"] = partial(outputs.min, axis=1)
+        looks["largest output"] = partial(outputs.max, axis=1)
+        looks["sum of outputs"] = partial(_sum, outputs, [1] * width)
+        looks |= {str(direction): partial(direction.of, outputs) for direction in directions}
+    if 1 < width <= _MOST_DIFFERENCES:
+        for i, j in itertools.combinations(range(width), 2):
+            looks[f"{names[i]} - {names[j]}"] = partial(_sum, outputs[:, [i, j]], [1, -1])
+    return {name: look() for name, look in looks.items() if only in (None, name)}
+
+
+def _sum(outputs: IntArray, signs: list[int]) -> IntArray:
+    """Add up the columns with their signs; where one is not published, neither is the sum."""
+    hidden = outputs == SUPPRESSED
+    total: IntArray = np.where(
+        hidden.any(axis=1), SUPPRESSED, (np.where(hidden, 0, outputs) * np.array(signs)).sum(axis=1)
+    )
+    return total
 
 
 def _count_values(seen: IntArray) -> tuple[list[int], list[int]]:

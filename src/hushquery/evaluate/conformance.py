@@ -27,10 +27,11 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.registry import Mechanism, Pair, find
+from hushquery.privacy.registry import Law, Mechanism, Pair, find
 
 __all__ = [
     "ALPHA",
+    "BATCHES",
     "BUDGETS",
     "CHECKS",
     "DELTA",
@@ -41,6 +42,7 @@ __all__ = [
     "Worlds",
     "budget_findings",
     "conformance",
+    "end_to_end_findings",
     "estimate_findings",
     "law_findings",
     "loss_findings",
@@ -52,14 +54,14 @@ __all__ = [
     "tight_findings",
 ]
 
-Law = Mapping[tuple[int, ...], float]
 FloatArray = npt.NDArray[np.float64]
 P = ParamSpec("P")
 
 #: With what chance one comparison of runs with a law fails for a correct mechanism, at most.
 ALPHA = 2e-10
-#: Runs per world.
-RUNS = 120_000
+#: Runs per world: many at once and few at once, because noise for many keys of one count is drawn in another way.
+BATCHES = (25_500,) * 4 + (6_000,) * 3
+RUNS = sum(BATCHES)
 #: At what budget a mechanism is checked.
 EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
 #: At which epsilons its claimed loss is held against the exact one.
@@ -88,6 +90,8 @@ _NO_LAW = "it does not know its law: give `law(world)`, the chance of every outp
 _NOT_CHECKED = "not checked: mend first what is found above"
 # With how many runs shapes and repeatability are looked at.
 _FEW = 400
+# How many outputs must come end to end.
+_FEWEST = 40
 
 
 @dataclass(frozen=True)
@@ -208,14 +212,25 @@ def rate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
     """Runs follow the law at every output."""
     for i, world in enumerate(_worlds(mechanism)):
         law = _law(mechanism, world)
-        rows = mechanism.run(world, RUNS, _bits(seed, "rates", mechanism.name, i))
+        bits = _bits(seed, "rates", mechanism.name, i)
+        rows = np.concatenate([mechanism.run(world, size, bits) for size in BATCHES])
         if len(rows) != RUNS:
             yield f"world {world}: {RUNS:,} runs give {len(rows):,} outputs"
             continue
-        seen = _tally(rows)
-        yield from _every_position(seen, law)
-        if sum(p * RUNS >= _SMALL_CELL for p in law.values()) > 1:
-            yield from _fit(seen, law)
+        yield from _follow(rows, law)
+
+
+@_by_law
+def end_to_end_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
+    """What publishes, run as a whole on many copies of a world, follows the law too."""
+    for i, world in enumerate(_worlds(mechanism)):
+        whole = mechanism.end_to_end(world, _bits(seed, "end to end", mechanism.name, i))
+        if whole is None:
+            continue
+        if len(whole[0]) < _FEWEST:
+            yield f"world {world}: end to end it gives {len(whole[0])} outputs, too few to compare with a law"
+            continue
+        yield from _follow(*whole)
 
 
 @_by_law
@@ -311,6 +326,7 @@ CHECKS: Mapping[str, Callable[[Mechanism[Any]], Iterator[str]]] = {
     "outputs, law and estimates have their shapes": shape_findings,
     "the law is a law": law_findings,
     "runs follow the law at every output": rate_findings,
+    "all of what publishes, end to end, follows it too": end_to_end_findings,
     "the claimed loss covers the exact one on every pair": loss_findings,
     "pure claims bound every ratio": pure_findings,
     "the claim is the exact loss on the worst pair, if tight": tight_findings,
@@ -387,6 +403,13 @@ def _law(mechanism: Mechanism[Any], world: Any) -> Law:
 def _tally(rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], int]:
     distinct, counts = np.unique(rows, axis=0, return_counts=True)
     return {tuple(row): n for row, n in zip(distinct.tolist(), counts.tolist(), strict=True)}
+
+
+def _follow(rows: npt.NDArray[np.int64], law: Law) -> Iterator[str]:
+    seen = _tally(rows)
+    yield from _every_position(seen, law)
+    if sum(p * len(rows) >= _SMALL_CELL for p in law.values()) > 1:
+        yield from _fit(seen, law)
 
 
 def _every_position(seen: Mapping[tuple[int, ...], int], law: Law) -> Iterator[str]:

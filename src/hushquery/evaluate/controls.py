@@ -10,7 +10,7 @@ The second half breaks the curator: the expressions that bound and count a log, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -25,19 +25,22 @@ from hushquery.curator.count import law_of, tally
 from hushquery.curator.guided import Guided
 from hushquery.curator.korolova import Theorem1, calibrate_korolova
 from hushquery.curator.mechanisms import (
+    Key,
     LaplaceSelector,
     Rows,
     SelectedClicks,
     crowd,
+    first_keys,
     passing_bit,
     query_keys,
     searcher,
+    totals,
 )
 from hushquery.curator.mechanisms_counted import KorolovaSelector
 from hushquery.curator.mechanisms_guided import Sketch
-from hushquery.curator.mechanisms_walks import ReformulationPairs
+from hushquery.curator.mechanisms_walks import ReformulationPairs, lifted_law, lifted_rows
 from hushquery.curator.reformulations import Reformulations
-from hushquery.curator.select import Korolova
+from hushquery.curator.select import Korolova, Reused
 from hushquery.evaluate.controls_hybrid import HYBRID_CONTROLS
 from hushquery.evaluate.controls_local import LOCAL_CONTROLS
 from hushquery.noise.bits import Bits
@@ -45,15 +48,14 @@ from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.mechanisms import (
     GaussianCounts,
     LaplaceCounts,
-    LaplaceThreshold,
-    add_noise,
     noisy_law,
     product_law,
 )
-from hushquery.noise.sampler import IntArray, sampler
+from hushquery.noise.sampler import IntArray, add_noise, sampler
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair
-from hushquery.privacy.thresholds import laplace_scale
+from hushquery.privacy.step_loss import LaplaceHistogram
+from hushquery.privacy.thresholds import laplace_scale, laplace_threshold
 
 __all__ = ["CONTROLS", "Broken"]
 
@@ -138,15 +140,45 @@ def _halved_gaussian(epsilon: Fraction, delta: Fraction) -> Broken:
     return Broken(replace(honest, law_of_noise=RoundedGaussian(honest.law_of_noise.sigma / 2)), honest.loss)
 
 
+class _Shared(LaplaceCounts):
+    """One draw for both of two counts: their difference is bare, though each of them, and their sum, is not."""
+
+    def pairs(self) -> Sequence[Pair[Counts]]:
+        return [Pair("a user moved from one count to the other", (11, 10), (10, 11))]
+
+    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
+        noise = add_noise(np.zeros(n, dtype=np.int64), self.law_of_noise, bits)
+        return noise[:, None] + np.array(world, dtype=np.int64)
+
+    def law(self, world: Counts) -> Mapping[Counts, float]:
+        first, second = world
+        return {(value, value + second - first): p for (value,), p in noisy_law(first, self.law_of_noise).items()}
+
+
+def _shared_draw(epsilon: Fraction, delta: Fraction) -> Broken:
+    honest = LaplaceCounts.calibrate(epsilon, delta, sensitivity=2)
+    return Broken(_Shared(honest.sensitivity, honest.law_of_noise), honest.loss)
+
+
+def _step(epsilon: Fraction, delta: Fraction, most: int) -> LaplaceHistogram:
+    scale = laplace_scale(most, epsilon)
+    return LaplaceHistogram(most, scale, laplace_threshold(scale, most, delta))
+
+
+def _threshold(step: LaplaceHistogram, claims: Loss) -> Broken:
+    """Select by one step and claim something else."""
+    return Broken(LaplaceSelector(Reused("laplace", step), query_keys("ant", "bee")), claims, neighbours=_ALONE)
+
+
 def _lowered_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
-    honest = LaplaceThreshold.calibrate(epsilon, delta)
-    return Broken(replace(honest, threshold=honest.threshold - 2 * math.ceil(honest.law_of_noise.b)), honest.loss)
+    step = _step(epsilon, delta, 2)
+    return _threshold(replace(step, threshold=(step.threshold or 0) - 2 * math.ceil(step.scale)), step.loss)
 
 
 def _off_by_one(epsilon: Fraction, delta: Fraction) -> Broken:
     """Release counts equal to the threshold while delta is computed for greater ones, at the worst epsilon for it."""
-    honest = LaplaceThreshold.calibrate(epsilon, delta, 1)
-    return Broken(replace(honest, threshold=honest.threshold - 1), honest.loss)
+    step = _step(epsilon, delta, 1)
+    return _threshold(replace(step, threshold=(step.threshold or 0) - 1), step.loss)
 
 
 def _real_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -155,12 +187,19 @@ def _real_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
     steps = math.ceil(float(b) * math.log(1 / (2 * float(delta))))
     claimed = Fraction(0.5 * math.exp(-steps / float(b)) * (1 + 1e-9))
     # noisy > K with K - 1 just below the whole number `steps` means noisy >= 1 + steps.
-    return Broken(LaplaceThreshold(1, DiscreteLaplace(b), 1 + steps), Loss(pure=(1 / b,), threshold_delta=claimed))
+    return _threshold(LaplaceHistogram(1, b, 1 + steps), Loss(pure=(1 / b,), threshold_delta=claimed))
+
+
+class _AllRows(CappedRowCount):
+    """Rows counted without a cap."""
+
+    def exact(self, world: tuple[tuple[str, int], ...]) -> Counts:
+        return (len(world),)
 
 
 def _no_cap(epsilon: Fraction, delta: Fraction) -> Broken:
     honest = CappedRowCount.calibrate(epsilon, delta)
-    return Broken(replace(honest, question=CountRows(10**9)), honest.loss)
+    return Broken(_AllRows(CountRows(10**9), honest.noise, honest.unit), honest.loss)
 
 
 def _last_bare(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -176,34 +215,31 @@ def _cut_tail(epsilon: Fraction, delta: Fraction) -> Broken:
 # ---- the curator ----------------------------------------------------------------------------------------------------
 
 
-class _OneTooMany(Bound):
-    """A rank that is counted from zero and compared as if from one: d + 1 keys are kept."""
+class _Looser(Bound):
+    """More keys of a user are kept than the noise is for."""
 
     def rows(self, table: Any, columns: list[str], most: int) -> Any:
-        return super().rows(table, columns, most + 1)
+        return super().rows(table, columns, most + int(self.key))
 
 
-class _Uncapped(Bound):
-    """All keys of a user are kept."""
+class _Loose(LaplaceSelector):
+    """A list of queries, without counts, under such a bound."""
 
-    def rows(self, table: Any, columns: list[str], most: int) -> Any:
-        return super().rows(table, columns, 10**9 + most)
-
-
-def _badly_bounded(bound: Bound, epsilon: Fraction, delta: Fraction) -> Broken:
-    """Count queries under a bound that does not bound; a list of six queries is published, without counts."""
-    honest = LaplaceSelector.calibrate(epsilon, delta)
-    queries = ("ant", "bee", "cow", "dog", "elk", "fox")
-    broken = LaplaceSelector(replace(honest.selector, with_counts=False), query_keys(*queries), bound)
-    return Broken(broken, honest.loss, neighbours=(Pair("a user with six queries", (), searcher("zoe", *queries)),))
+    def kept(self, world: Rows, among: Sequence[Key]) -> list[list[Key]]:
+        rows = ((user, time, (query,)) for user, time, query, _ in world if (query,) in among)
+        return first_keys(rows, self.selector.queries_per_user + int(self.bound.key))
 
 
-def _uncapped_queries(epsilon: Fraction, delta: Fraction) -> Broken:
-    return _badly_bounded(_Uncapped(), epsilon, delta)
+def _badly_bounded(too_many: int) -> Callable[[Fraction, Fraction], Broken]:
+    def build(epsilon: Fraction, delta: Fraction) -> Broken:
+        """Make the defect large enough to see: a list of six queries is published."""
+        honest = LaplaceSelector.calibrate(epsilon, delta)
+        queries = ("ant", "bee", "cow", "dog", "elk", "fox")
+        bound = _Looser("first", str(too_many))
+        broken = _Loose(replace(honest.selector, with_counts=False), query_keys(*queries), bound)
+        return Broken(broken, honest.loss, neighbours=(Pair("a user with six queries", (), searcher("zoe", *queries)),))
 
-
-def _one_query_too_many(epsilon: Fraction, delta: Fraction) -> Broken:
-    return _badly_bounded(_OneTooMany(), epsilon, delta)
+    return build
 
 
 class _PerQuery(Guided):
@@ -218,10 +254,18 @@ class _PerQuery(Guided):
         return rows.group_by("bucket").agg(n=rows.weight.sum())
 
 
+class _TwiceInBucket(Sketch):
+    """The law of that."""
+
+    def exact(self, world: Rows) -> Counts:
+        mine = first_keys(((user, time, (query,)) for user, time, query, _ in world), self.guided.sketch.keys_per_user)
+        return (64 * sum(map(len, mine)),)
+
+
 def _buckets_twice(epsilon: Fraction, delta: Fraction) -> Broken:
     honest = Sketch.calibrate(epsilon, delta)
     broken = _PerQuery(honest.guided.sketch, honest.guided.selection, None, buckets=1)
-    return Broken(replace(honest, guided=broken), honest.loss, neighbours=(honest.pairs()[0],))
+    return Broken(_TwiceInBucket(broken), honest.loss, neighbours=(honest.pairs()[0],))
 
 
 class _EveryClick(Clicks):
@@ -237,12 +281,24 @@ class _EveryClick(Clicks):
         return tally(placed.filter(placed.place < self.clicks_per_user), PAIR)
 
 
+class _ClickedTwice(SelectedClicks):
+    """The law of that."""
+
+    def exact(self, world: Rows) -> Counts:
+        mine: dict[str, list[tuple[int, Key]]] = {}
+        for user, time, query, url in world:
+            if url and query in self.released:
+                mine.setdefault(user, []).append((time, (query, url)))
+        most = self.clicks.clicks_per_user
+        return totals(([key for _, key in sorted(clicked)[:most]] for clicked in mine.values()), self.keys)
+
+
 def _clicks_twice(epsilon: Fraction, delta: Fraction) -> Broken:
     honest = SelectedClicks.calibrate(epsilon, delta)
     others = crowd(int(honest.clicks.step.threshold or 0) + 9, "ant", url="https://x.example/")
     twice = searcher("zoe", "ant", "ant", url="https://x.example/")
     return Broken(
-        replace(honest, clicks=_EveryClick(honest.clicks.step)),
+        _ClickedTwice(_EveryClick(honest.clicks.step)),
         honest.loss,
         neighbours=(Pair("a user who clicks one URL twice", others, others + twice),),
     )
@@ -252,12 +308,13 @@ class _BareClicks(SelectedClicks):
     """Noise on every pair that somebody clicked: that a pair is there at all tells of whoever clicked it."""
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        counts = self.counts(world)
-        return np.where(np.array(counts) > 0, add_noise(counts, n, law_of(self.clicks.step), bits), SUPPRESSED)
+        counts = np.tile(np.array(self.counts(world)), (n, 1))
+        noisy = add_noise(counts.ravel(), law_of(self.clicks.step), bits).reshape(counts.shape)
+        return np.where(counts > 0, noisy, SUPPRESSED)
 
     def law(self, world: Rows) -> Mapping[Counts, float]:
         noise = law_of(self.clicks.step)
-        return product_law([noisy_law(c, noise) if c else {(SUPPRESSED,): 1.0} for c in self.counts(world)])
+        return product_law([noisy_law(c, noise) if c else {(SUPPRESSED,): 1.0} for c in self.exact(world)])
 
 
 def _keys_from_the_log(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -268,11 +325,17 @@ def _keys_from_the_log(epsilon: Fraction, delta: Fraction) -> Broken:
 class _SecretThreshold(ReformulationPairs):
     """The lowest published value computed from the number of pairs that nobody made, which is secret."""
 
-    def least(self, world: Rows) -> int:
-        empty, law, least = self.counts(world).count(0), law_of(self.walks.step), 1
+    def secret(self, world: Rows) -> Reformulations:
+        empty, law, least = self.exact(world).count(0), law_of(self.walks.step), 1
         while empty * law.tail(least) > self.walks.false_edges:
             least += 1
-        return least
+        return replace(self.walks, false_edges=6 * float(law.tail(least)) * (1 + 1e-9))
+
+    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+        return lifted_rows(self.secret(world), self.counts(world), 3, n, bits)
+
+    def law(self, world: Rows) -> Mapping[Counts, float]:
+        return lifted_law(self.secret(world), self.exact(world), 3)
 
 
 def _secret_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -289,11 +352,12 @@ class _DrawnTwice(LaplaceSelector):
 
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
         selected = super().run(world, n, bits)
-        return np.where(selected == SUPPRESSED, SUPPRESSED, add_noise(self.counts(world), n, self._noise, bits))
+        again = add_noise(np.tile(np.array(self.counts(world)), n), self._noise, bits).reshape(selected.shape)
+        return np.where(selected == SUPPRESSED, SUPPRESSED, again)
 
     def law(self, world: Rows) -> Mapping[Counts, float]:
         singles = []
-        for count in self.counts(world):
+        for count in self.exact(world):
             bit = passing_bit(count, self.selector.step)
             single = {value: p * bit[1,] for value, p in noisy_law(count, self._noise).items()} if count else {}
             singles.append(single | {(SUPPRESSED,): bit[SUPPRESSED,]})
@@ -326,6 +390,8 @@ def _at_least(epsilon: Fraction, delta: Fraction) -> Broken:
     return Broken(KorolovaSelector(broken), theorem.step().loss, neighbours=(pair,))
 
 
+_ALONE = (Pair("a user with queries that nobody else has", (), searcher("zoe", "ant", "bee")),)
+
 #: Every negative control: its name, and how to build it for an honest mechanism's (epsilon, delta).
 CONTROLS = {
     "laplace noise halved": _halved_laplace,
@@ -335,9 +401,10 @@ CONTROLS = {
     "real threshold on integer noise": _real_threshold,
     "per-user cap removed": _no_cap,
     "last element left bare": _last_bare,
+    "two counts with one draw of noise": _shared_draw,
     "tail of the noise cut": _cut_tail,
-    "queries per user uncapped": _uncapped_queries,
-    "one query per user too many": _one_query_too_many,
+    "queries per user uncapped": _badly_bounded(10**9),
+    "one query per user too many": _badly_bounded(1),
     "sketch counts a bucket twice": _buckets_twice,
     "clicks counted with multiplicity": _clicks_twice,
     "clicks without a threshold": _keys_from_the_log,

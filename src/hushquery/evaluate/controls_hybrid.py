@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hushquery.curator.count import law_of
-from hushquery.curator.mechanisms import passing_bit, passing_law, passing_runs
+from hushquery.curator.mechanisms import passing_bit, passing_law
 from hushquery.hybrid.mechanisms import RECORDS, HeadDraws, HeadList, holders
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
@@ -44,7 +44,7 @@ class _FreshWildcard(HeadDraws):
         return (self.step.threshold or 0) - 1
 
     def runs(self, counts: Sequence[int], users: int, n: int, bits: Bits) -> IntArray:
-        out = passing_runs(counts[:2], self.step, n, bits)
+        out = super().runs(counts[:2], users, n, bits)[:, :2]
         listed = out != SUPPRESSED
         wildcard = users - listed @ np.array(counts[:2]) + sampler(law_of(self.step)).draw(n, bits)
         apart = np.minimum(np.where(listed[:, 0], out[:, 0], 0) - self.level, self.second - wildcard)

@@ -1,8 +1,9 @@
 """The opt-in half of BLENDER as the registry knows it: from rows of a log to what is published.
 
-A world is a small log of the opt-in users, counted once by the expressions and the engine that a head list uses. An
-exchange of records moves one count up and another one down. An audit looks for events in which columns are high or low
-together, so that is how outputs are written; it costs nothing.
+A world is a small log of the opt-in users. As in :mod:`hushquery.curator.mechanisms`, what runs is what a head list
+runs, and the laws are computed from the rows by the definition. An exchange of records moves one count up and another
+one down. An audit looks for events in which columns are high or low together, so that is how outputs are written; it
+costs nothing.
 """
 
 from __future__ import annotations
@@ -16,26 +17,34 @@ from typing import ClassVar
 import numpy as np
 
 from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, tally
+from hushquery.curator.count import law_of, noisy_on_public_keys, passing, tally
 from hushquery.curator.mechanisms import (
+    COPIES,
     Key,
     LogMechanism,
     Rows,
+    arrow_of,
+    copies_of,
     exact_counts,
+    first_keys,
+    many_logs,
     passing_law,
-    passing_runs,
+    read_world,
+    rows_of,
     searcher,
+    seen_in,
+    totals,
 )
-from hushquery.hybrid.headlist import calibrate_head
-from hushquery.hybrid.optin import calibrate_split, head_counts
-from hushquery.hybrid.records import RECORD, number_of_users, records_of, split_users
-from hushquery.log import read_log
+from hushquery.curator.select import QUERY
+from hushquery.hybrid.headlist import calibrate_head, draw_head
+from hushquery.hybrid.optin import calibrate_split, head_counts, measure_parts, noisy_rest
+from hushquery.hybrid.records import RECORD, Parts, number_of_users, records_of, split_users
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits
-from hushquery.noise.mechanisms import add_noise, noisy_law, product_law
+from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import IntArray
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import SUPPRESSED, Kind, Pair
+from hushquery.privacy.registry import SUPPRESSED, Kind, Law, Pair
 from hushquery.privacy.step_loss import LaplaceHistogram
 from hushquery.privacy.unit import Relation
 
@@ -60,13 +69,13 @@ def holders(name: str, size: int, record: Key) -> Rows:
 
 
 def optin_log(world: Rows) -> Log:
-    """Give a world as the log that a head list would read; a row with an empty query is left out, its user is not."""
-    import pyarrow as pa
+    """Give a world as the log that a head list would read."""
+    return read_world(arrow_of(world))
 
-    users, times, queries, urls = zip(*world, strict=True)
-    columns = {"user": users, "query": queries, "url": urls}
-    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    return read_log(table.append_column("time", pa.array(times, pa.int64())), normalise=False, patterns=False)
+
+def records_in(world: Rows, most: int) -> list[list[Key]]:
+    """Give each user's first records by the definition; a search without a query is none."""
+    return first_keys(((user, time, (query, url or "")) for user, time, query, url in world if query), most)
 
 
 @dataclass(frozen=True)
@@ -85,9 +94,13 @@ class HeadDraws:
         return (self.step.threshold or 0) + 3
 
     def runs(self, counts: Sequence[int], users: int, n: int, bits: Bits) -> IntArray:
-        """Publish each record that somebody holds iff its noisy count reaches the threshold, ``n`` times."""
+        """Draw the step of a head list on ``n`` copies of the counts."""
         del users
-        out = passing_runs(counts, self.step, n, bits)
+        copies = copies_of(np.tile(np.array(counts, dtype=np.int64), (n, 1)))
+        return self.shown(rows_of(passing(copies, QUERY, self.step, bits), (n, len(counts))))
+
+    def shown(self, out: IntArray) -> IntArray:
+        """Add the last column."""
         hidden = (out[:, :2] == SUPPRESSED).any(axis=1)
         first, second = np.where(hidden, 0, out[:, 0]), np.where(hidden, 0, out[:, 1])
         apart = np.minimum(first - self.level, self.level - second)
@@ -145,14 +158,28 @@ class HeadList(LogMechanism):
         records = records_of(log, self.bound, self.draws.step.keys_per_user)
         return (*exact_counts(tally(records, RECORD), self.keys, RECORD), number_of_users(log))
 
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """Each user once per record, in their first m_O; and last the users themselves."""
+        kept = records_in(world, self.draws.step.keys_per_user)
+        return (*totals(kept, self.keys), len({user for user, *_ in world}))
+
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
         """Draw the head list, ``n`` times."""
         *counts, users = self.counts(world)
         return self.draws.runs(counts, users, n, bits)
 
+    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
+        """Make the head list of a log of many copies of the world."""
+        import pyarrow as pa
+
+        log = read_world(many_logs(world, COPIES))
+        head = draw_head(log, self.draws.step, bound=self.bound, bits=bits)
+        found = pa.table({"query": head.query, "url": head.url, "count": head.counts})
+        return self.draws.shown(seen_in(found, self.keys, RECORD, COPIES)), self.law(world)
+
     def law(self, world: Rows) -> Mapping[Outcome, float]:
         """Enumerate the head list."""
-        *counts, users = self.counts(world)
+        *counts, users = self.exact(world)
         return self.draws.law(counts, users)
 
     def pairs(self) -> Sequence[Pair[Rows]]:
@@ -218,27 +245,65 @@ class SplitEstimate(LogMechanism):
         found = exact_counts(head_counts(log, records, self.bound, most, parts.measurers), self.head, RECORD)
         return (*found, sum(found))
 
+    def exact(self, world: Rows) -> tuple[int, ...]:
+        """The same by the definition: of the users in the order of their digests, the second half measures."""
+        measurers = self.ranked(sorted({user for user, *_ in world}))[1]
+        rows = tuple(row for row in world if row[0] in measurers)
+        found = totals(records_in(rows, self.step.keys_per_user), self.head)
+        return (*found, sum(found))
+
+    def ranked(self, users: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Split users as the key does: who finds the head list, and who measures it."""
+        order = sorted(users, key=lambda name: hashlib.md5(f"{self.key}|{name}".encode()).hexdigest())  # noqa: S324
+        return order[: len(order) // 2], order[len(order) // 2 :]
+
     def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        """Add fresh noise to every count, ``n`` times; the noise is symmetric, so its sign does not matter."""
-        return add_noise(self.counts(world), n, law_of(self.step), bits)
+        """Measure ``n`` copies of the counts, and the rest of each; the noise is symmetric, its sign no matter."""
+        import pyarrow as pa
+
+        *records, rest = self.counts(world)
+        exact = np.tile(np.array(records, dtype=np.int64), (n, 1))
+        public = pa.table({"query": pa.array(np.arange(exact.size), pa.int64())})
+        found = rows_of(noisy_on_public_keys(copies_of(exact), public, QUERY, self.step, bits), exact.shape)
+        return np.column_stack([found, noisy_rest(np.full(n, rest, dtype=np.int64), self.step, bits)])
+
+    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
+        """Measure the head records of a log of many copies of the world, the same users of each; all but the wildcard,
+        of which there is one for all of them.
+        """
+        import ibis
+        import pyarrow as pa
+
+        users = [sorted(part) for part in self.ranked(sorted({user for user, *_ in world}))]
+        named = [[f"{copy:06} {user}" for copy in range(COPIES) for user in part] for part in users]
+        tables = [ibis.memtable(pa.table({"user": part})) for part in named]
+        parts = Parts(*tables, *(len(part) for part in named))
+        head = [(f"{copy:06} {query}", url) for copy in range(COPIES) for query, url in self.head]
+        measured = measure_parts(
+            read_world(many_logs(world, COPIES)), head, (), self.step, parts, len(head), self.bound, bits
+        )
+        counts = np.rint(measured.values * measured.n).astype(np.int64)
+        query, url = zip(*measured.records, strict=True)
+        found = pa.table({"query": query, "url": url, "count": counts})
+        law = product_law([noisy_law(count, law_of(self.step)) for count in self.exact(world)[:-1]])
+        return seen_in(found, self.head, RECORD, COPIES), law
 
     def law(self, world: Rows) -> Mapping[Outcome, float]:
         """Enumerate the noisy counts."""
-        return product_law([noisy_law(count, law_of(self.step)) for count in self.counts(world)])
+        return product_law([noisy_law(count, law_of(self.step)) for count in self.exact(world)])
 
     def truth(self, world: Rows) -> Sequence[float]:
         """The counts themselves."""
-        return self.counts(world)
+        return self.exact(world)
 
     def variance(self, world: Rows) -> Sequence[float]:
         """The variance of the noise."""
-        return [law_of(self.step).variance] * len(self.counts(world))
+        return [law_of(self.step).variance] * len(self.exact(world))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user's record exchanged, a user of T or of S."""
         names = [f"user {i}" for i in range(6)]
-        ranked = sorted(names, key=lambda name: hashlib.md5(f"{self.key}|{name}".encode()).hexdigest())  # noqa: S324
-        finder, measurer = ranked[0], ranked[-1]
+        (finder, *_), (*_, measurer) = self.ranked(names)
         first, second, other = RECORDS
 
         def world(user: str, record: Key) -> Rows:

@@ -38,7 +38,7 @@ from hushquery.hybrid.headlist import (
 from hushquery.hybrid.records import RECORD, Parts, fresh_key, records_of, split_users
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import IntArray, add_noise
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import Number, exact
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters, step_from
@@ -59,6 +59,8 @@ __all__ = [
     "head_counts",
     "in_parallel",
     "measure_list",
+    "measure_parts",
+    "noisy_rest",
     "split_and_estimate",
     "warn_of_dependence",
 ]
@@ -324,7 +326,7 @@ def draw_split(
     chosen = bound or Bound("random", fresh_key(source))
     parts = split_users(log, share, fresh_key(source))
     head = draw_head(log, finding, bound=chosen, bits=source, users=parts.finding, part=parts.finders)
-    return _measure(log, head, measuring, parts, most, chosen, source)
+    return measure_parts(log, head.records, (head.step,), measuring, parts, most, chosen, source)
 
 
 def head_counts(log: Log, records: list[tuple[str, str]], bound: Bound, most: int, part: Any = None) -> Any:
@@ -362,17 +364,25 @@ def _record_table(records: list[tuple[str, str]]) -> pa.Table:
     return pa.table({name: pa.array([r[i] for r in records], pa.string()) for i, name in enumerate(RECORD)})
 
 
-def _measure(
-    log: Log, head: NoisyHead, step: LaplaceHistogram, parts: Parts, most: int, bound: Bound, bits: Bits
+def measure_parts(
+    log: Log,
+    records: list[tuple[str, str]],
+    found_by: tuple[StepParameters, ...],
+    step: LaplaceHistogram,
+    parts: Parts,
+    most: int,
+    bound: Bound,
+    bits: Bits,
 ) -> OptInShares:
+    """Measure a head list that the users of S found (``found_by``) with those of T, and the wildcard too."""
     n = parts.measuring * step.keys_per_user
-    paid = ((head.step,), (step,))
+    paid = (found_by, (step,))
     noise = law_of(step)
-    if not len(head):
+    if not records:
         # Without a record to tell apart, the wildcard is everything, and no draw is needed to say so.
         return OptInShares([], np.empty(0), n, noise.variance, 1.0, 0, paid, "split")
-    measured, of_head = measure_list(log, head.records, step, bound, bits, parts.measurers)
-    rest = n - of_head + sampler(noise).draw_one(bits)
+    measured, of_head = measure_list(log, records, step, bound, bits, parts.measurers)
+    rest = int(noisy_rest(np.array([n - of_head]), step, bits)[0])
     fresh = ordered_head(measured, parts.measuring, step.keys_per_user, step)
     kept = fresh.top(most)
     folded = int(fresh.counts[len(kept) :].sum())
@@ -380,6 +390,11 @@ def _measure(
     return OptInShares(
         kept.records, kept.counts / float(n), n, noise.variance, (rest + folded) / n, draws, paid, "split"
     )
+
+
+def noisy_rest(rest: IntArray, step: LaplaceHistogram, bits: Bits) -> IntArray:
+    """Draw the noisy count of the wildcard: what the head records leave, with a draw of its own."""
+    return add_noise(rest, law_of(step), bits)
 
 
 def warn_of_dependence(records_per_user: int) -> None:

@@ -1,6 +1,8 @@
 """The frequency oracles as the registry knows them: one client's report, on a domain small enough to enumerate.
 
-A world is the client's cell. The relation is replace-one: whatever the cell is exchanged for, the report hides it.
+A world is the client's cell. The relation is replace-one: whatever the cell is exchanged for, the report hides it. Many
+clients run at once as in a simulation, and one by one as on their devices: through the channel of a task, from a cell
+to the bytes that leave, read again as a server reads them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.local.channel import Device, OracleChannel
 from hushquery.local.hadamard import Hadamard
 from hushquery.local.krr import KRR, binary_response
 from hushquery.local.olh import OLH
@@ -23,7 +26,7 @@ from hushquery.local.two_stage import TwoStage
 from hushquery.local.unary import OUE
 from hushquery.noise.bits import Bits
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import Kind, Mechanism, Pair
+from hushquery.privacy.registry import Kind, Law, Mechanism, Pair
 from hushquery.privacy.unit import Relation
 
 __all__ = [
@@ -34,9 +37,19 @@ __all__ = [
     "SubsetReport",
     "TwoStageReport",
     "UnaryReport",
+    "new_devices",
 ]
 
 Row = tuple[int, ...]
+
+# How many clients run one by one.
+_CLIENTS = 10_000
+
+
+def new_devices(n: int, bits: Bits) -> list[Device]:
+    """Give devices with secrets of their own, for one task."""
+    secrets = bits.words(4 * n).astype("<u8").tobytes()
+    return [Device(secrets[32 * i : 32 * i + 32], b"conformance") for i in range(n)]
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,13 @@ class _OneReport(Mechanism[int]):
     def run(self, world: int, n: int, bits: Bits) -> IntArray:
         """Randomise ``n`` clients with the same cell."""
         return self.columns(self.oracle.randomize_many(np.full(n, world), bits))
+
+    def end_to_end(self, world: int, bits: Bits) -> tuple[IntArray, Law]:
+        """Randomise client after client as a device does, up to the payload, and read the payloads."""
+        channel, devices = OracleChannel(self.oracle, wildcard=False), new_devices(_CLIENTS, bits)
+        payloads = [channel.payload(channel.answer(world, device, bits), bits) for device in devices]
+        packed = np.frombuffer(b"".join(payloads), dtype=np.uint8).reshape(_CLIENTS, channel.report_bytes)
+        return self.columns(channel.unpack_many(packed)), self.law(world)
 
     def law(self, world: int) -> Mapping[Row, float]:
         """Enumerate the reports."""

@@ -13,14 +13,19 @@ import numpy as np
 
 from hushquery.local.chance import ONE
 from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.onebit import OneBitMean
+from hushquery.local.mechanisms import new_devices
+from hushquery.local.number_channels import HistogramChannel, MeanChannel
+from hushquery.local.onebit import AlphaPoint, OneBitMean
 from hushquery.noise.bits import Bits
 from hushquery.noise.sampler import IntArray
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import Kind, Mechanism, Pair
+from hushquery.privacy.registry import Kind, Law, Mechanism, Pair
 from hushquery.privacy.unit import Relation
 
 __all__ = ["DBitFlipAnswer", "OneBit"]
+
+# How many clients answer one by one.
+_CLIENTS = 6_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,12 @@ class OneBit(Mechanism[int]):
     def run(self, world: int, n: int, bits: Bits) -> IntArray:
         """Draw n bits."""
         return self.mean.randomize_many(np.full(n, world, dtype=np.int64), bits).astype(np.int64).reshape(n, 1)
+
+    def end_to_end(self, world: int, bits: Bits) -> tuple[IntArray, Law]:
+        """Answer as devices do, each from its secret, rounded to one of the two ends: on average it is the same."""
+        channel = MeanChannel(AlphaPoint(self.mean, self.mean.most))
+        answers = [channel.answer(world, device, bits) for device in new_devices(_CLIENTS, bits)]
+        return np.array([[channel.unpack(channel.payload(kept, bits))] for kept in answers]), self.law(world)
 
     def law(self, world: int) -> Mapping[tuple[int, ...], float]:
         """Give the chances of 0 and 1."""
@@ -103,6 +114,13 @@ class DBitFlipAnswer(Mechanism[int]):
         """Answer n times with fresh bits."""
         sampled = np.tile(np.arange(3), (n, 1))
         return self.flip.randomize_many(np.full(n, world, dtype=np.int64), sampled, bits).astype(np.int64)
+
+    def end_to_end(self, world: int, bits: Bits) -> tuple[IntArray, Law]:
+        """Answer as devices do, each from its secret; those that sampled the buckets 0, 1 and 2."""
+        channel = HistogramChannel(self.flip, self.flip.k - 1)
+        answers = [channel.answer(world, device, bits) for device in new_devices(_CLIENTS, bits)]
+        read = [channel.unpack(channel.payload(kept, bits)) for kept in answers]
+        return np.array([row[3:] for row in read if row[:3] == (0, 1, 2)], dtype=np.int64), self.law(world)
 
     def law(self, world: int) -> Mapping[tuple[int, ...], float]:
         """Enumerate the eight answers."""

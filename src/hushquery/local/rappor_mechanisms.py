@@ -1,7 +1,7 @@
 """RAPPOR as the registry knows it: its permanent response, and a report, on a Bloom filter small enough to enumerate.
 
 A world is the value that a client holds. Each run is a new device with a new secret, so what is checked is the whole
-way from a value through the MAC to the bits that leave.
+way from a value through the MAC to the bits that leave; fewer devices go through the channel of a task, to their bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.local.chance import ONE, chance_down, chance_up, checked_epsilon
+from hushquery.local.mechanisms import new_devices
 from hushquery.local.rappor import BoolArray, Encoder, Params, Variant
+from hushquery.local.rappor_channel import RapporChannel
 from hushquery.noise.bits import Bits
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import Kind, Mechanism, Pair
+from hushquery.privacy.registry import Kind, Law, Mechanism, Pair
 from hushquery.privacy.rounding import exact, rational_mpf, working
 from hushquery.privacy.unit import Relation
 
@@ -29,6 +31,8 @@ __all__ = ["RapporPermanent", "RapporReport"]
 
 _BITS, _HASHES = 4, 2
 _COHORT = 0
+# How many devices go through a channel.
+_DEVICES = 5_000
 _TASK = b"conformance"
 IntArray = npt.NDArray[np.int64]
 
@@ -49,6 +53,10 @@ class _Rappor(Mechanism[bytes]):
     @abstractmethod
     def answers(self, permanent: BoolArray, device: Encoder, bits: Bits) -> BoolArray:
         """Give what leaves the devices, from their permanent responses."""
+
+    @abstractmethod
+    def leaves(self, channel: RapporChannel, kept: bytes, bits: Bits) -> bytes:
+        """The same for one device and the answer that it keeps."""
 
     @property
     @abstractmethod
@@ -78,6 +86,13 @@ class _Rappor(Mechanism[bytes]):
             permanent[i] = [answer >> j & 1 for j in range(_BITS)]
         left = self.answers(permanent, any_device, bits)
         return (left @ (1 << np.arange(_BITS))).reshape(n, 1).astype(np.int64)
+
+    def end_to_end(self, world: bytes, bits: Bits) -> tuple[IntArray, Law]:
+        """Answer as devices do, up to the payload."""
+        channel = RapporChannel(self.params)
+        kept = [channel.answer(world, device, bits) for device in new_devices(_DEVICES, bits)]
+        read = [channel.unpack(self.leaves(channel, answer, bits))[1] for answer in kept]
+        return np.array(read, dtype=np.int64).reshape(_DEVICES, 1), self.law(world)
 
     def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
         """Enumerate all answers: bits are independent given the filter."""
@@ -131,6 +146,11 @@ class RapporPermanent(_Rappor):
         del device, bits
         return permanent
 
+    def leaves(self, channel: RapporChannel, kept: bytes, bits: Bits) -> bytes:
+        """The permanent response itself."""
+        del channel, bits
+        return kept
+
 
 class RapporReport(_Rappor):
     """One report: the permanent response, answered once with fresh coins.
@@ -171,6 +191,10 @@ class RapporReport(_Rappor):
     def answers(self, permanent: BoolArray, device: Encoder, bits: Bits) -> BoolArray:
         """Fresh reports of the permanent responses."""
         return device.instant_many(permanent, bits)
+
+    def leaves(self, channel: RapporChannel, kept: bytes, bits: Bits) -> bytes:
+        """A fresh report of the permanent response."""
+        return channel.payload(kept, bits)
 
 
 def _kept(epsilon: Fraction) -> mpmath.mpf:

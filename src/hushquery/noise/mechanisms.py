@@ -1,8 +1,7 @@
-"""The curator's mechanisms as the registry knows them: noise on public counts, and thresholds on secret keys.
+"""Noise on public counts as the registry knows it, and how laws of noisy counts are listed.
 
-A world is a tuple of counts, one per key. A count of zero means that nobody holds the key: with a threshold such a
-key is
-not in the support and is never drawn for.
+A world is a tuple of counts, one per key. What runs is :func:`~hushquery.noise.sampler.add_noise`, through which the
+noise of every count of a curator goes.
 """
 
 from __future__ import annotations
@@ -17,20 +16,15 @@ import numpy as np
 
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import IntArray, sampler
-from hushquery.noise.survivors import passing_keys
+from hushquery.noise.sampler import IntArray, add_noise
 from hushquery.privacy.gaussian import mu_for, sigma_for
 from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import SUPPRESSED, Kind, Mechanism, Pair
-from hushquery.privacy.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian
-from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
+from hushquery.privacy.registry import Mechanism, Pair
+from hushquery.privacy.thresholds import laplace_scale
 
 __all__ = [
     "GaussianCounts",
-    "GaussianThreshold",
     "LaplaceCounts",
-    "LaplaceThreshold",
-    "add_noise",
     "noisy_law",
     "product_law",
 ]
@@ -52,7 +46,8 @@ class _NoisyCounts(Mechanism[Counts]):
 
     def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
         """Add fresh noise to every count, ``n`` times."""
-        return add_noise(world, n, self.law_of_noise, bits)
+        counts = np.tile(np.array(world, dtype=np.int64), n)
+        return add_noise(counts, self.law_of_noise, bits).reshape(n, len(world))
 
     def law(self, world: Counts) -> Mapping[Counts, float]:
         """Enumerate the noisy counts."""
@@ -136,158 +131,6 @@ class GaussianCounts(_NoisyCounts):
         """Counts that differ by one, as many as the sensitivity allows."""
         keys = self.sensitivity_squared
         return [Pair("counts with one user more", (10,) * keys, (11,) * keys)]
-
-
-class _Thresholded(Mechanism[Counts]):
-    """What both threshold mechanisms share: the release and its law."""
-
-    kind: ClassVar[Kind] = "selector"
-    audit_runs: ClassVar[int] = 8_000_000
-
-    @property
-    def keys_per_user(self) -> int:
-        raise AttributeError
-
-    @property
-    def release_at(self) -> int:
-        raise AttributeError
-
-    @property
-    def noise(self) -> DiscreteLaplace | RoundedGaussian:
-        raise AttributeError
-
-    def pairs(self) -> Sequence[Pair[Counts]]:
-        """Keys only the extra user holds, keys shared with others around the threshold, and one of each."""
-        d, around = self.keys_per_user, self.release_at
-        shared = [
-            Pair(f"{d} keys shared with {c} others", (c,) * d, (c + 1,) * d)
-            for c in (1, around - 1, around, around + 3)
-        ]
-        mixed = (
-            [Pair("one key shared, the rest new", (around,) + (0,) * (d - 1), (around + 1,) + (1,) * (d - 1))]
-            if d > 1
-            else []
-        )
-        return [Pair(f"{d} keys nobody else holds", (0,) * d, (1,) * d), *shared, *mixed]
-
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
-        """Release each key iff its noisy count reaches the threshold, ``n`` times."""
-        counts = np.tile(np.array(world, dtype=np.int64), n)
-        support = np.flatnonzero(counts > 0)
-        out = np.full(len(counts), SUPPRESSED, dtype=np.int64)
-        positions, noisy = passing_keys(counts[support], self.release_at, self.noise, bits)
-        out[support[positions]] = noisy
-        return out.reshape(n, len(world))
-
-    def law(self, world: Counts) -> Mapping[Counts, float]:
-        """Enumerate what is released, with the noisy counts."""
-        singles = []
-        for count in world:
-            single: dict[Counts, float] = {(SUPPRESSED,): 1.0} if count == 0 else {}
-            for (value,), probability in noisy_law(count, self.noise).items() if count else ():
-                key = (value if value >= self.release_at else SUPPRESSED,)
-                single[key] = single.get(key, 0.0) + probability
-            singles.append(single)
-        return product_law(singles)
-
-
-@dataclass(frozen=True)
-class LaplaceThreshold(_Thresholded):
-    """Release a secret key with its noisy count iff ``count + discrete Laplace noise >= R``; one noise for both.
-
-    **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user who adds 1 to at most d keys, add-remove.
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
-    (docs/proofs/thresholds.md).
-    **Reference:** Korolova et al. 2009, with the noise reused (docs/proofs/thresholds.md) and an integer threshold.
-
-    >>> LaplaceThreshold.calibrate(Fraction(23, 10), Fraction(1, 10**5), 20).threshold
-    122
-    """
-
-    d: int
-    law_of_noise: DiscreteLaplace
-    threshold: int
-
-    name: ClassVar[str] = "laplace-threshold"
-    summary: ClassVar[str] = "secret keys with discrete Laplace noise and an integer threshold"
-
-    @classmethod
-    def calibrate(cls, epsilon: Fraction, delta: Fraction, keys_per_user: int = 2) -> LaplaceThreshold:
-        """Choose b = d/epsilon and the integer threshold for delta."""
-        b = laplace_scale(keys_per_user, epsilon)
-        return cls(keys_per_user, DiscreteLaplace(b), laplace_threshold(b, keys_per_user, delta))
-
-    @property
-    def keys_per_user(self) -> int:
-        """d, the most keys one user adds 1 to."""
-        return self.d
-
-    @property
-    def release_at(self) -> int:
-        """The threshold R: a noisy count from here on is released."""
-        return self.threshold
-
-    @property
-    def noise(self) -> DiscreteLaplace:
-        """The law of the noise."""
-        return self.law_of_noise
-
-    @property
-    def loss(self) -> Loss:
-        """Pure d/b, and the threshold's exact delta."""
-        return Loss(
-            pure=(self.d / self.law_of_noise.b,),
-            threshold_delta=Fraction(laplace_delta(self.law_of_noise.b, self.d, self.threshold)),
-        )
-
-
-@dataclass(frozen=True)
-class GaussianThreshold(_Thresholded):
-    """Release a secret key with its noisy count iff ``count + rounded Gaussian noise >= R``; one noise for both.
-
-    **Guarantee:** (epsilon, SparseGaussian.delta(epsilon)) for one user who adds 1 to at most d keys, at every epsilon.
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough.
-    **Reference:** Wilkins, Kifer, Zhang and Karrer 2024, with an integer threshold (docs/proofs/gaussian-threshold.md).
-
-    >>> GaussianThreshold.calibrate(Fraction(23, 10), Fraction(1, 10**5), 20).parameters.threshold
-    41
-    """
-
-    parameters: SparseGaussian
-
-    name: ClassVar[str] = "gaussian-threshold"
-    summary: ClassVar[str] = "secret keys with rounded Gaussian noise and an integer threshold"
-
-    @classmethod
-    def calibrate(cls, epsilon: Fraction, delta: Fraction, keys_per_user: int = 2) -> GaussianThreshold:
-        """Choose sigma and the integer threshold by the exact curve, add-remove."""
-        return cls(calibrate_sparse_gaussian(keys_per_user, epsilon, delta))
-
-    @property
-    def keys_per_user(self) -> int:
-        """d, the most keys one user adds 1 to."""
-        return self.parameters.keys_per_user
-
-    @property
-    def release_at(self) -> int:
-        """The threshold R: a noisy count from here on is released."""
-        return self.parameters.threshold
-
-    @property
-    def noise(self) -> RoundedGaussian:
-        """The law of the noise."""
-        return RoundedGaussian(self.parameters.sigma)
-
-    @property
-    def loss(self) -> Loss:
-        """The exact curve of the sparse histogram."""
-        return Loss(sparse=(self.parameters,))
-
-
-def add_noise(world: Counts, n: int, law: DiscreteLaplace | RoundedGaussian, bits: Bits) -> IntArray:
-    """Add fresh noise to every count, ``n`` times; one row per time."""
-    noise = sampler(law).draw(n * len(world), bits).reshape(n, len(world))
-    return noise + np.array(world, dtype=np.int64)
 
 
 def noisy_law(count: int, law: DiscreteLaplace | RoundedGaussian) -> dict[Counts, float]:

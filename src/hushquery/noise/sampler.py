@@ -21,7 +21,7 @@ from hushquery.errors import UsageError
 from hushquery.noise.bits import Bits, one_word
 from hushquery.noise.law import Binomial, Law
 
-__all__ = ["Sampler", "sampler"]
+__all__ = ["Sampler", "add_noise", "sampler"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -114,6 +114,18 @@ class Sampler:
 def sampler(law: Law) -> Sampler:
     """Give the sampler of a law, built once per process."""
     return Sampler(law)
+
+
+def add_noise(values: IntArray, law: Law, bits: Bits) -> IntArray:
+    """Add a fresh draw of a law to each of some whole numbers: the one way in which a curator's noise is added.
+
+    >>> from fractions import Fraction
+    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.law import DiscreteLaplace
+    >>> add_noise(np.array([10, 20]), DiscreteLaplace(Fraction(2)), SeededBits(1)).tolist()
+    [11, 24]
+    """
+    return np.asarray(values, dtype=np.int64) + sampler(law).draw(len(values), bits)
 
 
 def _table_range(law: Law) -> tuple[int, int]:

@@ -9,52 +9,16 @@ pass is drawn from its law given that it carried them over. The joint law is exa
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from hushquery.errors import UsageError
 from hushquery.noise.bits import Bits, below
 from hushquery.noise.law import Binomial, DiscreteLaplace, Geometric, Law, RoundedGaussian, TailCoin, Truncated
 from hushquery.noise.sampler import IntArray, sampler
 
-__all__ = ["WORTH_A_BINOMIAL", "conditional_noise", "lifted_keys", "passing_keys", "uniform_subset"]
+__all__ = ["WORTH_A_BINOMIAL", "conditional_noise", "lifted_keys", "uniform_subset"]
 
 #: Building a binomial's table costs about as much as this many single draws.
 WORTH_A_BINOMIAL = 20_000
-
-
-def passing_keys(
-    counts: npt.NDArray[np.integer], threshold: int, law: DiscreteLaplace | RoundedGaussian, bits: Bits
-) -> tuple[IntArray, IntArray]:
-    """Give the positions of the keys whose noisy count is at least ``threshold``, ascending, and those noisy counts.
-
-    Same law as ``noisy = counts + noise; positions = where(noisy >= threshold)`` with one independent draw per key, and
-    drawn once: the selection and the value are the same noise.
-
-    >>> from fractions import Fraction
-    >>> from hushquery.noise.bits import SeededBits
-    >>> counts = np.array([1, 90, 1, 2, 100])
-    >>> positions, noisy = passing_keys(counts, 40, DiscreteLaplace(Fraction(2)), SeededBits(3))
-    >>> positions.tolist(), bool((noisy >= 40).all())
-    ([1, 4], True)
-    """
-    given = np.asarray(counts)
-    if given.ndim != 1 or not (np.can_cast(given.dtype, np.int64) and np.issubdtype(given.dtype, np.integer)):
-        raise UsageError("counts must be a one-dimensional array of integers of at most 64 signed bits")
-    values = given.astype(np.int64)
-    order, distinct, sizes = _by_value(np.minimum(values, threshold))  # what is at the threshold is drawn singly anyway
-    starts = np.cumsum(sizes) - sizes
-    in_bulk = (distinct < threshold) & (sizes >= WORTH_A_BINOMIAL)
-
-    singly = order[~np.repeat(in_bulk, sizes)]
-    each = values[singly] + sampler(law).draw(len(singly), bits)
-    positions, noisy = [singly[each >= threshold]], [each[each >= threshold]]
-    for count, start, size in zip(*(a[in_bulk].tolist() for a in (distinct, starts, sizes)), strict=True):
-        lifted, values_of_lifted = lifted_keys(size, count, threshold, law, bits)
-        positions.append(order[start : start + size][lifted])
-        noisy.append(values_of_lifted)
-    where, values_out = np.concatenate(positions), np.concatenate(noisy)
-    by_position = np.argsort(where, kind="stable")
-    return where[by_position].astype(np.int64), values_out[by_position]
 
 
 def lifted_keys(
@@ -62,22 +26,17 @@ def lifted_keys(
 ) -> tuple[IntArray, IntArray]:
     """Say which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts.
 
-    How many pass is one binomial draw, which ones a uniform subset, and their noise is drawn given that they pass.
+    How many pass is one binomial draw, which ones a uniform subset, and their noise is drawn given that they pass: the
+    same law as one draw per key, ``count + noise >= threshold`` and that noisy count.
+
+    >>> from fractions import Fraction
+    >>> from hushquery.noise.bits import SeededBits
+    >>> places, noisy = lifted_keys(100, 35, 40, DiscreteLaplace(Fraction(2)), SeededBits(3))
+    >>> places.tolist(), noisy.tolist()
+    ([8, 49, 61, 89], [42, 47, 40, 48])
     """
     lifts = sampler(Binomial(size, TailCoin(law, threshold - count))).draw_one(bits)
     return uniform_subset(size, lifts, bits), count + conditional_noise(law, threshold - count, lifts, bits)
-
-
-def _by_value(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Give an order that sorts the values, the distinct values, and how often each occurs."""
-    lowest = int(values.min()) if len(values) else 0
-    if len(values) and int(values.max()) - lowest < 2**16:
-        compact = (values - lowest).astype(np.uint16)  # sorts by radix, much faster than by comparison
-        tallies = np.bincount(compact)
-        present = np.flatnonzero(tallies)
-        return np.argsort(compact, kind="stable"), present + lowest, tallies[present]
-    distinct, sizes = np.unique(values, return_counts=True)
-    return np.argsort(values, kind="stable"), distinct, sizes
 
 
 def conditional_noise(law: DiscreteLaplace | RoundedGaussian, k: int, n: int, bits: Bits) -> IntArray:

@@ -25,7 +25,7 @@ from hushquery.errors import UsageError
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.unit import Relation
 
-__all__ = ["GROUP", "SUPPRESSED", "Kind", "Mechanism", "Pair", "find", "hockey_stick", "names"]
+__all__ = ["GROUP", "SUPPRESSED", "Kind", "Law", "Mechanism", "Pair", "find", "hockey_stick", "names"]
 
 #: The group of entry points that mechanisms are registered under.
 GROUP = "hushquery.mechanisms"
@@ -36,6 +36,8 @@ SUPPRESSED = int(np.iinfo(np.int64).min)
 #: What a mechanism does: noise on answers, a choice of keys to publish, or randomising on a client.
 Kind = Literal["mechanism", "selector", "randomizer"]
 Outcome = tuple[int, ...]
+#: The chance of each output row.
+Law = Mapping[Outcome, float]
 W = TypeVar("W")
 
 
@@ -87,9 +89,22 @@ class Mechanism(ABC, Generic[W]):
 
     @abstractmethod
     def run(self, world: W, n: int, bits: Any) -> npt.NDArray[np.int64]:
-        """Run ``n`` times on one input with independent randomness; one row per run."""
+        """Run ``n`` times on one input with independent randomness; one row per run.
 
-    def law(self, world: W) -> Mapping[Outcome, float] | None:
+        What draws here must be the function that draws where data is published, called for many runs at once: a copy
+        of it would be checked in its place.
+        """
+
+    def end_to_end(self, world: W, bits: Any) -> tuple[npt.NDArray[np.int64], Law] | None:
+        """Run all of what publishes, from one person's rows or value to what leaves, on as many copies as is quick.
+
+        Gives the outputs, a row per independent copy, and the law that they follow, which is mostly :meth:`law`; None
+        where :meth:`run` is all there is.
+        """
+        del world, bits
+        return None
+
+    def law(self, world: W) -> Law | None:
         """Give the exact probability of each output row (unlikely ones may be lumped, never dropped); None if unknown.
 
         hushquery's own mechanisms must know their law; one of yours that does not is audited from its runs alone.
