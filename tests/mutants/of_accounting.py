@@ -27,7 +27,7 @@ MUTANTS = (
             "singles = -mpmath.expm1(mpmath.log1p(-_lift(scale, threshold - 1)))",
         ),
         tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
-        audits="laplace-threshold",
+        audits="laplace",
     ),
     mutant(
         "laplace-delta-real-threshold",
@@ -35,7 +35,7 @@ MUTANTS = (
         _PRIVACY + "thresholds.py",
         ("_lift(scale, threshold - 1)))", "_lift(scale, threshold)))"),
         tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
-        audits="laplace-threshold",
+        audits="laplace",
     ),
     mutant(
         "laplace-replace-one-as-add-remove",
@@ -74,7 +74,7 @@ MUTANTS = (
             "x = (self.threshold - mpmath.mpf(1)) / rational_mpf(self.sigma)",
         ),
         tests="tests/privacy/test_sparse_gaussian.py::test_golden_calibration",
-        audits="gaussian-threshold",
+        audits="gaussian-selector",
     ),
     mutant(
         "sparse-one-direction",
@@ -89,7 +89,7 @@ MUTANTS = (
         _PRIVACY + "sparse_gaussian.py",
         ("return max(at(*split) for split in splits.tolist())", "return min(at(*split) for split in splits.tolist())"),
         tests="tests/privacy/test_sparse_gaussian.py::test_golden_calibration",
-        audits="gaussian-threshold",
+        audits="gaussian-selector",
     ),
     mutant(
         "gaussian-curve-without-its-second-term",

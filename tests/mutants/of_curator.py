@@ -32,8 +32,8 @@ MUTANTS = (
         "the noise that selects and is published is half of what is claimed",
         _CURATOR + "count.py",
         (
-            'noisy = singly["n"].to_numpy() + sampler(law).draw(singly.num_rows, bits)',
-            'noisy = singly["n"].to_numpy() + sampler(law).draw(singly.num_rows, bits) // 2',
+            'noisy = add_noise(singly["n"].to_numpy(), law, bits)',
+            'noisy = (add_noise(singly["n"].to_numpy(), law, bits) + singly["n"].to_numpy()) // 2',
         ),
         tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
         audits="laplace gaussian-selector clicks weighted",
@@ -44,8 +44,8 @@ MUTANTS = (
         _CURATOR + "count.py",
         (
             "chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]",
-            "chosen = [_with_noisy(singly.select(columns), singly['n'].to_numpy() "
-            "+ sampler(law).draw(singly.num_rows, bits), noisy >= threshold)]",
+            "chosen = [_with_noisy(singly.select(columns), add_noise(singly['n'].to_numpy(), law, bits), "
+            "noisy >= threshold)]",
         ),
         tests=_PLAN + "test_the_count_published_is_the_one_that_met_the_threshold",
         audits="laplace gaussian-selector clicks",
@@ -55,8 +55,8 @@ MUTANTS = (
         "counts of released queries get half of the noise that is claimed",
         _CURATOR + "count.py",
         (
-            'noisy = exact["n"].to_numpy() + sampler(law_of(step)).draw(exact.num_rows, bits)',
-            'noisy = exact["n"].to_numpy() + sampler(law_of(step)).draw(exact.num_rows, bits) // 2',
+            'noisy = add_noise(exact["n"].to_numpy(), law_of(step), bits)',
+            'noisy = (add_noise(exact["n"].to_numpy(), law_of(step), bits) + exact["n"].to_numpy()) // 2',
         ),
         tests=_AUDIT + "test_listed_clicks_all_get_noise_and_nothing_else_does",
         audits="korolova2009",
@@ -181,8 +181,8 @@ MUTANTS = (
         "an empty bucket stays empty: whoever fills one is seen",
         _CURATOR + "guided.py",
         (
-            "return exact + sampler(law_of(self.sketch)).draw(len(exact), bits)",
-            "return exact + (exact != 0) * sampler(law_of(self.sketch)).draw(len(exact), bits)",
+            "return add_noise(exact, law_of(self.sketch), bits)",
+            "return np.where(exact, add_noise(exact, law_of(self.sketch), bits), 0)",
         ),
         tests="tests/curator/test_weights.py::test_empty_buckets_get_noise_too",
         audits="sketch",
@@ -209,7 +209,10 @@ MUTANTS = (
         "reformulations-without-empty-pairs",
         "only pairs that somebody made can be published: one person's pair is proved by its presence",
         _CURATOR + "reformulations.py",
-        ("lifted = sampler(Binomial(empty, TailCoin(law, least))).draw_one(bits) if empty else 0", "lifted = 0"),
+        (
+            "draw(times, bits) if empty else np.zeros(times, int)",
+            "draw(times, bits) * 0 if empty else np.zeros(times, int)",
+        ),
         tests=_AUDIT + "test_reformulations_follow_their_law",
         audits="reformulations",
     ),
@@ -297,13 +300,13 @@ MUTANTS = (
     mutant(
         "selection-retried",
         "after a failure of the engine the selection is drawn again: two draws are sold for the price of one",
-        _CURATOR + "plan.py",
+        _CURATOR + "draw.py",
         (
-            '        tables = {"queries": made.selector.run(table, bound, source)}\n',
-            "        try:\n"
-            '            tables = {"queries": made.selector.run(table, bound, source)}\n'
-            "        except DataError:\n"
-            '            tables = {"queries": made.selector.run(table, bound, source)}\n',
+            '    tables = {"queries": made.selector.run(log.rows, bound, bits)}\n',
+            "    try:\n"
+            '        tables = {"queries": made.selector.run(log.rows, bound, bits)}\n'
+            "    except Exception:\n"
+            '        tables = {"queries": made.selector.run(log.rows, bound, bits)}\n',
         ),
         tests=_PLAN + "test_a_step_that_failed_is_not_drawn_again",
     ),

@@ -13,7 +13,7 @@ MUTANTS = (
         _HYBRID + "optin.py",
         (
             "        1.0 - math.fsum(values),\n",
-            "        1.0 - float(kept.counts.sum() + sampler(law_of(head.step)).draw_one(SystemBits())) / n,\n",
+            "        1.0 - float(add_noise(kept.counts.sum(keepdims=True), law_of(head.step), SystemBits())[0]) / n,\n",
         ),
         tests="tests/hybrid/test_wildcards.py::test_a_reused_wildcard_is_what_is_left_and_no_draw_of_its_own",
     ),
@@ -21,7 +21,7 @@ MUTANTS = (
         "wildcard-without-noise",
         "the measured wildcard is published as it is",
         _HYBRID + "optin.py",
-        ("rest = n - of_head + sampler(noise).draw_one(bits)", "rest = n - of_head"),
+        ("return add_noise(rest, law_of(step), bits)", "return rest"),
         tests="tests/hybrid/test_wildcards.py::test_a_measured_wildcard_has_noise_of_its_own",
         audits="headlist-split",
     ),
@@ -105,8 +105,9 @@ MUTANTS = (
         "statistics-noise-halved",
         "plain statistics get half of the noise that is claimed",
         "src/hushquery/basic/plan.py",
-        ("noisy = [t + int(z) for t, z in", "noisy = [t + int(z) // 2 for t, z in"),
+        ("return [t + int(z) for t, z in", "return [t + int(z) // 2 for t, z in"),
         tests="tests/basic/test_plan.py::test_counts_are_unbiased_with_the_stated_error_and_intervals_that_cover",
+        audits="histogram clamped-sum",
     ),
     mutant(
         "sum-not-clamped",

@@ -118,16 +118,6 @@ MUTANTS = (
         tests="tests/noise/test_survivors.py::test_the_joint_law_of_all_keys_is_that_of_noise_on_every_key",
     ),
     mutant(
-        "survivors-above-the-threshold",
-        "a count that reaches the threshold exactly is dropped: the published law is another",
-        _NOISE + "survivors.py",
-        (
-            "positions, noisy = [singly[each >= threshold]], [each[each >= threshold]]",
-            "positions, noisy = [singly[each > threshold]], [each[each > threshold]]",
-        ),
-        tests="tests/noise/test_survivors.py::test_the_joint_law_of_all_keys_is_that_of_noise_on_every_key",
-    ),
-    mutant(
         "geometric-starts-at-one",
         "lifted keys never get the smallest noise that lifts them",
         _NOISE + "law.py",
@@ -136,5 +126,16 @@ MUTANTS = (
             "mpmath.exp(mpmath.mpf(-z * self.b.denominator) / self.b.numerator) if z >= 0",
         ),
         tests=_SAMPLER + "test_every_word_at_and_around_every_table_entry_is_decided_exactly",
+    ),
+    mutant(
+        "added-noise-halved",
+        "all noise on counts is half of what is claimed",
+        _NOISE + "sampler.py",
+        (
+            "return np.asarray(values, dtype=np.int64) + sampler(law).draw(len(values), bits)",
+            "return np.asarray(values, dtype=np.int64) + sampler(law).draw(len(values), bits) // 2",
+        ),
+        tests="tests/curator/test_audit.py::test_listed_clicks_all_get_noise_and_nothing_else_does",
+        audits="laplace gaussian discrete-laplace headlist headlist-split",
     ),
 )
