@@ -22,6 +22,7 @@ MUTANTS = (
         _LOCAL + "krr.py",
         ("bits) // np.uint64(lie), np", "bits) // np.uint64(lie - lie // 500), np"),
         tests=_WORDS + "test_an_array_of_clients_decides_word_by_word",
+        audits="krr binary-response",
     ),
     mutant(
         "krr-lie-low-in-both-paths",
@@ -30,6 +31,7 @@ MUTANTS = (
         ("(one_word(bits) >> 11) // self.lie,", "(one_word(bits) >> 11) // (self.lie - self.lie // 500),"),
         ("bits) // np.uint64(lie), np", "bits) // np.uint64(lie - lie // 500), np"),
         tests=_WORDS + "test_krr_lies_exactly_as_often_as_its_integer_says",
+        audits="krr binary-response",
     ),
     mutant(
         "krr-lie-halved",
