@@ -1,4 +1,4 @@
-"""``--exclude-users`` and ``--drop``: what people asked to be left out is left out, in every command that reads a log."""
+"""``--exclude-users`` and ``--drop``: what people asked to leave out is left out by every command that reads a log."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from mutants.model import mutant
 
 _CURATOR = "src/hushquery/curator/"
 _AUDIT = "tests/curator/test_audit.py::"
+_LAW = "tests/conformance/test_conformance.py::test_runs_follow_the_law_at_every_output"
 _BOUND = "tests/curator/test_bound.py::"
 _PLAN = "tests/curator/test_plan.py::"
 _TRAPS = "tests/curator/test_traps.py::"
@@ -16,7 +17,7 @@ MUTANTS = (
         "queries are released 15 users below the threshold: those of one person come out",
         _CURATOR + "count.py",
         ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 15)]"),
-        tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
+        tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks",
     ),
     mutant(
@@ -24,7 +25,7 @@ MUTANTS = (
         "queries are released one user below the threshold",
         _CURATOR + "count.py",
         ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 1)]"),
-        tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
+        tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks",
     ),
     mutant(
@@ -35,7 +36,7 @@ MUTANTS = (
             'noisy = add_noise(singly["n"].to_numpy(), law, bits)',
             'noisy = (add_noise(singly["n"].to_numpy(), law, bits) + singly["n"].to_numpy()) // 2',
         ),
-        tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
+        tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks weighted",
     ),
     mutant(

@@ -58,7 +58,9 @@ def word_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
         if law is None or min(law.values()) < _LEAST_CHANCE:
             continue
         measured = exact_chances(mechanism, world)
-        for output in dict.fromkeys([*law, *(measured or ())]) if measured else ():
+        if measured is None:
+            return
+        for output in dict.fromkeys([*law, *measured]):
             found, stated = measured.get(output, 0.0), law.get(output, 0.0)
             if not abs(found - stated) <= _SLACK:
                 yield f"world {world}: output {output} has a chance of {found:.12g}, not {stated:.12g}"
