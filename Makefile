@@ -81,6 +81,11 @@ smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
 prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
 	$(BIN)/python tools/prove.py
 
+.PHONY: mutants
+mutants: $(STAMP) ## put each known mistake into a copy of the code and see a check fail (ARGS="krr ledger" for some); writes docs/mutants.md
+	@tools/client.sh install
+	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
 .PHONY: coverage
 coverage: $(STAMP) ## measure the coverage of every interval shown (long); writes docs/coverage.md
 	$(BIN)/python -m tools.coverage

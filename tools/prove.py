@@ -34,6 +34,7 @@ _DEMO3 = " ".join(f"--{name} vectors/rappor_decode/demo3/{name}.csv" for name in
 
 RUNS = (
     Run("Tests at acceptance size", "pytest -m prove -v -rP --durations=20"),
+    Run("Mutants: every known mistake is killed", "env PYTHONPATH=tests python -m mutants"),
     Run("Audit: discrete Laplace at epsilon 1", "hushquery audit discrete-laplace --epsilon 1"),
     Run("Audit: Gaussian at epsilon 1", "hushquery audit gaussian --epsilon 1"),
     Run("Audit: every negative control is flagged", "hushquery audit --controls"),

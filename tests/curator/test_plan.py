@@ -54,7 +54,7 @@ def plan_for(log: Any, selector: str = "gaussian", **asked: Any) -> ReleasePlan:
 class Watched:
     """A log inside DuckDB that tells when one of its rows is looked at."""
 
-    def __init__(self, table: pa.Table, fail_at: int | None = None) -> None:
+    def __init__(self, table: pa.Table, fail_at: int | None = None, mends: bool = False) -> None:
         self.events: list[str] = []
         self.looks = 0
         self.engine = ibis.duckdb.connect()
@@ -64,7 +64,7 @@ class Watched:
             self.looks += 1
             if self.events[-1:] != ["read"]:
                 self.events.append("read")
-            if fail_at is not None and self.looks > fail_at:
+            if fail_at is not None and (self.looks == fail_at + 1 or (self.looks > fail_at and not mends)):
                 message = f"could not convert {value}"
                 raise ValueError(message)
             return value
@@ -127,6 +127,16 @@ def test_an_engine_that_fails_says_that_the_budget_is_spent(selector: str, tmp_p
         assert watched.looks > part * rehearsal.looks
         assert "zqcanary" not in str(caught.value) + repr(caught.value.__cause__)
         assert Ledger.open(ledger).account(plan.population, "add-remove").spent == plan.loss
+
+
+@pytest.mark.parametrize("selector", CHOICES)
+def test_a_step_that_failed_is_not_drawn_again(selector: str, tmp_path: Path) -> None:
+    """An engine that fails once and would then do: noise was drawn perhaps, and a second draw is not paid for."""
+    for number, fail_at in enumerate((0, 60)):
+        watched = Watched(searches(40), fail_at, mends=True)
+        with pytest.raises(DataError, match="budget is spent"):
+            plan_for(watched.log, selector, **TABLES).run(tmp_path / f"{number}.db", bits=statistical.bits("once"))
+        assert watched.looks > fail_at
 
 
 def test_a_plan_that_does_not_fit_the_log_is_refused_for_free(tmp_path: Path) -> None:

@@ -145,24 +145,40 @@ def test_a_url_that_was_removed_takes_no_place(time: int | None, tmp_path: Path)
     assert counts(made, "clicks") == {("bbb", "http://b.example.org"): USERS}
 
 
-def test_a_log_is_read_once_for_one_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clicks", [None, 2])
+@pytest.mark.parametrize(
+    ("selector", "scans"),
+    # Those that count the released queries again read the log again; guided keeps what all of its steps ask for.
+    [("laplace", 1), ("gaussian", 1), ("korolova2009", 1), ("optimal", 2), ("weighted", 2), ("guided", 1)],
+)
+def test_a_log_is_read_once_for_one_table(selector: str, scans: int, clicks: int | None, tmp_path: Path) -> None:
     """What is evaluated twice must be the same twice: here every scan of the log would count its rows."""
-    scans: Counter[str] = Counter()
+    looks: Counter[str] = Counter()
     engine = ibis.duckdb.connect()
-    engine.create_table("rows", log(everybody((1, "news", None), (2, "maps", None))))
+    engine.create_table(
+        "rows", log(everybody((1, "news", "http://n.example.org"), (2, "maps", "http://m.example.org")))
+    )
 
     def look(user: str) -> str:
-        scans[user] += 1
+        looks[user] += 1
         return user
 
     engine.con.create_function("look", look, ["VARCHAR"], "VARCHAR", side_effects=True)
-    secret = read_log(engine.sql("SELECT look(user) AS user, time, query FROM rows"))
-    for number, selector in enumerate(("laplace", "gaussian", "korolova2009")):
-        scans.clear()
-        plan = curate(secret, epsilon=900, delta="1e-4", queries_per_user=3, selector=selector, population="readers")  # type: ignore[arg-type]
-        made = run_without_noise(plan, tmp_path / f"{number}.db", statistical.bits("scans"))
-        assert len(counts(made)) == 2
-        assert set(scans.values()) == {2}  # two rows each, once
+    secret = read_log(engine.sql("SELECT look(user) AS user, time, query, url FROM rows"))
+    plan = curate(
+        secret,
+        epsilon=900,
+        delta="1e-4",
+        queries_per_user=3,
+        clicks_per_user=clicks,
+        selector=selector,  # type: ignore[arg-type]
+        population="readers",
+    )
+    looks.clear()
+    made = run_without_noise(plan, tmp_path / "ledger.db", statistical.bits("scans"))
+    assert len(counts(made)) == 2
+    assert clicks is None or len(counts(made, "clicks")) == 2
+    assert set(looks.values()) == {2 * (scans + (clicks is not None))}  # two rows each
 
 
 def test_saving_or_looking_twice_draws_no_new_noise(tmp_path: Path) -> None:

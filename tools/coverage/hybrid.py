@@ -124,7 +124,7 @@ class _Tallies:
 
 
 def _counted(setting: Setting, number: int, runs: int) -> Iterator[Cell]:
-    rng = np.random.default_rng([14, number])  # noqa: TID251 - people, not privacy
+    rng = np.random.default_rng([14, number])
     law, task = setting.law, setting.task
     bits, tallies, done = SeededBits(1400 + number), _Tallies(), 0
     while done < runs:
@@ -177,7 +177,7 @@ def _cells(head: PublishedHead, side: Any) -> Any:
 
 def _through_the_log(intervals: int) -> Iterator[Cell]:
     """Draw a log, split it, run the plan on a ledger, randomise every client, and read the release's tables."""
-    rng = np.random.default_rng([14, 99])  # noqa: TID251 - people, not privacy
+    rng = np.random.default_rng([14, 99])
     law, tallies, seen = _WHOLE.law, _Tallies(), 0
     users, bits = _WHOLE.optin + _WHOLE.clients, SeededBits(1499)
     names = [(f"query {i // 3}", f"https://{i % 3}.example") for i in range(len(law))]

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
+from hushquery.evaluate.words import word_findings
 from hushquery.noise.bits import SeededBits
 from hushquery.privacy.registry import Law, Mechanism, Pair, find
 
@@ -331,6 +332,7 @@ CHECKS: Mapping[str, Callable[[Mechanism[Any]], Iterator[str]]] = {
     "the law is a law": law_findings,
     "runs follow the law at every output": rate_findings,
     "all of what publishes, end to end, follows it too": end_to_end_findings,
+    "where one random word decides, it decides by exactly that law": word_findings,
     "the claimed loss covers the exact one on every pair": loss_findings,
     "pure claims bound every ratio": pure_findings,
     "the claim is the exact loss on the worst pair, if tight": tight_findings,

@@ -17,14 +17,14 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.local.chance import ONE, chance_down, chance_up, checked_epsilon, loss_of_ratio
+from hushquery.local.chance import ONE, chance_down, chance_up, checked_epsilon
 from hushquery.local.mechanisms import new_devices
 from hushquery.local.rappor import BoolArray, Encoder, Params, Variant
 from hushquery.local.rappor_channel import RapporChannel
 from hushquery.noise.bits import Bits
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.registry import Kind, Law, Mechanism, Pair
-from hushquery.privacy.rounding import rational_mpf, working
+from hushquery.privacy.rounding import exact, rational_mpf, working
 from hushquery.privacy.unit import Relation
 
 __all__ = ["RapporPermanent", "RapporReport"]
@@ -59,11 +59,14 @@ class _Rappor(Mechanism[bytes]):
         """The same for one device and the answer that it keeps."""
 
     @property
+    @abstractmethod
+    def epsilon(self) -> float:
+        """Give what is claimed, as tasks and pages claim it."""
+
+    @property
     def loss(self) -> Loss:
         """Pure: two values differ in h bits one way and in h the other, from the integers that run."""
-        q, p = self.chance_of_one(True), self.chance_of_one(False)
-        ratio = q * (1 - p) / (p * (1 - q))
-        return Loss(pure=(_HASHES * loss_of_ratio(ratio.numerator, ratio.denominator),))
+        return Loss(pure=(exact(self.epsilon),))
 
     def pairs(self) -> Sequence[Pair[bytes]]:
         """Two values whose filters share no bit: as far apart as two values can be."""
@@ -124,7 +127,14 @@ class RapporPermanent(_Rappor):
         del delta
         with working():
             flip = chance_up(1 - _kept(checked_epsilon(epsilon)))
-        return cls(Params(_BITS, _HASHES, 1, 0, 1, Fraction(2 * flip, ONE)))
+        while (made := cls(Params(_BITS, _HASHES, 1, 0, 1, Fraction(2 * flip, ONE)))).epsilon > epsilon:
+            flip += 1  # what is claimed is a double, rounded up
+        return made
+
+    @property
+    def epsilon(self) -> float:
+        """Eps infinity."""
+        return self.params.permanent_epsilon(Variant.NATIVE)
 
     def chance_of_one(self, on: bool) -> Fraction:
         """1 - f/2 or f/2."""
@@ -164,7 +174,14 @@ class RapporReport(_Rappor):
             kept = _kept(checked_epsilon(epsilon))
             f = Fraction(2 * chance_up((1 - kept) / 2), ONE)
             q = chance_down((3 * kept - 1) / (2 * kept))
-        return cls(Params(_BITS, _HASHES, 1, Fraction(ONE - q, ONE), Fraction(q, ONE), f))
+        while (made := cls(Params(_BITS, _HASHES, 1, Fraction(ONE - q, ONE), Fraction(q, ONE), f))).epsilon > epsilon:
+            q -= 1  # what is claimed is a double, rounded up
+        return made
+
+    @property
+    def epsilon(self) -> float:
+        """Eps 1."""
+        return self.params.instant_epsilon(Variant.NATIVE)
 
     def chance_of_one(self, on: bool) -> Fraction:
         """q* or p*."""

@@ -1,0 +1,362 @@
+"""Mutants of the curator: what of a user counts, what is selected, counted, spent, and shown."""
+
+from __future__ import annotations
+
+from mutants.model import mutant
+
+_CURATOR = "src/hushquery/curator/"
+_AUDIT = "tests/curator/test_audit.py::"
+_LAW = "tests/conformance/test_conformance.py::test_runs_follow_the_law_at_every_output"
+_BOUND = "tests/curator/test_bound.py::"
+_PLAN = "tests/curator/test_plan.py::"
+_TRAPS = "tests/curator/test_traps.py::"
+
+MUTANTS = (
+    mutant(
+        "threshold-15-low",
+        "queries are released 15 users below the threshold: those of one person come out",
+        _CURATOR + "count.py",
+        ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 15)]"),
+        tests=_LAW + "[laplace]",
+        audits="laplace gaussian-selector clicks",
+    ),
+    mutant(
+        "threshold-one-low",
+        "queries are released one user below the threshold",
+        _CURATOR + "count.py",
+        ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 1)]"),
+        tests=_LAW + "[laplace]",
+        audits="laplace gaussian-selector clicks",
+    ),
+    mutant(
+        "selecting-noise-halved",
+        "the noise that selects and is published is half of what is claimed",
+        _CURATOR + "count.py",
+        (
+            'noisy = add_noise(singly["n"].to_numpy(), law, bits)',
+            'noisy = (add_noise(singly["n"].to_numpy(), law, bits) + singly["n"].to_numpy()) // 2',
+        ),
+        tests=_LAW + "[laplace]",
+        audits="laplace gaussian-selector clicks weighted",
+    ),
+    mutant(
+        "fresh-noise-for-the-count",
+        "selection and count get noise of their own: two looks are sold for the price of one",
+        _CURATOR + "count.py",
+        (
+            "chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]",
+            "chosen = [_with_noisy(singly.select(columns), add_noise(singly['n'].to_numpy(), law, bits), "
+            "noisy >= threshold)]",
+        ),
+        tests=_PLAN + "test_the_count_published_is_the_one_that_met_the_threshold",
+        audits="laplace gaussian-selector clicks",
+    ),
+    mutant(
+        "public-keys-noise-halved",
+        "counts of released queries get half of the noise that is claimed",
+        _CURATOR + "count.py",
+        (
+            'noisy = add_noise(exact["n"].to_numpy(), law_of(step), bits)',
+            'noisy = (add_noise(exact["n"].to_numpy(), law_of(step), bits) + exact["n"].to_numpy()) // 2',
+        ),
+        tests=_AUDIT + "test_listed_clicks_all_get_noise_and_nothing_else_does",
+        audits="korolova2009",
+    ),
+    mutant(
+        "public-keys-without-zeros",
+        "a listed pair that nobody clicked is left out: its presence proves a click",
+        _CURATOR + "count.py",
+        ("joined = keys.left_join(counted, columns)", "joined = keys.inner_join(counted, columns)"),
+        tests=_TRAPS + "test_listed_zeros_get_noise_and_may_be_negative",
+    ),
+    mutant(
+        "bulk-keys-of-other-counts",
+        "keys of another count are looked up where one count's are drawn",
+        _CURATOR + "count.py",
+        ("same = counted.filter(counted.n == count)", "same = counted.filter(counted.n <= count)"),
+        tests=_PLAN + "test_order_files_threads_and_chunks_change_nothing",
+    ),
+    mutant(
+        "d-plus-one",
+        "one query more of each user counts than the noise is for",
+        _CURATOR + "bound.py",
+        ("placed.filter((placed.place < most) & ", "placed.filter((placed.place <= most) & "),
+        tests=_BOUND + "test_exactly_d_of_those_who_have_more_and_all_of_the_others",
+    ),
+    mutant(
+        "bound-ignored",
+        "all queries of a user count",
+        _CURATOR + "bound.py",
+        ("placed.filter((placed.place < most) & ", "placed.filter((placed.place < 10**9) & "),
+        tests=_BOUND + "test_exactly_d_of_those_who_have_more_and_all_of_the_others",
+    ),
+    mutant(
+        "repeats-count-again",
+        "a query that a user repeats counts again where there are no times",
+        _CURATOR + "bound.py",
+        ('each = table.select("user", *columns).distinct()', 'each = table.select("user", *columns)'),
+        tests=_AUDIT + "test_one_user_more_adds_one_to_at_most_d_queries",
+    ),
+    mutant(
+        "several-clicks-are-several-searches",
+        "a search with several clicks counts several times",
+        _CURATOR + "bound.py",
+        ('each = table.select("user", "time", "query").distinct()', 'each = table.select("user", "time", "query")'),
+        tests="tests/curator/test_korolova.py::"
+        "test_a_search_counts_as_often_as_it_is_made_and_several_clicks_do_not_make_it_two",
+    ),
+    mutant(
+        "tie-rule-dropped",
+        "which of two searches of one time counts is the engine's whim: a second look sees other rows",
+        _CURATOR + "bound.py",
+        ('for column in ("order", *columns)]', 'for column in ("order",)]'),
+        tests=(
+            _BOUND + "test_ties_go_by_the_query_and_timeless_rows_come_last",
+            _BOUND + "test_nobody_moves_when_somebody_joins",
+        ),
+    ),
+    mutant(
+        "bound-over-all-users",
+        "what of a user counts depends on who else is there: one person moves many counts",
+        _CURATOR + "bound.py",
+        ('ibis.window(group_by="user", order_by=order)', "ibis.window(order_by=order)"),
+        tests=_BOUND + "test_nobody_moves_when_somebody_joins",
+    ),
+    mutant(
+        "clicks-of-unreleased-queries",
+        "clicks after queries that were not released take places and are counted",
+        _CURATOR + "clicks.py",
+        (
+            'pairs = table if "number" in table.columns else table.inner_join(queries, "query")',
+            'pairs = (table.drop("number") if "number" in table.columns else table).left_join(queries, "query")\n'
+            "        pairs = pairs.mutate(number=pairs.number.fill_null(0))",
+        ),
+        tests=(
+            _BOUND + "test_clicks_are_pairs_that_are_counted_once_and_listed_where_there_is_a_list",
+            _TRAPS + "test_the_bound_on_clicks_is_its_own",
+        ),
+    ),
+    mutant(
+        "released-count-of-all-rows",
+        "released queries are counted in rows and not in users",
+        _CURATOR + "select.py",
+        ('counted = tally(first_rows(each, ["number"], most), ["number"])', 'counted = tally(each, ["number"])'),
+        tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
+    ),
+    mutant(
+        "weights-not-normalised",
+        "users with many queries weigh more than L2 norm one",
+        _CURATOR + "weighted.py",
+        (
+            '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt()).floor()',
+            '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt().sqrt()).floor()',
+        ),
+        tests="tests/curator/test_weights.py::test_equal_weights_of_the_engine_are_the_exact_ones",
+        audits="weighted sketch",
+    ),
+    mutant(
+        "guided-weights-not-normalised",
+        "guided weights are not scaled to L2 norm one, and the guard against that is gone",
+        _CURATOR + "guided.py",
+        ("WEIGHT_GRID * kept.share / kept.norm", "WEIGHT_GRID * kept.share / kept.norm.sqrt()"),
+        ("kept.filter((kept.squares <= WEIGHT_GRID**2) & (kept.weight > 0))", "kept.filter(kept.weight > 0)"),
+        tests="tests/curator/test_weights.py::test_guided_weights_have_norm_at_most_one_whatever_the_shares",
+        audits="guided",
+    ),
+    mutant(
+        "guided-guard-gone",
+        "a user whose weights are too heavy by a rounding error is not left out",
+        _CURATOR + "guided.py",
+        ("kept.filter((kept.squares <= WEIGHT_GRID**2) & (kept.weight > 0))", "kept.filter(kept.weight > 0)"),
+        tests="tests/curator/test_weights.py::test_a_user_whose_weights_would_have_too_large_a_norm_is_left_out",
+    ),
+    mutant(
+        "sketch-counts-a-bucket-twice",
+        "two queries of a user in one bucket add up to more than L2 norm one",
+        _CURATOR + "guided.py",
+        ('rows.select("user", "bucket").distinct())', 'rows.select("user", "bucket"))'),
+        tests="tests/curator/test_weights.py::test_two_queries_of_a_user_in_one_bucket_count_once",
+    ),
+    mutant(
+        "sketch-without-noise-on-empty-buckets",
+        "an empty bucket stays empty: whoever fills one is seen",
+        _CURATOR + "guided.py",
+        (
+            "return add_noise(exact, law_of(self.sketch), bits)",
+            "return np.where(exact, add_noise(exact, law_of(self.sketch), bits), 0)",
+        ),
+        tests="tests/curator/test_weights.py::test_empty_buckets_get_noise_too",
+        audits="sketch",
+    ),
+    mutant(
+        "korolova-threshold-one-low",
+        "on integers 'above K' is taken for 'K or more'",
+        _CURATOR + "korolova.py",
+        ("return int(self.threshold // 1) + 1", "return int(self.threshold // 1)"),
+        tests="tests/curator/test_korolova.py::test_above_k_means_the_next_integer_also_for_a_whole_k",
+    ),
+    mutant(
+        "optimal-coin-of-one-more",
+        "the coin of a query is that of one user more",
+        _CURATOR + "select.py",
+        (
+            "return SelectionCoin(count, self.selection.epsilon, self.selection.delta)",
+            "return SelectionCoin(count + 1, self.selection.epsilon, self.selection.delta)",
+        ),
+        tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
+        audits="optimal",
+    ),
+    mutant(
+        "reformulations-without-empty-pairs",
+        "only pairs that somebody made can be published: one person's pair is proved by its presence",
+        _CURATOR + "reformulations.py",
+        (
+            "draw(times, bits) if empty else np.zeros(times, int)",
+            "draw(times, bits) * 0 if empty else np.zeros(times, int)",
+        ),
+        tests=_AUDIT + "test_reformulations_follow_their_law",
+        audits="reformulations",
+    ),
+    mutant(
+        "reformulations-threshold-of-the-log",
+        "the threshold depends on how many pairs the log has, which is secret",
+        _CURATOR + "reformulations.py",
+        (
+            'made = execute(self.expression(table, bound, ibis.memtable(released.select(["query"]))).order_by(STEP))',
+            'made = execute(self.expression(table, bound, ibis.memtable(released.select(["query"]))).order_by(STEP))\n'
+            "        least = self.publish_from(size - made.num_rows // size)",
+        ),
+        tests=_TRAPS + "test_the_threshold_of_reformulations_comes_from_the_public_domain_alone",
+    ),
+    mutant(
+        "delta-not-split-laplace",
+        "queries and clicks each spend the whole delta, and nothing checks the sum",
+        _CURATOR + "calibrate.py",
+        ("delta = budget.delta / (2 if secret_clicks else 1)", "delta = budget.delta"),
+        ("if not made.loss.fits(request.budget.epsilon, request.budget.delta):", "if not made:"),
+        tests="tests/curator/test_calibrate.py::test_all_steps_fit_the_budget_together_and_use_it",
+    ),
+    mutant(
+        "delta-not-split-gaussian",
+        "thresholds and noise each spend the whole delta, and nothing checks the sum",
+        _CURATOR + "calibrate.py",
+        (
+            "mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2",
+            "mu_for(budget.epsilon, budget.delta) ** 2",
+        ),
+        ("if not made.loss.fits(request.budget.epsilon, request.budget.delta):", "if not made:"),
+        tests="tests/curator/test_calibrate.py::test_all_steps_fit_the_budget_together_and_use_it",
+    ),
+    mutant(
+        "spend-after-read",
+        "the log is read before the spend is recorded: killed in between, it was free",
+        _CURATOR + "plan.py",
+        (
+            "        book.spend(\n",
+            "        self.calibrated.selector.run(self.log.rows, self.bound, source)\n        book.spend(\n",
+        ),
+        tests=_PLAN + "test_the_spend_is_recorded_before_a_row_is_read",
+    ),
+    mutant(
+        "spend-of-one-step",
+        "the ledger is charged for the first step only",
+        _CURATOR + "plan.py",
+        ("            guarantee.loss,\n", "            self.calibrated.steps()[0].parameters.loss,\n"),
+        tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
+    ),
+    mutant(
+        "test-noise-not-marked",
+        "a release made from test bits says that it is private",
+        _CURATOR + "plan.py",
+        ("guarantee = self._guarantee(test_noise=not source.secret)", "guarantee = self._guarantee(test_noise=False)"),
+        tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
+    ),
+    mutant(
+        "held-removed-in-weighted",
+        "the engine computes the weights anew for each question: noise drawn for one look meets the rows of another",
+        _CURATOR + "weighted.py",
+        (
+            'with held(self.expressions(table, bound)["selection"]) as weighed:',
+            'for weighed in [self.expressions(table, bound)["selection"]]:',
+        ),
+        tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
+    ),
+    mutant(
+        "held-removed-in-clicks",
+        "the engine counts pairs anew for each question",
+        _CURATOR + "clicks.py",
+        (
+            "with held(self._by_number(table, bound, queries)) as counted:",
+            "for counted in [self._by_number(table, bound, queries)]:",
+        ),
+        tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
+    ),
+    mutant(
+        "held-removed-in-guided",
+        "the sketch, the weights and the counts each read the log anew",
+        _CURATOR + "guided.py",
+        ("with held(self.each(table, bound)) as each:", "for each in [self.each(table, bound)]:"),
+        tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
+    ),
+    mutant(
+        "selection-retried",
+        "after a failure of the engine the selection is drawn again: two draws are sold for the price of one",
+        _CURATOR + "draw.py",
+        (
+            '    tables = {"queries": made.selector.run(log.rows, bound, bits)}\n',
+            "    try:\n"
+            '        tables = {"queries": made.selector.run(log.rows, bound, bits)}\n'
+            "    except Exception:\n"
+            '        tables = {"queries": made.selector.run(log.rows, bound, bits)}\n',
+        ),
+        tests=_PLAN + "test_a_step_that_failed_is_not_drawn_again",
+    ),
+    mutant(
+        "raw-count-in-a-manifest",
+        "the manifest says how many rows the log has",
+        _CURATOR + "plan.py",
+        (
+            '"log_steps": list(self.log.steps),',
+            '"log_steps": [*self.log.steps, f"{self.log.rows.count().to_pyarrow().as_py()} rows"],',
+        ),
+        tests=_PLAN + "test_a_release_tells_nothing_that_only_the_log_knows",
+    ),
+    mutant(
+        "row-in-a-repr",
+        "what a notebook shows of a log is its first row",
+        "src/hushquery/log/schema.py",
+        (
+            'return f"Log({columns}; rows are secret)"',
+            'return f"Log({columns}; {self.table.limit(1).to_pyarrow().to_pylist()})"',
+        ),
+        tests=_PLAN + "test_a_plan_shows_no_row",
+    ),
+    mutant(
+        "weak-delta-published",
+        "a release whose delta is a tenth or more runs on real noise and is published",
+        _CURATOR + "plan.py",
+        ("self.request.budget.check_publishable()", "pass"),
+        tests="tests/cli/test_weak_promises.py::test_python_warns_when_the_plan_is_made_and_refuses_real_noise",
+    ),
+    mutant(
+        "exclude-users-ignored",
+        "people who objected are in the release all the same",
+        "src/hushquery/cli/log_options.py",
+        ("        exclude_users=exclude_users,\n", "        exclude_users=None,\n"),
+        tests="tests/cli/test_objections.py::test_people_who_object_and_denied_queries_are_left_out_of_a_release",
+    ),
+    mutant(
+        "drop-ignored",
+        "queries on the deny list are released",
+        "src/hushquery/cli/log_options.py",
+        ("        drop=drop,\n", "        drop=None,\n"),
+        tests="tests/cli/test_objections.py::test_people_who_object_and_denied_queries_are_left_out_of_a_release",
+    ),
+    mutant(
+        "exclude-users-ignored-for-head-lists",
+        "people who objected are in the head list all the same",
+        "src/hushquery/cli/head.py",
+        ("        exclude_users=exclude_users,\n", "        exclude_users=None,\n"),
+        tests="tests/cli/test_objections.py::test_people_who_object_and_denied_queries_are_left_out_of_a_head_list",
+    ),
+)
