@@ -60,8 +60,9 @@ P = ParamSpec("P")
 
 #: With what chance one comparison of runs with a law fails for a correct mechanism, at most.
 ALPHA = 2e-10
-#: Runs per world: many at once and few at once, because noise for many keys of one count is drawn in another way.
+#: How many runs are made at once: many and few, because noise for many keys of one count is drawn in another way.
 BATCHES = (25_500,) * 4 + (6_000,) * 3
+#: Runs per world.
 RUNS = sum(BATCHES)
 #: At what budget a mechanism is checked.
 EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
