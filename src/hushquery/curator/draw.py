@@ -22,8 +22,8 @@ def draw_tables(
 ) -> dict[str, pa.Table]:
     """Read the log and draw every table of a release: the queries, then what the released ones led to.
 
-    This spends nothing: :meth:`~hushquery.curator.plan.ReleasePlan.run` records the spend before it calls it, and
-    audits call it on logs that they made up.
+    This spends nothing: :meth:`hushquery.plan.Plan.run` records the spend before it reads, and audits call this on
+    logs that they made up.
 
     Args:
         made: The calibrated steps.
