@@ -39,9 +39,9 @@ def measure(quick: bool) -> Iterator[Cell]:
     for epsilon, note in ((0.05, ""), (2, ""), (3, WHOLE)):
         plan = count({"user": [1, 2]}, unit="user", population="made-up people", epsilon=epsilon)
         yield _cell("count", f"laplace, epsilon {epsilon}, 2 users", plan, 2, quick, note)
-    for size in (12, 80):
+    for size, epsilon in ((12, 1), (80, 1), (12, 2)):
         for kind in ("laplace", "gaussian"):
-            yield from _histogram(kind, size, quick)
+            yield from _histogram(kind, epsilon, size, quick)
 
 
 def _cell(shown: str, setting: str, plan: Any, truth: float, quick: bool, note: str = "") -> Cell:
@@ -52,18 +52,19 @@ def _cell(shown: str, setting: str, plan: Any, truth: float, quick: bool, note: 
     return Cell(shown, setting, len(rows), covered, note=note)
 
 
-def _histogram(kind: str, size: int, quick: bool) -> Iterator[Cell]:
+def _histogram(kind: str, epsilon: float, size: int, quick: bool) -> Iterator[Cell]:
     """One histogram, half of its values held by ``size`` users and half by twice as many; then pairs of values."""
     keys = names("value", 2 * many(quick))
     half = len(keys) // 2
     holders = np.repeat([size, 2 * size], half)
     values = np.repeat(np.array(keys, dtype=object), holders).tolist()
     table = {"user": list(range(len(values))), "value": values}
-    budget = _LAPLACE if kind == "laplace" else _GAUSSIAN
+    budget = (_LAPLACE if kind == "laplace" else _GAUSSIAN) | {"epsilon": epsilon}
     plan = histogram(table, "value", keys, unit="user", population="made-up people", **budget)
     (found,) = repeated(plan, 1)
     small, large = found.rows[:half], found.rows[half:]
-    setting = f"{kind}, epsilon 1, {size} users"
+    setting = f"{kind}, epsilon {epsilon}, {size} users"
+    note = WHOLE if kind == "laplace" and epsilon > 1 else ""
     covered = held([row.low for row in small], [row.high for row in small], size)
     yield Cell("histogram", setting, half, covered)
     derived: tuple[tuple[str, Callable[..., Estimate], float], ...] = (
@@ -80,4 +81,4 @@ def _histogram(kind: str, size: int, quick: bool) -> Iterator[Cell]:
                 one = function(pair, a.label, b.label)
             lows.append(one.low)
             highs.append(one.high)
-        yield Cell(shown, f"{setting} and {2 * size}", half, held(lows, highs, truth))
+        yield Cell(shown, f"{setting} and {2 * size}", half, held(lows, highs, truth), note=note)

@@ -20,7 +20,7 @@ from hushquery.basic.queries import (
 )
 from hushquery.errors import UsageError
 from hushquery.privacy.budget import Budget
-from hushquery.privacy.derived import quotient
+from hushquery.privacy.derived import combinable, quotient
 from hushquery.privacy.estimates import Estimate, Estimates
 from hushquery.privacy.ledger_names import clean_text
 from hushquery.privacy.rounding import Number
@@ -155,7 +155,7 @@ def mean(
 
     def ratio_of(measured: list[Estimates]) -> Estimates:
         distances, units = measured
-        shift = quotient(distances.rows[0], units.rows[0], label=column, level=distances.level)
+        shift = quotient(combinable(distances, distances.rows[0]), combinable(units, units.rows[0]), label=column)
         low, high = float(clamp.lower), float(clamp.upper)
 
         def inside(x: float) -> float:

@@ -27,7 +27,18 @@ from typing import NamedTuple
 from hushquery.errors import UsageError
 from hushquery.privacy.estimates import Estimate, Estimates
 
-__all__ = ["Ends", "Rank", "SteepWarning", "difference", "difference_ends", "function_of", "quotient", "rank", "ratio"]
+__all__ = [
+    "Ends",
+    "Rank",
+    "SteepWarning",
+    "combinable",
+    "difference",
+    "difference_ends",
+    "function_of",
+    "quotient",
+    "rank",
+    "ratio",
+]
 
 # Relative uncertainty of a denominator, or relative departure from a straight line, above which a result is called
 # steep.
@@ -93,7 +104,7 @@ def difference(estimates: Estimates, first: str, second: str) -> Estimate:
     >>> difference(Estimates.raw(["a", "b"], [10.0, 4.0], [1.0, 1.0]), "a", "b").value
     6.0
     """
-    a, b = _together(estimates, first, second)
+    a, b = (combinable(estimates, estimates[label]) for label in (first, second))
     low, high = difference_ends(Ends(a.low, a.value, a.high), Ends(b.low, b.value, b.high))
     return Estimate(f"{first} - {second}", a.value - b.value, math.hypot(a.stderr, b.stderr), low, high)
 
@@ -105,16 +116,17 @@ def ratio(estimates: Estimates, first: str, second: str) -> Estimate:
     >>> half.value, half.low < 0.5 < half.high
     (0.5, True)
     """
-    return quotient(*_together(estimates, first, second), label=f"{first} / {second}", level=estimates.level)
+    a, b = (combinable(estimates, estimates[label]) for label in (first, second))
+    return quotient(a, b, label=f"{first} / {second}")
 
 
-def quotient(a: Estimate, b: Estimate, *, label: str, level: float) -> Estimate:
-    """Return a over b for two numbers with independent noise and intervals ``value +- w`` of the same level.
+def quotient(a: Estimate, b: Estimate, *, label: str) -> Estimate:
+    """Return a over b for two numbers with independent noise, from intervals that :func:`combinable` gave.
 
     The interval holds the ratios r for which ``(a - r b)^2 <= wa^2 + r^2 wb^2``: those for which the difference a - r b
     may be zero. It has no ends where b may be zero.
     """
-    wa, wb = (_reach(row, level) for row in (a, b))
+    wa, wb = ((row.high - row.low) / 2 for row in (a, b))
     if b.value == 0 or b.stderr / abs(b.value) > _STEEP or wb >= abs(b.value):
         _warn(f"{label} divides by a number that the noise may bring near zero")
     if wb >= abs(b.value):
@@ -185,19 +197,18 @@ def _value(function: Callable[..., float], point: Sequence[float]) -> float:
         return math.nan
 
 
-def _together(estimates: Estimates, first: str, second: str) -> list[Estimate]:
-    """Return two raw numbers with intervals that can be combined by the root of the sum of squares."""
-    _refuse_processed(estimates)
-    rows = [estimates[first], estimates[second]]
-    return [row._replace(low=row.value - w, high=row.value + w) for row in rows for w in [_reach(row, estimates.level)]]
+def combinable(estimates: Estimates, row: Estimate) -> Estimate:
+    """Return a raw number with an interval that the root of the sum of squares may combine with another.
 
-
-def _reach(row: Estimate, level: float) -> float:
-    """Return the half width of an interval, but at least that of normal noise with the same standard error.
-
-    At levels below 0.92 the middle of Laplace noise is narrower, and that of a sum of two is not.
+    Whole steps of noise within ``+-w`` stand for a continuous noise within ``+-(w + 1/2)``, and two of them do not add
+    up to whole steps. At levels below 0.92 the middle of Laplace noise is narrower than that of normal noise with the
+    same standard error, and that of a sum of two is not.
     """
-    return max((row.high - row.low) / 2, NormalDist().inv_cdf((1 + level) / 2) * row.stderr)
+    _refuse_processed(estimates)
+    half_step = float(getattr(estimates.noise, "step", 0)) / 2
+    normal = NormalDist().inv_cdf((1 + estimates.level) / 2) * row.stderr
+    reach = max((row.high - row.low) / 2 + half_step, normal)
+    return row._replace(low=row.value - reach, high=row.value + reach)
 
 
 def _jointly(estimates: Estimates, *labels: str) -> list[Estimate]:
