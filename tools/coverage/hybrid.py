@@ -89,12 +89,12 @@ class Setting:
 SETTINGS = (
     Setting("best", 4, 5_000, 20_000, 50),
     Setting("best", 4, 5_000, 45_000, 12),
-    Setting("best", 2, 10_000, 40_000, 50, exponent=0.7),
+    Setting("best", 1, 20_000, 20_000, 50, exponent=0.7),
     Setting("best", 1, 15_000, 15_000, 50),
     Setting("best", 4, 5_000, 20_000, 50, robust=True),
     Setting("paper", 4, 5_000, 45_000, 50),
     Setting("paper", 1, 20_000, 20_000, 50),
-    Setting("paper", 2, 20_000, 40_000, 12),
+    Setting("paper", 4, 100_000, 40_000, 12),
 )
 _WHOLE = Setting("best", 4, 3_000, 3_000, 50, exponent=0.5)
 

@@ -32,7 +32,7 @@ _LEAST_CHANCE = 1e-200
 _HALVINGS = 18
 # How far off a predicted overshoot is, relative to itself, beyond what the number of records explains: where the counts
 # found the list, and where they only cut it to its size and rather tell how the noise falls off.
-_MODEL_ERROR = {"reuse": 1 / 3, "split": 1.0}
+_MODEL_ERROR = {"reuse": 1 / 3, "split": 2 / 3}
 
 
 @dataclass(frozen=True, eq=False)
