@@ -123,6 +123,14 @@ def test_keep_random_does_not_look_at_times(tmp_path: Path) -> None:
     assert made.manifest["parameters"]["keep"] == "random"
 
 
+@pytest.mark.parametrize("selector", ["optimal", "weighted", "guided"])
+def test_counting_released_queries_again_keeps_the_bound(selector: str, tmp_path: Path) -> None:
+    """Half of the users hold both released queries, and with d = 1 each of them counts in one."""
+    rows: list[Row] = [(f"u{u}", 100 * u, "news", None) for u in range(USERS)]
+    rows += [(f"u{u}", 100 * u + 1, "maps", None) for u in range(2 * USERS)]
+    assert counts(released(tmp_path, rows, selector, d=1)) == {"news": USERS, "maps": USERS}
+
+
 def test_the_bound_on_clicks_is_its_own(tmp_path: Path) -> None:
     """Clicks are bounded among released queries: neither the queries' d nor unreleased queries take places away."""
     rows = everybody((300, "news", "http://n.example.org/"), (400, "maps", "http://m.example.org/"))

@@ -125,23 +125,21 @@ MUTANTS = (
     mutant(
         "clicks-of-unreleased-queries",
         "clicks after queries that were not released take places and are counted",
-        _CURATOR + "clicks.py",
+        "src/hushquery/log/schema.py",
         (
-            'pairs = table if "number" in table.columns else table.inner_join(queries, "query")',
-            'pairs = (table.drop("number") if "number" in table.columns else table).left_join(queries, "query")\n'
-            "        pairs = pairs.mutate(number=pairs.number.fill_null(0))",
+            'joined = clicked.inner_join(queries, "query")',
+            'joined = clicked.left_join(queries, "query")\n'
+            "        joined = joined.mutate(number=joined.number.fill_null(0))",
         ),
-        tests=(
-            _BOUND + "test_clicks_are_pairs_that_are_counted_once_and_listed_where_there_is_a_list",
-            _TRAPS + "test_the_bound_on_clicks_is_its_own",
-        ),
+        tests=_TRAPS + "test_the_bound_on_clicks_is_its_own",
+        audits="release",
     ),
     mutant(
         "released-count-of-all-rows",
-        "released queries are counted in rows and not in users",
+        "counts of released queries forget the bound: a user counts in all of them",
         _CURATOR + "select.py",
         ('counted = tally(first_rows(each, ["number"], most), ["number"])', 'counted = tally(each, ["number"])'),
-        tests=_AUDIT + "test_selectors_follow_their_laws_on_many_logs_at_once",
+        tests=_TRAPS + "test_counting_released_queries_again_keeps_the_bound",
     ),
     mutant(
         "weights-not-normalised",
@@ -222,9 +220,8 @@ MUTANTS = (
         "the threshold depends on how many pairs the log has, which is secret",
         _CURATOR + "reformulations.py",
         (
-            'made = execute(self.expression(table, bound, ibis.memtable(released.select(["query"]))).order_by(STEP))',
-            'made = execute(self.expression(table, bound, ibis.memtable(released.select(["query"]))).order_by(STEP))\n'
-            "        least = self.publish_from(size - made.num_rows // size)",
+            "law, least = law_of(self.step), self.publish_from(size)",
+            "law, least = law_of(self.step), self.publish_from(max(2, size - len(cells) // size))",
         ),
         tests=_TRAPS + "test_the_threshold_of_reformulations_comes_from_the_public_domain_alone",
     ),

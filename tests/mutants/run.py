@@ -132,7 +132,20 @@ def _command(tests: Sequence[str]) -> list[str]:
         return ["node", str(program), "run", "--bail", "1", "--reporter", "default", *files]
     if any(map(_is_script, tests)):
         raise ValueError("a mutant is Python's or JavaScript's")
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rf", "--no-header", "-m", "not prove"]
+    options = [
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "mutants.quick",
+        "-p",
+        "no:cacheprovider",
+        "-rf",
+        "--no-header",
+        "-m",
+        "not prove",
+    ]
     return [sys.executable, "-m", "pytest", *options, *tests]
 
 
@@ -144,7 +157,7 @@ def _run(folder: Path, command: Sequence[str]) -> tuple[int, str]:
     """Run a command so that it finds the copy first; what it imports is asked before."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "VITEST"))}
     settings |= {
-        "PYTHONPATH": str(folder / "src"),
+        "PYTHONPATH": os.pathsep.join((str(folder / "src"), str(ROOT / "tests"))),
         "PYTHONDONTWRITEBYTECODE": "1",
         "NO_COLOR": "1",
         "COLUMNS": "200",
