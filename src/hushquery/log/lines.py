@@ -23,6 +23,7 @@ __all__ = [
     "line_batches",
     "lines_sql",
     "literally",
+    "named",
     "quoted",
     "transcoded",
 ]
@@ -44,6 +45,11 @@ _NOT_LINE_BY_LINE = ("utf-16", "utf-32", "utf-7", "iso2022", "hz", "idna", "puny
 def quoted(text: str) -> str:
     """Write text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def named(text: str) -> str:
+    """Write text as the name of a column in SQL."""
+    return '"' + text.replace('"', '""') + '"'
 
 
 def lines_sql(plain: list[Path], compressed: list[Path]) -> str:

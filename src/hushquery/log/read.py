@@ -15,7 +15,8 @@ from hushquery.log import normalise as normal
 from hushquery.log import private, times
 from hushquery.log.columns import Wanted
 from hushquery.log.schema import Log
-from hushquery.log.sources import FILE_ENDINGS, Source, files_source, named_source, table_source
+from hushquery.log.sources import Source, files_source, named_source, table_source
+from hushquery.log.tables import FILE_ENDINGS
 from hushquery.log.time_format import TimeFormat
 
 __all__ = ["read_log"]
