@@ -12,6 +12,7 @@ from hushquery.errors import DataError, UsageError
 
 __all__ = ["as_table", "engine_table", "no_such_column"]
 
+_PER_UNIT = {"s": 10**6, "ms": 10**3}
 # Of files that DuckDB finds.
 _ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst", ".txt")
 
@@ -25,11 +26,16 @@ def as_table(data: Any) -> Any:
     ('user',)
     """
     import ibis
+    import ibis.expr.operations as ops
 
     if isinstance(data, ibis.Table):
-        if not data._find_backends()[0]:
+        if data._find_backends()[0]:
+            return data
+        held = data.op()
+        if not isinstance(held, ops.InMemoryTable) or not any(map(_is_coarse, held.schema.to_pyarrow().types)):
             count_in_memory_here()
-        return data
+            return data
+        data = held.data.to_pyarrow(held.schema)
     count_in_memory_here()
     try:
         import pyarrow as pa
@@ -37,7 +43,7 @@ def as_table(data: Any) -> Any:
         table = pa.table(dict(data)) if isinstance(data, Mapping) else pa.table(data)
         if len(set(table.column_names)) != table.num_columns:
             raise ValueError
-        return ibis.memtable(table)
+        return ibis.memtable(_in_microseconds(table))
     except Exception as error:
         # The message may quote a value.
         raise DataError(
@@ -45,6 +51,32 @@ def as_table(data: Any) -> Any:
             why=type(error).__name__,
             fix="Give a file name, a mapping of columns, or a pandas, Polars, Arrow or Ibis table with distinct names",
         ) from None
+
+
+def _is_coarse(kind: Any) -> bool:
+    """Return whether a type counts seconds or milliseconds, of which some are further away than microseconds count."""
+    import pyarrow as pa
+
+    return pa.types.is_timestamp(kind) and kind.unit in _PER_UNIT
+
+
+def _in_microseconds(table: Any) -> Any:
+    """Return an Arrow table whose timestamps count microseconds, missing where none is so far away.
+
+    DuckDB would fail on such a value while it reads the table, and one row would decide whether there is a result.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        if _is_coarse(field.type):
+            farthest = (2**63 - 1) // _PER_UNIT[field.type.unit] - 1
+            count = table.column(place).cast(pa.int64())
+            near = pc.and_(pc.greater(count, -farthest), pc.less(count, farthest))
+            kept = pc.if_else(near, table.column(place), pa.scalar(None, field.type))
+            kind = pa.timestamp("us", field.type.tz)
+            table = table.set_column(place, field.with_type(kind), kept.cast(kind))
+    return table
 
 
 def engine_table(name: str, engine: Any) -> Any:

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table, check, connect
+from hushquery.engine import as_table, check, connect, tried
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log import private, times
@@ -217,14 +217,16 @@ class _Rules:
         return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:
-        return table.time if self.source.reads_time else self.written.micros(table.time, self.source.dialect)
+        if self.source.reads_time:
+            return times.in_range(table.time)
+        return self.written.micros(table.time, self.source.dialect)
 
 
 def _rank(rank: Any, dialect: str) -> Any:
     import ibis
 
     if rank.type().is_integer():
-        return rank.cast("int64")
+        return tried(rank.cast("int64"))
     if rank.type().is_numeric():
         number = times.as_double(rank, dialect)
         number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))

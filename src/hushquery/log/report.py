@@ -102,7 +102,7 @@ def _kind(rows: Any, raw_time: Any, dialect: str, written: Written, reads_time: 
     ]
     if raw_time is not None and "time" in rows.columns:
         read = rows.time if reads_time else written.micros(rows.time, dialect)
-        rules.append(
-            (read.isnull() & (stripped(raw_time.cast("string").fill_null(""), dialect) != ""), "unreadable time")
-        )
+        is_text = raw_time.type().is_string()
+        given = stripped(raw_time.fill_null(""), dialect) != "" if is_text else raw_time.notnull()
+        rules.append((read.isnull() & given, "unreadable time"))
     return ibis.cases(*rules, else_=ibis.null("string"))
