@@ -112,6 +112,7 @@ def head(
     if explain:
         emit_plan(plan, as_json=as_json)
         return
+    opened.check_files()
     book = Ledger.open(ledger, create=not no_create)
     accounts, entries = {account.name for account in book.accounts()}, len(book.history())
     with progress("starting", 1.0) as (bar, line):

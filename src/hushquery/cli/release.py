@@ -205,6 +205,7 @@ def release(
     if explain or out is None:
         emit_plan(plan, as_json=as_json)
         return
+    opened.check_files()
     with (
         open_to_spend(ledger, plan.population, "add-remove", plan.request.budget, create=not no_create) as book,
         progress("starting", 1.0) as (bar, task),

@@ -150,11 +150,11 @@ class _Rules:
         import ibis
 
         rows = self.source.rows
-        rows = rows.mutate(query=normal.not_too_long(rows.query.cast("string")))
+        rows = rows.mutate(query=normal.not_too_long(_text(rows.query)))
         if rows.user.type().is_integer():
             # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
             return rows.filter(rows.user.notnull())
-        user = rows.user.cast("string")
+        user = _text(rows.user)
         user = ibis.ifelse(user.contains(" "), normal.stripped(user, self.source.dialect), user)
         rows = rows.mutate(user=user)
         return rows.filter(rows.user != "")
@@ -220,6 +220,10 @@ class _Rules:
         if self.source.reads_time:
             return times.in_range(table.time)
         return self.written.micros(table.time, self.source.dialect)
+
+
+def _text(column: Any) -> Any:
+    return column if column.type().is_string() else tried(column.cast("string"))
 
 
 def _rank(rank: Any, dialect: str) -> Any:
