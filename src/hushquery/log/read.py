@@ -77,9 +77,9 @@ def read_log(
         strict: Refuse the log if anything is wrong with it; reads it once for that.
         encoding: Of text files. Other than UTF-8 they are first copied, in UTF-8, to a private temporary folder.
         time_unit: ``s`` or ``ms`` for times that are numbers; by default a number of 1e11 or more is milliseconds.
-            A time that can't be read, or that is too far away, is missing, and its row stays. One exception: a Parquet
-            timestamp in milliseconds beyond what microseconds can count (the year 294,247) fails in the engine's
-            reader, after the spend; write such a column in microseconds, or as numbers.
+            A time that can't be read, or that is too far away, is missing, and its row stays. One exception: Spark's
+            reader fails, after the spend, on a Parquet timestamp in milliseconds beyond what microseconds can count
+            (the year 294,247); write such a column in microseconds, or as numbers.
         time_format: How times that are text are written, in the letters of ``strptime``: ``%d.%m.%Y %H:%M``. By
             default they are ISO times or numbers. See :class:`hushquery.log.time_format.TimeFormat`.
 
