@@ -99,6 +99,31 @@ COST = ["--unit", "user", "--epsilon", "0.5"]
 # ---- stat ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("poison", ['"ann,1', "ann,1,2", "ann", "\0", "ann,1e400", "x" * 3_000_000])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_one_line_does_not_end_a_statistic(inside, ending, poison):
+    lines = (
+        ["user,minutes", *(f"u{n},1" for n in range(999))] if ending == "csv" else ['{"user": "u", "minutes": 1}'] * 999
+    )
+    Path(f"visits.{ending}").write_text("\n".join([*lines, poison]) + "\n")
+    good("stat", "sum", f"visits.{ending}", "minutes", "--lower", 0, "--upper", 1, *COST, call=inside)
+
+
+def test_what_nobody_foresaw_shows_no_row_and_no_traceback(inside, monkeypatch):
+    def fail(*_arguments, **_more):
+        raise RuntimeError("zebra-row")
+
+    Path("visits.csv").write_text("user,minutes\nann,1\n")
+    monkeypatch.setattr("hushquery.basic.count", fail)
+    for more in ((), ("--json",)):
+        done = bad(1, "stat", "count", "visits.csv", *COST, *more, call=inside)
+        assert "RuntimeError" in done.stdout + done.stderr
+        assert "zebra" not in done.stdout + done.stderr
+    monkeypatch.setenv("HUSHQUERY_TRACEBACK", "1")
+    with pytest.raises(RuntimeError, match="zebra"):
+        inside("stat", "count", "visits.csv", *COST)
+
+
 @pytest.mark.parametrize("name", STAT)
 def test_a_statistic_is_text_on_stdout_and_notes_on_stderr(name, visits, inside):
     done = good("stat", *STAT[name], *COST, call=run if name == "mean" else inside)

@@ -203,7 +203,7 @@ def _near(column: Any) -> bool:
     known = column.statistics
     if known is None or not known.has_min_max:
         return False
-    return -_FARTHEST < known.min_raw <= known.max_raw < _FARTHEST
+    return bool(-_FARTHEST < known.min_raw <= known.max_raw < _FARTHEST)
 
 
 def view(engine: Any, sql: str) -> Any:
