@@ -298,9 +298,12 @@ FILES = {
     "empty.csv": b"",
     "noise.csv": bytes(range(256)) * 9,
     "noise.parquet": bytes(range(256)) * 9,
-    "broken.csv": b"user,x\n" + MARKER.encode() + b",1\n\xff\xfe,2\n",
     "no header.csv": f"{MARKER},secret\nbob,2\n".encode(),
     "no such column.csv": f"name,x\n{MARKER},1\n".encode(),
+}
+#: Files with lines that are no rows: those are left out, and what is left has a result.
+MALFORMED = {
+    "broken.csv": b"user,x\n" + MARKER.encode() + b",1\n\xff\xfe,2\n",
     "ragged.csv": f"user,x\n{MARKER},1,2,3,4\nbob\n".encode(),
     "another delimiter.csv": f"user;x\n{MARKER};1\n{MARKER};2\n".encode(),
     "last row odd.csv": f"user,x\nann,1\nbob,2\n{MARKER};1|\"'x';2\n".encode(),
@@ -314,7 +317,7 @@ def test_bad_files_are_four_and_their_values_are_not_shown(name, tmp_path, insid
     if FILES[name] is not None:
         (tmp_path / name).write_bytes(FILES[name])
     command = ("stat", "sum", name, "x", "--lower", "0", "--upper", "1", *COST, "--population", "p")
-    process = run if name in ("missing.csv", "broken.csv") else inside
+    process = run if name == "missing.csv" else inside
     text, as_json = process(*command, "--ledger", "a.db"), inside(*command, "--ledger", "b.db", "--json")
     for done in (text, as_json):
         assert done.returncode == 4, done.stdout + done.stderr
@@ -322,6 +325,15 @@ def test_bad_files_are_four_and_their_values_are_not_shown(name, tmp_path, insid
         assert "Traceback" not in done.stderr
     assert "error:" in text.stderr
     assert json.loads(as_json.stdout)["error"] == "DataError"
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_lines_are_left_out_and_not_shown(name, tmp_path, inside):
+    (tmp_path / name).write_bytes(MALFORMED[name])
+    command = ("stat", "sum", name, "x", "--lower", "0", "--upper", "1", *COST, "--population", "p")
+    done = good(*command, "--ledger", "a.db", "--json", call=inside)
+    assert MARKER not in done.stdout + done.stderr
+    assert len(json.loads(done.stdout)["estimates"]) == 1
 
 
 def test_a_header_alone_is_a_file_of_nobody(tmp_path, inside):

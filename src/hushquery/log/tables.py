@@ -57,9 +57,9 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
         if kind not in _SQL_TYPES:
             raise UsageError(f"the type {kind!r} is not known", fix=f"Use one of {', '.join(_SQL_TYPES)}")
     path = Path(data)
+    kind = format_by_ending([path])
     if "\0" in str(path) or not path.is_file():
         raise DataError(f"there is no file {path}".replace("\0", "?"), fix="Check the name")
-    kind = format_by_ending([path])
     peek = look(path, may_be_blank=kind == "jsonl")
     if peek.gzip:
         raise DataError(f"the file {path} is compressed", fix="Unpack it: gunzip FILE")
