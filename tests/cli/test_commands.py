@@ -99,31 +99,6 @@ COST = ["--unit", "user", "--epsilon", "0.5"]
 # ---- stat ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("poison", ['"ann,1', "ann,1,2", "ann", "\0", "ann,1e400", "x" * 3_000_000])
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_one_line_does_not_end_a_statistic(inside, ending, poison):
-    lines = (
-        ["user,minutes", *(f"u{n},1" for n in range(999))] if ending == "csv" else ['{"user": "u", "minutes": 1}'] * 999
-    )
-    Path(f"visits.{ending}").write_text("\n".join([*lines, poison]) + "\n")
-    good("stat", "sum", f"visits.{ending}", "minutes", "--lower", 0, "--upper", 1, *COST, call=inside)
-
-
-def test_what_nobody_foresaw_shows_no_row_and_no_traceback(inside, monkeypatch):
-    def fail(*_arguments, **_more):
-        raise RuntimeError("zebra-row")
-
-    Path("visits.csv").write_text("user,minutes\nann,1\n")
-    monkeypatch.setattr("hushquery.basic.count", fail)
-    for more in ((), ("--json",)):
-        done = bad(1, "stat", "count", "visits.csv", *COST, *more, call=inside)
-        assert "RuntimeError" in done.stdout + done.stderr
-        assert "zebra" not in done.stdout + done.stderr
-    monkeypatch.setenv("HUSHQUERY_TRACEBACK", "1")
-    with pytest.raises(RuntimeError, match="zebra"):
-        inside("stat", "count", "visits.csv", *COST)
-
-
 @pytest.mark.parametrize("name", STAT)
 def test_a_statistic_is_text_on_stdout_and_notes_on_stderr(name, visits, inside):
     done = good("stat", *STAT[name], *COST, call=run if name == "mean" else inside)
@@ -301,15 +276,6 @@ FILES = {
     "no header.csv": f"{MARKER},secret\nbob,2\n".encode(),
     "no such column.csv": f"name,x\n{MARKER},1\n".encode(),
 }
-#: Files with lines that are no rows: those are left out, and what is left has a result.
-MALFORMED = {
-    "broken.csv": b"user,x\n" + MARKER.encode() + b",1\n\xff\xfe,2\n",
-    "ragged.csv": f"user,x\n{MARKER},1,2,3,4\nbob\n".encode(),
-    "another delimiter.csv": f"user;x\n{MARKER};1\n{MARKER};2\n".encode(),
-    "last row odd.csv": f"user,x\nann,1\nbob,2\n{MARKER};1|\"'x';2\n".encode(),
-    "quote.csv": f'user,x\n"{MARKER},1\nbob,2\n'.encode(),
-    "broken.jsonl": f'{{"user": "{MARKER}", "x": 1}}\n{{"user": "{MARKER}\n'.encode(),
-}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -325,15 +291,6 @@ def test_bad_files_are_four_and_their_values_are_not_shown(name, tmp_path, insid
         assert "Traceback" not in done.stderr
     assert "error:" in text.stderr
     assert json.loads(as_json.stdout)["error"] == "DataError"
-
-
-@pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_lines_are_left_out_and_not_shown(name, tmp_path, inside):
-    (tmp_path / name).write_bytes(MALFORMED[name])
-    command = ("stat", "sum", name, "x", "--lower", "0", "--upper", "1", *COST, "--population", "p")
-    done = good(*command, "--ledger", "a.db", "--json", call=inside)
-    assert MARKER not in done.stdout + done.stderr
-    assert len(json.loads(done.stdout)["estimates"]) == 1
 
 
 def test_a_header_alone_is_a_file_of_nobody(tmp_path, inside):
