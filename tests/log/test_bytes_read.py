@@ -17,7 +17,7 @@ import pytest
 import hushquery as hq
 from hushquery import basic
 from hushquery.cli import main
-from hushquery.errors import AccountMissing, DataError
+from hushquery.errors import AccountMissing, DataError, UsageError
 from hushquery.hybrid.plan import plan_head
 from hushquery.log import read_log
 from hushquery.task import Task
@@ -39,7 +39,7 @@ HEADERS = {
 }
 
 
-def written(path: Path, kind: str, rows: int) -> Path:
+def written(path: Path, kind: str, rows: int, encoding: str = "utf-8") -> Path:
     """Write a log of so many rows; a broken line is its last."""
     numbers = [(n, n * 2654435761 % 2**40) for n in range(min(rows, 20_000))]
     if kind == "parquet":
@@ -48,7 +48,7 @@ def written(path: Path, kind: str, rows: int) -> Path:
         pq.write_table(pa.concat_tables([pa.table(columns)] * (rows // len(names))), path, row_group_size=20_000)
         return path
     lines = "".join(LINES[kind].format(*pair) + "\n" for pair in numbers) * (rows // len(numbers))
-    data = (HEADERS.get(kind, "") + "\n" + lines + '"{\n').encode()
+    data = (HEADERS.get(kind, "") + "\n" + lines.replace("tea", "thé") + '"{\n').encode(encoding)
     path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
     return path
 
@@ -86,21 +86,26 @@ def shown(plan: Any, folder: Path) -> None:
         plan.run(folder / "ledger.db", create=False)
 
 
-def plans_of_a_log(data: Any, kind: str, folder: Path) -> list[Callable[[], None]]:
+def plans_of_a_log(data: Any, kind: str, folder: Path, encoding: str = "utf-8") -> list[Callable[[], None]]:
     """Return every way to plan what reads a log."""
     tables = {} if kind == "excite" else {"clicks_per_user": 2, "reformulations_per_user": 2}
     budget = {"epsilon": 1, "delta": 1e-7, "queries_per_user": 5}
+    form = ["--format", kind, "--encoding", encoding]
     options = ["--epsilon", 1, "--delta", 1e-7, "--queries-per-user", 5, "--explain", "--json"]
     task = folder / "task.toml"
     files = data if isinstance(data, list) else [data]
+
+    def read() -> Any:
+        return read_log(data, format=kind, encoding=encoding)
+
     ways: list[Callable[[], None]] = [
-        lambda: shown(hq.curate(read_log(data, format=kind), **budget, **tables, population="people"), folder),
-        lambda: command("release", *files, "--format", kind, *options),
+        lambda: shown(hq.curate(read(), **budget, **tables, population="people"), folder),
+        lambda: command("release", *files, *form, *options),
     ]
     if tables:
         ways += [
-            lambda: shown(plan_head(read_log(data, format=kind), Task.load(task)), folder),
-            lambda: command("head", *files, "--format", kind, "--task", task, "--out", folder / "h", "--explain"),
+            lambda: shown(plan_head(read(), Task.load(task)), folder),
+            lambda: command("head", *files, *form, "--task", task, "--out", folder / "h", "--explain"),
         ]
     return ways
 
@@ -146,6 +151,29 @@ def test_a_plan_reads_the_beginning_of_a_file(folder, kind):
     for measured in ways:
         assert bytes_read(measured) < LITTLE
     path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding"), [("csv", "latin-1"), ("csv.gz", "cp1252"), ("sogou", "gb18030"), ("jsonl", "latin-1")]
+)
+def test_a_plan_reads_the_beginning_of_a_file_in_another_encoding(folder, kind, encoding):
+    form = kind.removesuffix(".gz")
+    path = written(folder / f"log.{kind}", form, ROWS // 4, encoding)
+    assert path.stat().st_size > LITTLE
+    for measured in plans_of_a_log(path, form, folder, encoding):
+        assert bytes_read(measured) < LITTLE
+    path.unlink()
+
+
+def test_wide_characters_are_refused_by_their_first_bytes(folder):
+    path = written(folder / "wide.csv", "csv", ROWS // 4, "utf-16")
+
+    def refuse() -> None:
+        for encoding, error in (("utf-16", UsageError), ("utf-8", DataError), ("latin-1", DataError)):
+            with pytest.raises(error, match="iconv"):
+                read_log(path, encoding=encoding)
+
+    assert bytes_read(refuse) < LITTLE
 
 
 def test_many_files(folder):

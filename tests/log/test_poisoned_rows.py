@@ -136,6 +136,25 @@ def test_cells(tmp_path, kind, packed):
         count(path, tmp_path)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_cells_in_another_encoding(tmp_path, kind, packed):
+    """The same rows as in UTF-8, and a line that is not of the encoding is left out alone, after the spend too."""
+    separator = "," if kind == "csv" else "\t"
+    names = separator.join(("user", "query", "time", "url", "rank"))
+    poison = with_poison([separator.join(good(n)) for n in range(PEOPLE)], cells(separator))
+    text = "\r\n".join([f"\ufeff{names}", *poison])
+    rows = []
+    for encoding, bad in (("utf-8", b""), ("gb18030", b"\r\np0,tea\xff\xff\r" + b"\x81" * 3_000_000)):
+        data = text.encode(encoding) + bad
+        path = tmp_path / f"{encoding}.{kind}"
+        path.write_bytes(gzip.compress(data, 1) if packed else data)
+        log = check(path, format=kind, encoding=encoding)
+        rows.append(sorted(log.rows.to_pyarrow().to_pylist(), key=str))
+    assert rows[0] == rows[1]
+    publish(log, tmp_path)
+
+
 JSON = [
     *(json.dumps(text)[1:-1].join(['"', '"']) for text in TEXTS),
     *("1e400", "-1e400", "NaN", "Infinity", "1" * 400, "9223372036854775808", "-1", "1.5", "true", "null", "[]", "{}"),

@@ -75,7 +75,7 @@ def read_log(
         since: Keep rows from this time on; without a zone it is UTC.
         until: Keep rows before this time.
         strict: Refuse the log if anything is wrong with it; reads it once for that.
-        encoding: Of text files. Other than UTF-8 they are first copied, in UTF-8, to a private temporary folder.
+        encoding: Of text files. A line that is not of it is left out.
         time_unit: ``s`` or ``ms`` for times that are numbers; by default a number of 1e11 or more is milliseconds.
             A time that can't be read, or that is too far away, is missing, and its row stays. One exception: Spark's
             reader fails, after the spend, on a Parquet timestamp in milliseconds beyond what microseconds can count

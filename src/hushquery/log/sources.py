@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.engine import connect, engine_table, postgres
-from hushquery.engine.inprocess import own_folder
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
 from hushquery.log.columns import Wanted, in_words, its_columns, shown
 from hushquery.log.defects import Defects
 from hushquery.log.files import Peek, check_compressed, find_files, look
-from hushquery.log.lines import checked_encoding, lines_sql, transcoded
+from hushquery.log.lines import EncodedLines, checked_encoding, lines_sql
 from hushquery.log.report import defects_of_files, defects_of_table, times_of_lines
 from hushquery.log.tables import format_by_ending, parquet_table, view
 from hushquery.log.times import Written
@@ -112,11 +109,13 @@ def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encod
     _refuse_other_encodings(peeks, form, encoding)
     _refuse_other_keys(peeks, form, encoding, wanted)
     _refuse_unreadable_times(peeks, form, encoding, written, wanted)
-    plain, compressed, shown = _readable_files(peeks, encoding, engine)
+    plain, compressed = ([peek.path for peek in peeks if peek.gzip is packed] for packed in (False, True))
+    known = encoding == "utf-8"
+    lines = lines_sql(plain, compressed) if known else EncodedLines(tuple(paths), encoding).sql(engine)
     if kind == "yandex":
-        sql = yandex.yandex_rows(lines_sql(plain, compressed))
+        sql = yandex.yandex_rows(lines)
     else:
-        sql = form.rows_of_files(plain, compressed)
+        sql = form.rows_of_files(plain, compressed) if known else form.rows(form.of_lines(lines))
     rows = view(engine, sql)
     return Source(
         rows=rows.select(*(column for column in rows.columns if column in form.origins)),
@@ -127,7 +126,7 @@ def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encod
         ),
         reads_time=form.reads_time,
         coded=kind == "yandex",
-        count_defects=partial(defects_of_files, shown, form, written),
+        count_defects=partial(defects_of_files, paths, form, written, encoding),
         check_files=partial(check_compressed, paths),
     )
 
@@ -163,20 +162,6 @@ def _kinds_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:
 
     # Engines find columns whatever their capitals.
     return [{one.name.lower(): kind(one.type) for one in pq.read_schema(path)} for path in paths]
-
-
-def _readable_files(
-    peeks: Sequence[Peek], encoding: str, engine: Any
-) -> tuple[list[Path], list[Path], list[tuple[str, Path]]]:
-    """Give the plain and the compressed files to read, and all of them with the names to show for them."""
-    if encoding == "utf-8":
-        plain = [peek.path for peek in peeks if not peek.gzip]
-        compressed = [peek.path for peek in peeks if peek.gzip]
-        return plain, compressed, [(str(peek.path), peek.path) for peek in peeks]
-    folder = Path(own_folder())
-    weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
-    shown = [(str(peek.path), transcoded(peek.path, encoding, folder)) for peek in peeks]
-    return [copy for _, copy in shown], [], shown
 
 
 def _checked_format(kind: str) -> str:
