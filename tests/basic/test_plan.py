@@ -21,8 +21,8 @@ from scipy.stats import binom
 
 import hushquery.basic.plan as plan_module
 from hushquery import basic
-from hushquery.engine import as_table
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
+from hushquery.log.tables import read_table
 from hushquery.noise.bits import SeededBits
 from hushquery.privacy.budget import Budget, PrivacyWarning
 from hushquery.privacy.derived import SteepWarning
@@ -165,7 +165,7 @@ def test_every_kind_of_table_gives_the_same_answers(kind, tmp_path):
     if kind in ("csv", "tsv", "jsonl", "ndjson"):
         # Such files do not say what their columns hold; conditions need to be told.
         types = {"sex": "string", "age": "int64", "albums": "float64", "grade": "float64", "user": "string"}
-        typed = as_table(data, types=types)
+        typed = read_table(data, types=types)
     else:
         typed = data
     with pytest.warns(PrivacyWarning):

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from hushquery.basic.queries import Question
-from hushquery.engine import as_table, execute, no_such_column
+from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
+from hushquery.log.tables import read_table
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
@@ -153,7 +154,7 @@ class StatisticPlan(Plan[Estimates]):
         types = {self.unit.name: "string"}
         for question in self.questions:
             types |= question.types()
-        table = as_table(self.data, types=types)
+        table = read_table(self.data, types=types)
         if self.unit.name not in table.columns:
             raise no_such_column(self.unit.name, table.columns, "it is needed to bound what one unit contributes")
         # A row that belongs to nobody can't be bounded.

@@ -113,6 +113,7 @@ def head(
     if explain:
         emit_plan(plan, as_json=as_json)
         return
+    opened.check_files()
     book = Ledger.open(ledger, create=not no_create)
     accounts, entries = {account.name for account in book.accounts()}, len(book.history())
     new = may_be_new(book, asked.task.population, new=new_population)

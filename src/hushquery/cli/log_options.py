@@ -186,7 +186,6 @@ def open_log(
         time_unit=time_unit,
         time_format=time_format,
     )
-    log.check_files()
     user = (names or {}).get("user", "user")
     if user.lower() != "user":
         typer.secho(f"note: one user is one value of the column {shown(user)}", err=True, fg=typer.colors.YELLOW)

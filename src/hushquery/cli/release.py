@@ -223,6 +223,7 @@ def release(
     if explain or out is None:
         emit_plan(plan, as_json=as_json)
         return
+    opened.check_files()
     with open_to_spend(ledger, create=not no_create) as book:
         new = may_be_new(book, plan.population, new=new_population)
         with progress("starting", 1.0) as (bar, task):

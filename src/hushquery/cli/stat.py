@@ -31,7 +31,8 @@ app = typer.Typer(
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file with a header; with --engine one of its tables."
+        metavar="FILE",
+        help="A .csv or .tsv file with a header, or .parquet or .jsonl; with --engine one of its tables.",
     ),
 ]
 UnitColumn = Annotated[

@@ -10,10 +10,11 @@ from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.draw import draw_tables
 from hushquery.curator.select import released_placeholder
-from hushquery.engine import as_table, no_such_column
+from hushquery.engine import no_such_column
 from hushquery.errors import UsageError
 from hushquery.log import Log, read_log
 from hushquery.log.normalise import normal_query, normal_url
+from hushquery.log.tables import read_table
 from hushquery.plan import Charge, Paid, Plan
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.guarantee import Guarantee, Step
@@ -252,7 +253,7 @@ def _public_results(results: Any, log: Log) -> Any:
     """
     import ibis
 
-    table = as_table(results, types={"query": "string", "url": "string"})
+    table = read_table(results, types={"query": "string", "url": "string"})
     for column in ("query", "url"):
         if column not in table.columns:
             raise no_such_column(column, table.columns, "a public list of results has the columns query and url")

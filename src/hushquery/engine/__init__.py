@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hushquery.engine.connections import connect
-from hushquery.engine.questions import call, check, dialect, execute, fetch, held, java, md5
+from hushquery.engine.questions import call, check, dialect, execute, fetch, held, java, md5, tried
 from hushquery.engine.tables import as_table, engine_table, no_such_column
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "java",
     "md5",
     "no_such_column",
+    "tried",
 ]

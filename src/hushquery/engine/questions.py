@@ -9,7 +9,7 @@ from typing import Any
 from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError
 
-__all__ = ["call", "check", "dialect", "execute", "fetch", "held", "java", "md5"]
+__all__ = ["call", "check", "dialect", "execute", "fetch", "held", "java", "md5", "tried"]
 
 
 def call(function: str, argument: Any, returns: str, schema: str | None = None) -> Any:
@@ -22,6 +22,18 @@ def call(function: str, argument: Any, returns: str, schema: str | None = None) 
 
     kinds = ((argument.type(),), returns)
     return ibis.udf.scalar.builtin(of_one_column, name=function, database=schema, signature=kinds)(argument)
+
+
+def tried(expression: Any) -> Any:
+    """Return an expression that is missing for each row on which DuckDB fails to compute it.
+
+    One person's value must not decide whether there is a result. What is written for other engines fails on no value
+    in the first place: they have nothing like it. Put it right around what may fail: DuckDB computes beforehand, and
+    for every row, what an expression mentions twice.
+    """
+    if dialect(expression) != "duckdb":
+        return expression
+    return call("try", expression, str(expression.type()))
 
 
 def java(name: str, method: str, text: Any, flag: bool) -> Any:
