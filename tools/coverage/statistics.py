@@ -12,7 +12,7 @@ from tools.coverage._copies import WHOLE, held, many, names, repeated
 
 from hushquery.basic import count, histogram, mean, total
 from hushquery.privacy.derived import SteepWarning, difference, ratio
-from hushquery.privacy.estimates import Estimate
+from hushquery.privacy.estimates import Estimate, Estimates
 
 _LAPLACE: dict[str, Any] = {"epsilon": 1, "noise": "laplace"}
 _GAUSSIAN: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
@@ -53,32 +53,32 @@ def _cell(shown: str, setting: str, plan: Any, truth: float, quick: bool, note: 
 
 
 def _histogram(kind: str, epsilon: float, size: int, quick: bool) -> Iterator[Cell]:
-    """One histogram, half of its values held by ``size`` users and half by twice as many; then pairs of values."""
-    keys = names("value", 2 * many(quick))
-    half = len(keys) // 2
+    """Yield half of a histogram's values, held by ``size`` users each, and pairs with the half that twice as many hold."""
+    half = 200
+    keys = names("value", 2 * half)
     holders = np.repeat([size, 2 * size], half)
     values = np.repeat(np.array(keys, dtype=object), holders).tolist()
     table = {"user": list(range(len(values))), "value": values}
     budget = (_LAPLACE if kind == "laplace" else _GAUSSIAN) | {"epsilon": epsilon}
     plan = histogram(table, "value", keys, unit="user", population="made-up people", **budget)
-    (found,) = repeated(plan, 1)
-    small, large = found.rows[:half], found.rows[half:]
+    tables = list(repeated(plan, -(-many(quick) // half)))
+    pairs = [pair for table in tables for pair in zip(table.rows[:half], table.rows[half:], strict=True)]
     setting = f"{kind}, epsilon {epsilon}, {size} users"
     note = WHOLE if kind == "laplace" and epsilon > 1 else ""
-    covered = held([row.low for row in small], [row.high for row in small], size)
-    yield Cell("histogram", setting, half, covered)
+    covered = held([row.low for row, _ in pairs], [row.high for row, _ in pairs], size)
+    yield Cell("histogram", setting, len(pairs), covered)
     derived: tuple[tuple[str, Callable[..., Estimate], float], ...] = (
         ("difference of two counts", difference, -size),
         ("ratio of two counts", ratio, 0.5),
     )
     for shown, function, truth in derived:
         lows, highs = [], []
-        for a, b in zip(small, large, strict=True):
+        for a, b in pairs:
             # A table of two, so that finding a row does not take longer than the row.
-            pair = type(found)((a, b), found.level, noise=found.noise)
+            pair = Estimates((a, b), tables[0].level, noise=tables[0].noise)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SteepWarning)
                 one = function(pair, a.label, b.label)
             lows.append(one.low)
             highs.append(one.high)
-        yield Cell(shown, f"{setting} and {2 * size}", half, held(lows, highs, truth), note=note)
+        yield Cell(shown, f"{setting} and {2 * size}", len(pairs), held(lows, highs, truth), note=note)
