@@ -198,6 +198,7 @@ def blend_probabilities(
         spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
         shift = trusted * np.sign(z) * spread * np.sqrt(np.maximum(z**2 - 1, 0))
         bias = np.where(np.abs(shift) > bias, shift, bias)
+        shift = np.where(np.abs(z) > TOLERANCE, shift, 0.0)  # in a sum, what chance does to most records cancels
     sums = _Sums(optin, clients, pooled, trusted, bias)
     variance = trusted**2 * pooled.optin_variance + (1 - trusted) ** 2 * pooled.client_variance + bias**2
     reach = NormalDist().inv_cdf((1 + level) / 2)
