@@ -123,6 +123,7 @@ BROKEN = {
         check_end_to_end,
         Sabotage(HONEST, end_to_end=lambda w, b: (HONEST.run(w, 0, b), HONEST.law(w))),
     ),
+    "no world, end to end": (check_end_to_end, Sabotage(HONEST, end_to_end=lambda *_: None)),
     "a tail that is clipped at 6 scales": (check_rates, Sabotage(HONEST, run=clipped)),
     "a law that forgets an outcome": (check_law, Sabotage(HONEST, law=forgetful)),
     "off by one": (check_rates, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b) + 1)),

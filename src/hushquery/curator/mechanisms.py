@@ -346,8 +346,9 @@ def query_pairs(around: int, shared: int) -> list[Pair[Rows]]:
         around: How many users it takes to pass.
         shared: By how many users a query must be held for one more to show most.
     """
-    one, two = crowd(around, "ant"), crowd(shared, "ant", "bee")
-    greedy = searcher("zoe", *(("cow", "bee", "ant") * 20), apart=0)
+    one, two = crowd(around - 1, "ant"), crowd(shared, "ant", "bee")
+    # All at once, so that ties decide; and one of them again, which comes no later for that.
+    greedy = (*searcher("zoe", *(("cow", "bee", "ant") * 20), apart=0), ("zoe", _SECOND, "ant", None))
     return [
         Pair("a user alone with two queries", (), searcher("zoe", "bee", "ant")),
         Pair("a user with one shared query and one new", one, one + searcher("zoe", "bee", "ant")),

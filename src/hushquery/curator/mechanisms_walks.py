@@ -116,7 +116,7 @@ class ReformulationPairs(LogMechanism):
         return [
             Pair("a user with two pairs that nobody made", others, others + searcher("zoe", "cow", "bee", "ant")),
             Pair("a user with one shared pair and one new", others, others + searcher("zoe", "ant", "bee", "cow")),
-            Pair("a user who walks in circles", others, others + searcher("zoe", *(("cow", "bee", "ant") * 20))),
+            Pair("a user who walks in circles", others, others + searcher("zoe", "cow", *(("cow", "bee", "ant") * 20))),
             Pair(
                 "a user with a query that is not released in between, and searches at the same time",
                 others,

@@ -39,9 +39,11 @@ IntArray = npt.NDArray[np.int64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
-_CHUNK = 1_000_000
-# Runs of each world from which a direction is learned; they are among those that the event is chosen on.
-_LEARN = 50_000
+# So many runs are made at once, always the same number: a table for noise in bulk is then built once per world. A
+# direction is learned from the first of them; they are among those that the event is chosen on.
+_CHUNK = 50_000
+# Values within such a range are counted by their offsets.
+_RANGE = 4_000_000
 # The largest weight of a direction, whose weights are whole so that its values are.
 _WEIGHT = 64
 # Columns up to which all differences are looked at.
@@ -209,7 +211,7 @@ class _EventSearch:
 
     def _choose(self, pair: Pair[Any], runs: int, *, towards_left: bool | None = None) -> tuple[float, Event]:
         """Find the event with the largest bound on these runs (which is then not a confidence bound)."""
-        few = [self._mechanism.run(world, min(runs, _LEARN), self._bits) for world in (pair.left, pair.right)]
+        few = [self._mechanism.run(world, min(runs, _CHUNK), self._bits) for world in (pair.left, pair.right)]
         self._directions += Direction.learned(*few)
         left, right = self._histograms(pair.left, few[0], runs, 0.0), self._histograms(pair.right, few[1], runs, 0.25)
         best: tuple[float, Event] = (-math.inf, Event(next(iter(left)), ">=", SUPPRESSED, True))
@@ -364,7 +366,7 @@ def _count_values(seen: IntArray) -> tuple[list[int], list[int]]:
     counts: list[int] = []
     if len(published):
         low, high = int(published.min()), int(published.max())
-        if high - low < 4 * _CHUNK:
+        if high - low < _RANGE:
             tallies = np.bincount(published - low)
             present = np.flatnonzero(tallies)
             values, counts = (present + low).tolist(), tallies[present].tolist()

@@ -43,7 +43,7 @@ __all__ = [
 Row = tuple[int, ...]
 
 # How many clients run one by one.
-_CLIENTS = 10_000
+_CLIENTS = 4_000
 
 
 def new_devices(n: int, bits: Bits) -> list[Device]:

@@ -25,7 +25,7 @@ from hushquery.privacy.unit import Relation
 __all__ = ["DBitFlipAnswer", "OneBit"]
 
 # How many clients answer one by one.
-_CLIENTS = 6_000
+_CLIENTS = 4_000
 
 
 @dataclass(frozen=True)

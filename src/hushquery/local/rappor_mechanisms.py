@@ -32,7 +32,7 @@ __all__ = ["RapporPermanent", "RapporReport"]
 _BITS, _HASHES = 4, 2
 _COHORT = 0
 # How many devices go through a channel.
-_DEVICES = 5_000
+_DEVICES = 3_000
 _TASK = b"conformance"
 IntArray = npt.NDArray[np.int64]
 
