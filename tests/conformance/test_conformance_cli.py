@@ -36,7 +36,7 @@ def test_every_check_by_name_as_plain_data(run):
     assert told["conforms"] is True
     assert (told["epsilon"], told["delta"], told["tight"]) == (3, 0.001, True)
     assert told["pairs"] == len(find("binary-response").calibrate(3, Fraction(1, 1000)).pairs())
-    assert len(told["checks"]) == 11
+    assert len(told["checks"]) == 12
     assert all(check == {"check": check["check"], "holds": True, "found": []} for check in told["checks"])
 
 

@@ -53,6 +53,7 @@ __all__ = [
     "repeat_findings",
     "shape_findings",
     "tight_findings",
+    "word_findings",
 ]
 
 FloatArray = npt.NDArray[np.float64]
