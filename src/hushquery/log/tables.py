@@ -17,6 +17,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.log import formats
 from hushquery.log.files import Peek, look
 from hushquery.log.lines import literally, named, quoted
+from hushquery.log.report import defects_of_files
 
 __all__ = ["FILE_ENDINGS", "format_by_ending", "parquet_table", "read_table", "view"]
 
@@ -34,7 +35,7 @@ _WORKBOOKS = {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"}
 _SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
 
 
-def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
+def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: bool = False) -> Any:
     """Return any table as an Ibis table: the name of a file, or what :func:`hushquery.engine.as_table` takes.
 
     Of a file only its beginning is looked at: the header, or the schema. JSON lines have neither: of them, ``types``
@@ -44,6 +45,7 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
     Args:
         data: The table.
         types: For text files: ``float64``, ``int64`` or ``string`` by column; a cell of another type is missing.
+        public: Whether no row is secret: then malformed lines are refused, with their numbers. Reads the file.
 
     >>> read_table({"user": [1, 2]}).columns
     ('user',)
@@ -67,6 +69,12 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
             raise _unreadable(path, kind)
         return parquet_table(engine, [path])
     form, names = _all_columns(peek, kind, types)
+    if public and (found := defects_of_files([path], form, None)):
+        raise DataError(
+            "lines of a public list are malformed",
+            why="; ".join(map(str, found.found)),
+            fix="Correct or delete them",
+        )
     picked = ", ".join(f"{_typed(column, kind, types.get(name))} AS {named(name)}" for column, name in names.items())
     return view(engine, f"SELECT {picked} FROM ({form.rows_of_files([path], [])})")  # noqa: S608
 
