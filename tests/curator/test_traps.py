@@ -12,6 +12,7 @@ from typing import Any
 
 import ibis
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import statistical
@@ -262,6 +263,40 @@ def test_a_public_list_is_read_like_the_log(tmp_path: Path) -> None:
 def test_a_public_list_must_have_its_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'url'"):
         released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, results={"query": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("list.csv", b'query,url\nnews,a.example\n"maps,b.example\n', r"list\.csv: 3\b"),
+        ("list.csv", b"query,url\nnews,a\n\nmaps,b,c\nmaps\n", r"too few.*list\.csv: 5\b.*too many.*: 4\b"),
+        ("list.tsv", b"query\turl\nnews\ta.example\ncaf\xe9\tb.example\n", r"list\.tsv: 3\b"),
+        ("list.jsonl", b'{"query": "news", "url": "a.example"}\n{"query": "maps"\n', r"list\.jsonl: 2\b"),
+        (
+            "list.jsonl",
+            b'{"query": "news", "url": "a.example"}\n{"query": "zebra", "URL": "b"}\n',
+            "no query or no url",
+        ),
+        ("list.csv", b"query,url\nnews,a.example\nzebra,\n", "no query or no url"),
+    ],
+)
+def test_a_malformed_line_of_a_public_list_is_refused(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    """The steward gave it, and it is public: a pair that is left out of it in silence would be missing in public."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=told) as refused:
+        released(tmp_path, everybody((1, "news", "a.example")), clicks_per_user=1, results=tmp_path / name)
+    assert refused.value.fix
+    assert "zebra" not in str(refused.value)
+    assert not list(tmp_path.glob("*.db"))
+
+
+@pytest.mark.parametrize("values", [["http://n.example.org", None], pa.array([b"n.org", b"\xff"]).view(pa.string())])
+def test_a_pair_without_a_url_is_refused(tmp_path: Path, values: Any) -> None:
+    table = pa.table({"query": ["news", "news"], "url": values})
+    pq.write_table(table, tmp_path / "list.parquet")
+    for listed in (table, tmp_path / "list.parquet"):
+        with pytest.raises(DataError, match="no query or no url"):
+            released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, results=listed)
 
 
 # ---- reformulations ------------------------------------------------------------------------------------------------

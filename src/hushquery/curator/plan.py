@@ -10,8 +10,8 @@ from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.draw import draw_tables
 from hushquery.curator.select import released_placeholder
-from hushquery.engine import no_such_column
-from hushquery.errors import UsageError
+from hushquery.engine import as_table, fetch, no_such_column
+from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
 from hushquery.log.normalise import normal_query, normal_url
 from hushquery.log.tables import read_table
@@ -253,11 +253,14 @@ def _public_results(results: Any, log: Log) -> Any:
     """
     import ibis
 
-    table = read_table(results, types={"query": "string", "url": "string"})
+    table = read_table(results, types={"query": "string", "url": "string"}, public=True)
     for column in ("query", "url"):
         if column not in table.columns:
             raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
+    listed = as_table(fetch(table.select("query", "url")))
     if log.normalises:
-        table = table.mutate(query=normal_query(table["query"], "duckdb"), url=normal_url(table.url, "duckdb"))
-    whole = table.filter(table["query"].notnull() & table.url.notnull())
-    return ibis.memtable(whole.select("query", "url").to_pyarrow())
+        listed = listed.mutate(query=normal_query(listed["query"], "duckdb"), url=normal_url(listed.url, "duckdb"))
+    pairs = fetch(listed)
+    if pairs["query"].null_count or pairs["url"].null_count:
+        raise DataError("a row of the public list has no query or no url", fix="Fill it in, or delete the row")
+    return ibis.memtable(pairs)

@@ -10,7 +10,7 @@ from typing import Any
 from hushquery.engine.inprocess import count_in_memory_here
 from hushquery.errors import DataError, UsageError
 
-__all__ = ["as_table", "engine_table", "no_such_column"]
+__all__ = ["as_table", "engine_table", "is_text", "no_such_column"]
 
 _PER_UNIT = {"s": 10**6, "ms": 10**3}
 # Of files that DuckDB finds.
@@ -32,7 +32,7 @@ def as_table(data: Any) -> Any:
         if data._find_backends()[0]:
             return data
         held = data.op()
-        if not isinstance(held, ops.InMemoryTable) or not any(map(_is_coarse, held.schema.to_pyarrow().types)):
+        if not isinstance(held, ops.InMemoryTable):
             count_in_memory_here()
             return data
         data = held.data.to_pyarrow(held.schema)
@@ -43,7 +43,7 @@ def as_table(data: Any) -> Any:
         table = pa.table(dict(data)) if isinstance(data, Mapping) else pa.table(data)
         if len(set(table.column_names)) != table.num_columns:
             raise ValueError
-        return ibis.memtable(_in_microseconds(table))
+        return ibis.memtable(_readable(table))
     except Exception as error:
         # The message may quote a value.
         raise DataError(
@@ -53,30 +53,52 @@ def as_table(data: Any) -> Any:
         ) from None
 
 
-def _is_coarse(kind: Any) -> bool:
-    """Return whether a type counts seconds or milliseconds, of which some are further away than microseconds count."""
-    import pyarrow as pa
+def _readable(table: Any) -> Any:
+    """Return an Arrow table in which what DuckDB can't read is missing: text that is no UTF-8, times too far away.
 
-    return pa.types.is_timestamp(kind) and kind.unit in _PER_UNIT
-
-
-def _in_microseconds(table: Any) -> Any:
-    """Return an Arrow table whose timestamps count microseconds, missing where none is so far away.
-
-    DuckDB would fail on such a value while it reads the table, and one row would decide whether there is a result.
+    Timestamps of it count microseconds. DuckDB would fail on such a value while it reads the table, and one row would
+    decide whether there is a result; after text that is none it answers nothing more.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for place, field in enumerate(table.schema):
-        if _is_coarse(field.type):
-            farthest = (2**63 - 1) // _PER_UNIT[field.type.unit] - 1
-            count = table.column(place).cast(pa.int64())
+        column, kind = table.column(place), field.type
+        if pa.types.is_timestamp(kind) and kind.unit in _PER_UNIT:
+            farthest = (2**63 - 1) // _PER_UNIT[kind.unit] - 1
+            count = column.cast(pa.int64())
             near = pc.and_(pc.greater(count, -farthest), pc.less(count, farthest))
-            kept = pc.if_else(near, table.column(place), pa.scalar(None, field.type))
-            kind = pa.timestamp("us", field.type.tz)
-            table = table.set_column(place, field.with_type(kind), kept.cast(kind))
+            kind = pa.timestamp("us", kind.tz)
+            table = table.set_column(place, field.with_type(kind), pc.if_else(near, column, None).cast(kind))
+        elif is_text(kind) and not _is_valid(column):
+            texts = [None if value is None else _decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+            table = table.set_column(place, field.with_type(pa.large_string()), pa.array(texts, pa.large_string()))
     return table
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether an Arrow type holds text."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_valid(column: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _decoded(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def engine_table(name: str, engine: Any) -> Any:

@@ -17,8 +17,8 @@ from hushquery.log.times import Written
 __all__ = ["defects_of_files", "defects_of_table", "times_of_lines"]
 
 
-def defects_of_files(paths: Sequence[Path], form: Format, written: Written, encoding: str = "utf-8") -> Defects:
-    """Count the defects of text files."""
+def defects_of_files(paths: Sequence[Path], form: Format, written: Written | None, encoding: str = "utf-8") -> Defects:
+    """Count the defects of text files; without ``written``, of tables other than logs, only those of lines."""
     return Defects.gather(part for path in paths for part in _of_file(path, form, written, encoding))
 
 
@@ -40,7 +40,7 @@ def times_of_lines(lines: Sequence[str], form: Format, written: Written) -> tupl
     return read, unreadable or 0
 
 
-def _of_file(path: Path, form: Format, written: Written, encoding: str) -> Iterator[Defect]:
+def _of_file(path: Path, form: Format, written: Written | None, encoding: str) -> Iterator[Defect]:
     shown, engine = str(path), connect()
     sql = ""
     try:
@@ -72,11 +72,11 @@ def _rows(engine: Any, form: Format) -> Any:
     )
 
 
-def _summary_sql(engine: Any, form: Format, written: Written) -> str:
-    import ibis
-
+def _summary_sql(engine: Any, form: Format, written: Written | None) -> str:
     rows = _rows(engine, form)
-    kind = ibis.coalesce(rows.problem, _kind(rows, rows.raw_time, "duckdb", written, form.reads_time))
+    kind = rows.problem
+    if written is not None:
+        kind = kind.coalesce(_kind(rows, rows.raw_time, "duckdb", written, form.reads_time))
     query = engine.compile(rows.select("number", kind=kind))
     return (
         f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608

@@ -7,16 +7,17 @@ let one person's row change how everybody's is read, and no bound on what a pers
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table, connect, spark
+from hushquery.engine import as_table, connect, is_text, read_otherwise, spark
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats
 from hushquery.log.files import Peek, look
 from hushquery.log.lines import literally, named, quoted
+from hushquery.log.report import defects_of_files
 
 __all__ = ["FILE_ENDINGS", "format_by_ending", "parquet_table", "read_table", "view"]
 
@@ -31,12 +32,10 @@ _ENDINGS = {
 #: What the names of files end in, among others; a table of an engine can't have such a name.
 FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
 _WORKBOOKS = {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"}
-# Milliseconds that microseconds count, too.
-_FARTHEST = (2**63 - 1) // 1000 - 1
 _SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
 
 
-def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
+def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: bool = False) -> Any:
     """Return any table as an Ibis table: the name of a file, or what :func:`hushquery.engine.as_table` takes.
 
     Of a file only its beginning is looked at: the header, or the schema. JSON lines have neither: of them, ``types``
@@ -46,6 +45,7 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
     Args:
         data: The table.
         types: For text files: ``float64``, ``int64`` or ``string`` by column; a cell of another type is missing.
+        public: Whether no row is secret: then malformed lines are refused, with their numbers. Reads the file.
 
     >>> read_table({"user": [1, 2]}).columns
     ('user',)
@@ -69,6 +69,12 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None) -> Any:
             raise _unreadable(path, kind)
         return parquet_table(engine, [path])
     form, names = _all_columns(peek, kind, types)
+    if public and (found := defects_of_files([path], form, None)):
+        raise DataError(
+            "lines of a public list are malformed",
+            why="; ".join(map(str, found.found)),
+            fix="Correct or delete them",
+        )
     picked = ", ".join(f"{_typed(column, kind, types.get(name))} AS {named(name)}" for column, name in names.items())
     return view(engine, f"SELECT {picked} FROM ({form.rows_of_files([path], [])})")  # noqa: S608
 
@@ -141,7 +147,10 @@ def parquet_table(engine: Any, paths: Sequence[Path]) -> Any:
     """Return Parquet files as a table of an engine, without a look at their rows."""
     try:
         if engine.name == "duckdb":
-            return view(engine, _parquet_sql(engine, paths))
+            listed = ", ".join(quoted(literally(path)) for path in paths)
+            table = view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
+            read_otherwise(engine, partial(_read_by_arrow, name=table.get_name(), paths=paths))
+            return table
         if engine.name == "pyspark":
             return spark.read_parquet(engine, [spark.literally(path) for path in paths])
         return engine.read_parquet([str(path.absolute()) for path in paths])
@@ -154,56 +163,41 @@ def parquet_table(engine: Any, paths: Sequence[Path]) -> Any:
         ) from None
 
 
-def _parquet_sql(engine: Any, paths: Sequence[Path]) -> str:
-    """Write the query that reads Parquet files in DuckDB.
+def _read_by_arrow(engine: Any, name: str, paths: Sequence[Path]) -> None:
+    """Have Arrow read the Parquet files of a view: slower, and a value that DuckDB's own reader fails on is missing.
 
-    Its reader fails on a time in milliseconds that microseconds do not count. What footers do not rule out is read by
-    Arrow, which is slower: there such a time is missing. Both give the same columns of the same types.
+    Such are text that is no UTF-8, and a time in milliseconds that microseconds do not count.
     """
-    far = {name: zone for path in paths for name, zone in _far_times(path).items()}
-    if not far:
-        listed = ", ".join(quoted(literally(path)) for path in paths)
-        return f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)"  # noqa: S608
     import ibis
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    schema = pa.schema(
-        field.with_type(pa.timestamp("ms")) if field.name in far else field
-        for field in ds.dataset([str(path) for path in paths], format="parquet").schema
-    )
-    name = ibis.util.gen_name("hushquery_files")
-    engine.con.register(name, ds.dataset([str(path) for path in paths], schema=schema, format="parquet"))
-    # TRY_CAST fails here, TRY does not.
-    forms = {False: "TRY(CAST({0} AS TIMESTAMP)) AS {0}", True: "TRY(timezone('UTC', CAST({0} AS TIMESTAMP))) AS {0}"}
-    replaced = ", ".join(forms[zone].format(named(column)) for column, zone in far.items())
-    return f"SELECT * REPLACE ({replaced}) FROM {name}"  # noqa: S608
+    kinds = {column: kind for column, kind, *_ in engine.con.execute(f"DESCRIBE {name}").fetchall()}
+    parts = []
+    for path in paths:
+        fields = {field.name.lower(): field for field in ds.dataset(str(path), format="parquet").schema}
+        read = {column: _careful(fields[column.lower()].type, kind) for column, kind in kinds.items()}
+        schema = pa.schema(fields[column.lower()].with_type(type_) for column, (type_, _) in read.items())
+        part = ibis.util.gen_name("hushquery_files")
+        engine.con.register(part, ds.dataset(str(path), schema=schema, format="parquet"))
+        cells = (f"TRY_CAST({read[c][1].format(named(c))} AS {kind}) AS {named(c)}" for c, kind in kinds.items())
+        parts.append(f"SELECT {', '.join(cells)} FROM {part}")  # noqa: S608
+    engine.raw_sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {' UNION ALL '.join(parts)}")
 
 
-def _far_times(path: Path) -> dict[str, bool]:
-    """Return the columns of times in milliseconds of which a file's footer does not say that all are near.
+def _careful(type_: Any, kind: str) -> tuple[Any, str]:
+    """Return which type Arrow shall read a column in, and the SQL that fails on none of its values."""
+    import pyarrow as pa
 
-    With each comes whether DuckDB takes it for a time in UTC.
-    """
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(path)
-    far = {}
-    for place in range(footer.num_columns):
-        column = footer.schema.column(place)
-        kind = json.loads(column.logical_type.to_json())
-        if kind.get("timeUnit") != "milliseconds" or kind["Type"] != "Timestamp" or column.path != column.name:
-            continue
-        if not all(_near(footer.row_group(group).column(place)) for group in range(footer.num_row_groups)):
-            far[column.name] = kind["isAdjustedToUTC"] and not kind["is_from_converted_type"]
-    return far
-
-
-def _near(column: Any) -> bool:
-    known = column.statistics
-    if known is None or not known.has_min_max:
-        return False
-    return bool(-_FARTHEST < known.min_raw <= known.max_raw < _FARTHEST)
+    if is_text(type_):
+        return pa.large_binary(), "TRY(decode({0}))"
+    if pa.types.is_timestamp(type_) and type_.unit in ("s", "ms"):
+        # TRY_CAST fails here, TRY does not.
+        near = "CAST({0} AS TIMESTAMP)"
+        return pa.timestamp("ms"), f"TRY(timezone('UTC', {near}))" if kind.endswith("TIME ZONE") else f"TRY({near})"
+    if pa.types.is_float16(type_):
+        return pa.float32(), "{0}"
+    return type_, "hex({0})" if kind == "UUID" and pa.types.is_fixed_size_binary(type_) else "{0}"
 
 
 def view(engine: Any, sql: str) -> Any:
