@@ -38,7 +38,7 @@ _MINUTE = 60_000_000
 
 def many(quick: bool, share: float = 1.0) -> int:
     """Return how many keys to make so that enough are published where ``share`` of them pass."""
-    return round((400 if quick else 1.5 * LEAST_INTERVALS) / share)
+    return round((400 if quick else 1.25 * LEAST_INTERVALS) / share)
 
 
 def names(kind: str, number: int) -> list[str]:

@@ -53,7 +53,7 @@ def _cell(shown: str, setting: str, plan: Any, truth: float, quick: bool, note: 
 
 
 def _histogram(kind: str, epsilon: float, size: int, quick: bool) -> Iterator[Cell]:
-    """Yield half of a histogram's values, held by ``size`` users each, and pairs with the half twice as many hold."""
+    """Yield values of a histogram that ``size`` users hold, and pairs of them with values that twice as many hold."""
     half = 200
     keys = names("value", 2 * half)
     holders = np.repeat([size, 2 * size], half)
