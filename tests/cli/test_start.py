@@ -181,8 +181,18 @@ def test_errors_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert not shown.err
 
 
-def test_a_defect_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ZeroDivisionError):  # Python's own traceback and exit code 1
+def test_a_defect_is_one_message_that_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fail(monkeypatch, ZeroDivisionError("a secret value")) == 1
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError" in shown
+    assert "secret" not in shown
+
+
+def test_a_defect_shows_its_traceback_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUSHQUERY_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
         fail(monkeypatch, ZeroDivisionError("a defect"))
 
 

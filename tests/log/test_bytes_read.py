@@ -112,7 +112,7 @@ def plans_of_a_log(data: Any, kind: str, folder: Path, encoding: str = "utf-8") 
 
 def plans_of_a_table(path: Path, folder: Path) -> list[Callable[[], None]]:
     """Return every way to plan a statistic of a file."""
-    one: dict[str, Any] = {"unit": "user", "epsilon": 1}
+    one: dict[str, Any] = {"unit": "user", "epsilon": 1, "population": "people"}
     options = ["--unit", "user", "--epsilon", 1, "--explain", "--json"]
     tea = {"tea": lambda t: t["query"] == "tea"}
     return [
@@ -199,6 +199,6 @@ def test_an_archive_of_another_kind_is_refused_by_its_first_bytes(folder):
         with pytest.raises(DataError):
             read_log(path)
         with pytest.raises(DataError):
-            basic.count(path, unit="user", epsilon=1).sql()
+            basic.count(path, unit="user", epsilon=1, population="people").sql()
 
     assert bytes_read(refuse) < LITTLE

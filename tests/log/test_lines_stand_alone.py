@@ -141,7 +141,7 @@ def count(folder: Path, lines: list[str], ending: str) -> float:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        return basic.count(path, unit="user", epsilon=900).run(path.with_suffix(".db")).values[0]
+        return basic.count(path, unit="user", epsilon=900, population="people").run(path.with_suffix(".db")).values[0]
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])

@@ -100,7 +100,7 @@ TASK: dict[str, Any] = {
             "type": "array",
             "items": {
                 "type": "array",
-                "prefixItems": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9a-f]{64}$"}],
+                "items": {"type": ["integer", "string"], "pattern": "^[0-9a-f]{64}$"},
                 "minItems": 2,
                 "maxItems": 2,
             },

@@ -104,6 +104,11 @@ def difference(estimates: Estimates, first: str, second: str) -> Estimate:
     >>> difference(Estimates.raw(["a", "b"], [10.0, 4.0], [1.0, 1.0]), "a", "b").value
     6.0
     """
+    if estimates.intervals is not None:
+        # Counts of the same reports are not independent: both intervals must hold at once.
+        a, b = _jointly(estimates, first, second)
+        spread = a.stderr + b.stderr
+        return Estimate(f"{first} - {second}", a.value - b.value, spread, a.low - b.high, a.high - b.low)
     a, b = (combinable(estimates, estimates[label]) for label in (first, second))
     low, high = difference_ends(Ends(a.low, a.value, a.high), Ends(b.low, b.value, b.high))
     return Estimate(f"{first} - {second}", a.value - b.value, math.hypot(a.stderr, b.stderr), low, high)
@@ -116,6 +121,8 @@ def ratio(estimates: Estimates, first: str, second: str) -> Estimate:
     >>> half.value, half.low < 0.5 < half.high
     (0.5, True)
     """
+    if estimates.intervals is not None:
+        return function_of(lambda a, b: a / b, estimates, first, second)
     a, b = (combinable(estimates, estimates[label]) for label in (first, second))
     return quotient(a, b, label=f"{first} / {second}")
 

@@ -85,7 +85,11 @@ def whole(value: object) -> int:
 def _exact(value: Any) -> Fraction:
     if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
         raise UsageError("too long for a number", fix="Write a number such as 4, 0.5, 1/3 or ln(10)")
-    return exact(value)
+    number = exact(value)
+    # The canonical form of a task writes it as a fraction, and whoever reads that must be able to.
+    if len(str(number)) > _MOST_CHARACTERS:
+        raise UsageError("too many digits for a number", fix="Write a number such as 4, 0.5, 1/3 or ln(10)")
+    return number
 
 
 #: An exact number: 4, 4.0, "1/3" or "ln(10)".
