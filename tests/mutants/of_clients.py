@@ -167,7 +167,7 @@ BROWSER = (
         "js-hadamard-no-flip",
         "the browser sends the bit as it is",
         _JS + "hadamard.ts",
-        ("let bit = Number(coin(lie, bits));", "let bit = Number(coin(lie, bits) && false);"),
+        ("let bit = Number(coin(each, bits));", "let bit = Number(coin(each, bits) && false);"),
         tests=_JS_WORDS,
     ),
     mutant(
@@ -224,8 +224,8 @@ BROWSER = (
         "the browser believes integers that lose more than the task allows",
         _JS + "exact.ts",
         (
-            "2n * (artanh(a - b, a + b) + power * artanh(1n, 3n)) + SLACK",
-            "artanh(a - b, a + b) + power * artanh(1n, 3n) + SLACK",
+            "2n * (artanh(a - b, a + b) + power * HALF_LN2) + SLACK",
+            "artanh(a - b, a + b) + power * HALF_LN2 + SLACK",
         ),
         tests="js/test/exact.test.ts",
     ),

@@ -91,7 +91,7 @@ MUTANTS = (
         "variance-as-printed",
         "every blend of two-stage reports is weighted by the paper's wrong variance",
         _HYBRID + "blend.py",
-        ('if mode == "printed" and two_stage is not None:', "if two_stage is not None:"),
+        ('elif two_stage is not None and mode == "printed":', "elif two_stage is not None:"),
         tests="tests/hybrid/test_wildcards.py::test_two_stage_blends_are_weighted_by_the_variances_that_hold",
     ),
     mutant(
