@@ -31,11 +31,13 @@ def as_table(data: Any) -> Any:
     if isinstance(data, ibis.Table):
         if data._find_backends()[0]:
             return data
+        count_in_memory_here()
         held = data.op()
         if not isinstance(held, ops.InMemoryTable):
-            count_in_memory_here()
             return data
-        data = held.data.to_pyarrow(held.schema)
+        rows = held.data.to_pyarrow(held.schema)
+        readable = _readable(rows)
+        return data if readable is rows else ibis.memtable(readable)
     count_in_memory_here()
     try:
         import pyarrow as pa
