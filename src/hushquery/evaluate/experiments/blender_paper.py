@@ -180,10 +180,6 @@ def _beside_ldpminer(rows: Sequence[Row]) -> str:
     return f"LDPMiner {min(theirs):.3f} to {max(theirs):.3f}, `paper` {min(own):.3f} to {max(own):.3f}"
 
 
-def _unique(rows: Sequence[Row]) -> str:
-    return f"{rows[0]['queries']:,}"
-
-
 def _l1_of_f_o(rows: Sequence[Row]) -> str:
     if rows[0]["mode"] == "best":
         return "everybody finds the list and measures it"
@@ -274,8 +270,6 @@ def _by_m(rows: Sequence[Row]) -> str:
 
 #: What the paper's text says of its figures.
 STATEMENTS: Sequence[Statement] = (
-    Statement("8", "aol", "4.8 million unique queries.", _unique, lambda rows: rows[0]["queries"] == 4_800_000),
-    Statement("8", "yandex", "13.2 million unique queries.", _unique, lambda rows: rows[0]["queries"] == 13_200_000),
     Statement("9", "aol", "The blend's shares of the top 10 queries are similar to the true ones.", _first_of_columns,
               lambda _: None),
     Statement("9", "aol", "Of the top 10 queries the blend misplaces only one.", _regressions,
