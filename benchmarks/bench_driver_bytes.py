@@ -30,7 +30,14 @@ QUERIES_PER_USER = 20
 
 def measured(log: Path, selector: SelectorName, ledger: Path) -> dict[str, Any]:
     """Make one release; give what came out of the engine for it."""
-    plan = curate(read_log(log), epsilon="ln(10)", delta="1e-5", queries_per_user=QUERIES_PER_USER, selector=selector)
+    plan = curate(
+        read_log(log),
+        epsilon="ln(10)",
+        delta="1e-5",
+        queries_per_user=QUERIES_PER_USER,
+        selector=selector,
+        population="log",
+    )
     with metered() as meter:
         release = plan.run(str(ledger), bits=SeededBits("bench driver bytes"))
     released = release.tables["queries"].num_rows

@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROWS, QUICK_ROWS, ROUNDS = 10_000_000, 1_000_000, 3
 LIMIT = 600.0
 BUDGET = ["--epsilon", "ln(10)", "--delta", "1e-5", "--queries-per-user", "20", "--json"]
+BUDGET += ["--population", "users of the log"]
 CLICKS = ["--clicks-per-user", "5"]
 PLAIN, PLAIN_QUERIES, UNORDERED = "plain query", "plain query, no clicks", "plain query, unordered, no clicks"
 RELEASE, RELEASE_QUERIES = "release", "release, no clicks"

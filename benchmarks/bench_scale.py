@@ -33,6 +33,7 @@ BIN = Path(sys.executable).parent
 RESULTS = HERE.parent / "docs" / "scale.json"
 MILLIONS = (1.0, 10.0, 30.0, 100.0)
 BUDGET = ["--epsilon", "ln(10)", "--delta", "1e-5", "--queries-per-user", "20", "--clicks-per-user", "5", "--json"]
+BUDGET += ["--population", "users of the log"]
 PLAIN, RELEASE, GUIDED = "plain query", "release", "guided release"
 # Short jobs are repeated so often; a long one is its own average.
 ROUNDS_UP_TO = {2_000_000: 3, 15_000_000: 2}

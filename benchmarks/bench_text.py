@@ -26,6 +26,7 @@ from processes import Used, run
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 BUDGET = ["--epsilon", "ln(10)", "--delta", "1e-5", "--queries-per-user", "20", "--clicks-per-user", "5", "--json"]
+BUDGET += ["--population", "users of the log"]
 # Formats other than AOL's are read alone, and in the smallest size.
 ENDINGS = {"aol": "txt", "aol, gzip": "txt.gz", "tsv": "tsv", "csv": "csv", "jsonl": "jsonl"}
 COLUMNS = {"user": "VARCHAR", "query": "VARCHAR", "time": "TIMESTAMP", "rank": "VARCHAR", "url": "VARCHAR"}

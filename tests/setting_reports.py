@@ -36,7 +36,7 @@ def made(fixed: Configuration, values: Iterable[Any], *, time: int = 0, name: st
     for number, value in enumerate(values):
         secret = bits.words(4).tobytes()
         cell = fixed.space.cell(*value) if isinstance(value, tuple) else fixed.space.cell(value)
-        kept = fixed.channel.answer(cell, Device(secret, fixed.task.digest), bits)
+        kept = fixed.channel.answer(cell, Device(secret, fixed.task.digest, fixed.digest), bits)
         payload = fixed.channel.payload(kept, bits)
         found.append(Report(bits.words(2).tobytes(), fixed.task.digest, fixed.digest, time, payload))
         assert number >= 0

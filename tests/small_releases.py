@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 
+from hushquery.curator.intervals import with_intervals
 from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.step_loss import LaplaceHistogram, LocalChannel
@@ -47,6 +48,26 @@ def release_of(queries, clicks=None, reformulations=None, *, stderr=5.0, test_no
         steps=[{"parameters": {"scale": 2}}],
         meanings={name: MEANINGS[name] for name in tables},
         created=date(2026, 11, 15),
+    )
+
+
+def thresholded(queries, step, clicks=None):
+    """Make a release whose counts passed the threshold of a step, with the intervals that a curator gives them."""
+    counts = {"queries": (("query",), {(query,): count for query, count in queries.items()})}
+    if clicks is not None:
+        counts["clicks"] = (("query", "url"), clicks)
+    tables = {}
+    for name, (keys, rows) in counts.items():
+        columns = {key: pa.array([row[place] for row in rows], pa.string()) for place, key in enumerate(keys)}
+        tables[name] = with_intervals(pa.table({**columns, "noisy": pa.array(rows.values(), pa.int64())}), step)
+    steps = [Step("counts", f"counts of {name} with noise", step.loss) for name in tables]
+    return Release.make(
+        tables,
+        [Guarantee.of("readers", "curator", Unit("user", "add-remove"), steps, delta=0.05)],
+        kind="curator",
+        parameters={"queries_per_user": step.keys_per_user},
+        steps=[{"parameters": step.to_json() | {"table": name}} for name in tables],
+        meanings={name: MEANINGS[name] for name in tables},
     )
 
 

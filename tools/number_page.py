@@ -214,17 +214,19 @@ def _blender(source: Source, paper: Any) -> Iterator[str]:
     }
     found = [float(row[5].split()[0]) for row in ranks]
     yield from _table(
-        ["where", "the paper says", "the paper's algorithm, measured here", "`best`, measured here"],
+        ["where", "the paper says", "the paper's algorithm, measured here", "`best`, measured here", "verdict"],
         [
             [
                 paper["abstract"]["where"],
                 paper["abstract"]["said"],
                 *(f"{min(values):.3f} to {max(values):.3f} (figure 12, epsilon 1 to 5)" for values in lists.values()),
+                "-",
             ],
             [
                 paper["ldpminer"]["where"],
                 paper["ldpminer"]["said"],
                 f"LDPMiner, ten queries by ranks: {min(found):.3f} to {max(found):.3f}",
+                "-",
                 "-",
             ],
             *([_place(row[0]), *row[1:]] for row in source.under("What the paper says").rows[1:]),
@@ -237,6 +239,8 @@ def _place(told: str) -> str:
     """Say where a statement stands: in a figure, or in the choice of a parameter."""
     figure, _, profile = told.partition(", ")
     names = {"fo": "f_O", "mc": "m_C", "m": "M"}
+    if figure == "ablation":
+        return f"section 4, the metrics, {profile}"
     return f"section 4, the choice of {names[figure]}, {profile}" if figure in names else f"figure {told}"
 
 

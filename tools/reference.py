@@ -225,6 +225,7 @@ PACKAGES = {
     "noise": "exact draws and the mechanisms made of them",
     "engine": "where counting happens: DuckDB, Spark, PostgreSQL",
     "evaluate": "audits, metrics and experiments; not for publication",
+    "plan": "what a release, a head list and a statistic share: check, spend, run once",
     "plot": "charts as specifications",
     "errors": "what can go wrong",
 }

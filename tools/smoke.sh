@@ -49,7 +49,7 @@ import hushquery as hq
 
 
 def publish(path: str, epsilon: float) -> hq.Release:
-    plan = hq.curate(hq.read_log(path), epsilon=epsilon, delta=1e-6, queries_per_user=20)
+    plan = hq.curate(hq.read_log(path), epsilon=epsilon, delta=1e-6, queries_per_user=20, population="readers")
     release: hq.Release = plan.run("ledger.db")
     first: hq.Guarantee = release.guarantees[0]
     print(first.in_words(), hq.SearchIndex(release).search("perfume").queries[:1])

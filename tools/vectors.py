@@ -1,20 +1,28 @@
-"""Write vectors/report_v1.json: what every client, in any language, must compute alike."""
+"""Write vectors/report_v1.json and calibrations_v1.json: what every client, in any language, must compute alike."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hushquery.errors import CalibrationError
 from hushquery.local.channel import Device
+from hushquery.local.choose import ORACLES, choose_oracle
 from hushquery.local.client import memo_key, sampling_number
 from hushquery.local.configuration import Configuration
+from hushquery.local.dbitflip import DBitFlip
+from hushquery.local.onebit import OneBitMean
 from hushquery.local.report import Report, ReportError
+from hushquery.local.two_stage import TwoStage
 from hushquery.noise.bits import SeededBits
+from hushquery.privacy.rounding import exact
 from hushquery.task import Task
 
 FILE = Path(__file__).parent.parent / "vectors" / "report_v1.json"
+CALIBRATIONS = FILE.with_name("calibrations_v1.json")
 COMMAND = "python tools/vectors.py"
 
 SETTING = """\
@@ -115,6 +123,13 @@ WAYS: list[tuple[str, Any, list[Any]]] = [
 ]
 
 
+CELLS = (2, 3, 4, 5, 8, 9, 17, 51, 101, 256, 257, 501, 1000, 5001, 65_537, 2**20, 2**24)
+EPSILONS = ("1e-9", "1/1000", 0.1, "1/3", 0.5, 1, "ln 3", 2, "ln 8", 2.5, 4, 6, 9.7, "ln 65536", 12, 20)
+URLS = ([1], [1, 1, 1], [2, 1], [3, 1, 2, 1], [1] * 50, [5, 1, 1, 3, 1, 8], [40] + [1] * 30, [1] * 2000)
+# (highest, buckets, bits)
+NUMBERS = ((1, 2, 1), (100, 10, 4), (100, 10, 1), (1440, 24, 24), (9999, 100, 7), (2**31, 2**20, 2**10))
+
+
 def fixed(name: str, length: int) -> bytes:
     """Give bytes that look random and are always the same."""
     return hashlib.shake_256(name.encode()).digest(length)
@@ -176,7 +191,7 @@ def way_vectors(number: int, toml: str, head: Any, values: list[Any]) -> dict[st
     """Give what a device with a given secret and given coins answers, in two reports for each value."""
     configuration = Configuration.of(Task.loads(toml), head)
     channel, secret = configuration.channel, fixed(f"device {number}", 32)
-    device = Device(secret, configuration.task.digest)
+    device = Device(secret, configuration.task.digest, configuration.digest)
     ways = []
     for turn, value in enumerate(values):
         cell = configuration.space.cell(*value)
@@ -258,10 +273,75 @@ def macs() -> dict[str, Any]:
     }
 
 
+def calibrations() -> dict[str, Any]:
+    """Calibrate every mechanism anew: null where chances of 53 bits are too coarse."""
+    epsilons = [exact(one) for one in EPSILONS]
+    lists = [
+        {
+            "k": k,
+            "epsilon": str(epsilon),
+            "auto": calibrated(lambda k=k, e=epsilon: choose_oracle(k, e).oracle.name),
+            "oracles": {
+                name: calibrated(lambda k=k, e=epsilon, one=cls: one.calibrate(k, e).describe())
+                for name, cls in ORACLES.items()
+            },
+        }
+        for k in CELLS
+        for epsilon in epsilons
+    ]
+    two_stage = [
+        {
+            "urls": urls,
+            "epsilon": str(epsilon),
+            "tight": calibrated(lambda u=urls, e=epsilon: TwoStage.calibrate(u, e, mode="tight").describe()),
+            "paper": calibrated(lambda u=urls, e=epsilon: TwoStage.calibrate(u, e).describe()),
+        }
+        for urls in URLS
+        for epsilon in epsilons
+    ]
+    numbers = [
+        {
+            "highest": highest,
+            "buckets": buckets,
+            "bits": bits,
+            "epsilon": str(epsilon),
+            "onebit": calibrated(lambda m=highest, e=epsilon: integers(OneBitMean.calibrate(m, e), "low", "unit")),
+            "dbitflip": calibrated(lambda k=buckets, d=bits, e=epsilon: integers(DBitFlip.calibrate(k, d, e), "keep")),
+        }
+        for highest, buckets, bits in NUMBERS
+        for epsilon in epsilons
+    ]
+    return {
+        "about": f"The integers of every mechanism, from the task alone. Made by `{COMMAND}`; do not edit.",
+        "lists": lists,
+        "two_stage": two_stage,
+        "numbers": numbers,
+    }
+
+
+def integers(made: Any, *names: str) -> dict[str, int]:
+    return {name: getattr(made, name) for name in names}
+
+
+def calibrated(make: Callable[[], Any]) -> Any:
+    """Return what is calibrated, with long lists of URLs left out; None where it is too coarse."""
+    try:
+        made = make()
+    except CalibrationError:
+        return None
+    return {key: one for key, one in made.items() if key != "urls"} if isinstance(made, dict) else made
+
+
+def compact(data: Any) -> str:
+    """Write a case on each line."""
+    return json.dumps(data, separators=(",", ":")).replace("},{", "},\n{") + "\n"
+
+
 def main() -> None:
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(json.dumps(build(), indent=1, ensure_ascii=True) + "\n")
-    print(f"wrote {FILE.name}")
+    CALIBRATIONS.write_text(compact(calibrations()))
+    print(f"wrote {FILE.name} and {CALIBRATIONS.name}")
 
 
 if __name__ == "__main__":

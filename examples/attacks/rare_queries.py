@@ -86,7 +86,13 @@ def with_accounts(
 
 def threshold(queries_per_user: int) -> int:
     """R of a release: public, and known before any row is read."""
-    plan = hq.curate({"user": [""], "query": [""]}, epsilon=EPSILON, delta=DELTA, queries_per_user=queries_per_user)
+    plan = hq.curate(
+        {"user": [""], "query": [""]},
+        epsilon=EPSILON,
+        delta=DELTA,
+        queries_per_user=queries_per_user,
+        population="a town",
+    )
     return int(plan.calibrated.steps()[0].parameters.to_json()["threshold"])
 
 

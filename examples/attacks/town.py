@@ -90,7 +90,11 @@ def released_by_hushquery(
     rows = [(person, query, second) for person, queries in log.items() for second, query in enumerate(queries)]
     table = dict(zip(("user", "query", "time"), map(list, zip(*rows, strict=True)), strict=True))
     plan = hq.curate(
-        hq.read_log(table, patterns=False), epsilon=EPSILON, delta=DELTA, queries_per_user=queries_per_user
+        hq.read_log(table, patterns=False),
+        epsilon=EPSILON,
+        delta=DELTA,
+        queries_per_user=queries_per_user,
+        population="a town",
     )
     with tempfile.TemporaryDirectory() as folder:
         queries = plan.run(Path(folder) / "ledger.db", bits=bits).tables["queries"]

@@ -87,14 +87,8 @@ show(plot.forecasts([asdict(row) for row in forecasts]), "forecasts")
 # durably, and only then reads. The account is opened before, with a budget for the whole life of the log.
 
 # %%
-plan = hq.curate(
-    log,
-    epsilon=1,
-    delta=1e-6,
-    queries_per_user=20,
-    clicks_per_user=5,
-    population="readers of example.org",
-)
+asked = {"epsilon": 1, "delta": 1e-6, "queries_per_user": 20, "clicks_per_user": 5}
+plan = hq.curate(log, population="readers of example.org", **asked)
 print(plan.explain())
 
 # %%
@@ -136,13 +130,13 @@ for hit in index.search("humidty ideas").queries[:3]:
 # %% [markdown]
 # ## Until the budget is gone
 #
-# The same plan again: a second release about the same people. The ledger adds up what both cost together and refuses
-# what would be more than was promised; then nothing is spent and no row is read.
+# A plan runs once. The same again is a second release about the same people, with a plan of its own. The ledger adds up
+# what both cost together and refuses what would be more than was promised; then nothing is spent and no row is read.
 
 # %%
 for attempt in range(2, 5):
     try:
-        plan.run(ledger)
+        hq.curate(log, population="readers of example.org", **asked).run(ledger)
     except hq.HushqueryError as refusal:
         print(f"release {attempt}:", refusal)
         break

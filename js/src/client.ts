@@ -10,7 +10,7 @@ import { big, type Bytes, hex } from "./bytes.js";
 import type { Configuration } from "./configuration.js";
 import { must } from "./errors.js";
 import { atMost, ratio, roundUp, sum } from "./exact.js";
-import { macOf, memoKey, samplingNumber } from "./hash.js";
+import { coinsOf, macOf, memoKey, samplingNumber } from "./hash.js";
 import { change, type ClientEntry } from "./memo.js";
 import type { Answers } from "./oracle.js";
 import { periodAt, Report } from "./report.js";
@@ -111,11 +111,12 @@ export class Client {
         asked.map(([slot, value, url]) => (entry.reports[keyOf(slot)] ? undefined : channel.value_(value, url))),
       ] as const);
       const mac = await macOf(secret);
+      const coins = await coinsOf(mac, taskId, digest);
       const drawn = await samplingNumber(mac, taskId, period);
       const prepared: [Answers, own: string, empty: string][] = [];
       for (const [i, value] of checked.entries()) {
         if (value === undefined) continue;
-        const answers = await channel.prepare_(value, mac, taskId, this.#bits);
+        const answers = await channel.prepare_(value, mac, coins, taskId, this.#bits);
         const named = (name: Bytes) => memoKey(mac, taskId, digest, asked[i]![0], name);
         prepared[i] = [answers, await named(answers.class_), await named(big(EXHAUSTED, 4))];
       }

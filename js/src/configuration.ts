@@ -1,10 +1,10 @@
-/** Configuration: a task with its domain and the integers its clients run with, all checked, and its hashes. */
+/** Configuration: a task with its domain and the integers its clients run with, computed on the device, and its hashes. */
 import { type Bytes, hex, utf8 } from "./bytes.js";
-import { listChannel, type Listed } from "./domain.js";
+import { checkedHead, listChannel, type Listed } from "./domain.js";
 import { HushqueryError, must, wants } from "./errors.js";
-import { atMost, loss, ratio, type Ratio, reduced } from "./exact.js";
+import { ratio, type Ratio, reduced } from "./exact.js";
 import { canonical, sha256 } from "./hash.js";
-import { made } from "./mechanisms.js";
+import { mechanismOf } from "./mechanisms.js";
 import type { Channel, Description } from "./oracle.js";
 import { MOST_PAYLOAD } from "./report.js";
 
@@ -27,6 +27,8 @@ export interface Task {
     readonly unknown: "wildcard" | "refuse";
     readonly sampling: string;
     readonly enabled: boolean;
+    /** For two-stage: the query's share of epsilon. */
+    readonly query_share?: string;
     /** For numbers and texts: the grid, the buckets and bits of each device, the filter. */
     readonly step?: number;
     readonly buckets?: number;
@@ -64,6 +66,8 @@ export interface Served {
     readonly domain: Listed | Unlisted;
     readonly oracle: Description;
   } | null;
+  /** The log of head lists: each epoch that published one, with its configuration hash. */
+  readonly lists?: readonly (readonly [epoch: number, configuration: string])[];
 }
 
 /** What every client of a task runs. Make it with `configure` or `fetchTask`. */
@@ -77,6 +81,8 @@ export interface Configuration {
   readonly description: Description;
   /** The configuration hash, in hexadecimal digits. */
   readonly hash: string;
+  /** With a head list that was fetched, the hash of the log of all lists: the same for everybody, if nobody is singled out. */
+  readonly log?: string;
   /** @internal */ readonly taskId_: Bytes;
   /** @internal */ readonly digest_: Bytes;
   /** @internal */ readonly channel_: Channel;
@@ -88,12 +94,14 @@ export interface Configuration {
 }
 
 /**
- * Check what a collector served, as text or as plain data. The task must have the id that the page trusts; domain and mechanism must be the
- * task's; and the mechanism's integers must lose no more than the task's epsilon, whoever computed them.
+ * Compute what a task's clients run, from what a collector served, as text or as plain data.
+ *
+ * The task must have the id that the page trusts. Its mechanism with all integers follows from the task and, where it has
+ * no list of its own, from the head list; what the collector says of it is only compared with that, and refused if unequal.
  */
 export async function configure(served: unknown, id: string): Promise<Configuration> {
   try {
-    return await checked((typeof served === "string" ? JSON.parse(served) : served) as Served, id);
+    return await computed((typeof served === "string" ? JSON.parse(served) : served) as Served, id);
   } catch (error) {
     if (error instanceof HushqueryError) throw error;
     // Something is missing, or of another type.
@@ -101,7 +109,7 @@ export async function configure(served: unknown, id: string): Promise<Configurat
   }
 }
 
-async function checked({ task, configuration }: Served, id: string): Promise<Configuration> {
+async function computed({ task, configuration }: Served, id: string): Promise<Configuration> {
   // Browsers offer it to pages over https and on localhost.
   must(crypto.subtle, "Unavailable", "https");
   // The off-switch and what only a collector uses are no part of the id: it may change them.
@@ -111,31 +119,26 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
   wants(hex(taskId) === id && typeof enabled === "boolean", "id");
   must(configuration !== null, "NotReady");
 
-  // The id vouches for the task; domain and mechanism are the collector's word.
-  const { version, task: of, domain, oracle: description } = configuration;
-  const { kind, domain: own } = task.task;
-  const { name } = description;
-  const share = ratio(client.sampling);
+  const { kind, domain: own, highest } = task.task;
   const [n, d] = ratio(client.epsilon);
-  wants(version === 1 && of === id && domain.kind === kind, "task");
-  // Where the task leaves the choice, its head list still says whether it is two-stage.
-  const grouped = name === "two-stage";
-  const chosen = client.oracle === "auto" && grouped === (task.head?.mode === "paper");
-  wants(chosen || client.oracle === name, "mechanism");
-  const mechanism = await made(description, task, domain);
-  let channel: Channel;
-  if (mechanism.randomize_) {
-    const { records, wildcard } = domain as Listed;
-    // Two-stage has the list in another order, and compares it itself.
-    const same = !own || grouped || canonical(own) === canonical(kind === "setting" ? records.flat() : records);
-    wants(same && wildcard === (client.unknown === "wildcard"), "domain");
-    channel = listChannel(domain as Listed, mechanism, grouped);
-  } else channel = mechanism;
-
-  const most = channel.odds_.map(([one, other]) => loss(one, other)).reduce((a, b) => (atMost(a, b) ? b : a));
   const epsilon = reduced(n, d * BigInt(client.records_per_user));
-  wants(atMost(most, epsilon) && channel.length_ <= MOST_PAYLOAD, "loss");
-  const digest = await sha256(utf8(canonical(configuration)));
+  const wildcard = client.unknown === "wildcard";
+  const listed = kind === "searches" || kind === "setting";
+  // Only a head list is the collector's to give.
+  const given = own?.map((one) => [one].flat()) ?? (listed ? checkedHead(configuration.domain) : []);
+  const { description_: description, oracle_: oracle, channel_, cost_, records_: records = given } = await mechanismOf(
+    task,
+    given.length + Number(wildcard),
+    epsilon,
+    given,
+  );
+  const domain: Listed | Unlisted = listed ? { kind, records, wildcard } : kind === "number" ? { kind, highest: highest! } : { kind };
+  const channel = channel_ ?? listChannel(domain as Listed, oracle!, description.name === "two-stage");
+  const text = canonical({ version: 1, task: id, domain, oracle: description });
+  wants(canonical(configuration) === text, "the mechanism served is not the task's");
+  wants(channel.length_ <= MOST_PAYLOAD, "length");
+  const digest = await sha256(utf8(text));
+  const share = ratio(client.sampling);
   return {
     task,
     id,
@@ -145,8 +148,7 @@ async function checked({ task, configuration }: Served, id: string): Promise<Con
     taskId_: taskId,
     digest_: digest,
     channel_: channel,
-    // RAPPOR's chances are given and not calibrated to epsilon.
-    cost_: name === "rappor" ? most : epsilon,
+    cost_: cost_ ?? epsilon,
     lifetime_: ratio(client.lifetime_epsilon),
     sampling_: (share[0] << 53n) / share[1],
   };

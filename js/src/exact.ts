@@ -37,15 +37,22 @@ export function roundUp([n, d]: Ratio): number {
 const DIGITS = 200n;
 // Each of a few hundred steps loses less than one unit, times the power of two, which is below 2^13.
 const SLACK = 1n << 24n;
+// What is lost is a multiple of 10^-30, rounded up, with a ten-billionth of that to spare: as Python states it.
+const GRID = 10n ** 30n;
+const SPARE = (1n << DIGITS) / 10n ** 10n;
 
-/** Give |ln(a/b)| of two chances of one outcome, certainly not too small and at most 10^-50 too large; 1/0 is infinite. */
+const HALF_LN2 = artanh(1n, 3n);
+
+/** Compute |ln(a/b)| of two chances of one outcome, rounded up to 30 decimal places, certainly not too small; 1/0 is infinite. */
 export function loss(a: bigint, b: bigint): Ratio {
   if (a < b) [a, b] = [b, a];
   if (b <= 0n) return [1n, 0n];
+  if (a === b) return [0n, 1n];
   // a/b = 2^power * y with 1 <= y < 2, and ln y = 2 artanh((y - 1)/(y + 1)).
   let power = 0n;
   for (; b << 1n <= a; b <<= 1n) power++;
-  return reduced(2n * (artanh(a - b, a + b) + power * artanh(1n, 3n)) + SLACK, 1n << DIGITS);
+  const ln = 2n * (artanh(a - b, a + b) + power * HALF_LN2) + SLACK;
+  return [-(-(ln * GRID + SPARE) >> DIGITS), GRID];
 }
 
 /** artanh(n/d) for n/d <= 1/3, rounded down a little: z + z^3/3 + z^5/5 + ...; (1/9)^70 is below 2^-220. */
@@ -57,4 +64,27 @@ function artanh(n: bigint, d: bigint): bigint {
     term = (term * z * z) >> (2n * DIGITS);
   }
   return total;
+}
+
+/** Return a fraction as a double, near enough to begin a search with. */
+export function near([n, d]: Ratio): number {
+  return Number((n << 64n) / d) / 2 ** 64;
+}
+
+/** Return whether the first of two chances of one outcome is at most e^epsilon times the second. */
+export function within(a: bigint, b: bigint, epsilon: Ratio): boolean {
+  return a <= b || atMost(loss(a, b), epsilon);
+}
+
+/** Find the smallest integer at which a condition holds that goes on to hold, looking near a guess first. */
+export function smallest(guess: number, holds: (n: bigint) => boolean): bigint {
+  let [low, high] = [BigInt(Math.round(guess)) - 1n, BigInt(Math.round(guess))];
+  for (let step = 1n; holds(low); step *= 2n) [low, high] = [low - step, low];
+  for (let step = 1n; !holds(high); step *= 2n) [low, high] = [high, high + step];
+  while (high - low > 1n) {
+    const middle = (low + high) >> 1n;
+    if (holds(middle)) high = middle;
+    else low = middle;
+  }
+  return high;
 }

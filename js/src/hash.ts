@@ -34,6 +34,11 @@ export async function memoKey(mac: Mac, task: Bytes, configuration: Bytes, slot:
   return hex(await mac("hushquery-v1 memo\0", task, configuration, big(slot, 4), name));
 }
 
+/** Make the MAC of the coins that are kept for one configuration: another one, with other chances, has other coins. */
+export async function coinsOf(mac: Mac, task: Bytes, configuration: Bytes): Promise<Mac> {
+  return macOf(await mac("hushquery-v1 coins\0", task, configuration));
+}
+
 /** Give the number below 2^53 that decides on a client's sampling in a period. */
 export async function samplingNumber(mac: Mac, task: Bytes, period: number): Promise<bigint> {
   return upper(await mac("hushquery-v1 sampling\0", task, big(period, 8)));

@@ -1,45 +1,47 @@
 /**
- * The mechanisms that fewer tasks use: two-stage and Hadamard response over lists, and those of numbers and texts.
+ * The mechanisms that fewer tasks use: two-stage response over lists, and those of numbers and texts.
  *
  * A module of its own, which a page loads when its task names one of them.
  */
 import { ONE } from "./chance.js";
-import type { Task, Unlisted } from "./configuration.js";
-import type { Listed } from "./domain.js";
+import type { Task } from "./configuration.js";
 import { wants } from "./errors.js";
-import { ratio } from "./exact.js";
-import { hadamard } from "./hadamard.js";
-import { canonical } from "./hash.js";
-import type { Made } from "./mechanisms.js";
-import { dbitflip, onebit } from "./onebit.js";
-import type { Description } from "./oracle.js";
+import { atMost, loss, ratio, type Ratio } from "./exact.js";
+import type { Made, Records } from "./mechanisms.js";
+import type { Channel } from "./oracle.js";
+import { calibrateFlip, calibrateOnebit, dbitflip, onebit } from "./onebit.js";
 import { rappor } from "./rappor.js";
-import { twoStage } from "./two_stage.js";
+import { calibrateTwoStage, grouped, twoStage } from "./two_stage.js";
 
-/** By name and the keys of the description. What a task says about its mechanism must be what runs. */
-export const MORE: Readonly<Record<string, (integers: Description, task: Task, domain: Listed | Unlisted) => Made>> = {
-  "hadamard,k,lie": hadamard,
-  "two-stage,k,query_lie,url_lies,urls"(integers, { task: { domain: own } }, domain) {
-    // It has the records query by query, so their order may be another than the task's.
-    const sorted = (list: readonly unknown[]) => list.map(canonical).sort().join();
-    wants(!own || sorted(own) === sorted((domain as Listed).records), "domain");
-    return twoStage(integers);
+/** By name. */
+export const MORE: Readonly<Record<string, (task: Task, epsilon: Ratio, records: Records) => Made>> = {
+  "two-stage"({ client: { oracle, query_share = oracle === "auto" ? "17/20" : "" } }, epsilon, records) {
+    const groups = grouped(records);
+    const urls = groups.map((one) => one.length);
+    const integers = calibrateTwoStage(urls, epsilon, query_share ? ratio(query_share) : undefined);
+    return { description_: { name: "two-stage", ...integers }, oracle_: twoStage(integers), records_: groups.flat() };
   },
-  "onebit,low,most,step,unit"(integers, { task: { highest = 0 }, client: { step = highest } }) {
-    wants(integers.step === step, "mechanism");
-    return onebit(integers, highest);
+  onebit({ task: { highest = 0 }, client: { step = highest } }, epsilon) {
+    // Else a grid point could lie beyond the bound.
+    wants(highest % step === 0, "step");
+    const description = { name: "onebit", ...calibrateOnebit(highest, epsilon), step };
+    return { description_: description, channel_: onebit(description) as Channel };
   },
-  "dbitflip,d,k,keep,most"(integers, { task: { highest = 0 }, client: { buckets, bits } }) {
-    wants(integers.k === buckets && integers.d === bits, "mechanism");
-    return dbitflip(integers, highest);
+  dbitflip({ task: { highest = 0 }, client: { buckets = 0, bits = 0 } }, epsilon) {
+    const description = { name: "dbitflip", ...calibrateFlip(buckets, bits, epsilon), most: highest };
+    return { description_: description, channel_: dbitflip(description) as Channel };
   },
-  "rappor,flip,h,k,m,p,q,variant"(integers, { client: { rappor: asked } }) {
-    wants(asked && (["k", "h", "m"] as const).every((key) => integers[key] === asked[key]), "mechanism");
+  rappor({ client: { rappor: asked } }, epsilon) {
+    wants(asked, "rappor");
+    const { k, h, m } = asked;
     // The chances that run are next to those of the task, on the side that loses less.
-    const chances = [over(asked.p, ONE, 1n), over(asked.q, ONE, 0n), over(asked.f, ONE / 2n, 1n)];
-    const same = [integers.p, integers.q, integers.flip].every((chance, i) => BigInt(chance) === chances[i]);
-    wants(same && integers.variant === "native", "mechanism");
-    return rappor(integers);
+    const [p, q, flip] = [over(asked.p, ONE, 1n), over(asked.q, ONE, 0n), over(asked.f, ONE / 2n, 1n)];
+    // Two texts differ in at most 2h bits of their filters. These chances are given and not calibrated to epsilon.
+    const [n, d] = loss(ONE - flip, flip);
+    const cost: Ratio = [n * BigInt(2 * h), d];
+    wants(n && atMost(cost, epsilon), "loss");
+    const description = { name: "rappor", variant: "native", k, h, m, p: Number(p), q: Number(q), flip: Number(flip) };
+    return { description_: description, channel_: rappor(description) as Channel, cost_: cost };
   },
 };
 

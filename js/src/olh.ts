@@ -2,7 +2,7 @@
 import { uniform } from "./bits.js";
 import { join, little } from "./bytes.js";
 import { ONE, respond } from "./chance.js";
-import { bytesFor, cells, type Description, lieChance, type Oracle, whole } from "./oracle.js";
+import { bytesFor, type Description, type Oracle } from "./oracle.js";
 
 /** The modulus of the hash. */
 export const PRIME = 2n ** 31n - 1n;
@@ -12,20 +12,20 @@ export function bucketOf(seed: bigint, cell: number, g: number): number {
   return Number(((((seed / PRIME) * BigInt(cell) + seed) % PRIME) * BigInt(g)) / PRIME);
 }
 
-export function olh(description: Description): Oracle {
-  const k = cells(description);
-  const g = whole(description.g, 2, 65536);
-  const lie = lieChance(description.lie, g - 1);
-  whole(description.prime, Number(PRIME), Number(PRIME));
-  const width = bytesFor(g);
+export function olh({ k, g, lie }: Description): Oracle {
+  const [width, each, whole] = [bytesFor(g), BigInt(lie), PRIME * PRIME];
+  const [buckets, truth] = [BigInt(g), ONE - BigInt(g - 1) * each];
+  // Of PRIME hashes so many buckets have one more than the others; how often two cells share a bucket.
+  const [full, wide] = [PRIME / buckets, PRIME % buckets];
+  const same = wide * (full + 1n) ** 2n + (buckets - wide) * full ** 2n;
   return {
     k_: k,
     length_: 8 + width,
     // The seed is uniform whatever the value is, so all of the loss is in the bucket.
-    odds_: [[ONE - BigInt(g - 1) * lie, lie]],
+    chances_: [truth * whole, same * truth + (whole - same) * each, ONE * whole],
     randomize_(cell, bits) {
-      const seed = uniform(bits, PRIME * PRIME);
-      return join(little(seed, 8), little(respond(bucketOf(seed, cell, g), g, lie, bits), width));
+      const seed = uniform(bits, whole);
+      return join(little(seed, 8), little(respond(bucketOf(seed, cell, g), g, each, bits), width));
     },
   };
 }

@@ -1,10 +1,12 @@
 /** Numbers: one bit for their average (1BitMean), or a few for a histogram (dBitFlip); both kept by the secret. */
 import { below, type Bits } from "./bits.js";
 import { big, type Bytes, fromBig, join, little } from "./bytes.js";
+import { cells, grown } from "./calibrate.js";
 import { coin, fraction, ONE } from "./chance.js";
 import { must, wants } from "./errors.js";
+import { type Ratio, smallest, within } from "./exact.js";
 import { type Mac, macOf, upper } from "./hash.js";
-import { bytesFor, cells, type Channel, type Description, lieChance, packBits, whole } from "./oracle.js";
+import { bytesFor, type Channel, type Description, packBits } from "./oracle.js";
 
 const LENGTH = big(32, 4);
 
@@ -16,29 +18,34 @@ function numbers(highest: number): (value: unknown, url: unknown) => number {
   };
 }
 
+/** Choose how much a step of 1 raises the chance of a 1: as much as epsilon allows, the same at both ends. */
+export function calibrateOnebit(most: number, epsilon: Ratio): Description {
+  const [e, m] = [grown(epsilon), BigInt(most)];
+  const lowOf = (unit: bigint) => (ONE - unit * m) / 2n;
+  const unit = -smallest((-(2 ** 53) * (e - 1)) / (e + 1) / most, (less) => {
+    const low = lowOf(-less);
+    const high = low - less * m;
+    return within(high, low, epsilon) && within(ONE - low, ONE - high, epsilon);
+  });
+  wants(unit > 0n, "too coarse");
+  return { most, low: Number(lowOf(unit)), unit: Number(unit) };
+}
+
 /** 1BitMean: a number is rounded to a grid by the device's own offset; the grid point has a bit for good. */
-export function onebit(description: Description, highest: number): Channel<number> {
-  const most = whole(description.most, highest, highest);
-  const step = whole(description.step, 1, most);
-  const [low, unit] = [lieChance(description.low), lieChance(description.unit, most)];
-  const high = low + unit * BigInt(most);
-  wants(most % step === 0 && high < ONE, "integers");
+export function onebit({ most, step, ...integers }: Description): Channel<number> {
+  const [low, unit] = [BigInt(integers.low), BigInt(integers.unit)];
   return {
     length_: 1,
-    odds_: [
-      [high, low],
-      [ONE - low, ONE - high],
-    ],
     value_: numbers(most),
-    async prepare_(value, mac, task, bits) {
-      const kept = async (what: string, i: number) =>
-        upper(await mac(LENGTH, task, big(what.length, 4), what, big(i, 8)));
+    async prepare_(value, mac, coins, task, bits) {
+      const kept = async (by: Mac, what: string, i: number) =>
+        upper(await by(LENGTH, task, big(what.length, 4), what, big(i, 8)));
       const steps = BigInt(step);
       let alpha = ONE;
-      for (let i = 0; alpha >= (ONE / steps) * steps; i++) alpha = await kept("alpha", i);
+      for (let i = 0; alpha >= (ONE / steps) * steps; i++) alpha = await kept(mac, "alpha", i);
       const left = value - (value % step);
       const point = value + Number(alpha % steps) >= left + step ? left + step : left;
-      const bit = (await kept("bit", point)) < low + unit * BigInt(point);
+      const bit = (await kept(coins, "bit", point)) < low + unit * BigInt(point);
       return {
         class_: big(point / step, 4),
         answer_: () => Uint8Array.of(Number(bit)),
@@ -48,14 +55,17 @@ export function onebit(description: Description, highest: number): Channel<numbe
   };
 }
 
+/** Choose the chance that a bit is sent as it is. Two values change at most two bits, and one if there is only one. */
+export function calibrateFlip(k: number, d: number, epsilon: Ratio): Description {
+  const bits = Math.min(d, 2);
+  const each: Ratio = [epsilon[0], epsilon[1] * BigInt(bits)];
+  const flip = smallest(2 ** 53 / (grown(epsilon) ** (1 / bits) + 1), (one) => within(ONE - one, one, each));
+  return { k: cells(k), d, keep: Number(ONE - flip) };
+}
+
 /** dBitFlip: the device answers for d of k buckets, the same for good; the answer depends on which of them it is in. */
-export function dbitflip(description: Description, highest: number): Channel<number> {
-  const k = cells(description);
-  const d = whole(description.d, 1, k);
-  const most = whole(description.most, Math.max(highest, k - 1), highest);
-  const keep = lieChance(description.keep);
-  // Two values change at most two bits, and one if there is only one.
-  const power = d === 1 ? 1n : 2n;
+export function dbitflip({ k, d, most, ...integers }: Description): Channel<number> {
+  const keep = BigInt(integers.keep);
   const width = bytesFor(k);
   const packed = (sampled: readonly number[], own: number | undefined, fractions: readonly bigint[]): Bytes =>
     join(
@@ -64,18 +74,17 @@ export function dbitflip(description: Description, highest: number): Channel<num
     );
   return {
     length_: d * width + Math.ceil(d / 8),
-    odds_: [[keep ** power, (ONE - keep) ** power]],
     value_: numbers(most),
-    async prepare_(value, mac, task, bits) {
+    async prepare_(value, mac, coins, task, bits) {
       const drawn = await stream(mac, task, "sample", k);
       const order = (a: number, b: number) => (drawn[a]! < drawn[b]! ? -1 : 1);
       const sampled = [...drawn.keys()].sort(order).slice(0, d).sort((a, b) => a - b);
       const bucket = Number((BigInt(value) * BigInt(k)) / BigInt(most + 1));
       const place = sampled.indexOf(bucket);
-      const coins = (await stream(mac, task, `bits:${place}`, d)).map((word) => word >> 11n);
+      const tossed = (await stream(coins, task, `bits:${place}`, d)).map((word) => word >> 11n);
       return {
         class_: big(place < 0 ? d : place, 4),
-        answer_: () => packed(sampled, bucket, coins),
+        answer_: () => packed(sampled, bucket, tossed),
         empty_: () => packed(sampled, below(bits, k), fresh(d, bits)),
       };
     },

@@ -1,25 +1,21 @@
 /** RAPPOR, native: a text's Bloom filter, its permanent response by the secret, and a fresh response per report. */
 import type { Bits } from "./bits.js";
 import { big, type Bytes, fromBig, join, little, utf8 } from "./bytes.js";
-import { coin, ONE } from "./chance.js";
+import { coin } from "./chance.js";
 import { short } from "./domain.js";
 import { must } from "./errors.js";
 import { type Mac, macOf, sha256, upper } from "./hash.js";
 import { normalValue } from "./normalise.js";
-import { bytesFor, type Channel, type Description, lieChance, packBits, whole } from "./oracle.js";
+import { bytesFor, type Channel, type Description, packBits } from "./oracle.js";
 import { shake256 } from "./shake.js";
 
-export function rappor(description: Description): Channel<Bytes> {
-  const k = whole(description.k, 2, 65536);
-  const h = whole(description.h, 1, 64);
-  const m = whole(description.m, 1, 65536);
-  const [p, q] = [description.p, description.q].map((chance) => BigInt(whole(chance, 0, Number(ONE)))) as [bigint, bigint];
-  const flip = lieChance(description.flip);
+export function rappor({ k, h, m, ...integers }: Description): Channel<Bytes> {
+  const [p, q, flip] = [BigInt(integers.p), BigInt(integers.q), BigInt(integers.flip)];
   const cut = bytesFor(m);
   const length = Math.ceil(k / 8);
 
   /** Give the filter of a text, and the device's cohort with the permanent response to it; `coins` is whose flips. */
-  async function permanent(text: Bytes, mac: Mac, task: Bytes, coins = mac): Promise<[filter: Bytes, kept: Bytes]> {
+  async function permanent(text: Bytes, mac: Mac, coins: Mac, task: Bytes): Promise<[filter: Bytes, kept: Bytes]> {
     const framed = join(big(32, 4), task);
     const group = (await mac("hushquery rappor cohort v1\0", framed)).subarray(0, 16);
     const cohort = Number(fromBig(group) % BigInt(m));
@@ -36,8 +32,6 @@ export function rappor(description: Description): Channel<Bytes> {
 
   return {
     length_: cut + length,
-    // Two texts differ in at most 2h bits of their filters.
-    odds_: [[(ONE - flip) ** BigInt(2 * h), flip ** BigInt(2 * h)]],
     value_(value, url) {
       must(typeof value === "string" && url == null, "Usage", "a value is text");
       const text = short(value) ? normalValue(value) : "";
@@ -45,11 +39,11 @@ export function rappor(description: Description): Channel<Bytes> {
       must(text && text.isWellFormed(), "UnknownValue", "too short, too long or no text: nothing is reported");
       return utf8(text);
     },
-    async prepare_(text, mac, task, bits: Bits) {
-      const [filter, kept] = await permanent(text, mac, task);
+    async prepare_(text, mac, coins, task, bits: Bits) {
+      const [filter, kept] = await permanent(text, mac, coins, task);
       // The answer of a new device to a text that nobody has. This device's own coins would repeat what it has told.
       const drawn = new Uint8Array(bits.words(4).buffer);
-      const [, nobodys] = await permanent(drawn, mac, task, await macOf(drawn));
+      const [, nobodys] = await permanent(drawn, mac, await macOf(drawn), task);
       return { class_: await sha256(filter), answer_: () => kept, empty_: () => nobodys };
     },
     payload_(kept, bits) {

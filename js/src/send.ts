@@ -23,11 +23,12 @@ export interface SendOptions {
   readonly fetch?: Fetch;
 }
 
-// How many seconds a collector that took nothing is left alone if it does not say: 5 minutes, then 15 each time.
+// How many seconds a collector that took nothing is left alone: 5 minutes, then 15 each time. What it says about it
+// (Retry-After) is not followed: a device would be known by when it comes back.
 const FIRST_PAUSE = 300;
 const NEXT_PAUSE = 900;
-// A longer Retry-After than a day is a slip.
-const MOST_PAUSE = 86_400;
+// The most characters of a batch. A collector that takes less refuses it, and gets its reports one by one.
+const MOST_BODY = 65_536;
 // Malformed, other bytes under this id, phase over, too large, not of this task: trying again changes nothing.
 const REFUSED = [400, 409, 410, 413, 422];
 
@@ -44,7 +45,7 @@ interface Results {
 /**
  * Send the reports of the client's task that wait in the outbox. Call it when the page loads and now and then.
  *
- * A collector that asked for a pause, or took nothing, is left alone until the time has come, in every tab.
+ * A collector that took nothing is left alone for a while, in every tab.
  *
  * @returns What became of each; empty if there is nothing to send, it is too early, or the task is switched off.
  */
@@ -63,7 +64,7 @@ export async function send(
   for (const report of await client.outbox()) {
     if (hex(report.task) !== id) continue;
     const last = queue.at(-1);
-    if (!single && last && JSON.stringify({ reports: [...last, report] }).length <= task.collect.max_body) last.push(report);
+    if (!single && last && JSON.stringify({ reports: [...last, report] }).length <= MOST_BODY) last.push(report);
     else queue.push([report]);
   }
   const done: Delivery[] = [];
@@ -71,7 +72,6 @@ export async function send(
     const one = batch.length < 2 && batch[0];
     let status = 0;
     let statuses: readonly number[] = [];
-    let wait = 0;
     try {
       const response = await ask(one ? `${address}/${base64url(one.id)}` : address, {
         ...SHY,
@@ -80,8 +80,6 @@ export async function send(
         body: JSON.stringify(one || { reports: batch }),
       });
       status = response.status;
-      const after = response.headers.get("Retry-After") ?? "";
-      wait = Number(after) || (Date.parse(after) - Date.now()) / 1000;
       statuses = one ? [status] : ((await response.json()) as Results).results.map((result) => result.status);
     } catch {
       // Nobody answered, or nothing that can be read: all of it goes again, with the same bytes.
@@ -100,7 +98,7 @@ export async function send(
       if (ended) await client.sent(report.id, refused);
       done.push({ report, outcome: refused ? "refused" : ended ? "stored" : "later", status: found || status });
     }
-    const until = clock() + Math.min(wait > 0 ? wait : pause ? NEXT_PAUSE : FIRST_PAUSE, MOST_PAUSE);
+    const until = clock() + (pause ? NEXT_PAUSE : FIRST_PAUSE);
     await change<Pause, void>(state, address, () => [later ? { until } : undefined]);
     // The next ones would be turned away too.
     if (later) break;

@@ -2,21 +2,17 @@
 import { below } from "./bits.js";
 import { join, little } from "./bytes.js";
 import { coin, ONE } from "./chance.js";
-import { bytesFor, cells, type Description, lieChance, type Oracle, packBits, whole } from "./oracle.js";
+import { bytesFor, type Description, type Oracle, packBits } from "./oracle.js";
 
-export function subset(description: Description): Oracle {
-  const k = cells(description);
-  const omega = whole(description.omega, 1, k - 1);
-  const truth = lieChance(description.truth);
-  const width = bytesFor(k);
+export function subset({ k, omega, truth }: Description): Oracle {
+  const [width, p, size, others] = [bytesFor(k), BigInt(truth), BigInt(omega), BigInt(k - 1)];
   const length = Math.min(Math.ceil(k / 8), omega * width);
   return {
     k_: k,
     length_: length,
-    // A given set has p / C(k-1, omega-1) if it holds the true cell, else (1-p) / C(k-1, omega).
-    odds_: [[truth * BigInt(k - omega), (ONE - truth) * BigInt(omega)]],
+    chances_: [p * others, p * (size - 1n) + (ONE - p) * size, ONE * others],
     randomize_(cell, bits) {
-      const kept = coin(truth, bits);
+      const kept = coin(p, bits);
       // Floyd's algorithm over the other cells: every set of them is equally likely.
       const taken = new Set<number>();
       for (let last = k - 1 - omega + Number(kept); last < k - 1; last++) {

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { big, hex, utf8 } from "../src/bytes.js";
 import { configure } from "../src/configuration.js";
-import { macOf, memoKey, sha256 } from "../src/hash.js";
+import { coinsOf, macOf, memoKey, sha256 } from "../src/hash.js";
 import { shake256 } from "../src/shake.js";
 import { type ClientVectors, GivenBits, hashedText, SeededBits, unhex, vectors } from "./helpers.js";
 
@@ -28,12 +28,13 @@ describe.each(golden.clients.map((one) => [(JSON.parse(one.configuration) as { o
       const configuration = await configure(...served(one));
       const { channel_: channel, taskId_: taskId, digest_: digest } = configuration;
       const mac = await macOf(unhex(one.secret));
+      const coins = await coinsOf(mac, taskId, digest);
       expect(one.values.length).toBeGreaterThan(1);
       for (const { value, class: told, memo_key, words, kept, reports } of one.values) {
         const given = new GivenBits(words.join(""));
         // RAPPOR draws a text that nobody has, for the answer after the cap.
         const bits = name === "rappor" ? new SeededBits(1) : given;
-        const answers = await channel.prepare_(channel.value_(value[0], value[1]), mac, taskId, bits);
+        const answers = await channel.prepare_(channel.value_(value[0], value[1]), mac, coins, taskId, bits);
         const named = typeof told === "string" ? await sha256(unhex(told)) : big(told, 4);
         expect(hex(answers.class_)).toBe(hex(named));
         expect(await memoKey(mac, taskId, digest, 0, answers.class_)).toBe(memo_key);
@@ -51,11 +52,12 @@ describe.each(golden.clients.map((one) => [(JSON.parse(one.configuration) as { o
 
     test("the answer that says nothing is one of the mechanism, and looks at no value", async () => {
       const configuration = await configure(...served(one));
-      const { channel_: channel, taskId_: taskId } = configuration;
+      const { channel_: channel, taskId_: taskId, digest_: digest } = configuration;
       const mac = await macOf(unhex(one.secret));
+      const coins = await coinsOf(mac, taskId, digest);
       const said = new Set<string>();
       for (const { value } of one.values) {
-        const answers = await channel.prepare_(channel.value_(value[0], value[1]), mac, taskId, new SeededBits(3));
+        const answers = await channel.prepare_(channel.value_(value[0], value[1]), mac, coins, taskId, new SeededBits(3));
         const empty = answers.empty_();
         expect(empty.length).toBe(channel.length_);
         said.add(hex(empty));

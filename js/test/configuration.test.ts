@@ -112,19 +112,25 @@ test("where the task leaves the choice, its head list says whether it is two-sta
   expect(await broken(() => undefined, paper)).toBe("");
   expect(await broken((one) => (one.task.head.mode = "best"), paper)).toBe("TaskInvalid");
   expect(await broken((one) => (one.task.head = null), paper)).toBe("TaskInvalid");
-  expect(await broken((one) => (one.task.client.oracle = "auto"), twoStage)).toBe("");
+  // There auto gives the query a share, and two-stage by name all that the URL leaves.
+  expect(await broken((one) => (one.task.client.oracle = "auto"), twoStage)).toBe("TaskInvalid");
+  expect(await broken((one) => Object.assign(one.task.client, { oracle: "auto", query_share: "17/20" }), paper)).toBe("");
   const best = golden.tasks.find((one) => one.task.served.client.oracle === "olh")!;
-  expect(await broken((one) => (one.task.client.oracle = "auto"), best)).toBe("");
+  // The choice is the device's own, and over few cells it is another.
+  expect(await broken((one) => (one.task.client.oracle = "auto"), best)).toBe("TaskInvalid");
   expect(await broken((one) => Object.assign(one.task, { client: { ...one.task.client, oracle: "auto" }, head: { mode: "paper", size: 3 } }), best)).toBe("TaskInvalid");
 });
 
-test("two-stage, too, has the list of the task, in whatever order", async () => {
+test("two-stage, too, has the list of the task, query by query in the order of their first appearance", async () => {
   const twoStage = golden.tasks.find((one) => one.task.served.client.oracle === "two-stage")!;
   const own = (change: (records: Loose) => void) => (one: Loose) => {
-    one.task.task.domain = structuredClone(one.configuration.domain.records).reverse();
+    const { records } = one.configuration.domain;
+    // The second query comes between the records of the first.
+    one.task.task.domain = [records[0], records[3], records[1], records[2]].map((record) => [...record]);
     one.task.head = null;
-    change(one.configuration.domain.records);
+    change(records);
   };
+  expect(await broken(own((records) => records.reverse()), twoStage)).toBe("TaskInvalid");
   expect(await broken(own(() => undefined), twoStage)).toBe("");
   expect(await broken(own((records) => (records[0][0] = records[1][0] = records[2][0] = "another query")), twoStage)).toBe("TaskInvalid");
   expect(await broken(own((records) => (records.at(-1)[1] = "https://another.example")), twoStage)).toBe("TaskInvalid");

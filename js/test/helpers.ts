@@ -1,12 +1,17 @@
 /** What several tests share: given and seeded bits, the golden vectors, a collector that is a function. */
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Bits } from "../src/bits.js";
-import { type Configuration, configure, type Served, type Task, type Unlisted } from "../src/configuration.js";
+import { type Configuration, configure, type Served, type Task } from "../src/configuration.js";
 import { canonical, sha256 } from "../src/hash.js";
+import type { Listed } from "../src/domain.js";
 import { HushqueryError } from "../src/errors.js";
+import { ratio } from "../src/exact.js";
 import { hex as asHex, utf8 } from "../src/bytes.js";
-import { made } from "../src/mechanisms.js";
+import type { ClientEntry } from "../src/memo.js";
+import { mechanismOf, ORACLES } from "../src/mechanisms.js";
 import type { Description, Oracle } from "../src/oracle.js";
+import { twoStage } from "../src/two_stage.js";
 
 export function fixture<T>(name: string): T {
   return JSON.parse(readFileSync(new URL(`fixtures/${name}`, import.meta.url), "utf8")) as T;
@@ -122,14 +127,40 @@ export async function renamed(given: Served): Promise<{ readonly served: Served;
   return { id, served: { ...given, configuration: given.configuration && { ...given.configuration, task: id } } };
 }
 
+/** Return a changed task with the mechanism that an honest collector would serve for it. */
+async function recalibrated(given: Served): Promise<Served> {
+  const { records_per_user: slots, epsilon, unknown } = given.task.client;
+  const [n, d] = ratio(epsilon);
+  const { records = [] } = given.configuration!.domain as Partial<Listed>;
+  const { description_: oracle } = await mechanismOf(given.task, records.length + Number(unknown === "wildcard"), [n, d * BigInt(slots)], records);
+  return { ...given, configuration: { ...given.configuration!, oracle } };
+}
+
 /** Make a mechanism over a list. */
-export async function oracleOf(description: Description): Promise<Oracle> {
-  return (await made(description, { task: {} } as Task, {} as Unlisted)) as Oracle;
+export function oracleOf(description: Description): Oracle {
+  return (ORACLES[description.name] ?? twoStage)(description);
+}
+
+/** Two chances of one outcome under two values, for each kind of outcome of a mechanism over a list. */
+export function oddsOf({ name, k = 2, g, omega, truth, lie, urls, query_lie, url_lies }: Description): (readonly [bigint, bigint])[] {
+  const response = (answers: number, each: number) => [2n ** 53n - BigInt(answers - 1) * BigInt(each), BigInt(each)] as const;
+  if (name === "krr") return [response(k, lie)];
+  if (name === "olh") return [response(g, lie)];
+  // A given set has p / C(k-1, omega-1) if it holds the true cell, else (1-p) / C(k-1, omega).
+  if (name === "subset") return [[BigInt(truth) * BigInt(k - omega), (2n ** 53n - BigInt(truth)) * BigInt(omega)]];
+  if (name !== "two-stage") return [response(2, lie)];
+  const [query, elsewhere] = response(urls.length + 1, query_lie);
+  return [...new Set<number>([1, ...urls.map((count: number) => count + 1)])].flatMap((size) => {
+    // The ways to one cell, times the URLs of its query: itself, another URL of the query, or from another query.
+    const [own, beside] = size > 1 ? response(size, new Map<number, number>(url_lies).get(size)!) : [2n ** 53n, 2n ** 53n];
+    const ways = [query * own * BigInt(size), query * beside * BigInt(size), elsewhere * 2n ** 53n];
+    return [[ways[0]!, ways[1]!], [ways[0]!, ways[2]!], [ways[1]!, ways[2]!]] as const;
+  });
 }
 
 /** Configure a golden task with changes. */
 export async function configured(vector: TaskVectors, client: object = {}, task: object = {}): Promise<Configuration> {
-  const { served: changed, id } = await renamed(served(vector, client, task));
+  const { served: changed, id } = await renamed(await recalibrated(served(vector, client, task)));
   return configure(changed, id);
 }
 
@@ -142,4 +173,40 @@ export async function codeOf(work: () => unknown): Promise<string> {
     throw error;
   }
   return "";
+}
+
+// biome-ignore lint: a document to be broken
+export type Loose = any;
+
+/** A device of vectors/state_v1.json: its task as it is served, what it reported, and what it kept. */
+export interface Device {
+  readonly id: string;
+  readonly task: Task;
+  readonly configuration: Loose;
+  readonly head: readonly (readonly string[])[] | null;
+  readonly value: readonly (string | number)[];
+  readonly time: number;
+  readonly js: Loose;
+}
+
+export function devices(): readonly Device[] {
+  return (JSON.parse(readFileSync(new URL("../../vectors/state_v1.json", import.meta.url), "utf8")) as { devices: Device[] }).devices;
+}
+
+/** Return what a device had kept, as IndexedDB has it. */
+export function entryOf(device: Device): ClientEntry {
+  const bytes = (part: Loose): Loose =>
+    part && typeof part === "object" ? ("hex" in part ? unhex(part.hex) : Object.fromEntries(Object.entries(part).map(([key, one]) => [key, bytes(one)]))) : part;
+  return bytes(device.js) as ClientEntry;
+}
+
+/** Return what an honest collector serves for a device's task, so many periods after its report. */
+export function honest(device: Device, after = 0): Loose {
+  const { id, task, configuration } = device;
+  const hash = createHash("sha256").update(canonical(configuration)).digest("hex");
+  const epoch = Math.floor(device.time / 86_400);
+  const phase = { number: epoch + after, phase: "reports_open", takes_records: false, takes_reports: true };
+  // One list was there before; the present one stays for as long as it takes.
+  const lists = device.head ? [[epoch - 9, "0".repeat(64)], ...Array.from({ length: after + 1 }, (_, i) => [epoch + i, hash])] : [];
+  return structuredClone({ id, task, epoch: phase, configuration, configuration_hash: hash, optin: null, releases: [], lists });
 }

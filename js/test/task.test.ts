@@ -1,9 +1,11 @@
-/** Fetching a task: the ETag of the last time, and what is not taken for an answer. */
+/** Fetching a task: nothing that names a device goes along, and the log of head lists goes on from where it was. */
 import { beforeEach, expect, test } from "vitest";
+import { hex, utf8 } from "../src/bytes.js";
+import { sha256 } from "../src/hash.js";
 import { fetchTask } from "../src/task.js";
-import { codeOf, served, vectors } from "./helpers.js";
+import { codeOf, devices, honest, type Loose, served, vectors } from "./helpers.js";
 
-const [vector, other] = vectors().tasks;
+const [vector] = vectors().tasks;
 const { id } = vector!.task;
 const SERVER = "https://collect.example.org";
 
@@ -13,55 +15,74 @@ beforeEach(() => {
   state = `task ${number++}`;
 });
 
-/** A server with one document; gives what it was asked. */
-function server(text: string, etag: string | null = '"1"') {
-  const asked: { address: string; tag: string | undefined; init: RequestInit }[] = [];
-  const fetch = async (address: string, init: RequestInit) => {
-    const tag = (init.headers as Record<string, string>)["If-None-Match"];
-    asked.push({ address, tag, init });
-    if (etag && tag === etag) return new Response(null, { status: 304 });
-    return new Response(text, { headers: etag ? { ETag: etag } : {} });
-  };
-  return { asked, fetch };
-}
-
 const document = JSON.stringify(served(vector!));
 
-test("the second time asks whether it has changed", async () => {
-  const { asked, fetch } = server(document);
+test("every time it is fetched anew, and the request says nothing of the last time", async () => {
+  const asked: [string, RequestInit][] = [];
+  const fetch = async (address: string, init: RequestInit) => {
+    asked.push([address, init]);
+    return new Response(document, { headers: { ETag: '"device 17"', "Set-Cookie": "device=17" } });
+  };
   for (let turn = 0; turn < 2; turn++) expect((await fetchTask(SERVER, id, { state, fetch })).id).toBe(id);
-  expect(asked.map((one) => one.tag)).toEqual([undefined, '"1"']);
-  expect(asked[0]!.address).toBe(`${SERVER}/v1/tasks/${id}`);
-  expect(asked[0]!.init).toMatchObject({ credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store", redirect: "error" });
+  const shy = { credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store", redirect: "error" };
+  for (const one of asked) expect(one).toEqual([`${SERVER}/v1/tasks/${id}`, shy]);
 });
 
-test("a change replaces what was kept, the off-switch for example", async () => {
-  await fetchTask(SERVER, id, { state, ...server(document) });
-  const off = JSON.stringify(served(vector!, { enabled: false }));
-  const second = server(off, '"2"');
-  expect((await fetchTask(SERVER, id, { state, ...second })).task.client.enabled).toBe(false);
-  expect((await fetchTask(SERVER, id, { state, ...second })).task.client.enabled).toBe(false);
-  expect(second.asked.map((one) => one.tag)).toEqual(['"1"', '"2"']);
+test("the off-switch works at once", async () => {
+  const at = (enabled: boolean) => async () => Response.json(served(vector!, { enabled }));
+  for (const enabled of [true, false, true])
+    expect((await fetchTask(SERVER, id, { state, fetch: at(enabled) })).task.client.enabled).toBe(enabled);
 });
 
-test("what was kept stands in for no other answer than that it has not changed", async () => {
-  await fetchTask(SERVER, id, { state, ...server(document) });
-  const failing = async () => new Response("", { status: 503 });
-  expect(await codeOf(() => fetchTask(SERVER, id, { state, fetch: failing }))).toBe("Unavailable");
-  expect(await codeOf(() => fetchTask(SERVER, id, { state, fetch: () => Promise.reject(new TypeError("network")) }))).toBe("Unavailable");
+test("what was fetched before stands in for no answer", async () => {
+  await fetchTask(SERVER, id, { state, fetch: async () => new Response(document) });
+  for (const status of [304, 503]) {
+    const failing = async () => new Response(null, { status });
+    expect(await codeOf(() => fetchTask(SERVER, id, { state, fetch: failing }))).toBe("Unavailable");
+  }
 });
 
-test("without an ETag it is fetched anew", async () => {
-  const { asked, fetch } = server(document, null);
-  for (let turn = 0; turn < 2; turn++) await fetchTask(SERVER, id, { state, fetch });
-  expect(asked.map((one) => one.tag)).toEqual([undefined, undefined]);
+const headed = devices().find((one) => one.head)!;
+const other = "ab".repeat(32);
+
+/** Fetch the task with a head list, with a log that is changed. */
+function withLists(change: (lists: Loose) => Loose): Promise<string> {
+  const one = honest(headed);
+  one.lists = change(one.lists);
+  return codeOf(() => fetchTask(SERVER, headed.id, { state, fetch: async () => Response.json(one) }));
+}
+
+test("the log of head lists goes on from where it was, and ends with the list that is served", async () => {
+  const [[epoch, before], [now, hash]] = honest(headed).lists;
+  expect(await withLists((lists) => lists)).toBe("");
+  expect(await withLists((lists) => lists)).toBe("");
+  expect(await withLists((lists) => [...lists, [now + 1, hash]])).toBe("");
+  const wrong: Loose[] = [
+    undefined,
+    null,
+    [],
+    "lists",
+    [[now, hash]],
+    [[epoch, before]],
+    [[epoch, before], [now, hash]],
+    [[epoch, other], [now, hash], [now + 1, hash]],
+    [[epoch, before], [now, other], [now + 1, hash]],
+    [[epoch, before], [now, hash], [now + 1, hash], [now + 2, other]],
+    [[epoch, before], [now, hash], [now + 1, hash], [now + 1, hash]],
+    [[epoch, before], [now, hash], [now + 1, hash], [now + 1.5, hash]],
+    [[epoch, before], [now, hash], [now + 1, hash], [now + 2, hash.toUpperCase()]],
+    [[epoch, before], [now, hash], [now + 1, hash], 7],
+  ];
+  for (const lists of wrong) expect([lists, await withLists(() => lists)]).toEqual([lists, "TaskInvalid"]);
+  expect(await withLists((lists) => [...lists, [now + 1, hash], [now + 3, other], [now + 4, hash]])).toBe("");
 });
 
-test("a document that is refused is not kept", async () => {
-  expect(await codeOf(() => fetchTask(SERVER, id, { state, ...server(JSON.stringify(served(other!)), '"x"') }))).toBe("TaskInvalid");
-  const { asked, fetch } = server(document);
-  await fetchTask(SERVER, id, { state, fetch });
-  expect(asked.map((one) => one.tag)).toEqual([undefined]);
+test("the hash of the log is that of its text, entry by entry", async () => {
+  const one = honest(headed);
+  const { log } = await fetchTask(SERVER, headed.id, { state, fetch: async () => Response.json(one) });
+  let chain = headed.id;
+  for (const [epoch, hash] of one.lists) chain = hex(await sha256(utf8(`hushquery-v1 list ${chain} ${epoch} ${hash}`)));
+  expect(log).toBe(chain);
 });
 
 test.each([

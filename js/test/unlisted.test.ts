@@ -3,9 +3,8 @@ import { createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { hex, utf8 } from "../src/bytes.js";
 import { Client } from "../src/client.js";
-import { configure } from "../src/configuration.js";
-import { macOf } from "../src/hash.js";
-import { onebit } from "../src/onebit.js";
+import { type Configuration, configure } from "../src/configuration.js";
+import { coinsOf, macOf } from "../src/hash.js";
 import { openReport } from "../src/reading.js";
 import { codeOf, configured, renamed, SeededBits, served, vectors } from "./helpers.js";
 
@@ -15,6 +14,12 @@ const DAY = 86_400;
 
 let number = 0;
 const secretOf = (i: number) => Uint8Array.from({ length: 32 }, (_, j) => (i >> (8 * (j % 4))) & 255);
+
+/** Let a device prepare its answers to a value. */
+async function prepared({ channel_: channel, taskId_: task, digest_: digest }: Configuration, value: unknown, secret: Uint8Array<ArrayBuffer>, bits: SeededBits) {
+  const mac = await macOf(secret);
+  return channel.prepare_(value, mac, await coinsOf(mac, task, digest), task, bits);
+}
 
 /** Six standard deviations: a chance of less than 1e-9 each way. */
 function expectCount(count: number, n: number, chance: number): void {
@@ -89,20 +94,19 @@ describe("integers that lose more than the task allows, or are another task's, a
 
 describe("the grid of onebit", () => {
   test("must divide the bound, or a grid point could lie beyond it", async () => {
-    const integers = { most: 100, low: 2 ** 50, unit: 2 ** 45 };
-    expect(await codeOf(() => onebit({ ...integers, step: 25 }, 100))).toBe("");
-    for (const step of [30, 0, 101, 12.5]) expect(await codeOf(() => onebit({ ...integers, step }, 100))).toBe("TaskInvalid");
+    expect(await codeOf(() => configured(of("onebit"), { step: 25 }))).toBe("");
+    for (const step of [30, 0, 101]) expect(await codeOf(() => configured(of("onebit"), { step }))).toBe("TaskInvalid");
   });
 
   test("a number goes up where it and the device's offset reach the next point, and no later", async () => {
-    const { channel_: channel, taskId_: task } = await configured(of("onebit"));
+    const configuration = await configured(of("onebit"));
+    const { taskId_: task } = configuration;
     for (let device = 0; device < 8; device++) {
       const framed = Buffer.concat([Buffer.from([0, 0, 0, 32]), task, Buffer.from([0, 0, 0, 5]), Buffer.from("alpha"), Buffer.alloc(8)]);
       const digest = createHmac("sha256", secretOf(device)).update(framed).digest();
       const alpha = Number((digest.readBigUInt64BE(0) >> 11n) % 25n);
-      const mac = await macOf(secretOf(device));
       for (let value = 0; value <= 100; value++) {
-        const { class_: name } = await channel.prepare_(value, mac, task, new SeededBits(1));
+        const { class_: name } = await prepared(configuration, value, secretOf(device), new SeededBits(1));
         expect(name[3]).toBe(Math.floor((value + alpha) / 25));
       }
     }
@@ -111,23 +115,24 @@ describe("the grid of onebit", () => {
 
 describe("rates over devices", () => {
   test("onebit: the share of ones is that of the number, over offsets and bits", async () => {
-    const { channel_: channel, taskId_: task, description } = await configured(of("onebit"));
+    const configuration = await configured(of("onebit"));
+    const { description } = configuration;
     const devices = 3000;
     for (const value of [0, 37, 100]) {
       let ones = 0;
       for (let i = 0; i < devices; i++)
-        ones += (await channel.prepare_(value, await macOf(secretOf(1000 * value + i)), task, new SeededBits(i))).answer_()[0]!;
+        ones += (await prepared(configuration, value, secretOf(1000 * value + i), new SeededBits(i))).answer_()[0]!;
       expectCount(ones, devices, (description.low + description.unit * value) / 2 ** 53);
     }
   });
 
   test("dbitflip: each bucket is sampled by d of k devices, and its bit kept with its chance", async () => {
     const configuration = await configured(of("dbitflip"));
-    const { channel_: channel, taskId_: task, description } = configuration;
+    const { description } = configuration;
     const [devices, keep] = [2500, description.keep / 2 ** 53];
     let [sampled, own, others, ones] = [0, 0, 0, 0];
     for (let i = 0; i < devices; i++) {
-      const answers = await channel.prepare_(37, await macOf(secretOf(i)), task, new SeededBits(i));
+      const answers = await prepared(configuration, 37, secretOf(i), new SeededBits(i));
       const said = unpacked(configuration, answers.answer_());
       const place = said.indexOf(3);
       if (place >= 0 && place < 4) {
@@ -144,11 +149,12 @@ describe("rates over devices", () => {
   });
 
   test("rappor: permanent bits are flipped with f/2, fresh ones have the chances p and q", async () => {
-    const { channel_: channel, taskId_: task } = await configured(of("rappor"));
+    const configuration = await configured(of("rappor"));
+    const { channel_: channel } = configuration;
     const [devices, bits] = [400, new SeededBits(11)];
     let [flipped, of1, ones1, of0, ones0] = [0, 0, 0, 0, 0];
     for (let i = 0; i < devices; i++) {
-      const answers = await channel.prepare_(utf8("https://example.org"), await macOf(secretOf(i)), task, bits);
+      const answers = await prepared(configuration, utf8("https://example.org"), secretOf(i), bits);
       const kept = answers.answer_();
       const fresh = channel.payload_!(kept, bits);
       expect(fresh.subarray(0, 2)).toEqual(kept.subarray(0, 2));
@@ -167,12 +173,11 @@ describe("rates over devices", () => {
   });
 
   test("rappor: the answer that says nothing is not what the device would tell of any text", async () => {
-    const { channel_: channel, taskId_: task } = await configured(of("rappor"));
+    const configuration = await configured(of("rappor"));
     for (let i = 0; i < 20; i++) {
-      const mac = await macOf(secretOf(i));
       const nobodys = new Uint8Array(new SeededBits(i).words(4).buffer);
-      const empty = (await channel.prepare_(utf8("a"), mac, task, new SeededBits(i))).empty_();
-      const own = (await channel.prepare_(nobodys, mac, task, new SeededBits(99))).answer_();
+      const empty = (await prepared(configuration, utf8("a"), secretOf(i), new SeededBits(i))).empty_();
+      const own = (await prepared(configuration, nobodys, secretOf(i), new SeededBits(99))).answer_();
       expect(empty.subarray(0, 2)).toEqual(own.subarray(0, 2)); // the cohort is the device's
       expect(hex(empty)).not.toBe(hex(own));
     }

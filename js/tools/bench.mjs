@@ -14,7 +14,7 @@ const folder = mkdtempSync(join(tmpdir(), "hushquery-bench-"));
 await build({
   absWorkingDir: home,
   stdin: {
-    contents: 'export { made } from "./src/mechanisms.ts"; export * from "./src/index.ts"; export { systemBits } from "./src/bits.ts";',
+    contents: 'export { ORACLES } from "./src/mechanisms.ts"; export * from "./src/index.ts"; export { systemBits } from "./src/bits.ts";',
     resolveDir: home,
     loader: "ts",
   },
@@ -24,7 +24,7 @@ await build({
   platform: "neutral",
   target: "es2022",
 });
-const { made, configure, Client, systemBits } = await import(pathToFileURL(join(folder, "client.mjs")));
+const { ORACLES, configure, Client, systemBits } = await import(pathToFileURL(join(folder, "client.mjs")));
 rmSync(folder, { recursive: true });
 
 /** Run some work and give reports per CPU second, best of the rounds. */
@@ -43,7 +43,7 @@ async function rate(reports, rounds, work) {
 const { oracles, singles, people, rounds } = JSON.parse(readFileSync(0, "utf8"));
 const found = [];
 for (const { name, one, day, values } of oracles) {
-  const mechanism = await made(one.configuration.oracle, one.task);
+  const mechanism = ORACLES[one.configuration.oracle.name](one.configuration.oracle);
   const k = mechanism.k_;
   const single = await rate(singles, rounds, () => {
     for (let i = 0; i < singles; i++) mechanism.randomize_(i % k, systemBits);

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
-const MOST = 12_000;
+const MOST = 14_500;
 for (const file of ["hushquery-client.js", "more.js", "reading.js"]) {
   const bytes = readFileSync(new URL(`../dist/${file}`, import.meta.url));
   console.log(`${file}: ${bytes.length} bytes, ${gzipSync(bytes, { level: 9 }).length} gzipped`);

@@ -113,7 +113,7 @@ def estimates(table: Estimates) -> altair.LayerChart:
 
 
 def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
-    """Draw how many queries each selector would release against d, and the share of users whom d does not touch.
+    """Draw how many queries each selector would release against d, a range, and the users whom d does not touch.
 
     Args:
         rows: What :func:`hushquery.curator.forecast.compare` gives, as plain data.
@@ -124,10 +124,12 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
     base = alt.Chart(alt.InlineData(values=[dict(row) for row in rows])).encode(
         x=alt.X("queries_per_user:Q", title="d, queries per user that count", scale=alt.Scale(type="log", nice=False))
     )
-    released = base.mark_line(point=True).encode(
-        y=alt.Y("released:Q", title="queries released from an ordinary log of this size"),
+    told = ("released_low", "released_high", "threshold", "noise", "expected_rare")
+    released = base.mark_area(opacity=0.25, line={"strokeWidth": 1}).encode(
+        y=alt.Y("released_low:Q", stack=None, title="queries released, nine times of ten"),
+        y2="released_high:Q",
         color=alt.Color("selector:N", title="selector"),
-        tooltip=["selector:N", "queries_per_user:Q", "released:Q", "threshold:Q", "noise:Q", "expected_rare:Q"],
+        tooltip=["selector:N", "queries_per_user:Q", *(f"{name}:Q" for name in told)],
     )
     untouched = base.mark_line(strokeDash=[5, 4], color="#999").encode(
         y=alt.Y("mean(untouched):Q", title="typical users untouched by d (dashed)", axis=alt.Axis(format="%")),

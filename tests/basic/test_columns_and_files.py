@@ -216,7 +216,7 @@ def test_which_columns_json_lines_have_does_not_depend_on_the_first_of_them(tmp_
     for name, lines in (("before", rows), ("after", ['{"user": "z"}\n', *rows])):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(lines))
-        plan = basic.count(path, where=lambda t: t.age == "3", unit="user", epsilon=1)
+        plan = basic.count(path, where=lambda t: t.age == "3", unit="user", epsilon=1, population="people")
         try:
             plan.run(tmp_path / f"{name}.db")
             outcomes.append("an answer")

@@ -17,7 +17,6 @@ DECK = {"female": lambda t: t.sex == "f", "over 45": lambda t: t.age > 45}
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: basic.count(LAB, unit="user", epsilon=1),  # no population
         lambda: basic.count(LAB, unit="user", epsilon=1, population=""),
         lambda: basic.count(LAB, unit=" ", epsilon=1, population="p"),
         lambda: basic.count(LAB, epsilon=0, **COMMON),
@@ -46,8 +45,9 @@ def test_questions_that_mean_nothing_are_refused_at_once(make):
     assert refused.value.what
 
 
-def test_the_population_is_the_name_of_the_file_unless_given(tmp_path):
+def test_the_population_is_named_by_who_asks_and_not_after_the_file(tmp_path):
     path = tmp_path / "visits of may.csv"
     path.write_text("user\nann\n")
-    assert basic.count(path, unit="user", epsilon=1).population == "visits of may"
-    assert basic.count(str(path), unit="user", epsilon=1, population="readers").population == "readers"
+    with pytest.raises(TypeError, match="population"):
+        basic.count(path, unit="user", epsilon=1)
+    assert basic.count(path, unit="user", epsilon=1, population=" readers ").population == "readers"

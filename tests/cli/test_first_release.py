@@ -28,7 +28,7 @@ def test_clicks_of_a_log_without_urls_are_refused_for_free() -> None:
     Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
     code, _, err = run("release", "log.tsv", *OPTIONS, "--clicks-per-user", "3", "--out", "r")
     assert code == 2
-    assert "no URLs" in err
+    assert "no URL column" in err
     assert "--columns url=" in err
     assert spends() == 0
     code, out, _ = run("release", "log.tsv", *OPTIONS, "--out", "r", "--json")

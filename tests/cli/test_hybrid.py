@@ -39,6 +39,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
 
+WHO = ("--population", "readers")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     rows = [(f"u{i}", "weather leeds", "https://weather.example") for i in range(600)]
@@ -50,7 +53,9 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_all_in_one(log: Path) -> None:
-    told = json.loads(run("blend", "--simulate", log, "--optin", "0.3", "--level", "0.5", "--out", "release", "--json"))
+    told = json.loads(
+        run("blend", "--simulate", log, "--optin", "0.3", "--level", "0.5", *WHO, "--out", "release", "--json")
+    )
     assert told["tables"] == {"queries": 2, "clicks": 2, "records": 2}
     assert [one["relation"] for one in told["guarantees"]] == ["replace-one", "replace-one"]
     assert [one["model"] for one in told["guarantees"]] == ["curator", "local"]
@@ -89,20 +94,20 @@ def test_a_head_list_says_what_is_left_of_accounts_that_were_open(log: Path) -> 
     ledger.open_account("browser users", "replace-one", Budget(48, 0))
     ledger.open_account("browser users who opted in", "replace-one", Budget(48, 3e-5))
     done = CliRunner().invoke(app, ["head", str(log), "--task", "task.toml", "--out", "head"])
-    notes = [line for line in done.stderr.splitlines() if "has now spent" in line]
+    notes = [line for line in done.stderr.splitlines() if "has spent" in line]
     assert len(notes) == 2
-    assert notes[0].endswith('"browser users" (replace-one) has now spent 4 of its epsilon 48, delta 0; 44 is left')
+    assert notes[0].endswith('Account "browser users" (replace-one) has spent 4 of epsilon 48, delta 0. Left: 44')
     assert "and delta 2" in notes[1]
 
 
 def test_what_can_not_be_asked_is_refused_before_anything_is_spent(log: Path) -> None:
-    simulate = ("blend", "--simulate", log, "--out", "release")
+    simulate = ("blend", "--simulate", log, *WHO, "--out", "release")
     assert "level" in str(refused(*simulate, "--level", "7"))
     assert "0 and below 1" in str(refused(*simulate, "--optin", "1"))
     assert "mode" in str(refused(*simulate, "--mode", "other"))
     assert "epsilon" in str(refused(*simulate, "--epsilon", "-1"))
     run("task", "new", "--out", "task.toml")
-    assert "can't both" in str(refused(*simulate, "--task", "task.toml", "--epsilon", "2"))
+    assert "can't both" in str(refused("blend", "--simulate", log, "--out", "release", "--task", "task.toml", *WHO))
     assert "--simulate" in str(refused("blend", "--out", "release"))
     assert "two folders" in str(refused("blend", "a", "--out", "release"))
     assert "can't be read" in str(refused("blend", "a", "b", "--out", "release"))
@@ -113,11 +118,11 @@ def test_what_can_not_be_asked_is_refused_before_anything_is_spent(log: Path) ->
 def test_the_command_line_itself_ends_with_the_exit_code_of_the_error(
     log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("blend", "--simulate", log, "--out", "release")
-    monkeypatch.setattr("sys.argv", ["hushquery", "blend", "--simulate", str(log), "--out", "again"])
+    run("blend", "--simulate", log, *WHO, "--out", "release")
+    monkeypatch.setattr("sys.argv", ["hushquery", "blend", "--simulate", str(log), *WHO, "--out", "again"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 3
     told = capsys.readouterr().err
-    assert "not enough budget left" in told
+    assert "Insufficient budget" in told
     assert CANARY not in told

@@ -105,6 +105,7 @@ def test_korolova_with_clicks_is_the_plan_of_a_release() -> None:
         queries_per_user=20,
         clicks_per_user=5,
         selector="korolova2009",
+        population="readers",
     )
     assert [step["parameters"] for step in data["steps"]] == [s.parameters.to_json() for s in plan.calibrated.steps()]
 
@@ -129,6 +130,7 @@ def test_a_plan_is_what_a_release_would_run(selector: str) -> None:
         reformulations_per_user=4,
         selector=selector,  # type: ignore[arg-type]
         shares={"queries": 3, "clicks": 2, "reformulations": 1},
+        population="readers",
     )
     assert [step["parameters"] for step in data["steps"]] == [s.parameters.to_json() for s in plan.calibrated.steps()]
     assert data["epsilon"] == plan.guarantee.epsilon <= 1
@@ -259,7 +261,7 @@ def test_the_ends_of_what_may_be_asked(selector: str, epsilon: str, delta: str, 
         )
     assert 0 < data["epsilon"] <= float(epsilon)
     assert data["threshold"] > 0
-    assert 0 <= data["released"] < 10_000_000
+    assert 0 <= data["released_low"] <= data["released_high"] < 10_000_000
     if float(delta) < 0.01:
         assert data["expected_rare"] <= 10 * float(delta) * 1.001
 
@@ -292,6 +294,7 @@ OPTIONS = (
     "--users",
     "--selector",
     "--shares",
+    "--like",
 )
 BACKWARDS = ("--threshold", "--scale", "--count-scale", "--click-scale", "--queries-per-user", "--users")
 

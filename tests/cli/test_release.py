@@ -19,7 +19,7 @@ from hushquery.cli import main
 from hushquery.privacy.ledger import Ledger
 from hushquery.release import Release, verify
 
-OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4")
+OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4", "--population", "searchers")
 CANARY = "zqcanary"
 HEAD = ("weather leeds", "news", "maps")
 CLEAN = ("HUSHQUERY_LEDGER",)
@@ -85,7 +85,7 @@ def test_one_command_makes_a_folder_that_verifies(log: Path) -> None:
     assert made.queries is not None
     assert set(made.queries["query"].to_pylist()) == set(HEAD)
     assert all(abs(n - 120) < 20 for n in made.queries["count"].to_pylist())
-    assert "now spent" in err
+    assert "Created account" in err
     assert spends() == 1
     everything = out + err + "".join(p.read_bytes().decode(errors="replace") for p in Path("r").iterdir())
     everything += "".join(str(table.to_pydict()) for table in made.tables.values())
@@ -156,6 +156,8 @@ def test_no_create_needs_an_account(log: Path) -> None:
         "4",
         "--out",
         "r",
+        "--population",
+        "searchers",
         "--no-create",
     )
     assert run(*asked)[0] == 3

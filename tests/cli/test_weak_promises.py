@@ -74,7 +74,7 @@ def test_an_ordinary_release_is_not_marked() -> None:
 
 @pytest.mark.parametrize("delta", ["0.1", "0.5"])
 def test_a_delta_that_is_no_promise_is_refused_before_anything_is_spent(delta: str) -> None:
-    options = ("--epsilon", "1", "--delta", delta, "--queries-per-user", "1", "--out", "r")
+    options = ("--epsilon", "1", "--delta", delta, "--queries-per-user", "1", "--population", "shop", "--out", "r")
     code, _, err = run("release", "log.csv", *options)
     assert code == 2
     assert "too large to publish anything" in err
@@ -101,7 +101,7 @@ def test_every_command_that_takes_a_delta_names_a_large_one(command: tuple[str, 
 
 def test_python_warns_when_the_plan_is_made_and_refuses_real_noise() -> None:
     with pytest.warns(hq.PrivacyWarning, match=LARGE):
-        plan = hq.curate(LOG, epsilon=1, delta=0.5, queries_per_user=1)
+        plan = hq.curate(LOG, epsilon=1, delta=0.5, queries_per_user=1, population="shop")
     assert f"warning: delta 5e-01 is above 1e-04: {LARGE}" in plan.explain()
     with pytest.raises(UsageError, match="too large to publish"):
         plan.run("ledger.db")

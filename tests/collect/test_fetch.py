@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from collect.helpers import HEAD, SEARCHES, SETTING, Clock, running, settings_for
 from collect.test_records import advance, give, hybrid
+from hushquery.cli.app import app
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 from hushquery.local.client import Client
 from hushquery.local.fetch import fetch_task
@@ -96,8 +98,12 @@ def more_epsilon(document: Any) -> None:
     document["task"]["client"]["epsilon"] = "8"
 
 
-def another_list(document: Any) -> None:
-    document["configuration"]["domain"]["records"][0][0] = "something that only you searched for"
+def another_chance(document: Any) -> None:
+    document["configuration"]["oracle"]["lie"] += 1
+
+
+def no_log(document: Any) -> None:
+    del document["lists"]
 
 
 def no_list(document: Any) -> None:
@@ -112,7 +118,7 @@ def no_answer(document: Any) -> None:
     document["epoch"]["takes_reports"] = "no"
 
 
-@pytest.mark.parametrize("change", [more_epsilon, another_list, no_list, no_task, no_answer])
+@pytest.mark.parametrize("change", [more_epsilon, another_chance, no_list, no_task, no_answer, no_log])
 def test_what_is_not_the_task_is_not_used(
     mirror: Mirror, served: dict[str, bytes], change: Callable[[Any], None]
 ) -> None:
@@ -121,6 +127,52 @@ def test_what_is_not_the_task_is_not_used(
     mirror.body = json.dumps(document).encode()
     with pytest.raises(DataError, match="not the task of this id"):
         fetch_task(mirror.address, TASK.id)
+
+
+def test_a_list_that_is_not_the_last_of_the_log_is_not_used(mirror: Mirror, served: dict[str, bytes]) -> None:
+    document = json.loads(served["head"])
+    document["lists"][0][1] = "ab" * 32
+    mirror.body = json.dumps(document).encode()
+    with pytest.raises(DataError, match="not the last one of the collector's log"):
+        fetch_task(mirror.address, TASK.id)
+
+
+def test_a_log_goes_on_from_where_the_device_saw_it(mirror: Mirror, served: dict[str, bytes], tmp_path: Path) -> None:
+    document = json.loads(served["head"])
+    [[epoch, digest]] = document["lists"]
+    state, other = tmp_path / "client.db", "ab" * 32
+
+    def shown(*lists: list[Any]) -> str:
+        mirror.body = json.dumps({**document, "lists": lists}).encode()
+        return fetch_task(mirror.address, TASK.id, state=state).log
+
+    first = shown([epoch, digest])
+    assert first == shown([epoch, digest])
+    longer = shown([epoch, digest], [epoch + 1, other], [epoch + 2, digest])
+    for lists in (
+        ([epoch, digest],),
+        ([epoch, digest], [epoch + 1, digest]),
+        ([epoch, digest], [epoch + 1, digest], [epoch + 2, digest]),
+        ([epoch, digest], [epoch + 2, other], [epoch + 3, digest]),
+        ([epoch - 1, other], [epoch, digest], [epoch + 1, other], [epoch + 2, digest]),
+    ):
+        with pytest.raises(DataError, match="another than before"):
+            shown(*lists)
+    # Anybody can compare.
+    shown([epoch, digest], [epoch + 1, other], [epoch + 2, digest])
+    for expected in (first, longer):
+        result = CliRunner().invoke(app, ["task", "lists", mirror.address, TASK.id, "--expect", expected, "--json"])
+        assert json.loads(result.stdout)["log"] == longer
+    mirror.body = json.dumps({**document, "lists": [[epoch + 2, digest]]}).encode()
+    result = CliRunner().invoke(app, ["task", "lists", mirror.address, TASK.id, "--expect", first])
+    assert isinstance(result.exception, DataError)
+    assert "two different logs" in result.exception.what
+
+
+def test_each_epoch_that_published_a_list_is_in_the_log(served: dict[str, bytes]) -> None:
+    assert json.loads(served["early"])["lists"] == json.loads(served["setting"])["lists"] == []
+    document = json.loads(served["head"])
+    assert document["lists"] == [[document["epoch"]["number"], document["configuration_hash"]]]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"no", b"7", b'{"task": null}', b"[" * 200_000], ids=range(6))

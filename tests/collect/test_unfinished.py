@@ -221,7 +221,7 @@ def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, 
         assert list((folder / "keys").iterdir())  # the records are still there to be used
         told = run("status", "--store", store_url)
         assert "publish_head has begun" in told
-        assert "not enough budget left" in told
+        assert "Insufficient budget" in told
         assert "requested epsilon 4" in told
         assert "hushquery budget open" in told  # what to do
         (task,) = read("status", "--store", store_url)["tasks"]
@@ -259,13 +259,13 @@ def test_a_missing_account_is_told_and_the_move_resumes_once_it_is_there(
         assert give(client, collector.tokens.new(1)).status_code == 201
         with pytest.raises(AccountMissing):
             collector.phases.advance(TASK, 1, period)
-        assert "there is no account" in str(look(collector, period).trouble)
+        assert "There is no account" in str(look(collector, period).trouble)
         open_accounts(folder, epochs=12)
         clock.now += 61
         collector.phases.tick({1: TASK})
         # One person's record does not pass the threshold: both have paid, and the list is empty.
         assert look(collector, period).phase == EXPIRED
-        assert "there is no account" not in str(look(collector, period).trouble)
+        assert "There is no account" not in str(look(collector, period).trouble)
     spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
     (once,) = {entry.once for entry in spends}
     assert len(spends) == 2

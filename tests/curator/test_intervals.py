@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from hushquery.curator.intervals import LEVEL, given_release, on_public_keys, with_intervals
+from hushquery.curator.intervals import with_intervals
+from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 
@@ -141,6 +142,15 @@ def test_coverage_on_public_keys(law, level):
     assert int(100 - low[0]) == width
     assert law.cdf(width) - law.cdf(-width - 1) >= level
     assert law.cdf(width - 1) - law.cdf(-width) < level
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_the_most_that_stays_below_a_threshold(law, threshold):
+    law = LAWS[law]
+    most = most_unreleased(threshold, law)
+    assert law.cdf(threshold - 1 - (most + 1)) < 0.05
+    assert most == 0 or law.cdf(threshold - 1 - most) >= 0.05
 
 
 def test_the_columns_of_a_release():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from hushquery.release.folder import manifest_bytes, sign
 
 CHOICES = SELECTORS[1:]
 HEADS = ("weather leeds", "news", "maps", "films tonight")
-BUDGET: dict[str, Any] = {"epsilon": 12, "delta": 1e-6, "queries_per_user": 6}
+BUDGET: dict[str, Any] = {"epsilon": 12, "delta": 1e-6, "queries_per_user": 6, "population": "readers"}
 TABLES: dict[str, Any] = {"clicks_per_user": 4, "reformulations_per_user": 4}
 
 
@@ -104,12 +105,11 @@ def test_the_spend_is_recorded_before_a_row_is_read(
 
 def test_what_the_ledger_refuses_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(searches(40))
-    plan = plan_for(watched.log)
-    plan.run(tmp_path / "ledger.db", bits=statistical.bits("refused"))
+    plan_for(watched.log).run(tmp_path / "ledger.db", bits=statistical.bits("refused"))
     watched.events.clear()
     watched.tell_spends(monkeypatch)
     with pytest.raises(BudgetRefused):
-        plan.run(tmp_path / "ledger.db", bits=statistical.bits("refused"))
+        plan_for(watched.log).run(tmp_path / "ledger.db", bits=statistical.bits("refused"))
     assert watched.events == []
     assert len(Ledger.open(tmp_path / "ledger.db").history()) == 2  # opened, and spent once
 
@@ -141,10 +141,10 @@ def test_a_step_that_failed_is_not_drawn_again(selector: str, tmp_path: Path) ->
 
 def test_a_plan_that_does_not_fit_the_log_is_refused_for_free(tmp_path: Path) -> None:
     timeless = searches(5).drop_columns(["time"])
-    with pytest.raises(UsageError, match="no times"):
+    with pytest.raises(UsageError, match="no time column"):
         plan_for(timeless, **TABLES)
     without_urls = searches(5).drop_columns(["url"])
-    with pytest.raises(UsageError, match="no URLs"):
+    with pytest.raises(UsageError, match="no URL column"):
         plan_for(without_urls, **TABLES)
     without_clicks = {name: number for name, number in TABLES.items() if name != "clicks_per_user"}
     assert set(plan_for(without_urls, **without_clicks).calibrated.shares) == {"queries", "reformulations"}
@@ -169,7 +169,7 @@ def test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_sta
     total = Loss()
     for step in made.guarantees[0].steps:
         total += step.loss
-    account = Ledger.open(tmp_path / "ledger.db").account("the users of the log", "add-remove")
+    account = Ledger.open(tmp_path / "ledger.db").account(plan.population, "add-remove")
     assert account.spent == total == plan.loss == made.guarantees[0].loss
     assert total.fits(12, 1e-6)
     expected = {"queries"} if select_only else {"queries", *(name.removesuffix("_per_user") for name in tables)}
@@ -285,7 +285,7 @@ def _near_the_threshold() -> pa.Table:
     return pa.table(rows)
 
 
-LOW: dict[str, Any] = {"epsilon": 30, "delta": 0.3, "queries_per_user": 10, **TABLES}
+LOW: dict[str, Any] = {**BUDGET, "epsilon": 30, "delta": 0.3, "queries_per_user": 10, **TABLES}
 
 
 # In bulk, `passing` is the same code for all selectors but `optimal`.
@@ -418,7 +418,7 @@ def test_one_choice_of_rows_per_release_and_another_for_the_next(
     seen = []
     for release in range(2):
         keys.clear()
-        plan.run(tmp_path / f"{release}.db")
+        replace(plan).run(tmp_path / f"{release}.db")
         used = {key for key in keys if key}  # before the spend, expressions are built with no key
         assert len(used) == 1
         assert len([key for key in keys if key]) == 2  # queries (sketch, selection and counts share one), clicks

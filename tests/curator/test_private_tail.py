@@ -144,10 +144,11 @@ def test_two_hundred_whole_releases(name: str, tail: Tail, tmp_path: Any) -> Non
         clicks_per_user=5,
         reformulations_per_user=5,
         selector=name,  # type: ignore[arg-type]
+        population="readers",
     )
     seen = 0
     for run in range(17):
-        made = plan.run(tmp_path / f"{run}.db", bits=statistical.bits("whole", name, run))
+        made = replace(plan).run(tmp_path / f"{run}.db", bits=statistical.bits("whole", name, run))
         for table in made.tables.values():
             for column in {"query", "next_query"} & set(table.column_names):
                 seen += int(which_private(table[column].combine_chunks()).sum())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import ibis
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import statistical
@@ -44,7 +46,9 @@ def everybody(*rows: tuple[int | None, str, str | None]) -> list[Row]:
 def released(folder: Path, rows: list[Row] | pa.Table, selector: str = "laplace", d: int = 3, **asked: Any) -> Release:
     table = rows if isinstance(rows, pa.Table) else log(rows)
     ledger = folder / f"{len(list(folder.iterdir()))}.db"
-    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=d, selector=selector, **asked)  # type: ignore[arg-type]
+    plan = curate(
+        table, epsilon=900, delta="1e-4", queries_per_user=d, selector=selector, population="readers", **asked
+    )  # type: ignore[arg-type]
     return run_without_noise(plan, ledger, statistical.bits("traps", selector))
 
 
@@ -107,8 +111,8 @@ def test_without_times_the_choice_is_random_but_the_same_in_all_steps(tmp_path: 
     # Selected from and counted among the same three of each user: nobody's fourth query slips in.
     for selector in ("optimal", "weighted", "guided"):
         assert sum(counts(released(tmp_path, table, selector, d=3)).values()) == 3 * USERS
-    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=3, selector="laplace")
-    chosen = [counts(run_without_noise(plan, tmp_path / f"again{i}.db")) for i in range(3)]
+    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=3, selector="laplace", population="readers")
+    chosen = [counts(run_without_noise(replace(plan), tmp_path / f"again{i}.db")) for i in range(3)]
     assert any(other != chosen[0] for other in chosen[1:])  # another key, another choice
 
 
@@ -170,7 +174,15 @@ def test_a_log_is_read_once_for_one_table(selector: str, scans: int, clicks: int
 
     engine.con.create_function("look", look, ["VARCHAR"], "VARCHAR", side_effects=True)
     secret = read_log(engine.sql("SELECT look(user) AS user, time, query, url FROM rows"))
-    plan = curate(secret, epsilon=900, delta="1e-4", queries_per_user=3, clicks_per_user=clicks, selector=selector)  # type: ignore[arg-type]
+    plan = curate(
+        secret,
+        epsilon=900,
+        delta="1e-4",
+        queries_per_user=3,
+        clicks_per_user=clicks,
+        selector=selector,  # type: ignore[arg-type]
+        population="readers",
+    )
     looks.clear()
     made = run_without_noise(plan, tmp_path / "ledger.db", statistical.bits("scans"))
     assert len(counts(made)) == 2
@@ -185,6 +197,7 @@ def test_saving_or_looking_twice_draws_no_new_noise(tmp_path: Path) -> None:
         delta=0.01,
         queries_per_user=2,
         reformulations_per_user=1,
+        population="readers",
     )
     made = plan.run(tmp_path / "ledger.db")
     one, two = made.save(tmp_path / "one"), made.save(tmp_path / "two")
@@ -228,6 +241,7 @@ def test_listed_zeros_get_noise_and_may_be_negative(tmp_path: Path) -> None:
         clicks_per_user=5,
         selector="laplace",
         results=listed,
+        population="readers",
     )
     made = plan.run(tmp_path / "ledger.db", bits=statistical.bits("zeros"))
     values = list(counts(made, "clicks").values())
@@ -249,6 +263,40 @@ def test_a_public_list_is_read_like_the_log(tmp_path: Path) -> None:
 def test_a_public_list_must_have_its_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'url'"):
         released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, results={"query": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("list.csv", b'query,url\nnews,a.example\n"maps,b.example\n', r"list\.csv: 3\b"),
+        ("list.csv", b"query,url\nnews,a\n\nmaps,b,c\nmaps\n", r"too few.*list\.csv: 5\b.*too many.*: 4\b"),
+        ("list.tsv", b"query\turl\nnews\ta.example\ncaf\xe9\tb.example\n", r"list\.tsv: 3\b"),
+        ("list.jsonl", b'{"query": "news", "url": "a.example"}\n{"query": "maps"\n', r"list\.jsonl: 2\b"),
+        (
+            "list.jsonl",
+            b'{"query": "news", "url": "a.example"}\n{"query": "zebra", "URL": "b"}\n',
+            "no query or no url",
+        ),
+        ("list.csv", b"query,url\nnews,a.example\nzebra,\n", "no query or no url"),
+    ],
+)
+def test_a_malformed_line_of_a_public_list_is_refused(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    """The steward gave it, and it is public: a pair that is left out of it in silence would be missing in public."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=told) as refused:
+        released(tmp_path, everybody((1, "news", "a.example")), clicks_per_user=1, results=tmp_path / name)
+    assert refused.value.fix
+    assert "zebra" not in str(refused.value)
+    assert not list(tmp_path.glob("*.db"))
+
+
+@pytest.mark.parametrize("values", [["http://n.example.org", None], pa.array([b"n.org", b"\xff"]).view(pa.string())])
+def test_a_pair_without_a_url_is_refused(tmp_path: Path, values: Any) -> None:
+    table = pa.table({"query": ["news", "news"], "url": values})
+    pq.write_table(table, tmp_path / "list.parquet")
+    for listed in (table, tmp_path / "list.parquet"):
+        with pytest.raises(DataError, match="no query or no url"):
+            released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, results=listed)
 
 
 # ---- reformulations ------------------------------------------------------------------------------------------------
@@ -300,6 +348,7 @@ def test_the_threshold_of_reformulations_comes_from_the_public_domain_alone(tmp_
             reformulations_per_user=8,
             false_edges=5,
             shares={"reformulations": "1/20"},
+            population="readers",
         )
         made.append(plan.run(tmp_path / f"{number}.db", bits=statistical.bits("domain")))
     assert made[0].manifest == made[1].manifest
@@ -372,7 +421,14 @@ def test_a_row_of_one_person_does_not_stop_the_release(poison: str, selector: st
 @pytest.mark.parametrize("selector", ["laplace", "gaussian", "korolova2009"])
 @pytest.mark.parametrize("epsilon", [40, 1000])
 def test_no_warning_of_numpy_reaches_the_steward(epsilon: float, selector: str, tmp_path: Path) -> None:
-    plan = curate(log(everybody((1, "news", None))), epsilon=epsilon, delta=0.1, queries_per_user=1, selector=selector)  # type: ignore[arg-type]
+    plan = curate(
+        log(everybody((1, "news", None))),
+        epsilon=epsilon,
+        delta=0.1,
+        queries_per_user=1,
+        selector=selector,
+        population="readers",
+    )  # type: ignore[arg-type]
     plan.run(tmp_path / "ledger.db", bits=statistical.bits("warnings"))
 
 

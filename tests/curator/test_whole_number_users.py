@@ -42,7 +42,14 @@ def test_the_same_bits_give_the_same_release(tmp_path: Path, keep: Keep, selecto
     for kind in ("numbers", "texts"):
         log = hq.read_log(searches(kind), exclude_users=["7", "200"])
         plan = hq.curate(
-            log, epsilon=4, delta=1e-4, queries_per_user=3, clicks_per_user=2, keep=keep, selector=selector
+            log,
+            epsilon=4,
+            delta=1e-4,
+            queries_per_user=3,
+            clicks_per_user=2,
+            keep=keep,
+            selector=selector,
+            population="readers",
         )
         release = plan.run(tmp_path / f"{kind}.db", bits=bits("whole numbers", selector, keep))
         made.append({name: table.to_pydict() for name, table in release.tables.items()})

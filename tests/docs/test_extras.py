@@ -87,6 +87,7 @@ def test_charts(hidden: list[str], lines: list[list[str]], folder: Path) -> None
     assert not list(folder.glob("*.svg"))
 
 
+WHO = ["--population", "people"]
 POSTGRESQL = "postgresql://somebody@localhost/nothing"
 SERVED = [
     ["serve", "--task", "task.toml"],
@@ -94,7 +95,7 @@ SERVED = [
     ["budget", "show", "--ledger", POSTGRESQL],
     ["collect", "status", "--store", POSTGRESQL],
     ["serve", "--task", "task.toml", "--store", POSTGRESQL],
-    ["stat", "count", "people", "--unit", "user", "--epsilon", "1", "--engine", POSTGRESQL],
+    ["stat", "count", "people", "--unit", "user", "--epsilon", "1", "--engine", POSTGRESQL, *WHO],
 ]
 NEW = ["task", "new", "--kind", "setting", "--out", "task.toml"]
 
@@ -118,7 +119,7 @@ def test_half_an_installation_is_told_too(name: str, folder: Path) -> None:
 
 
 def test_spark(folder: Path) -> None:
-    budget = ["--epsilon", "1", "--engine", "spark"]
+    budget = ["--epsilon", "1", "--engine", "spark", *WHO]
     counted = ["stat", "count", "people.parquet", "--unit", "user", *budget]
     released = ["release", "log.parquet", "--delta", "1e-6", "--queries-per-user", "2", "--out", "made", *budget]
     for code, said in without(IMPORTED["spark"], [counted, released], folder):
@@ -129,7 +130,7 @@ def test_spark(folder: Path) -> None:
 CORE = [
     ["doctor"],
     ["synth", "--profile", "tiny", "--users", "200", "--seed", "1", "--out", "log.tsv"],
-    ["release", "log.tsv", "--epsilon", "2", "--delta", "1e-4", "--queries-per-user", "5", "--out", "made"],
+    ["release", "log.tsv", "--epsilon", "2", "--delta", "1e-4", "--queries-per-user", "5", "--out", "made", *WHO],
     ["verify", "made"],
     ["search", "release", "weather"],
     ["trends", "release"],

@@ -77,6 +77,23 @@ def test_a_page_that_changed_is_noticed(tool, tmp_path, monkeypatch):
         tool.page()
 
 
+def test_the_readme_compares_with_the_paper_as_it_was_measured(tool):
+    shown = {row[0]: row[1] for row in tool.read("experiments/blender.md").under("What had to be shown").rows[1:]}
+
+    def measured(*words):
+        (value,) = [value for claim, value in shown.items() if all(word in claim for word in words)]
+        return [f"{float(number):.4f}".lstrip("0") for number in re.findall(r"0\.\d+", value)]
+
+    def hundredths(number):
+        return f"{float(number):.3f}".lstrip("0")
+
+    aol, yandex = ("AOL profile, 5%",), ("Yandex profile, 2.5%",)
+    best, paper = measured(*aol, "L1")[:2]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"NDCG {hundredths(measured(*aol, 'NDCG')[0])}, L1 {best} where the paper's algorithm has {paper}" in readme
+    assert f"NDCG {hundredths(measured(*yandex, 'NDCG')[0])}, L1 {measured(*yandex, 'L1')[0]};" in readme
+
+
 def test_our_thresholds_are_those_of_the_paper():
     stated = PAPERS["korolova2009"]["thresholds"]
     for name in ("K", "b"):

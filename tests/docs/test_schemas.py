@@ -274,7 +274,9 @@ def test_what_both_ignore(published: tuple[Any, Callable[[Any], bool]]) -> None:
 
 
 def test_an_older_manifest_without_measures_is_valid(tmp_path: Path) -> None:
-    plan = hq.curate(hq.read_log(searches()), epsilon=4, delta=1e-4, queries_per_user=4, selector="laplace")
+    plan = hq.curate(
+        hq.read_log(searches()), epsilon=4, delta=1e-4, queries_per_user=4, selector="laplace", population="readers"
+    )
     folder = plan.run(tmp_path / "ledger.db", bits=bits("schemas", "older")).save(tmp_path / "release")
     own = json.loads((folder / MANIFEST).read_bytes())
     assert own["format_version"] == 1

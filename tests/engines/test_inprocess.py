@@ -135,13 +135,3 @@ def test_a_signal_to_end_leaves_no_rows_behind(tmp_path, name, script):
     done = subprocess.run(program, env={**os.environ, **limits}, capture_output=True, check=False, timeout=120)
     assert done.returncode == 128 + signal.Signals[name], done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_copies_in_another_encoding_are_made_where_the_environment_says(monkeypatch, tmp_path):
-    monkeypatch.setenv(TEMP, str(tmp_path / "here"))
-    (tmp_path / "here").mkdir()
-    (tmp_path / "log.csv").write_bytes("user,query\na,größe\n".encode("latin-1"))
-    log = read_log(tmp_path / "log.csv", encoding="latin-1")
-    assert log.table.query.to_list() == ["größe"]
-    (copy,) = (tmp_path / "here").glob("hushquery-*/*.txt")
-    assert stat.S_IMODE(copy.parent.stat().st_mode) == 0o700

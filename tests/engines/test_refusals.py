@@ -83,10 +83,12 @@ def test_a_release_of_a_table(table, postgres_url, tmp_path, monkeypatch):
 
 def test_a_statistic_of_a_table(table, postgres_url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, err = run("stat", "count", table, "--unit", "user", "--epsilon", "4", "--engine", postgres_url, "--json")
+    code, out, err = run(
+        "stat", "count", table, "--unit", "user", "--epsilon", "4", "--engine", postgres_url, *OPTIONS[-3:]
+    )
     assert code == 0, err
     assert abs(json.loads(out)["estimates"][0]["estimate"] - 120) < 20
-    assert [account.population for account in Ledger.open("ledger.db").accounts()] == [table]
+    assert [account.population for account in Ledger.open("ledger.db").accounts()] == ["members"]
 
 
 @pytest.mark.parametrize("name", ["nothing_here", "nowhere.searches", "pg_catalog.pg_authid"])
@@ -205,6 +207,7 @@ def test_on_this_machine_and_in_silence(searches, tmp_path):
     (tmp_path / "conf" / "spark-defaults.conf").write_text(clusters.DEFAULTS)
     pq.write_table(searches, tmp_path / "visits.parquet")
     command = [sys.executable, "-m", "hushquery", "stat", "count", "visits.parquet", "--unit", "user", "--epsilon", "4"]
+    command += ["--population", "members"]
     done = subprocess.run(
         [*command, "--engine", "spark", "--json"],
         cwd=tmp_path,
@@ -215,5 +218,5 @@ def test_on_this_machine_and_in_silence(searches, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr  # ours
-    assert done.stderr.startswith("note: opened the account")
+    assert done.stderr.startswith("note: Created account")
     assert abs(json.loads(done.stdout)["estimates"][0]["estimate"] - 120) < 20

@@ -18,7 +18,7 @@ from hushquery.log import read_log
 from log.test_time_format import FORMS, NEVER
 
 RESULTS = {"query": ["Plain words", "café au lait", "ab", "query 7"] * 2, "url": ["http://example.com", *URLS[2:5]] * 2}
-LOW = {"epsilon": 30, "delta": 0.3, "queries_per_user": 8}
+LOW = {"epsilon": 30, "delta": 0.3, "queries_per_user": 8, "population": "readers"}
 CASES = {
     "laplace": {"clicks_per_user": 3, "reformulations_per_user": 3},
     "gaussian": {"keep": "random", "clicks_per_user": 3, "results": pa.table(RESULTS)},

@@ -20,6 +20,7 @@ from hushquery.evaluate.baselines import run_baseline
 from hushquery.evaluate.blender_law import AOL, LogPopulation, PowerLaw
 from hushquery.evaluate.blender_run import ABLATION, run_points
 from hushquery.evaluate.experiments import blender_figures as grids
+from hushquery.evaluate.experiments import blender_verdicts as judging
 from hushquery.evaluate.experiments.blender import (
     CSV_FILES,
     blender,
@@ -30,7 +31,7 @@ from hushquery.evaluate.experiments.blender import (
     whole_setting,
 )
 from hushquery.evaluate.experiments.blender_page import FIGURES, as_page, as_text, command, page
-from hushquery.evaluate.experiments.blender_paper import PARAMETERS, beside
+from hushquery.evaluate.experiments.blender_paper import PARAMETERS, VERDICTS, beside
 from hushquery.evaluate.experiments.page import as_markdown
 from hushquery.evaluate.unpublishable import MARK
 
@@ -205,15 +206,72 @@ def test_what_was_not_measured_is_neither_held_nor_broken():
 def test_the_papers_statements_stand_beside_what_was_measured(found):
     said = beside(found.figures)
     assert {(one["figure"], one["profile"]) for one in said} == {
-        (figure, "aol") for figure in ("9", "11", "12", "13", "14", "15", "fo", "mc", "m")
+        (figure, "aol") for figure in ("8", "9", "11", "12", "13", "14", "15", "fo", "mc", "m", "ablation")
     }
-    by_figure = {one["figure"]: one for one in said}
+    assert {one["verdict"] for one in said} <= set(VERDICTS.values())
+    by_words = {one["said"]: one for one in said}
     lists = [row["ndcg_list"] for row in rows(found, "12", mode="best", head_size=10)]
-    assert by_figure["12"]["best"] == f"{min(lists):.3f} to {max(lists):.3f}"
-    assert by_figure["15"]["paper"] == "never here"  # so small a population has no list of 50 at all
+    ten = by_words["NDCG of a list of 10 is above 0.95 for epsilon 1 to 5."]
+    assert ten["best"] == f"{min(lists):.3f} to {max(lists):.3f}"
+    fifty = by_words["A list of 50 exists from epsilon 3 on."]
+    assert (fifty["paper"], fifty["verdict"]) == ("never here", "not reproduced")  # so small a population has none
     best = rows(found, "mc", mode="best")
-    assert by_figure["mc"]["best"].endswith(f"best with {min(best, key=lambda row: row['l1'])['m_c']}")
+    one_record = by_words["One record per client is always best."]
+    assert one_record["best"].endswith(f"best with {min(best, key=lambda row: row['l1'])['m_c']}")
+    assert by_words["4.8 million unique queries."]["verdict"] == "not reproduced"
     assert beside({}) == []
+
+
+def swept(x, values, measure, means, stderr=0.001, **more):
+    """Rows of one list of the paper's algorithm, in which one measure moves."""
+    base = {"mode": "paper", "profile": "aol", "runs": 8, "complete": 8, "head_size": 50} | more
+    return [base | {x: v, measure: m, f"{measure}_stderr": stderr} for v, m in zip(values, means, strict=True)]
+
+
+def measured_regressions(blended, stderr):
+    row = {"mode": "paper", "blended_regressions": blended, "blended_regressions_stderr": stderr}
+    return [row | {f"{n}_regressions{e}": v for n in ("optin", "client") for e, v in (("", 2.4), ("_stderr", 0.2))}]
+
+
+@pytest.mark.parametrize(
+    ("judge", "given", "verdict"),
+    [
+        (judging.begins(50, "optin", 0.045), swept("optin", (0.045, 0.05), "l1", (0.2, 0.1)), True),
+        (judging.begins(50, "optin", 0.045), swept("optin", (0.03, 0.045), "l1", (0.2, 0.1)), False),
+        (judging.begins(50, "optin", 0.045), [], False),
+        (judging.every("ndcg", 0.95), swept("epsilon", (1, 2), "ndcg", (0.96, 0.97)), True),
+        (judging.every("ndcg", 0.95), swept("epsilon", (1, 2), "ndcg", (0.94, 0.97)), False),
+        (judging.every("ndcg", 0.95), swept("epsilon", (1, 2), "ndcg", (0.951, 0.97)), None),
+        (judging.every("l1", 0.1, above=False), swept("epsilon", (1, 2), "l1", (0.08, 0.07)), True),
+        (judging.every("l1", 0.1, above=False), swept("epsilon", (1, 2), "l1", (0.08, 0.12)), False),
+        (judging.every("l1", 0.1, above=False), [], None),
+        (judging.best_is("f_c", 0.85, "l1", low=True), swept("f_c", (0.7, 0.85), "l1", (0.03, 0.02)), True),
+        (judging.best_is("f_c", 0.85, "l1", low=True), swept("f_c", (0.7, 0.85), "l1", (0.02, 0.03)), False),
+        (judging.best_is("f_c", 0.85, "l1", low=True), swept("f_c", (0.7, 0.85), "l1", (0.02, 0.021)), None),
+        (judging.falls("epsilon"), swept("epsilon", (1, 2, 3), "l1", (0.05, 0.03, 0.02)), True),
+        (judging.falls("epsilon"), swept("epsilon", (1, 2, 3), "l1", (0.03, 0.05, 0.02)), False),
+        (judging.falls("epsilon"), swept("epsilon", (1, 2, 3), "l1", (0.030, 0.0301, 0.0299)), None),
+        (judging.stays_the_same("ndcg"), swept("f_c", (0.5, 0.7), "ndcg", (0.95, 0.951)), True),
+        (judging.stays_the_same("ndcg"), swept("f_c", (0.5, 0.7), "ndcg", (0.95, 0.96)), False),
+        (judging.misplaces(0.0, 1.5, "blended"), measured_regressions(1.0, 0.1), True),
+        (judging.misplaces(0.0, 1.5, "blended"), measured_regressions(2.6, 0.3), False),
+        (judging.misplaces(0.0, 1.5, "blended"), measured_regressions(1.6, 0.3), None),
+        (judging.needs_about(50, 0.95, 0.05), swept("optin", (0.03, 0.05), "ndcg", (0.94, 0.96)), True),
+        (judging.needs_about(50, 0.95, 0.05), swept("optin", (0.03, 0.05), "ndcg", (0.96, 0.97)), False),
+    ],
+)
+def test_verdicts_follow_from_the_numbers(judge, given, verdict):
+    assert judge(given) is verdict
+
+
+def test_a_list_that_is_missing_is_one_of_the_longest():
+    judge = judging.all_but_longest("epsilon", 1.0, 1, 0.95)
+    lists = [swept("epsilon", (1.0,), "ndcg", (0.97,), head_size=size)[0] for size in (10, 50, 100)]
+    assert judge(lists) is False  # the longest is as good
+    lists[2]["complete"] = 3
+    assert judge(lists) is True
+    lists[1]["ndcg"] = 0.9
+    assert judge(lists) is False
 
 
 # ---- page, text and files -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushquery.hybrid.blend import blend_probabilities
-from hushquery.hybrid.selected import Selected
+from hushquery.hybrid.selected import Overshoot, Selected
 from hushquery.local.choose import oracle_named
 from hybrid_sides import drawn_clients, noisy_counts, optin_shares
 from statistical import number, rate_at_most
@@ -162,6 +162,32 @@ def test_the_bias_in_standard_errors_is_not_below_the_true_one():
             stated.append(law.bias(made.blended).sum())
         assert np.mean(true) > 2 * np.std(true) / math.sqrt(30)  # there is such a bias
         assert 0.7 * np.mean(true) < np.mean(stated) < 3 * np.mean(true)
+
+
+@pytest.mark.parametrize("most", [30, 10_000], ids=["cut to a size", "all that pass"])
+@pytest.mark.parametrize(("first", "exponent"), [(0.0267, 1.0), (0.012, 0.7), (0.1, 1.4)])
+@pytest.mark.parametrize(("n", "epsilon", "threshold"), [(20_000, 1, 25), (5_000, 4, 7)])
+def test_the_overshoot_of_a_list_is_predicted_from_its_own_counts(n, epsilon, threshold, first, exponent, most):
+    law = np.multiply.outer(first / np.arange(1, 301) ** exponent, [0.6, 0.3, 0.1]).ravel()
+    rng = np.random.default_rng(number("overshoot", n, exponent, most))
+    true, predicted = [], []
+    for _ in range(200):
+        counts, noise = noisy_counts(rng, law, n, epsilon)
+        kept = np.flatnonzero(counts >= threshold)
+        least = threshold / n if len(kept) < most else None
+        kept = kept[np.argsort(-counts[kept], kind="stable")][:most]
+        optin = optin_shares([("q", str(i)) for i in kept], counts[kept] / n, n, noise)
+        true.append((optin.values - law[kept]).sum())
+        predicted.append(Overshoot(optin, least).of_one * len(kept))
+    assert np.mean(predicted) == pytest.approx(np.mean(true), rel=0.5)
+    assert np.std(predicted) < np.std(true)  # steadier than what it predicts
+
+
+def test_nothing_overshoots_where_nothing_was_selected():
+    optin = optin_shares([("q", "u")], [0.1], 100, 1.0)
+    assert Overshoot(optin, -math.inf).of_one == 0
+    assert Overshoot(optin_shares([], [], 100, 1.0), None).of_one == 0
+    assert Overshoot(optin, None).of_one > 0
 
 
 def _variance(name):

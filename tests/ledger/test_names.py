@@ -1,51 +1,79 @@
-"""Who opens an account beside one of nearly the same name is told: the same people may pay twice."""
+"""Who opens an account beside one of nearly the same name is asked: the same people may get a second budget."""
 
 from __future__ import annotations
 
-import warnings
+from pathlib import Path
 
 import pytest
 
-from hushquery.privacy.budget import Budget, PrivacyWarning
+from hushquery.errors import BudgetError
+from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
 from hushquery.privacy.loss import Loss
 
 HALF = Loss(pure=("1/2",))
+NEAR = [
+    ("Customers of A", "customers of a"),
+    ("customersofa", "customers of a"),
+    ("custmers of a", "customers of a"),
+    ("customers  of a", "customers of a"),
+    ("cutsomers of a", "customers of a"),
+    ("customers of aa", "customers of a"),
+    ("visits", "data/visits"),
+    ("visits.csv", "visits"),
+    ("public.a", "a"),
+    ("users of 2026", "users of 2025"),
+    ("week 1", "week 2"),
+    ("week 1", "week 12"),
+    ("users", "users 2"),
+    ("2025", "2026"),
+    ("users of \u0662\u0660\u0662\u0665", "users of 2025"),
+    ("\uff55\uff53\uff45\uff52\uff53", "users"),
+]
+
+
+@pytest.mark.parametrize(("name", "other"), NEAR)
+def test_a_new_account_beside_one_of_nearly_the_same_name_is_refused(tmp_path: Path, name: str, other: str) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    ledger.open_account(other, "add-remove", Budget(1, 0))
+    assert ledger.near(name) == other
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="Nothing was spent") as refused:
+            ledger.spend(name, "add-remove", HALF, what="x", create_with=Budget(1, 0))
+        assert f'there is "{other}"' in refused.value.what
+        assert "new_population=True" in refused.value.fix
+        with pytest.raises(BudgetError):
+            ledger.open_account(name, "add-remove", Budget(1, 0))
+    assert len(ledger.history()) == 1
+    # Who says that they are other people is believed, and is not asked again.
+    ledger.spend(name, "add-remove", HALF, what="x", create_with=Budget(1, 0), new_population=True)
+    assert ledger.near(name) is None
+    ledger.spend(name, "add-remove", HALF, what="said once", create_with=Budget(1, 0))
+    assert ledger.account(name, "add-remove").remaining_epsilon == 0
 
 
 @pytest.mark.parametrize(
-    "name", ["Customers of A", "customersofa", "custmers of a", "customers  of a", "cutsomers of a", "customers of aa"]
+    ("name", "other"),
+    [
+        ("us", "uk"),
+        ("readers", "authors"),
+        ("?", "!"),
+        ("browser users", "browser users who opted in"),
+        ("2025", "users"),
+        ("readers of example.org", "readers of example.com"),
+    ],
 )
-def test_a_new_account_beside_one_of_nearly_the_same_name_warns(tmp_path, name):
-    ledger = Ledger.open(tmp_path / "ledger.db")
-    ledger.open_account("customers of a", "add-remove", Budget(1, 0))
-    with pytest.warns(PrivacyWarning, match=r'already an account "customers of a": did you mean it\?'):
-        ledger.spend(name, "add-remove", HALF, what="x", create_with=Budget(1, 0))
-    assert ledger.account(name, "add-remove").remaining_epsilon == 0.5
-    ledger.spend(name, "add-remove", HALF, what="said once", create_with=Budget(1, 0))
-
-
-@pytest.mark.parametrize(("name", "other"), [("visits", "data/visits"), ("visits.csv", "visits"), ("public.a", "a")])
-def test_a_file_or_table_of_the_same_name_elsewhere_warns(tmp_path, name, other):
+def test_other_names_are_not_asked_about(tmp_path: Path, name: str, other: str) -> None:
     ledger = Ledger.open(tmp_path / "ledger.db")
     ledger.open_account(other, "add-remove", Budget(1, 0))
-    with pytest.warns(PrivacyWarning, match="did you mean it"):
-        ledger.open_account(name, "add-remove", Budget(1, 0))
-
-
-@pytest.mark.parametrize(("name", "other"), [("week 1", "week 2"), ("us", "uk"), ("readers", "authors"), ("?", "!")])
-def test_other_names_do_not_warn(tmp_path, name, other):
-    ledger = Ledger.open(tmp_path / "ledger.db")  # warnings are errors in tests
-    ledger.open_account(other, "add-remove", Budget(1, 0))
+    assert ledger.near(name) is None
     ledger.open_account(name, "add-remove", Budget(1, 0))
-    ledger.open_account(name, "replace-one", Budget(1, 0))
 
 
-def test_who_makes_an_error_of_the_warning_spends_nothing(tmp_path):
+def test_a_known_name_is_never_asked_about(tmp_path: Path) -> None:
+    """Not even beside another that an older version let somebody open."""
     ledger = Ledger.open(tmp_path / "ledger.db")
-    ledger.open_account("customers", "add-remove", Budget(1, 0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(PrivacyWarning):
-            ledger.spend("Customers", "add-remove", HALF, what="x", create_with=Budget(1, 0))
-    assert len(ledger.history()) == 1
+    ledger.open_account("week 1", "add-remove", Budget(1, 0))
+    ledger.open_account("week 2", "add-remove", Budget(1, 0), new_population=True)
+    for name in ("week 1", "week 2", " week 2 "):
+        ledger.spend(name, "add-remove", Loss(pure=("1/4",)), what="x")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hushquery import basic
 from hushquery.errors import BudgetError, BudgetRefused, LedgerCorrupt, UsageError
 from hushquery.privacy.budget import Budget
 from hushquery.privacy.ledger import Ledger
@@ -59,12 +60,13 @@ def test_another_price_under_the_key_is_refused(store_url: str) -> None:
     assert ledger.check() == head
 
 
-def test_a_ledger_opened_for_one_thing_pays_once(store_url: str) -> None:
-    for _ in range(3):  # so many attempts of a work that spends from two accounts and knows nothing of keys
-        ledger = Ledger.open(store_url, once="the work")
-        ledger.spend(*READERS, THIRD, what="x", create_with=Budget(1, 0))
-        ledger.spend("authors", "replace-one", THIRD, what="x", create_with=Budget(1, 0))
-    assert [entry.kind for entry in ledger.history()] == ["open", "spend", "open", "spend"]
+def test_no_plan_runs_twice_for_one_payment(tmp_path: Path) -> None:
+    """The attack: a ledger opened with a key, five plans, one payment, five draws of noise. There is no such ledger."""
+    with pytest.raises(TypeError, match="once"):
+        Ledger.open(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
+    people = {"user": [1, 2, 3]}
+    with pytest.raises(TypeError, match="once"):
+        basic.count(people, unit="user", epsilon=1, population="readers").run(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("bad", ["", "  ", "a\nb", "a\0b"])

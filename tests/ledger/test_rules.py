@@ -63,16 +63,16 @@ def test_open_spend_and_reopen(store_url, clock):
 
 def test_accounts_are_apart(store_url):
     ledger = open_ledger(store_url)
-    ledger.open_account("readers", "replace-one", Budget(1, 0))
+    ledger.open_account("editors", "replace-one", Budget(1, 0))
     ledger.open_account("authors", "add-remove", Budget(1, 0))
     ledger.spend(*READERS, Loss(pure=(1,)), what="all of it")
-    for population, relation in (("readers", "replace-one"), ("authors", Relation.ADD_REMOVE)):
+    for population, relation in (("editors", "replace-one"), ("authors", Relation.ADD_REMOVE)):
         ledger.spend(population, relation, Loss(pure=(1,)), what="all of it")
     found = [(a.population, a.relation.value, a.remaining_epsilon) for a in ledger.accounts()]
     assert found == [
         ("authors", "add-remove", 0),
+        ("editors", "replace-one", 0),
         ("readers", "add-remove", 0),
-        ("readers", "replace-one", 0),
     ]
     assert len(ledger.accounts("authors")) == 1
     assert [entry.population for entry in ledger.history("authors")] == ["authors", "authors"]

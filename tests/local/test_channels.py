@@ -38,7 +38,7 @@ NAMES = [f"{channel.name}-{channel.length}" for channel in ALL]
 
 
 def device(number: int) -> Device:
-    return Device(hashlib.sha256(b"%d" % number).digest(), b"t" * 32)
+    return Device(hashlib.sha256(b"%d" % number).digest(), b"t" * 32, b"c" * 32)
 
 
 def value_of(channel: Channel, number: int) -> Any:

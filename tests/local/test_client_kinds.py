@@ -117,7 +117,7 @@ def test_a_number_pays_for_each_new_class_and_repeats_its_answer(
     client = make(task)
     channel = client.configuration.channel
     first = sent(client, 0)
-    device = Device(secret_in(tmp_path), task.digest)
+    device = Device(secret_in(tmp_path), task.digest, client.configuration.digest)
     names = {value: channel.memo_class(value, device) for value in range(101)}
     bits = statistical.bits("unused")
     paid: dict[Any, bytes] = {names[0]: first.payload}
@@ -149,7 +149,7 @@ def test_after_the_cap_one_empty_answer_is_kept_for_all_new_values(
     spent = client.account().spent
     assert spent <= task.client.lifetime_epsilon < spent + client.configuration.cost
     secret = secret_in(tmp_path)
-    device = Device(secret, task.digest)
+    device = Device(secret, task.digest, digest)
     with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
         memo = {
             bytes(key): (cost, bytes(kept))
@@ -189,7 +189,7 @@ def test_after_the_cap_the_same_coins_make_the_same_report_whatever_the_value(
             clock[0] += DAY
     assert client.account().left < client.configuration.cost
     if task is HISTOGRAM:  # the values of all classes that were not paid for
-        device = Device(secret_in(tmp_path), task.digest)
+        device = Device(secret_in(tmp_path), task.digest, client.configuration.digest)
         with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
             known = {bytes(key) for (key,) in connection.execute("SELECT key FROM memo")}
         digest = client.configuration.digest
@@ -251,7 +251,7 @@ def test_any_history_costs_its_new_classes_up_to_the_cap(kind: tuple[Task, list[
         for turn in turns:
             value = values[turn % len(values)]
             sent(client, value)
-            device = device or Device(secret_in(Path(folder)), task.digest)
+            device = device or Device(secret_in(Path(folder)), task.digest, fixed.digest)
             name = fixed.channel.memo_class(fixed.space.cell(value), device)
             if name not in classes and spent + fixed.cost <= task.client.lifetime_epsilon:
                 classes.add(name)

@@ -40,6 +40,9 @@ class Device:
     def __init__(self, case: dict[str, Any]) -> None:
         self.secret, self.task = bytes.fromhex(case["secret"]), bytes.fromhex(case["task"])
         fixed = json.loads(case["configuration"])
+        # Coins that are kept and not stored belong to one configuration.
+        configuration = hashlib.sha256(case["configuration"].encode()).digest()
+        self.coins = mac(self.secret, b"hushquery-v1 coins\0", self.task, configuration)
         self.domain, self.oracle = fixed["domain"], fixed["oracle"]
 
     def krr(self, value: list[Any], words: list[int]) -> tuple[Any, bytes]:
@@ -67,31 +70,31 @@ class Device:
     def onebit(self, value: list[Any], words: list[int]) -> tuple[Any, bytes]:
         assert not words
 
-        def kept(what: bytes, number: int) -> int:
-            return upper(mac(self.secret, four(32), self.task, four(len(what)), what, eight(number)))
+        def kept(key: bytes, what: bytes, number: int) -> int:
+            return upper(mac(key, four(32), self.task, four(len(what)), what, eight(number)))
 
         s = self.oracle["step"]
         attempt = 0
-        while (alpha := kept(b"alpha", attempt)) >= 2**53 // s * s:
+        while (alpha := kept(self.secret, b"alpha", attempt)) >= 2**53 // s * s:
             attempt += 1
         left = value[0] // s * s
         point = left + s if value[0] + alpha % s >= left + s else left
-        bit = kept(b"bit", point) < self.oracle["low"] + self.oracle["unit"] * point
+        bit = kept(self.coins, b"bit", point) < self.oracle["low"] + self.oracle["unit"] * point
         return point // s, bytes([bit])
 
-    def stream(self, what: bytes, n: int) -> list[int]:
-        key = mac(self.secret, four(32), self.task, what)
+    def stream(self, secret: bytes, what: bytes, n: int) -> list[int]:
+        key = mac(secret, four(32), self.task, what)
         data = b"".join(mac(key, eight(block)) for block in range(-(-n // 4)))
         return [int.from_bytes(data[8 * i : 8 * i + 8], "big") for i in range(n)]
 
     def dbitflip(self, value: list[Any], words: list[int]) -> tuple[Any, bytes]:
         assert not words
         k, d = self.oracle["k"], self.oracle["d"]
-        drawn = self.stream(b"sample", k)
+        drawn = self.stream(self.secret, b"sample", k)
         sampled = sorted(sorted(range(k), key=lambda bucket: drawn[bucket])[:d])
         bucket = value[0] * k // (self.oracle["most"] + 1)
         place = sampled.index(bucket) if bucket in sampled else -1
-        coins = self.stream(b"bits:%d" % place, d)
+        coins = self.stream(self.coins, b"bits:%d" % place, d)
         bits = [
             (one == bucket) == (upper(coin) < self.oracle["keep"]) for one, coin in zip(sampled, coins, strict=True)
         ]
@@ -109,7 +112,7 @@ class Device:
         for j in range(self.oracle["h"]):
             bloom |= 1 << int.from_bytes(stream[8 * j : 8 * j + 8], "big") % k
         message = b"hushquery rappor permanent v1\0" + framed + four(k) + bloom.to_bytes(-(-k // 8), "big")
-        blocks = b"".join(mac(self.secret, message, four(block)) for block in range(-(-k // 4)))
+        blocks = b"".join(mac(self.coins, message, four(block)) for block in range(-(-k // 4)))
         flips = sum((upper(blocks[8 * i :]) < self.oracle["flip"]) << i for i in range(k))
         width = -(-k // 8)
         return bloom.to_bytes(width, "little").hex(), cohort.to_bytes(2, "little") + (bloom ^ flips).to_bytes(

@@ -51,7 +51,8 @@ def test_the_table_is_raw_and_near_the_truth() -> None:
     assert [row.label for row in EXPECTED] == ["dark", "light", "system", "*"]
     for row, truth in zip(EXPECTED, (0.5, 0.25, 0.0, 0.25), strict=True):
         assert abs(row.value - truth) < 6 * row.stderr
-        assert row.low == pytest.approx(row.value - 1.959964 * row.stderr)
+        assert row.low == pytest.approx(row.value - 1.959964 * row.stderr, abs=0.2 * row.stderr)
+        assert row.low < row.value < row.high
     assert EXPECTED.table.marks == ()
     assert math.fsum(EXPECTED.values) == pytest.approx(1)
     said = [FIXED.oracle.unpack(report.payload) for report in REPORTS]
@@ -155,6 +156,8 @@ def test_texts_are_decoded_with_candidates() -> None:
     for label, truth in (("alpha", 0.6), ("beta", 0.4)):
         assert abs(found[label].value - truth) < 6 * found[label].stderr < 0.4
     assert "2 of 3 candidates" in found.notes[0]
+    assert "intervals allow for that" in found.notes[0]
+    assert any("selected" in mark and "given selection" in mark for mark in found.table.marks)
     assert found.guarantee is not None
     assert found.guarantee.epsilon == pytest.approx(2 * math.log(39))
     with pytest.raises(UsageError, match="needs candidates"):

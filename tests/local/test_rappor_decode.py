@@ -14,7 +14,7 @@ import pytest
 
 from hushquery.errors import DataError, UsageError
 from hushquery.local.rappor import Encoder, Params, Variant
-from hushquery.local.rappor_decode import RESULT_FIELDS, TWO_SD, Decoded, Found, decode, write_results
+from hushquery.local.rappor_decode import RESULT_FIELDS, TWO_SD, Decoded, Found, Rule, decode, write_results
 from hushquery.local.rappor_files import Candidates, hash_candidates, read_counts, read_map, read_params, write_map
 from hushquery.local.rappor_plan import LECTURE, forecast, share_std_error
 from hushquery.noise.bits import SeededBits
@@ -89,6 +89,85 @@ def test_the_other_simulations_are_decoded_as_well_as_by_the_reference(
     assert demo.total_variation(many) <= variation
     few = decode(demo.params, demo.counts, demo.candidates, rule="bonferroni")
     assert demo.true(few) == len(few.results) >= bonferroni
+
+
+@pytest.mark.parametrize(
+    ("name", "true", "false", "variation"),
+    [
+        ("demo1", 88.8, 10.4, 0.150),
+        ("demo3", 49.4, 12.7, 0.149),
+        ("r-exp-small-typical", 41.6, 1.8, 0.185),
+        ("r-exp-small-sharp", 44.1, 0.1, 0.150),
+    ],
+)
+def test_two_sd_finds_more_than_the_reference_with_fewer_false_strings_and_a_smaller_error(
+    name: str, true: float, false: float, variation: float
+) -> None:
+    """The reference's means over its coins, on these counts: docs/rappor-decode.md."""
+    demo = case(name)
+    decoded = decode(demo.params, demo.counts, demo.candidates, rule="two-sd")
+    assert demo.true(decoded) >= true
+    assert len(decoded.results) - demo.true(decoded) < false
+    assert demo.total_variation(decoded) < variation
+
+
+def simulated(seed: int, decoys: int) -> tuple[Case, Params]:
+    """Draw counts from the law that devices give them: 60 strings with shares that fall exponentially."""
+    made, rng = Case.__new__(Case), np.random.default_rng(seed)
+    made.params = params = Params(16, 2, 32, 0.3, 0.7, 0.4)
+    strings = [f"{seed} held {i}" for i in range(60)]
+    shares = np.exp(-np.arange(60) / 12)
+    shares /= shares.sum()
+    everything = hashed(params, strings + [f"{seed} decoy {i}" for i in range(decoys)], Variant.NATIVE)
+    chances = params.chances(Variant.NATIVE)
+    sizes, on = np.zeros(params.m, dtype=np.int64), np.zeros(params.m * params.k, dtype=np.int64)
+    for clients, bits in zip(rng.multinomial(300_000, shares), everything.bits, strict=False):
+        each = rng.multinomial(clients, np.full(params.m, 1 / params.m))
+        sizes += each
+        on[bits] += each[bits // params.k]
+    lit = on.reshape(params.m, params.k)
+    counted = rng.binomial(lit, float(chances.q_star)) + rng.binomial(sizes[:, None] - lit, float(chances.p_star))
+    made.counts = np.concatenate([sizes[:, None], counted], axis=1)
+    listed = [i for i in range(len(everything)) if i >= 60 or i % 10 != 9]
+    made.candidates = Candidates(
+        tuple(everything.strings[i] for i in listed), tuple(everything.bits[i] for i in listed)
+    )
+    made.truth = dict(zip(strings, shares.tolist(), strict=True))
+    return made, params
+
+
+@pytest.mark.parametrize("rule", ["bonferroni", "two-sd"])
+def test_intervals_hold_for_strings_that_are_shown(rule: Rule) -> None:
+    """Seeds are fixed. With others: 350 to 600 intervals at 95%, fewer than 91.5% covered in one of 500 trials."""
+    covered, shown = 0.0, 0
+    for seed in range(20):
+        drawn, params = simulated(seed, decoys=60)
+        decoded = decode(params, drawn.counts, drawn.candidates, rule=rule, variant="native")
+        assert all(f.prop_low_95 <= f.proportion <= f.prop_high_95 for f in decoded.results)
+        covered += drawn.covered(decoded) * len(decoded.results)
+        shown += len(decoded.results)
+    assert shown > 300
+    assert 0.915 <= covered / shown <= 0.985
+
+
+def test_explaining_all_candidates_together_needs_no_coins_and_no_lasso() -> None:
+    drawn, params = simulated(3, decoys=500)
+    assert len(drawn.candidates) > 0.8 * params.m * params.k
+    first, again = (decode(params, drawn.counts, drawn.candidates, rule="two-sd", variant="native") for _ in range(2))
+    assert first.results == again.results
+    assert drawn.true(first) >= 15
+    assert len(first.results) - drawn.true(first) <= 3
+    assert first.metrics.allocated_mass <= 1
+
+
+def test_of_candidates_that_nobody_holds_hardly_any_is_kept() -> None:
+    drawn, params = simulated(4, decoys=150)
+    nobody = [i for i, string in enumerate(drawn.candidates.strings) if string not in drawn.truth]
+    decoys = Candidates(
+        tuple(drawn.candidates.strings[i] for i in nobody), tuple(drawn.candidates.bits[i] for i in nobody)
+    )
+    decoded = decode(params, drawn.counts, decoys, rule="two-sd", variant="native")
+    assert len(decoded.results) <= 3
 
 
 def test_a_list_longer_than_the_rows_goes_through_the_lasso() -> None:

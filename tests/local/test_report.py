@@ -211,6 +211,23 @@ def test_the_vectors_are_what_the_tool_makes() -> None:
     assert json.loads(json.dumps(tool().build())) == VECTORS, "run `python tools/vectors.py` if this is meant"
 
 
+def test_the_calibrations_are_those_of_the_code() -> None:
+    """Every eleventh of each kind: clients in other languages compute the same integers from the task alone."""
+    made = tool()
+    cells, epsilons, urls, numbers = made.CELLS, made.EPSILONS, made.URLS, made.NUMBERS
+    golden = json.loads((ROOT / "vectors" / "calibrations_v1.json").read_text())
+    for name, grid in (("lists", cells), ("two_stage", urls), ("numbers", numbers)):
+        assert len(golden[name]) == len(grid) * len(epsilons)
+    for place in range(0, len(epsilons) * len(cells), 11):
+        row, column = divmod(place, len(epsilons))
+        made.CELLS, made.EPSILONS = [cells[row]], [epsilons[column]]
+        made.URLS, made.NUMBERS = [urls[row % len(urls)]], [numbers[row % len(numbers)]]
+        found = json.loads(json.dumps(made.calibrations()))
+        assert found["lists"] == [golden["lists"][place]]
+        for name, grid in (("two_stage", urls), ("numbers", numbers)):
+            assert found[name] == [golden[name][row % len(grid) * len(epsilons) + column]]
+
+
 def test_ids_that_were_given_stay() -> None:
     """Whatever tasks learn to say, the hashes of those that were written before do not change."""
     pinned = {

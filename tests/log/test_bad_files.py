@@ -52,7 +52,7 @@ def write(path: Path, data: bytes) -> Path:
         (b'{"user": 1, "query": "a"}\n', "aol", "looks like jsonl"),
         (b"just some words\nand more\n", "aol", "None of its first lines"),
         (b'"words"\n', "jsonl", "None of its first lines"),
-        (b"x" * 70_000, "aol", "no line end"),
+        (b"x" * 70_000, "aol", "None of its first lines"),
         (b"1,zebra-canary,3\n2,zebra-canary,4\n", "csv", "no column 'user'"),
         (b"user\tzebra-canary\n1\ta\n", "tsv", "no column 'query'"),
         (b"user,query\nzebra-canary\nzebra-canary;b\n", "csv", "None of its first lines"),
@@ -159,6 +159,22 @@ def test_a_huge_line_takes_little_memory(tmp_path, rows_of):
     log = read_log(tmp_path / "log", format="excite")
     assert len(rows_of(log)) == 10
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 200 * 1024
+
+
+def test_a_file_without_lines_is_refused(tmp_path):
+    with (tmp_path / "log").open("wb") as file:
+        file.truncate(2**25)
+        file.write(b"x")
+    with pytest.raises(DataError, match="no line end"):
+        read_log(tmp_path / "log", format="excite")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("size", [70_000, LONGEST_LINE + 2])
+def test_a_first_line_that_is_too_long_refuses_nothing(tmp_path, rows_of, size, compressed):
+    data = b"x" * size + b"\n" + GOOD
+    log = read_log(write(tmp_path / "log", gzip.compress(data, 1, mtime=0) if compressed else data), format="excite")
+    assert len(rows_of(log)) == 5
 
 
 def test_no_line_end_at_the_end(tmp_path, rows_of):

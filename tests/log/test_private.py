@@ -172,6 +172,13 @@ def test_lists_from_files(tmp_path, rows_of):
     assert not any(str(tmp_path) in step or "acme" in step for step in log.steps)
 
 
+def test_a_list_has_the_lines_of_a_log(tmp_path, rows_of):
+    """A separator that only Unicode knows is a part of an id."""
+    (tmp_path / "objectors").write_text("a\u2028b\r\nc\x85d\n", encoding="utf-8", newline="")
+    rows = {"user": ["a\u2028b", "c\x85d", "e"], "query": ["q", "q", "q"]}
+    assert rows_of(read_log(rows, exclude_users=tmp_path / "objectors")) == [("e", "q")]
+
+
 @pytest.mark.parametrize("name", ["drop", "exclude_users"])
 def test_lists_that_can_t_be_read(tmp_path, name):
     (tmp_path / "bad").write_bytes(b"zebra\xff\n")

@@ -12,7 +12,7 @@ import pytest
 import hushquery.noise
 from hushquery.errors import UsageError
 from hushquery.noise import bits as module
-from hushquery.noise.bits import SeededBits, SystemBits, below, one_word
+from hushquery.noise.bits import KeyedBits, SeededBits, SystemBits, below, one_word
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
 from hushquery.noise.survivors import lifted_keys
@@ -170,3 +170,17 @@ def test_below_refuses_limits_it_can_not_hold(limit):
 
 def test_below_nothing_is_nothing():
     assert below(SeededBits(1), 5, 0).tolist() == []
+
+
+def test_keyed_bits_repeat_for_their_key_and_for_no_other() -> None:
+    keys = [bytes(32), bytes(31) + b"\1", b"k" * 32]
+    streams = [KeyedBits(key).words(1000).tolist() for key in keys]
+    assert streams == [KeyedBits(key).words(1000).tolist() for key in keys]
+    assert len({tuple(stream) for stream in streams}) == len({KeyedBits(key).name for key in keys}) == 3
+    # Neither the name nor the bits of a test give anything of the stream away.
+    assert KeyedBits(keys[0]).secret
+    assert SeededBits(keys[0].decode()).words(1000).tolist() not in streams
+    assert not any(f"{word:016x}" in KeyedBits(keys[0]).name for word in streams[0])
+    for short in (b"", bytes(31), bytes(33)):
+        with pytest.raises(UsageError, match="32 bytes"):
+            KeyedBits(short)

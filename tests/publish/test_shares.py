@@ -13,7 +13,6 @@ from hushquery.publish import SearchIndex, classify, correct, find, keywords, lo
 from hushquery.publish.charts import trend_chart
 from hushquery.publish.example import RECORDS, tiny_hybrid_release
 from hushquery.publish.tables import PER, click_graph, queries_of, row_numbers
-from hushquery.publish.trends import half_widths
 from small_releases import release_of, shares_of
 from statistical import number, rate_at_most
 
@@ -110,7 +109,7 @@ def test_changes_of_shares_by_hand():
     assert (b.query, b.shares, b.counts, b.significant) == ("b", (0.10, 0.13), (), True)
     assert b.change == pytest.approx(0.03)
     assert b.stderr == pytest.approx(math.sqrt(0.003**2 + 0.004**2))
-    assert b.low == pytest.approx(0.03 - half_widths(0.95) * 0.005)
+    assert b.low == pytest.approx(0.03 - 2 * 0.005)  # intervals of two standard errors
     assert (a.change, a.significant) == (0.0, False)
     assert [(row.query, row.shares, row.counts) for row in found.appeared] == [("new", (None, 0.2), ())]
     assert [(row.query, row.shares) for row in found.gone] == [("old", (0.2, None))]

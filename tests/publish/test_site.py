@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from hushquery.cli.site import site
 from hushquery.errors import DataError, UsageError
+from hushquery.privacy.step_loss import GaussianHistogram
 from hushquery.publish import trends
 from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.publish.site import HEADERS, build_site, media_type, write_site
@@ -25,7 +27,7 @@ from hushquery.publish.site.build import SITE_FILES
 from hushquery.publish.site.ledger_chart import epsilon_text, ledger_charts
 from hushquery.publish.site.ranked import ranked_queries, ranked_records
 from site_files import LEDGER, NASTY, dated, setting_task, task_of, weeks
-from small_releases import private_hybrid, release_of, shares_of
+from small_releases import private_hybrid, release_of, shares_of, thresholded
 from statistical import bits
 
 ROOT = Path(__file__).parents[2]
@@ -197,6 +199,29 @@ def test_a_share_over_other_pages_is_no_sure_change():
     assert "query surely changed 1" in page
     assert "sums over different pages" in page
     assert "sums over different pages" not in words(build_site(weeks()[:1])["index.html"])
+
+
+def test_what_is_new_had_at_most_so_many_before_and_a_page_of_a_new_query_is_not_known():
+    step = GaussianHistogram(20, Fraction(18), 75)
+    old = thresholded({"a": 300, "old": 300}, step, {("a", "https://a.example/"): 200})
+    new = thresholded(
+        {"a": 300, "b": 300},
+        step,
+        {("a", "https://a.example/"): 90, ("a", "https://c.example/"): 90, ("b", "https://b.example/"): 90},
+    )
+    most = trends([old, new]).most_missing[0]
+    assert {row.key: row.most_before for row in ranked_queries([old, new], 0.95, 9).rows} == {
+        ("a",): None,
+        ("b",): most,
+    }
+    records = {row.key: row for row in ranked_records([old, new], 0.95, 9).rows}
+    assert records["a", "https://c.example/"].most_before == most
+    assert records["b", "https://b.example/"].most_before is None  # clicks of unreleased queries were not counted
+    # 90 may have been far less, in a table of clicks too.
+    assert records["a", "https://a.example/"].change.low < 1 - 200
+    page = build_site([old, new])["index.html"].decode()
+    assert page.count(f"at most {most} before") == 2
+    assert f"which is not zero: at most {most}" in page
 
 
 def test_three_releases_make_a_series_and_compare_the_last_two():

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from hushquery.errors import DataError, UsageError
+from hushquery.noise.intervals import given_release
+from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
+from hushquery.privacy.derived import Ends, difference_ends
+from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 from hushquery.publish import trends
 from hushquery.publish.charts import trend_chart
-from hushquery.publish.trends import half_widths
-from small_releases import QUERIES, release_of, whole_release
+from hushquery.release.intervals import Published, change_ends
+from small_releases import QUERIES, release_of, thresholded, whole_release
 
 
 def test_the_most_frequent_queries_of_one_release():
@@ -39,7 +44,7 @@ def test_changes_by_hand():
     b = found.changes[0]
     assert b.counts == (100, 160)
     assert b.stderr == pytest.approx(5.0)
-    assert (b.low, b.high) == (pytest.approx(60 - 5 * half_widths(0.95)), pytest.approx(60 + 5 * half_widths(0.95)))
+    assert (b.low, b.high) == (pytest.approx(50), pytest.approx(70))  # intervals of +-6 and +-8 make one of +-10
     assert found.compared == 3
     assert found.top[0].query == "b"
 
@@ -120,20 +125,96 @@ def test_empty_and_exact_releases():
     assert [(row.query, row.significant) for row in found.changes] == [("b", True), ("a", False)]
 
 
-def two_laplace_tail(t, b1, b2):
-    """P(|X + Y| > t) for independent Laplace X and Y, in closed form."""
-    if math.isclose(b1, b2):
-        return (1 + t / (2 * b1)) * math.exp(-t / b1)
-    return (b1**2 * math.exp(-t / b1) - b2**2 * math.exp(-t / b2)) / (b1**2 - b2**2)
+# ---- given publication ---------------------------------------------------------------------------------------------
+
+NOISES = {
+    "gaussian": (GaussianHistogram(20, Fraction(18), 75), RoundedGaussian(Fraction(18))),
+    "laplace": (LaplaceHistogram(10, Fraction(10), 120), DiscreteLaplace(Fraction(10))),
+}
 
 
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.92, 0.95, 0.99, 0.999, 1 - 1e-6])
-def test_intervals_cover_for_laplace_and_gaussian_noise_of_any_sizes(level):
-    width = half_widths(level)
-    for share in np.linspace(0.001, 0.999, 200):
-        b1, b2 = math.sqrt(share / 2), math.sqrt((1 - share) / 2)  # total variance 1
-        assert two_laplace_tail(width, b1, b2) <= (1 - level) * 1.003
-    assert math.erfc(width / math.sqrt(2)) <= (1 - level) * (1 + 1e-9)
+def test_a_count_that_may_be_far_below_its_threshold_makes_a_change_as_wide():
+    """81 with an interval from 1 to 112, and 309 the week before: the change was given as -282 to -174."""
+    step, _ = NOISES["gaussian"]
+    releases = [thresholded({"a": 309}, step), thresholded({"a": 81}, step)]
+    before, after = (trends(release).top[0] for release in releases)
+    assert after.low == 1
+    (change,) = trends(releases).changes
+    assert change.change == -228
+    assert change.low <= 1 - before.high
+    # Not the whole box: the two noises do not both go to their ends.
+    assert after.high - before.low - 15 < change.high + 30 < after.high - before.low + 30
+    assert change.low < change.change < change.high
+    (back,) = trends(releases[::-1]).changes
+    assert (back.low, back.high) == (-change.high, -change.low)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_missing_query_has_an_upper_limit(noise):
+    step, law = NOISES[noise]
+    found = trends([thresholded({"a": 300}, step), thresholded({"b": 300}, step)])
+    (most,) = set(found.most_missing)
+    assert 1 - law.tail(step.threshold - most) >= 0.05 > 1 - law.tail(step.threshold - most - 1)
+    assert any("5%" in note for note in found.notes)
+    # Nothing is known where a table was made by another noise than that of its threshold, or does not say.
+    assert trends([release_of({"a": 9}), release_of({"b": 9})]).most_missing == (None, None)
+    assert trends([thresholded({}, step), thresholded({"b": 300}, step)]).most_missing == (most, most)
+
+
+def published_chances(law, count, threshold):
+    """The values that may be published, from the threshold on, with their chances given publication."""
+    spread = math.sqrt(law.variance)
+    values = np.arange(threshold, max(threshold, count) + int(9 * spread))
+    chances = np.array([law.pmf(int(v) - count) for v in values])
+    return values, chances / float(law.tail(threshold - count))
+
+
+def coverage_of_changes(law, threshold, counts, level=0.95):
+    sides = []
+    for count in counts:
+        values, chances = published_chances(law, count, threshold)
+        low, high = given_release(values, threshold, law, level)
+        published = Published(values.astype(float), low.astype(float), high.astype(float), level, law, threshold)
+        sides.append((published.ends(level), chances))
+    (before, first), (after, last) = sides
+    covered = 0.0
+    for a, chance in zip(before, first, strict=True):
+        held = [low <= counts[1] - counts[0] <= high for low, high in (change_ends(a, b, whole=True) for b in after)]
+        covered += chance * last[np.array(held)].sum()
+    return covered
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("first", ["edge", "above", "far"])
+@pytest.mark.parametrize("last", ["edge", "above", "far", "one user"])
+def test_changes_cover_given_that_both_counts_were_published(noise, first, last):
+    """Summed from the laws: at the threshold, two standard deviations above, far above, and a single user's count."""
+    step, law = NOISES[noise]
+    spread = round(math.sqrt(law.variance))
+    where = {
+        "edge": step.threshold,
+        "above": step.threshold + 2 * spread,
+        "far": step.threshold + 9 * spread,
+        "one user": 1,
+    }
+    covered = coverage_of_changes(law, step.threshold, (where[first], where[last]))
+    assert covered >= 0.94
+    assert covered <= (0.99 if last == "one user" else 0.98)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.99, 0.9999])
+@pytest.mark.parametrize("noise", NOISES)
+def test_changes_cover_at_other_levels(noise, level):
+    step, law = NOISES[noise]
+    far = step.threshold + 12 * round(math.sqrt(law.variance))
+    covered = coverage_of_changes(law, step.threshold, (far, far + 50), level)
+    assert level - 1e-6 <= covered <= level + 0.6 * (1 - level) + 0.03
+
+
+def test_the_rule_of_squares_and_the_rule_of_bounds():
+    assert difference_ends(Ends(7, 10, 13), Ends(0, 4, 8)) == (1, 11)
+    assert difference_ends(Ends(1, 10, 13, bounded=True), Ends(0, 4, 8)) == (1 - 8, 11)
+    assert difference_ends(Ends(7, 10, 13), Ends(1, 4, 8, bounded=True)) == (1, 13 - 1)
 
 
 def test_the_chart_draws_changes_or_counts():

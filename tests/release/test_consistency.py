@@ -79,6 +79,8 @@ def in_guarantee(place, **changes):
         (set_parameter("shift_p_value", 1.5), "a chance or a standard error"),
         (set_parameter("rest_stderr", -0.01), "a chance or a standard error"),
         (set_parameter("rest", 0.1), "are not the whole"),
+        (set_parameter("rest_low", 0.9), "outside its own interval"),
+        (set_parameter("rest_high", 0.01), "outside its own interval"),
         (set_parameter("mode", "paper"), "the mode of blending"),
         (set_parameter("head_size", "many"), "the size that the parameters state"),
         (set_parameter("shift_p_value", "small"), "can't be compared with itself"),

@@ -8,13 +8,14 @@ const golden = JSON.parse(read("../../../vectors/report_v1.json")).tasks;
 /** The golden task of a mechanism, as a collector serves it. */
 export function taskOf(name) {
   const vector = golden.find((one) => one.configuration.canonical.includes(`"name":"${name}"`));
-  const served = { task: vector.task.served, configuration: JSON.parse(vector.configuration.canonical) };
+  const lists = vector.task.served.head ? [[0, vector.configuration.hash]] : [];
+  const served = { task: vector.task.served, configuration: JSON.parse(vector.configuration.canonical), lists };
   return { id: vector.task.id, hash: vector.configuration.hash, served };
 }
 
 /** Start the site; `down` makes the collector break off every upload. */
 export async function startSite() {
-  const site = { down: false, stored: new Map(), bodies: [], modules: [], tags: [], address: "", close: undefined };
+  const site = { down: false, stored: new Map(), bodies: [], modules: [], asked: [], address: "", close: undefined };
   const put = (report) => {
     const text = JSON.stringify(report);
     const known = site.stored.get(report.id);
@@ -32,10 +33,9 @@ export async function startSite() {
     if (!id) return void response.writeHead(404).end();
     if (!rest) {
       const vector = golden.find((one) => one.task.id === id);
-      site.tags.push(request.headers["if-none-match"]);
-      if (request.headers["if-none-match"] === `"${id}"`) return void response.writeHead(304).end();
+      site.asked.push(request.headers);
       const { served } = taskOf(JSON.parse(vector.configuration.canonical).oracle.name);
-      return void response.setHeader("ETag", `"${id}"`).end(JSON.stringify(served));
+      return void response.setHeader("ETag", '"device 17"').setHeader("Set-Cookie", "device=17").end(JSON.stringify(served));
     }
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);

@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hushquery.basic.queries import Question
-from hushquery.engine import as_table, execute, no_such_column
-from hushquery.errors import DataError, HushqueryError, UsageError
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.engine import execute, no_such_column
+from hushquery.errors import UsageError
+from hushquery.log.tables import read_table
+from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
+from hushquery.plan import Charge, Paid, Plan
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.gaussian import mu_for, sigma_for
@@ -21,11 +23,6 @@ from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.thresholds import laplace_scale
 from hushquery.privacy.unit import Unit
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hushquery.privacy.ledger import Ledger
 
 __all__ = ["Noise", "PerUnit", "StatisticPlan", "noise_for"]
 
@@ -111,7 +108,7 @@ def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: s
 
 
 @dataclass(frozen=True)
-class StatisticPlan:
+class StatisticPlan(Plan[Estimates]):
     """Questions to one table, each with its noise; nothing has run and no row has been read.
 
     ``finish`` turns the noisy answers into the table of estimates that is returned; it sees nothing else.
@@ -129,9 +126,6 @@ class StatisticPlan:
     @property
     def guarantee(self) -> Guarantee:
         """What running the plan promises, from the exact parameters of its noise."""
-        return self._guarantee(test_noise=False)
-
-    def _guarantee(self, *, test_noise: bool) -> Guarantee:
         steps = [
             Step(
                 n.name,
@@ -140,17 +134,10 @@ class StatisticPlan:
             )
             for q, n in zip(self.questions, self.noises, strict=True)
         ]
-        return Guarantee.of(
-            self.population, "curator", self.unit, steps, delta=self.budget.delta, test_noise=test_noise
-        )
-
-    @property
-    def loss(self) -> Loss:
-        """What the ledger will be charged."""
-        return self.guarantee.loss
+        return Guarantee.of(self.population, "curator", self.unit, steps, delta=self.budget.delta)
 
     def explain(self) -> str:
-        """Say every step, its bound and its cost; generated from the objects that run."""
+        """Describe every step, its bound and its cost; generated from the objects that run."""
         lines = [f'Plan for "{self.population}", protecting {self.unit}:']
         for i, (question, noise) in enumerate(zip(self.questions, self.noises, strict=True), 1):
             bounds = question.bounds(self.unit.relation)
@@ -163,67 +150,34 @@ class StatisticPlan:
         lines.append(f"  in all: {self.guarantee.summary()}")
         return "\n".join(lines)
 
-    def run(self, ledger: Ledger | str | Path, *, create: bool = True, bits: Bits | None = None) -> Estimates:
-        """Record the spend durably, then read the data, add noise and give the estimates.
+    def _ask(self) -> dict[str, Any]:
+        types = {self.unit.name: "string"}
+        for question in self.questions:
+            types |= question.types()
+        table = read_table(self.data, types=types)
+        if self.unit.name not in table.columns:
+            raise no_such_column(self.unit.name, table.columns, "it is needed to bound what one unit contributes")
+        # A row that belongs to nobody can't be bounded.
+        rows = table.filter(table[self.unit.name].notnull())
+        return {f"question {n}": question.ask(rows, self.unit) for n, question in enumerate(self.questions, 1)}
 
-        Args:
-            ledger: A ledger, or the path or URL of one.
-            create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
-            bits: Test bits; a result made from them is marked as not private.
-        """
-        from hushquery.privacy.ledger import Ledger
+    def _charges(self) -> list[Charge]:
+        what = "; ".join(question.describe() for question in self.questions)
+        return [Charge(self.population, self.unit.relation, self.loss, what, self.budget)]
 
-        asked = self._ask()
-        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        source = bits or SystemBits()
-        guarantee = self._guarantee(test_noise=not source.secret)
-        book.spend(
-            self.population,
-            self.unit.relation,
-            guarantee.loss,
-            what="; ".join(question.describe() for question in self.questions),
-            create_with=self.budget if create else None,
-        )
+    def _read(self, paid: Paid) -> Estimates:
         measured = []
-        for question, noise, expression in zip(self.questions, self.noises, asked, strict=True):
+        for question, noise, expression in zip(self.questions, self.noises, paid.asked.values(), strict=True):
             truth = question.read(execute(expression))
-            values = [float(v * question.step) for v in noise.added(truth, source)]
+            values = [float(v * question.step) for v in noise.added(truth, paid.bits)]
             measured.append(
                 Estimates.raw(
                     list(question.labels),
                     values,
                     [noise.stderr] * len(values),
                     level=self.level,
-                    guarantee=guarantee,
+                    guarantee=paid.guarantee,
                     noise=noise,
                 )
             )
         return self.finish(measured)
-
-    def sql(self) -> str:
-        """Give the SQL that the engine will run, one statement per question."""
-        import ibis
-
-        return ";\n\n".join(str(ibis.to_sql(expression)) for expression in self._ask())
-
-    def _ask(self) -> list[Any]:
-        """Build every expression; what the schema rules out is refused here, before anything is spent."""
-        types = {self.unit.name: "string"}
-        for question in self.questions:
-            types |= question.types()
-        table = as_table(self.data, types=types)
-        if self.unit.name not in table.columns:
-            raise no_such_column(self.unit.name, table.columns, "it is needed to bound what one unit contributes")
-        # A row that belongs to nobody can't be bounded.
-        rows = table.filter(table[self.unit.name].notnull())
-        try:
-            return [question.ask(rows, self.unit) for question in self.questions]
-        except HushqueryError:
-            raise
-        except Exception as error:
-            # Ibis quotes a table in its messages, and a table in memory with its rows.
-            raise DataError(
-                "the question does not fit the table",
-                why=type(error).__name__,
-                fix="Check the columns, their types and the conditions",
-            ) from None

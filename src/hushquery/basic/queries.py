@@ -13,8 +13,9 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from hushquery.basic.keys import keys_in_column
-from hushquery.engine import md5, no_such_column
+from hushquery.engine import dialect, md5, no_such_column, tried
 from hushquery.errors import DataError, UsageError
+from hushquery.log.times import as_double
 from hushquery.privacy.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
 from hushquery.privacy.unit import Relation, Unit
 
@@ -296,7 +297,7 @@ class Histogram(_Exact):
         place = column.cases(*((key, i) for i, key in enumerate(wanted)), else_=-1)
         held = table.select(unit=table[unit.name], key=place.cast("int64"))
         held = held.filter(held.key >= 0).distinct()
-        held = held.mutate(digest=md5(held.unit.cast("string") + "|" + held.key.cast("string")))
+        held = held.mutate(digest=md5(tried(held.unit.cast("string")).fill_null("") + "|" + held.key.cast("string")))
         kept = held.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
         kept = kept.filter(kept.position < self.keys_per_unit)
         return kept.group_by("key").agg(n=kept.count())
@@ -388,7 +389,18 @@ def _condition(condition: Condition, table: Any) -> Any:
             why="one that looks at other rows would let one person change the answer for everybody",
             fix="Use comparisons of columns with fixed values",
         )
-    return result
+    return tried(_forgiving(node).to_expr()) if dialect(table) == "duckdb" else result
+
+
+def _forgiving(condition: Any) -> Any:
+    """Return a condition in which a value that can't be cast is missing, so that it ends nothing."""
+    import ibis.expr.operations as ops
+
+    def forgive(node: Any, changed: Mapping[str, Any] | None) -> Any:
+        node = node.__recreate__(changed) if changed else node
+        return ops.TryCast(node.arg, node.to) if isinstance(node, ops.Cast) else node
+
+    return condition.replace(forgive, filter=ops.Value)
 
 
 def _column(table: Any, name: str) -> Any:
@@ -405,4 +417,4 @@ def numbers_of(table: Any, name: str) -> Any:
         return column.try_cast("float64")
     if not (kind.is_numeric() or kind.is_null()) or kind.is_boolean():
         raise DataError(f"the column {name!r} does not hold numbers", why=f"its type is {kind}", fix="Name another")
-    return column.cast("float64")
+    return as_double(column, dialect(table))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hushquery.basic.plan import Noise, PerUnit, StatisticPlan, noise_for
@@ -21,8 +20,9 @@ from hushquery.basic.queries import (
 )
 from hushquery.errors import UsageError
 from hushquery.privacy.budget import Budget
-from hushquery.privacy.derived import quotient
+from hushquery.privacy.derived import combinable, quotient
 from hushquery.privacy.estimates import Estimate, Estimates
+from hushquery.privacy.ledger_names import clean_text
 from hushquery.privacy.rounding import Number
 from hushquery.privacy.sensitivity import ClampedSum
 from hushquery.privacy.unit import Relation, Unit
@@ -35,8 +35,8 @@ def count(
     *,
     unit: str,
     epsilon: Number,
+    population: str,
     delta: Number = 0,
-    population: str | None = None,
     relation: str = "add-remove",
     where: Condition | None = None,
     types: Mapping[str, str] | None = None,
@@ -72,8 +72,8 @@ def total(
     upper: Number,
     unit: str,
     epsilon: Number,
+    population: str,
     delta: Number = 0,
-    population: str | None = None,
     relation: str = "add-remove",
     noise: str = "auto",
 ) -> StatisticPlan:
@@ -109,8 +109,8 @@ def mean(
     upper: Number,
     unit: str,
     epsilon: Number,
+    population: str,
     delta: Number = 0,
-    population: str | None = None,
     relation: str = "add-remove",
     users: int | None = None,
     noise: str = "auto",
@@ -155,9 +155,7 @@ def mean(
 
     def ratio_of(measured: list[Estimates]) -> Estimates:
         distances, units = measured
-        wide = 1 - (1 - distances.level) / 2
-        sum_row, units_row = (m.at_level(wide).rows[0] for m in (distances, units))
-        shift = quotient(sum_row, units_row, label=column)
+        shift = quotient(combinable(distances, distances.rows[0]), combinable(units, units.rows[0]), label=column)
         low, high = float(clamp.lower), float(clamp.upper)
 
         def inside(x: float) -> float:
@@ -189,8 +187,8 @@ def histogram(
     *,
     unit: str,
     epsilon: Number,
+    population: str,
     delta: Number = 0,
-    population: str | None = None,
     relation: str = "add-remove",
     keys_per_unit: int = 1,
     noise: str = "auto",
@@ -214,8 +212,8 @@ def queries(
     *,
     unit: str,
     epsilon: Number,
+    population: str,
     delta: Number = 0,
-    population: str | None = None,
     relation: str = "add-remove",
     at_most: int | None = None,
     types: Mapping[str, str] | None = None,
@@ -249,7 +247,7 @@ def _plan(
     data: Any,
     unit: str,
     relation: str,
-    population: str | None,
+    population: str,
     budget: Budget,
     asked: Sequence[Question],
     noise: str,
@@ -258,17 +256,10 @@ def _plan(
 ) -> StatisticPlan:
     protected = Unit(unit, relation)
     budget.warn(users)
-    name = population if population is not None else (Path(data).stem if isinstance(data, str | Path) else "")
-    if not name:
-        raise UsageError(
-            "the population has no name",
-            why="the ledger keeps an account for each population",
-            fix="Give population, such as 'readers of example.org'",
-        )
     return StatisticPlan(
         data=data,
         unit=protected,
-        population=name,
+        population=clean_text(population, "the population"),
         budget=budget,
         questions=tuple(asked),
         noises=noise_for(asked, protected, budget, noise),

@@ -18,6 +18,8 @@ from hushquery.errors import HushqueryError
 
 __all__ = ["main"]
 
+#: Names the variable that makes a failure nobody foresaw show where it came from.
+_TRACEBACK = "HUSHQUERY_TRACEBACK"
 _ENDED: list[int] = []  # the exit code of a signal to end
 
 
@@ -41,6 +43,18 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        if os.environ.get(_TRACEBACK):
+            raise
+        # Neither the message nor the traceback: an engine's may quote a row.
+        unexpected = HushqueryError(
+            "hushquery failed in a way that it did not foresee",
+            why=type(error).__name__,
+            fix="`hushquery budget history` shows whether anything was spent. To see more, which may quote rows of "
+            f"your data, run it again with {_TRACEBACK}=1; please report it",
+        )
+        report_error(unexpected, as_json="--json" in sys.argv)
+        sys.exit(unexpected.exit_code)
 
 
 def _end_tidily() -> None:

@@ -73,6 +73,7 @@ def _measured(folder: Path, rows: int, rounds: int, tell: Any) -> dict[str, Any]
         out = folder / f"release-{turn}"
         release = [sys.executable, "-m", "hushquery", "release", str(log), "--epsilon", "ln(10)", "--delta", "1e-5"]
         release += ["--queries-per-user", str(_PER_USER), "--ledger", str(folder / f"{turn}.db"), "--out", str(out)]
+        release += ["--population", "imaginary users"]
         for job, command in (("plain query", [sys.executable, "-c", _PLAIN, plain_sql]), ("release", release)):
             runs[job].append(_run(command))
             tell()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, progress, sizes_in_words
+from hushquery.cli.common import JsonFlag, NewPopulation, emit, may_be_new, named, progress, sizes_in_words
 from hushquery.cli.head import Epoch, LedgerOption
 from hushquery.errors import UsageError
 
@@ -55,6 +55,11 @@ def blend(
     mode: Annotated[
         str | None, typer.Option(metavar="MODE", help="With --simulate: best, or paper; best by default.")
     ] = None,
+    population: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --simulate and without a task: whose log it is, and whose budget."),
+    ] = None,
+    new_population: NewPopulation = False,
     epoch: Epoch = None,
     ledger: LedgerOption = "ledger.db",
     force: Annotated[bool, typer.Option("--force", help="Replace an older release at --out.")] = False,
@@ -63,7 +68,8 @@ def blend(
     r"""Blend the opt-in users' and the clients' estimates of a head list into one release.
 
         hushquery blend head/ est/ --out release/
-        hushquery blend --simulate log.parquet --optin 0.05 --epsilon 4 --delta 1e-5 --head-size 50 --out release/
+        hushquery blend --simulate log.parquet --optin 0.05 --epsilon 4 --delta 1e-5 --head-size 50 \
+            --population readers --out release/
 
     Each record's two shares are weighted by how little they vary. Blending only looks at what is public, so it costs
     nothing; the release states what each of the two populations was promised.
@@ -76,8 +82,9 @@ def blend(
     if (simulate is None) == (not folders):
         raise UsageError("give the folders HEAD and EST, or --simulate LOG", fix="See `hushquery blend --help`")
     if simulate is not None:
-        asked = _asked(task, {"epsilon": epsilon, "delta": delta, "head-size": head_size, "mode": mode})
-        release = _simulated(simulate, asked, optin, ledger, epoch or 0, robust=robust, level=level)
+        given = {"epsilon": epsilon, "delta": delta, "head-size": head_size, "mode": mode, "population": population}
+        asked = _asked(task, given, ledger)
+        release = _simulated(simulate, asked, optin, ledger, epoch or 0, new=new_population, robust=robust, level=level)
     else:
         if len(folders or []) != 2:
             raise UsageError("give two folders: of the head list, and of the clients' estimate")
@@ -112,10 +119,13 @@ def _blended(head: Path, estimate: Path, *, robust: bool, level: float) -> Relea
     return blend_both(PublishedHead.load(head), ClientEstimate.load(estimate), robust=robust, level=level)
 
 
-def _simulated(log: str, task: Task, optin: str, ledger: str, epoch: int, *, robust: bool, level: float) -> Release:
+def _simulated(
+    log: str, task: Task, optin: str, ledger: str, epoch: int, *, new: bool, robust: bool, level: float
+) -> Release:
     from hushquery.evaluate.simulate import simulate
     from hushquery.log import read_log
 
+    new = may_be_new(ledger, task.task.population, new=new)
     with progress("starting", 1.0) as (bar, line):
         made = simulate(
             read_log(log),
@@ -123,6 +133,7 @@ def _simulated(log: str, task: Task, optin: str, ledger: str, epoch: int, *, rob
             optin,
             ledger,
             epoch=epoch,
+            new_population=new,
             robust=robust,
             level=level,
             progress=lambda what, done: bar.update(line, description=what, completed=done),
@@ -130,7 +141,7 @@ def _simulated(log: str, task: Task, optin: str, ledger: str, epoch: int, *, rob
     return made.release
 
 
-def _asked(path: Path | None, options: Mapping[str, Any]) -> Task:
+def _asked(path: Path | None, options: Mapping[str, Any], ledger: str) -> Task:
     """Read the task, or make one of the options."""
     from hushquery.task import Task
 
@@ -142,7 +153,7 @@ def _asked(path: Path | None, options: Mapping[str, Any]) -> Task:
     epsilon = options["epsilon"] or "4"
     return Task.make(
         {
-            "task": {"name": "simulated", "population": "the users of the log"},
+            "task": {"name": "simulated", "population": named(options["population"], ledger)},
             "optin": {"epsilon": epsilon, "delta": options["delta"] or "1e-5"},
             "client": {"epsilon": epsilon, "lifetime_epsilon": epsilon, **_oracle(options["mode"])},
             "head": {"size": options["head-size"] or 50, "mode": options["mode"] or "best"},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.common import JsonFlag, NewPopulation, emit, may_be_new
 
 if TYPE_CHECKING:
     from hushquery.privacy.budget import Budget
@@ -25,9 +25,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Open accounts of privacy budget, and see what was spent of them.
 
-    The ledger holds one account per population (the people) and relation
-    (what is hidden of them). A release is recorded in it before any data is
-    read, and refused when the account has not enough left.
+    The ledger holds one account per population (the people), under one
+    relation (what is hidden of them). A release is recorded in it before any
+    data is read, and refused when the account has not enough left.
 
     --ledger takes a path (a SQLite file) or a URL such as
     postgresql://analyst@db.example/privacy. A URL with a password does not
@@ -82,6 +82,7 @@ def open_(
             help="How many people there are, if that is public; a delta of 1/N or more is refused.",
         ),
     ] = None,
+    new_population: NewPopulation = False,
     ledger: LedgerOption = "ledger.db",
     as_json: JsonFlag = False,
 ) -> None:
@@ -107,7 +108,8 @@ def open_(
             _check_delta(budget, users)
         budget.warn(users)
     book = Ledger.open(ledger)
-    account = book.open_account(population, relation, terms.budget, terms.period, terms.lifetime)
+    new = may_be_new(book, population, new=new_population)
+    account = book.open_account(population, relation, terms.budget, terms.period, terms.lifetime, new_population=new)
     text = f"opened {account.name}: it may spend {terms}"
     if terms.period is not None and terms.lifetime is None:
         text += "\nnote: nothing caps all periods together; --lifetime-epsilon would"

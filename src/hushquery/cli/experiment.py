@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.common import JsonFlag, emit, progress, write_secret
 from hushquery.cli.experiment_epochs import epochs
 from hushquery.cli.log_options import Columns, Format, TimeFormat, columns_of
 from hushquery.errors import UsageError
@@ -323,11 +323,14 @@ def _check_folder(out: Path, more: Collection[str] = ()) -> None:
 def _write(out: Path, files: dict[str, Any], *, secret: bool) -> Path:
     """Write the files; those of a real log for their owner only."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=0o700 if secret else 0o777, parents=True, exist_ok=True)
         if secret:
-            out.chmod(0o700)
+            out.chmod(0o700)  # it may have been there
         for name, text in files.items():
-            (out / name).write_text(text, encoding="utf-8")
+            if secret:
+                write_secret(out / name, text)
+            else:
+                (out / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"the results can't be written to {out}",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hushquery.cli import log_options as options
-from hushquery.cli.common import JsonFlag, emit, emit_plan, note_spent, progress
+from hushquery.cli.common import JsonFlag, NewPopulation, emit, emit_plan, may_be_new, note_spent, progress
 
 __all__ = ["Epoch", "LedgerOption", "NoCreate", "TaskFile", "head"]
 
@@ -44,6 +44,7 @@ def head(
     ] = "random",
     ledger: LedgerOption = "ledger.db",
     no_create: NoCreate = False,
+    new_population: NewPopulation = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Only show the plan and its cost; spend and read nothing.")
     ] = False,
@@ -112,14 +113,17 @@ def head(
     if explain:
         emit_plan(plan, as_json=as_json)
         return
+    opened.check_files()
     book = Ledger.open(ledger, create=not no_create)
     accounts, entries = {account.name for account in book.accounts()}, len(book.history())
+    new = may_be_new(book, asked.task.population, new=new_population)
     with progress("starting", 1.0) as (bar, line):
         made = plan.run(
             book,
             epoch=epoch,
             users=users,
             create=not no_create,
+            new_population=new,
             progress=lambda what, done: bar.update(line, description=what, completed=done),
         )
         folder = made.save(out, force)

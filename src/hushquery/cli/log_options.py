@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hushquery.cli.common import write_secret
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -185,14 +186,12 @@ def open_log(
         time_unit=time_unit,
         time_format=time_format,
     )
-    log.check_files()
     user = (names or {}).get("user", "user")
     if user.lower() != "user":
         typer.secho(f"note: one user is one value of the column {shown(user)}", err=True, fg=typer.colors.YELLOW)
     if private_report is not None:
         defects = log.describe_defects()
-        private_report.write_text(json.dumps(defects.to_json(), indent=2) + "\n", encoding="utf-8")
-        private_report.chmod(0o600)
+        write_secret(private_report, json.dumps(defects.to_json(), indent=2) + "\n")
         typer.echo(f"private report (never publish it): {private_report}: {defects.in_short()}", err=True)
     if strict:
         log.refuse_defects()

@@ -38,6 +38,9 @@ def plan(
     users: Annotated[
         int | None, typer.Option(metavar="N", help="How many users the log has, a public figure; else a million.")
     ] = None,
+    like: Annotated[
+        str, typer.Option(metavar="KIND", help="What the log is like: aol, yandex, or tiny (few different queries).")
+    ] = "aol",
     threshold: Annotated[
         str | None,
         typer.Option(metavar="K", help="Algorithm 1 the other way round: what do a threshold K and a scale promise?"),
@@ -77,7 +80,7 @@ def plan(
             "shares": pairs(shares, "--shares"),
             "select_only": select_only,
         }
-        _compare(epsilon, delta, selector, users, plot, as_json, tables)
+        _compare(epsilon, delta, selector, users, like, plot, as_json, tables)
         return
     if plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
@@ -96,7 +99,7 @@ def plan(
         select_only,
     )
     made = calibrate(request)
-    seen = forecast(request, users, made)
+    seen = forecast(request, users, made, like)
     loss = made.loss
     data = _as_data(seen) | {
         "epsilon": loss.epsilon(request.budget.delta),
@@ -107,7 +110,7 @@ def plan(
     }
     if isinstance(made.selector, Korolova):
         data |= theorem_table(made.selector.theorem)
-    lines = [_in_words(seen)]
+    lines = [_in_words(seen, like)]
     for i, step in enumerate(made.steps(), 1):
         lines.append(f"  {i}. {step.name}: {step.detail}")
     if isinstance(made.selector, Korolova):
@@ -184,6 +187,7 @@ def _compare(
     delta: str,
     selector: str | None,
     users: int | None,
+    like: str,
     plot: Path | None,
     as_json: bool,
     tables: dict[str, Any],
@@ -194,18 +198,18 @@ def _compare(
 
     budget = Budget(epsilon, delta)
     chosen = tuple(s for s in SELECTORS if s != "auto") if selector in (None, "auto") else (selector,)
-    rows = compare(budget, users, selectors=chosen, **tables)  # type: ignore[arg-type]  # checked by the request
+    rows = compare(budget, users, selectors=chosen, like=like, **tables)  # type: ignore[arg-type]  # checked there
     people = rows[0].users
     lines = [
-        f"Selectors for {people:,} users at {budget}. Queries released: of an ordinary (AOL-like) log of that size.",
+        f"Selectors for {people:,} users at {budget}. Released: 90% range for a log like {like}.",
         f"Untouched: typical users ({TYPICAL_QUERIES} distinct queries a month on average) with at most d queries.",
         "",
-        f"{'selector':14}{'d':>5}{'threshold':>11}{'noise sd':>10}{'released':>10}{'rare':>9}{'untouched':>11}",
+        f"{'selector':14}{'d':>5}{'threshold':>11}{'noise sd':>10}{'released':>20}{'rare':>9}{'untouched':>11}",
     ]
     for row in rows:
         noise = "-" if row.noise is None else f"{row.noise:.1f}"
         lines.append(
-            f"{row.selector:14}{row.queries_per_user:>5}{in_full(row.threshold, 5):>11}{noise:>10}{row.released:>10,}"
+            f"{row.selector:14}{row.queries_per_user:>5}{in_full(row.threshold, 5):>11}{noise:>10}{_released(row):>20}"
             f"{row.expected_rare:>9.2g}{row.untouched:>11.0%}"
         )
     lines += [
@@ -229,15 +233,19 @@ def _as_data(seen: Forecast) -> dict[str, Any]:
     return asdict(seen) | {"warnings": list(seen.warnings)}
 
 
-def _in_words(seen: Forecast) -> str:
+def _released(seen: Forecast) -> str:
+    return f"{seen.released_low:,} to {seen.released_high:,}"
+
+
+def _in_words(seen: Forecast, like: str) -> str:
     from hushquery.privacy.budget import in_full
 
     noise = "" if seen.noise is None else f" Counts have noise of standard deviation {in_full(seen.noise, 3)}."
     return (
         f"{seen.selector}, d = {seen.queries_per_user}: "
         f"a query comes out from about {in_full(seen.threshold, 5)} on.{noise}\n"
-        f"  of an ordinary log of {seen.users:,} users about {seen.released:,} queries come out,\n"
-        f"  and at most {seen.expected_rare:.3g} of them, in expectation, that only one person posed;\n"
+        f"  a log like {like} with {seen.users:,} users releases {_released(seen)} queries (90% range),\n"
+        f"  at most {seen.expected_rare:.3g} of them, in expectation, posed by one person only;\n"
         f"  d leaves {seen.untouched:.0%} of typical users untouched"
     )
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushquery.cli import log_options as options
-from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend, progress, sizes_in_words
+from hushquery.cli.common import (
+    JsonFlag,
+    NewPopulation,
+    emit,
+    emit_plan,
+    may_be_new,
+    named,
+    open_to_spend,
+    progress,
+    sizes_in_words,
+)
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +63,13 @@ FalseEdges = Annotated[
     float, typer.Option(metavar="F", help="How many published reformulations may be pure noise, in expectation.")
 ]
 Population = Annotated[
-    str, typer.Option(metavar="NAME", help="Whose log it is. Public: it names the ledger's account and the release.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Whose log it is: always the same name for the same people. Public: it names the ledger's account and the "
+        "release. Only --explain does without.",
+        show_default=False,
+    ),
 ]
 
 
@@ -117,13 +133,14 @@ def release(
     results: Results = None,
     session_gap: SessionGap = 1800.0,
     false_edges: FalseEdges = 1.0,
-    population: Population = "the users of the log",
+    population: Population = None,
     ledger: Annotated[
         str, typer.Option(envvar="HUSHQUERY_LEDGER", metavar="PATH_OR_URL", help="The ledger to spend from.")
     ] = "ledger.db",
     no_create: Annotated[
         bool, typer.Option("--no-create", help="Refuse (exit code 3) when the account does not exist yet.")
     ] = False,
+    new_population: NewPopulation = False,
     users: Annotated[
         int | None, typer.Option(metavar="N", help="How many users there are, a public figure, for the warnings.")
     ] = None,
@@ -164,6 +181,7 @@ def release(
         if out is None:
             raise UsageError("a release needs a folder", fix="Give --out DIR, or --explain to see the plan only")
         check_target(out, force)
+    whose = named(population, ledger, explain=explain)
     opened = options.open_log(
         log,
         format=format,
@@ -195,7 +213,7 @@ def release(
         results=results,
         session_gap=session_gap,
         false_edges=false_edges,
-        population=population,
+        population=whose,
     )
     seen = forecast(plan.request, users, plan.calibrated)
     for line in plan.notes:
@@ -205,16 +223,17 @@ def release(
     if explain or out is None:
         emit_plan(plan, as_json=as_json)
         return
-    with (
-        open_to_spend(ledger, plan.population, "add-remove", plan.request.budget, create=not no_create) as book,
-        progress("starting", 1.0) as (bar, task),
-    ):
-        made = plan.run(
-            book,
-            create=not no_create,
-            progress=lambda what, done: bar.update(task, description=what, completed=done),
-        )
-        folder = made.save(out, force, budget=_left(book, plan))
+    opened.check_files()
+    with open_to_spend(ledger, create=not no_create) as book:
+        new = may_be_new(book, plan.population, new=new_population)
+        with progress("starting", 1.0) as (bar, task):
+            made = plan.run(
+                book,
+                create=not no_create,
+                new_population=new,
+                progress=lambda what, done: bar.update(task, description=what, completed=done),
+            )
+            folder = made.save(out, force, budget=_left(book, plan))
     sizes = {name: table.num_rows for name, table in made.tables.items()}
     emit(
         {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, emit_plan, open_to_spend
+from hushquery.cli.common import JsonFlag, NewPopulation, emit, emit_plan, may_be_new, named, open_to_spend
 from hushquery.cli.log_options import Engine
 
 if TYPE_CHECKING:
@@ -32,7 +31,8 @@ app = typer.Typer(
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="A .csv, .tsv, .parquet or .jsonl file with a header; with --engine one of its tables."
+        metavar="FILE",
+        help="A .csv or .tsv file with a header, or .parquet or .jsonl; with --engine one of its tables.",
     ),
 ]
 UnitColumn = Annotated[
@@ -44,8 +44,9 @@ Population = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Whose budget it is; by default the file's name without its ending. A table's is its name as "
-        "written: searches and public.searches are two accounts unless you name one here.",
+        help="Whose data it is, and whose budget: always the same name for the same people. "
+        "Only --explain does without.",
+        show_default=False,
     ),
 ]
 RelationName = Annotated[str, typer.Option("--relation", metavar="RELATION", help="add-remove or replace-one.")]
@@ -77,13 +78,14 @@ def count(
     noise: NoiseName = "auto",
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
+    new_population: NewPopulation = False,
     explain: Explain = False,
     engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Count the units in a file, or its rows.
 
-    hushquery stat count visits.csv --unit user --epsilon 0.5
+    hushquery stat count visits.csv --unit user --epsilon 0.5 --population members
     """
     from hushquery import basic
 
@@ -93,11 +95,11 @@ def count(
         epsilon=epsilon,
         delta=delta,
         rows_per_unit=rows_per_unit,
-        population=_name(population, file, engine),
+        population=named(population, ledger, explain=explain),
         relation=relation,
         noise=noise,
     )
-    _run(plan, ledger, no_create, explain, as_json)
+    _run(plan, ledger, no_create, new_population, explain, as_json)
 
 
 @app.command("sum")
@@ -114,13 +116,14 @@ def sum_(
     noise: NoiseName = "auto",
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
+    new_population: NewPopulation = False,
     explain: Explain = False,
     engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Sum a column, each unit's sum clamped to the bounds.
 
-    hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5
+    hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5 --population members
     """
     from hushquery import basic
 
@@ -132,11 +135,11 @@ def sum_(
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        population=_name(population, file, engine),
+        population=named(population, ledger, explain=explain),
         relation=relation,
         noise=noise,
     )
-    _run(plan, ledger, no_create, explain, as_json)
+    _run(plan, ledger, no_create, new_population, explain, as_json)
 
 
 @app.command()
@@ -156,13 +159,14 @@ def mean(
     noise: NoiseName = "auto",
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
+    new_population: NewPopulation = False,
     explain: Explain = False,
     engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Average a column over units, each unit's average clamped to the bounds.
 
-    hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5
+    hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5 --population members
     """
     from hushquery import basic
 
@@ -174,12 +178,12 @@ def mean(
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        population=_name(population, file, engine),
+        population=named(population, ledger, explain=explain),
         relation=relation,
         users=users,
         noise=noise,
     )
-    _run(plan, ledger, no_create, explain, as_json)
+    _run(plan, ledger, no_create, new_population, explain, as_json)
 
 
 @app.command()
@@ -198,13 +202,14 @@ def histogram(
     noise: NoiseName = "auto",
     ledger: LedgerPath = "ledger.db",
     no_create: NoCreate = False,
+    new_population: NewPopulation = False,
     explain: Explain = False,
     engine: Engine = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Count units per value of a column. The values must be public: those in the data could name a person.
 
-    hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5
+    hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5 --population members
     """
     from hushquery import basic
 
@@ -216,12 +221,12 @@ def histogram(
         unit=unit,
         epsilon=epsilon,
         delta=delta,
-        population=_name(population, file, engine),
+        population=named(population, ledger, explain=explain),
         relation=relation,
         keys_per_unit=keys_per_unit,
         noise=noise,
     )
-    _run(plan, ledger, no_create, explain, as_json)
+    _run(plan, ledger, no_create, new_population, explain, as_json)
 
 
 def _data(file: str, engine: str | None) -> Any:
@@ -231,24 +236,16 @@ def _data(file: str, engine: str | None) -> Any:
     return file if _here(engine) else engine_table(file, connect(str(engine)))
 
 
-def _name(population: str | None, file: str, engine: str | None) -> str | None:
-    """Name the population of an engine's file as that of a file here is named; that of a table as it is written."""
-    if population is not None or _here(engine):
-        return population
-    path = PurePosixPath(file)
-    return path.stem if path.suffix.lower() == ".parquet" else path.name
-
-
 def _here(engine: str | None) -> bool:
-    """Say whether this process counts: then a file is read and named in one way, whether DuckDB is named or not."""
+    """Return whether this process counts: then a file is read in one way, whether DuckDB is named or not."""
     return engine is None or engine == "duckdb"
 
 
-def _run(plan: StatisticPlan, ledger: str, no_create: bool, explain: bool, as_json: bool) -> None:
+def _run(plan: StatisticPlan, ledger: str, no_create: bool, new_population: bool, explain: bool, as_json: bool) -> None:
     if explain:
         emit_plan(plan, as_json=as_json)
         return
-    relation = plan.unit.relation.value
-    with open_to_spend(ledger, plan.population, relation, plan.budget, create=not no_create) as book:
-        estimates = plan.run(book, create=not no_create)
+    with open_to_spend(ledger, create=not no_create) as book:
+        new = may_be_new(book, plan.population, new=new_population)
+        estimates = plan.run(book, create=not no_create, new_population=new)
     emit(estimates.to_json(), str(estimates), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushquery.cli.common import JsonFlag, emit
-from hushquery.errors import UsageError
+from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from hushquery.task import Task
@@ -108,6 +108,41 @@ def schema() -> None:
 
     data = Task.json_schema()
     emit(data, "", as_json=True)
+
+
+@app.command()
+def lists(
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="The collector's address.")],
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id: 64 hexadecimal digits.")],
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH", help="The hash of the log that somebody else was shown, now or earlier.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Print a collector's log of head lists and its hash, to compare with what other devices were shown.
+
+    hushquery task lists https://collect.example.org 63caf...
+    hushquery task lists https://collect.example.org 63caf... --expect 1d0be...
+    """
+    from hushquery.local.fetch import chained, fetch_task
+
+    found = fetch_task(server, task)
+    hashes = chained(found.task.id, found.lists)
+    if expect is not None and expect not in hashes:
+        raise DataError(
+            "the collector showed two different logs of head lists",
+            why="the hash that was expected is not on the way to the one of this log",
+            fix="Do not report to it; ask the operator, and compare with more devices",
+        )
+    rows = [
+        {"epoch": epoch, "configuration": configuration, "log": log}
+        for (epoch, configuration), log in zip(found.lists, hashes[1:], strict=True)
+    ]
+    words = [f"{row['epoch']:>8}  {row['configuration']}" for row in rows]
+    emit({"log": found.log, "lists": rows}, "\n".join([*words, f"{'log':>8}  {found.log}"]), as_json=as_json)
 
 
 def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["trends"]
 
-_ABSENT = {"count": "below the threshold", "share": "not listed"}
-
 
 def trends(
     folders: Annotated[
@@ -54,6 +52,7 @@ def trends(
         "releases": folders,
         **{name: measured_rows(getattr(found, name)) for name in ("top", "changes", "appeared", "gone")},
         "compared": found.compared,
+        "most_missing": list(found.most_missing),
         "level": found.level,
         "notes": list(found.notes),
     }
@@ -75,7 +74,7 @@ def _text(found: Trends, names: list[str]) -> str:
         changed = [
             (
                 row.query,
-                *_series(row, found.measure),
+                *_series(row, found),
                 _signed(row, found.measure),
                 between(row.low, row.high, row.change if row.shares else None),
                 "changed" if row.significant else "other pages listed" if row.relisted else "",
@@ -85,13 +84,13 @@ def _text(found: Trends, names: list[str]) -> str:
         parts.append(listing(heads, changed, heads[1:-1]))
     for title, listed in (("appeared", found.appeared), ("gone", found.gone)):
         if listed:
-            parts.append(f"{title}:\n{_listed(listed, names, found.measure)}")
+            parts.append(f"{title}:\n{_listed(listed, names, found)}")
     return "\n\n".join(part for part in parts if part) or "nothing found: there is no query to show"
 
 
-def _listed(rows: tuple[Listed, ...], names: list[str], measure: str) -> str:
+def _listed(rows: tuple[Listed, ...], names: list[str], found: Trends) -> str:
     heads = ("query", *_heads(names))
-    return listing(heads, [(row.query, *_series(row, measure)) for row in rows], heads[1:])
+    return listing(heads, [(row.query, *_series(row, found)) for row in rows], heads[1:])
 
 
 def _heads(names: list[str]) -> list[str]:
@@ -99,11 +98,13 @@ def _heads(names: list[str]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{i}. {name}" for i, name in enumerate(names, 1)]
 
 
-def _series(row: Change | Listed, measure: str) -> list[str]:
-    absent = _ABSENT[measure]
-    if measure == "share":
-        return [absent if share is None else percent(share) for share in row.shares]
-    return [absent if count is None else number(count) for count in row.counts]
+def _series(row: Change | Listed, found: Trends) -> list[str]:
+    if found.measure == "share":
+        return ["not listed" if share is None else percent(share) for share in row.shares]
+    return [
+        number(count) if count is not None else "below the threshold" if most is None else f"at most {number(most)}"
+        for count, most in zip(row.counts, found.most_missing, strict=True)
+    ]
 
 
 def _signed(row: Change, measure: str) -> str:

@@ -146,6 +146,7 @@ class Collector:
             "configuration_hash": None if configuration is None else configuration.digest.hex(),
             "optin": None if present is None else present.optin,
             "releases": [{"epoch": epoch, "id": release} for epoch, release in releases],
+            "lists": self.board.lists(task_number),
         }
 
     def task_list(self) -> dict[str, Any]:

@@ -95,8 +95,18 @@ TASK: dict[str, Any] = {
         "configuration_hash": {"type": ["string", "null"]},
         "optin": {"type": ["object", "null"]},
         "releases": {"type": "array", "items": {"type": "object"}},
+        # Each epoch that published a head list, with its configuration hash: nothing of it ever changes.
+        "lists": {
+            "type": "array",
+            "items": {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9a-f]{64}$"}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        },
     },
-    "required": ["id", "task", "epoch", "configuration", "configuration_hash", "optin", "releases"],
+    "required": ["id", "task", "epoch", "configuration", "configuration_hash", "optin", "releases", "lists"],
 }
 
 #: A status per report, in the order of the request.

@@ -45,17 +45,9 @@ class HybridWork:
         from hushquery.hybrid.plan import plan_head
 
         kept, create = self._kept(epoch), epoch.task.task.period is None
-        # Paid for these records and for no others: a store that was restored or begun anew gathers other ones under the
-        # same epoch, and a list of those is another list.
-        ledger = Ledger.open(self._ledger, once=f"{epoch.key}:{self._vault.name(epoch)}")
-        plan_head(_log([]), epoch.task, head=kept).pay(ledger, epoch=epoch.number, create=create)
-        # Only now is anything decrypted.
-        # Who gave nothing has a row without a query: the published number of users does not depend on what they gave.
-        rows: list[tuple[str | None, ...]] = []
-        for giver, records in self._vault.records(epoch):
-            rows += [(giver.hex(), *record) for record in records] or [(giver.hex(), None, None)]
-        with _only_in_memory(_log(rows)) as log:
-            made = plan_head(log, epoch.task, head=kept).run(ledger, epoch=epoch.number, create=create)
+        plan = plan_head(_log([]), epoch.task, head=kept)
+        sealed = _Sealed(self._vault, epoch)
+        made = plan.run_sealed(Ledger.open(self._ledger), sealed, epoch=epoch.number, create=create)
         return HeadList(made.records, made.to_json())
 
     def _kept(self, epoch: Epoch) -> PublishedHead | None:
@@ -90,6 +82,33 @@ class HybridWork:
             "tables": {name: table.to_pydict() for name, table in made.tables.items()},
         }
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+class _Sealed:
+    """The opt-in records of an epoch as they are now: paid for once, opened after that, with noise that is theirs.
+
+    A store that was restored or begun anew gathers other records under the same epoch: those have another key, so they
+    are paid for again and get other noise.
+    """
+
+    def __init__(self, vault: Vault, epoch: Epoch) -> None:
+        self._vault, self._epoch = vault, epoch
+        self.name = epoch.key
+
+    @property
+    def noise_key(self) -> bytes:
+        """Return the key from which these records' noise is drawn."""
+        return self._vault.noise_key(self._epoch)
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """Decrypt the records, into an engine that is gone when the block ends."""
+        # Who gave nothing has a row without a query: the published number of users does not depend on what they gave.
+        rows: list[tuple[str | None, ...]] = []
+        for giver, records in self._vault.records(self._epoch):
+            rows += [(giver.hex(), *record) for record in records] or [(giver.hex(), None, None)]
+        with _only_in_memory(_log(rows)) as table:
+            yield table
 
 
 def _log(rows: list[tuple[str | None, ...]]) -> Any:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from hushquery.collect.epochs import OPTIN_OPEN, Epoch, epoch_row, register, standing
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import RELEASE
+from hushquery.collect.schema import EPOCH, RELEASE
 from hushquery.collect.store import Store
 from hushquery.collect.writer import Arrival
 from hushquery.local.report import Report, ReportOfAnotherTask
@@ -49,6 +49,7 @@ class Board:
         self._epochs: dict[tuple[int, int], Epoch] = {}
         self._forgotten: set[tuple[int, int]] = set()
         self._releases: list[tuple[int, int, str]] = []
+        self._lists: dict[tuple[int, int], str] = {}
         self._lock = threading.Lock()
         self._looked = float("-inf")
 
@@ -66,6 +67,14 @@ class Board:
                     found[key] = known  # the same object as before: it holds a calibrated mechanism
                 elif (whole := epoch_row(connection, now.task, *key, lock=False)) is not None:
                     found[key] = whole
+            headed = sa.select(EPOCH.c.task, EPOCH.c.number).where(EPOCH.c.head.is_not(None))
+            for task, number in connection.execute(headed.where(EPOCH.c.task.in_(list(self.numbers)))):
+                # A list is never changed once it is published, so each is looked at once.
+                if (task, number) not in self._lists:
+                    key = (task, number)
+                    epoch = found.get(key) or epoch_row(connection, self.numbers[task], *key, lock=False)
+                    if epoch is not None and epoch.configuration is not None:
+                        self._lists[key] = epoch.configuration.digest.hex()
             released = connection.execute(
                 sa.select(RELEASE.c.task, RELEASE.c.epoch, RELEASE.c.id)
                 .where(RELEASE.c.task.in_(list(self.numbers)))
@@ -101,6 +110,10 @@ class Board:
     def releases(self, task_number: int) -> list[tuple[int, str]]:
         """Give the epochs of a task that were released, however long ago, with the ids of the releases."""
         return [(epoch, release) for task, epoch, release in self._releases if task == task_number]
+
+    def lists(self, task_number: int) -> list[tuple[int, str]]:
+        """Return the log of head lists: each epoch that published one, with its configuration hash, in their order."""
+        return sorted((number, digest) for (task, number), digest in self._lists.items() if task == task_number)
 
     def now(self) -> float:
         """Give the time."""

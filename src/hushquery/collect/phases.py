@@ -14,8 +14,9 @@ from then on nothing more is taken. (2) The work is done, outside any transactio
 phase that follows, with what the work gave, if the epoch still is where (1) left it. A lock that dies with its
 process lets one server at a time do this. A crash after (1) is resumed by whoever comes next, under the same key
 (:attr:`~hushquery.collect.epochs.Epoch.key`): the work pays for it once, and what a crashed attempt computed was seen
-by nobody, because only (3) publishes. A move that is refused (the budget does not suffice) stays begun, its reason is
-noted with the epoch, and time tries it again now and then; the epochs after it go their own way. A move that nothing
+by nobody, because only (3) publishes; and it is computed with the same noise, so that it comes out the same. A move
+that is refused (the budget does not suffice) stays begun, its reason is noted with the epoch, and time tries it again
+now and then; the epochs after it go their own way. A move that nothing
 can come of, whatever is tried (there are no records, no estimates), is refused before (1).
 """
 
@@ -80,7 +81,8 @@ class EpochWork(Protocol):
     """What is computed when an epoch moves. Each may be called again after a crash, and is paid for once.
 
     ``epoch.key`` names the move. Whatever spends budget records it in the ledger under this key together with the name
-    of what is read (:meth:`~hushquery.collect.vault.Vault.name`), and spends nothing if that is there already.
+    of its noise, which belongs to what is read (:meth:`~hushquery.collect.vault.Vault.noise_key`), and spends nothing
+    if that is there already.
     """
 
     def publish_head(self, epoch: Epoch) -> HeadList:

@@ -119,7 +119,7 @@ class Tokens:
         """Delete the records that a token gave, as long as no head list was made of them; revoke it first.
 
         That its epoch was to move and could not (nobody has the budget) keeps nothing: a list is paid for the records
-        that are there when it is made (:meth:`~hushquery.collect.vault.Vault.name`), so fewer are paid for anew.
+        that are there when it is made (:meth:`~hushquery.collect.vault.Vault.noise_key`), so fewer are paid for anew.
         """
         name = _bare(name)
         mine = sa.or_(RECORD.c.giver == name, RECORD.c.giver.startswith(f"{name}/", autoescape=True))

@@ -3,7 +3,8 @@
 The key is 32 random bytes in a file of its own (mode 0600), never in the database. An operator key, where there is
 one, wraps it: then the file alone opens nothing. Each record is sealed with AES-256-GCM under a random nonce, bound
 to task, epoch and id. Repeats are recognised by an HMAC under another key drawn from the same secret: a plain hash of
-a query could be found by trying queries.
+a query could be found by trying queries. The noise of the head list that is made of the records is drawn from a key
+that takes the same secret and the records themselves: a list that is made again is the same list.
 
 :meth:`Vault.destroy` overwrites and deletes the key file, deletes the rows, and empties SQLite's write-ahead log. On
 PostgreSQL, and on disks that move blocks around, old bytes may linger; they are ciphertext, and the key is gone.
@@ -109,17 +110,20 @@ class Vault:
             if len(rows) < _BLOCK:
                 return
 
-    def name(self, epoch: Epoch) -> str:
-        """Name the records of an epoch that are there now: no others get this name, and it tells nothing of them.
+    def noise_key(self, epoch: Epoch) -> bytes:
+        """Return the key for the noise on the records that are there now: the same for the same records, no others.
 
-        It is an HMAC of their random ids under a key drawn from the epoch's secret; nothing is decrypted.
+        It is an HMAC of them as they lie there, under a key drawn from the epoch's secret; nothing is decrypted. Only
+        who has both the secret and the records has it, and :meth:`destroy` destroys both.
         """
-        mac = hmac.new(_derived(self._secret(epoch, make=False), b"name"), _bound(epoch, b""), hashlib.sha256)
+        mac = hmac.new(_derived(self._secret(epoch, make=False), b"noise"), _bound(epoch, b""), hashlib.sha256)
+        mine = (RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
         with self._store.read() as connection:
-            ids = sa.select(RECORD.c.id).where(RECORD.c.task == epoch.task_number, RECORD.c.epoch == epoch.number)
-            for (record_id,) in connection.execute(ids.order_by(RECORD.c.id)):
-                mac.update(bytes(record_id))
-        return mac.hexdigest()[:32]
+            for record_id, sealed in connection.execute(
+                sa.select(RECORD.c.id, RECORD.c.ciphertext).where(*mine).order_by(RECORD.c.id)
+            ):
+                mac.update(bytes(record_id) + hashlib.sha256(bytes(sealed)).digest())
+        return mac.digest()
 
     def destroy(self, epoch: Epoch) -> None:
         """Make the opt-in records of an epoch unreadable, then delete them; may be called any number of times.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hushquery.curator.bound import Bound, Keep
@@ -10,14 +9,12 @@ from hushquery.curator.calibrate import Calibrated
 from hushquery.curator.select import released_table
 from hushquery.log import Log
 from hushquery.noise.bits import Bits
+from hushquery.plan import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Progress", "draw_tables"]
-
-#: Called with what is done next and the fraction that is done.
-Progress = Callable[[str, float], None]
+__all__ = ["draw_tables"]
 
 
 def draw_tables(
@@ -25,8 +22,8 @@ def draw_tables(
 ) -> dict[str, pa.Table]:
     """Read the log and draw every table of a release: the queries, then what the released ones led to.
 
-    This spends nothing: :meth:`~hushquery.curator.plan.ReleasePlan.run` records the spend before it calls it, and
-    audits call it on logs that they made up.
+    This spends nothing: :meth:`hushquery.plan.Plan.run` records the spend before it reads, and audits call this on
+    logs that they made up.
 
     Args:
         made: The calibrated steps.

@@ -3,6 +3,11 @@
 The threshold in users, the noise, and the number of near-unique queries that delta lets through: a delta of 1e-5 on
 millions of users is not small. What is said about a log here is computed from a model of an ordinary one, never from
 the steward's own.
+
+How many queries come out is a 90% range: how popular the query of each rank is (:data:`LOGS`), how many queries users
+keep, and how the noise meets the threshold give the expected number; sampling and what the model leaves out give the
+range. It is at most four times wide, and from nothing where it ends at ten or less. docs/forecasts.md compares it with
+releases.
 """
 
 from __future__ import annotations
@@ -14,20 +19,24 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
 
 from hushquery.curator.calibrate import SELECTORS, Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.count import law_of
-from hushquery.curator.guided import Guided
+from hushquery.curator.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
 from hushquery.curator.korolova import Theorem1
-from hushquery.curator.select import Korolova, Reused
+from hushquery.curator.select import Korolova, Optimal, Reused, Selector
 from hushquery.curator.weighted import Weighted
 from hushquery.errors import UsageError
 from hushquery.privacy.budget import Budget, suggested_delta
 from hushquery.privacy.thresholds import WEIGHT_GRID
 
 __all__ = [
+    "LOGS",
     "TYPICAL_QUERIES",
     "Forecast",
+    "LogModel",
     "checked_users",
     "compare",
     "forecast",
@@ -39,11 +48,40 @@ __all__ = [
 TYPICAL_QUERIES = 34
 # Of the logarithm of that number among users; few search a lot, many a little.
 _SPREAD = 1.2
-# Of an ordinary log: p proportional to (rank + shift)^-exponent.
-_EXPONENT, _SHIFT, _VOCABULARY = 0.92, 1.5, 8_000_000
+# By how much results may be below and above what the model expects, besides chance.
+_BELOW, _ABOVE = 1.25, 1.6
+# Nine of ten results lie within this many standard deviations.
+_NINE_OF_TEN = NormalDist().inv_cdf(0.95)
+#: A range is at most this many times wide, unless it ends at `_FEW` or less: it then begins at nothing.
+_WIDEST, _FEW, _FEWEST = 4, 10, 3
 _A_MILLION = 1_000_000
 # Expected near-unique queries above which a warning is due.
 _NOT_SMALL = 0.1
+
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LogModel:
+    """What is known of logs of one kind, without any log of the steward's.
+
+    Args:
+        popularity: The shares of the queries of rank 1, 10, 100 and so on among all distinct queries of all users.
+        distinct: Mean and standard deviation of the logarithm of a user's distinct queries.
+        searches: The same of a user's searches.
+    """
+
+    popularity: tuple[float, ...]
+    distinct: tuple[float, float]
+    searches: tuple[float, float]
+
+
+#: The synthetic profiles, measured on 100,000 made-up users each; tests/curator/test_forecast.py measures again.
+LOGS: dict[str, LogModel] = {
+    "aol": LogModel((1.15e-2, 2.3e-3, 3.8e-4, 6.6e-5, 6.3e-6, 1.2e-6, 1e-7), (2.44, 1.21), (2.60, 1.25)),
+    "yandex": LogModel((1.06e-2, 2.1e-3, 3.0e-4, 4.3e-5, 6.2e-6, 1.2e-6, 1e-7), (2.44, 1.21), (2.60, 1.25)),
+    "tiny": LogModel((4.1e-2, 8.5e-3, 1.26e-3, 1.28e-4, 1.2e-5, 1e-9, 1e-13), (2.38, 0.96), (2.60, 1.00)),
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +96,8 @@ class Forecast:
         noise: Standard deviation of the published counts; None where there are none.
         expected_rare: Near-unique queries that come out, at most, in expectation.
         users: For how many users that is.
-        released: Queries that come out of an ordinary log of so many users, roughly.
+        released_low: Of ten logs of so many users and of this kind, nine release at least so many queries ...
+        released_high: ... and at most so many.
         untouched: The share of typical users whom d does not touch.
         warnings: What the steward should know.
     """
@@ -70,24 +109,30 @@ class Forecast:
     noise: float | None
     expected_rare: float
     users: int
-    released: int
+    released_low: int
+    released_high: int
     untouched: float
     warnings: tuple[str, ...]
 
 
-def forecast(request: Request, users: int | None = None, made: Calibrated | None = None) -> Forecast:
-    """Say what a release will be like; data-free.
+def forecast(request: Request, users: int | None = None, made: Calibrated | None = None, like: str = "aol") -> Forecast:
+    """Compute what a release will be like; data-free.
 
     Args:
         request: What is asked for.
         users: How many users the log has, a public figure; a million when it is not given.
         made: Its calibration, where it is at hand.
+        like: The kind of log, one of :data:`LOGS`.
 
     >>> seen = forecast(Request(Budget("ln 10", 1e-5), 20), users=65_000)
     >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}"
     ('gaussian', 40.0, '0.64')
+    >>> seen.released_low, seen.released_high
+    (1013, 2211)
     """
     people = checked_users(users)
+    if like not in LOGS:
+        raise UsageError(f"no kind of log is called {like!r}", fix=f"Use one of {', '.join(LOGS)}")
     made = made or calibrate(request)
     selector = made.selector
     rare = people * selector.rare_chance()
@@ -114,7 +159,7 @@ def forecast(request: Request, users: int | None = None, made: Calibrated | None
         None if selector.counts is None else math.sqrt(law_of(selector.counts).variance),
         rare,
         people,
-        _released(made, people),
+        *_range(_expected(selector, people, LOGS[like])),
         untouched_share(selector.queries_per_user),
         tuple(warnings),
     )
@@ -136,6 +181,7 @@ def compare(
     users: int | None = None,
     queries_per_user: Sequence[int] = (1, 5, 10, 20, 40, 80, 160),
     selectors: Sequence[SelectorName] = SELECTORS[1:],
+    like: str = "aol",
     **request: Any,
 ) -> list[Forecast]:
     """Forecast every selector at several values of d, for a log of a given size; data-free.
@@ -145,7 +191,7 @@ def compare(
     """
     base = Request(budget, 1, **request)
     return [
-        forecast(replace(base, selector=selector, queries_per_user=d), users)
+        forecast(replace(base, selector=selector, queries_per_user=d), users, like=like)
         for selector in selectors
         for d in queries_per_user
     ]
@@ -163,33 +209,76 @@ def untouched_share(queries_per_user: int) -> float:
     return NormalDist(centre, _SPREAD).cdf(math.log(queries_per_user + 0.5))
 
 
-def _released(made: Calibrated, users: int) -> int:
-    """Estimate how many queries of an ordinary log of so many users pass."""
-    selector, d = made.selector, made.selector.queries_per_user
-    quantiles = (np.arange(2000) + 0.5) / 2000
-    activity = np.exp(
-        math.log(TYPICAL_QUERIES) - _SPREAD**2 / 2 + _SPREAD * np.array([NormalDist().inv_cdf(x) for x in quantiles])
-    )
-    ranks = np.unique(np.geomspace(1, _VOCABULARY, 4000).astype(np.int64))
-    chances = (ranks + _SHIFT) ** -_EXPONENT
-    total = ((_VOCABULARY + _SHIFT) ** (1 - _EXPONENT) - (1 + _SHIFT) ** (1 - _EXPONENT)) / (1 - _EXPONENT)
-    chances /= total
+def _expected(selector: Selector, users: int, log: LogModel) -> float:
+    """Compute how many queries of such a log pass, in expectation."""
+    # Ranks in steps of one percent or of one, each standing for those up to the next.
+    edges = np.unique(np.geomspace(1, 10 ** (len(log.popularity) - 1), 1400).astype(np.int64))
+    ranks, many = (edges[:-1] + edges[1:] - 1) / 2, np.diff(edges)
+    popularity = 10 ** np.interp(np.log10(ranks), range(len(log.popularity)), np.log10(log.popularity))
+    sums, spread = _sums(selector, users, log, popularity, many)
+    return float((many * ndtr((sums - selector.threshold) / spread)).sum())
+
+
+def _sums(selector: Selector, users: int, log: LogModel, popularity: _Floats, many: _Floats) -> tuple[_Floats, _Floats]:
+    """Compute what a selector compares with its threshold: mean and standard deviation for the query of each rank."""
+    d = selector.queries_per_user
+    distinct, searches = _people(log.distinct), _people(log.searches)
     if isinstance(selector, Weighted):
-        mass = float(np.sqrt(np.minimum(activity, d)).mean())
+        sums = users * np.sqrt(np.minimum(distinct, d)).mean() * popularity
+        noise = float(selector.selection.sigma) / WEIGHT_GRID
     elif isinstance(selector, Guided):
-        # Users keep only what is popular enough; what that is depends on what is kept, so iterate.
-        mass, alive = 0.0, 1.0
-        for _ in range(20):
-            kept = np.clip(activity * alive, 1e-9, d)
-            mass = float((activity * np.minimum(1, d / (activity * alive)) / np.sqrt(np.maximum(kept, 1))).mean())
-            passing = users * mass * chances >= selector.threshold
-            last = int(ranks[passing][-1]) if passing.any() else 1
-            alive = ((last + _SHIFT) ** (1 - _EXPONENT) - (1 + _SHIFT) ** (1 - _EXPONENT)) / (1 - _EXPONENT) / total
-            alive = max(alive, 1e-3)
+        sums = users * _guided_weight(selector, users, distinct, popularity, many) * popularity
+        noise = float(selector.selection.sigma) / WEIGHT_GRID
+    elif isinstance(selector, Optimal):
+        sums = users * np.minimum(distinct, d).mean() * popularity
+        noise = math.pi / math.sqrt(3) / float(selector.selection.epsilon)  # its coin is nearly a logistic curve
+    elif isinstance(selector, Korolova):
+        sums = users * np.minimum(searches, d).mean() * popularity
+        noise = math.sqrt(law_of(selector.theorem.step()).variance)
+    elif isinstance(selector, Reused):
+        sums = users * np.minimum(distinct, d).mean() * popularity
+        noise = math.sqrt(law_of(selector.step).variance)
     else:
-        mass = float(np.minimum(activity, d).mean())
-    passing = users * mass * chances >= selector.threshold
-    return int(ranks[passing][-1]) if passing.any() else 0
+        raise TypeError(selector)
+    return sums, np.sqrt(sums + noise**2)
+
+
+def _guided_weight(selector: Guided, users: int, distinct: _Floats, popularity: _Floats, many: _Floats) -> _Floats:
+    """Compute the weight that a user gives to the query of each rank, over its popularity."""
+    sketched = np.sqrt(np.minimum(distinct, selector.sketch.keys_per_user)).mean() * users * popularity
+    alive = ndtr(sketched * WEIGHT_GRID / float(selector.sketch.sigma) - LOOKS_EMPTY)
+    share = np.clip(ENOUGH * selector.threshold / sketched, LEAST_SHARE, 1.0)
+    # Of the queries that nobody else has, some look alive by chance, and those take weight too.
+    unknown = max(0.0, 1 - float((many * popularity).sum())) * float(ndtr(-LOOKS_EMPTY))
+    looks_alive = float((many * popularity * alive).sum()) + unknown
+    squares = (float((many * popularity * alive * share**2).sum()) + unknown) / looks_alive
+    kept = np.minimum(distinct * looks_alive, selector.queries_per_user)
+    each = (kept / looks_alive / np.sqrt(np.maximum(kept, 1) * squares)).mean()
+    return np.asarray(each * alive * share, dtype=np.float64)
+
+
+def _people(logarithm: tuple[float, float]) -> _Floats:
+    """Compute how much each of 400 typical users searches, given mean and standard deviation of the logarithm."""
+    normal = NormalDist(*logarithm)
+    return np.array([max(1.0, math.exp(normal.inv_cdf((i + 0.5) / 400))) for i in range(400)])
+
+
+def _range(expected: float) -> tuple[int, int]:
+    """Turn an expected number into a 90% range, at most four times wide; from nothing where it is small.
+
+    >>> _range(0.01), _range(2.0), _range(20.0), _range(2000.0)
+    ((0, 3), (0, 7), (11, 44), (1534, 3294))
+    """
+    least, most = expected / _BELOW, expected * _ABOVE
+    low = max(0, math.floor(least - _NINE_OF_TEN * math.sqrt(least)))
+    high = max(_FEWEST, math.ceil(most + _NINE_OF_TEN * math.sqrt(most)))
+    if high <= _FEW:
+        return 0, high
+    if high > _WIDEST * low:
+        # Around the middle, on a scale of ratios.
+        low = max(1, round(math.sqrt(least * most / _WIDEST)))
+        high = _WIDEST * low
+    return low, high
 
 
 def theorem_table(theorem: Theorem1) -> dict[str, float]:

@@ -41,7 +41,7 @@ from hushquery.privacy.thresholds import WEIGHT_GRID
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BUCKETS", "LOOKS_EMPTY", "SKETCHED_QUERIES", "Guided"]
+__all__ = ["BUCKETS", "ENOUGH", "LEAST_SHARE", "LOOKS_EMPTY", "SKETCHED_QUERIES", "Guided"]
 
 #: How many buckets the sketch has: a public constant, never derived from the log.
 BUCKETS = 2**22
@@ -49,10 +49,10 @@ BUCKETS = 2**22
 SKETCHED_QUERIES = 100
 #: A bucket below this many standard deviations of the sketch's noise counts as empty.
 LOOKS_EMPTY = 1.5
-# A query estimated at more than this many thresholds needs less weight from each user ...
-_ENOUGH = 1.5
-# ... but never less than this share.
-_LEAST_SHARE = 0.02
+#: A query estimated at more than this many thresholds needs less weight from each user ...
+ENOUGH = 1.5
+#: ... but never less than this share.
+LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Guided(Selector):
         import pyarrow as pa
 
         alive = np.flatnonzero(noisy > LOOKS_EMPTY * float(self.sketch.sigma))
-        share = np.clip(_ENOUGH * (self.selection.threshold or 0) / noisy[alive], _LEAST_SHARE, 1.0)
+        share = np.clip(ENOUGH * (self.selection.threshold or 0) / noisy[alive], LEAST_SHARE, 1.0)
         # Squares of such shares add up without rounding, in whatever order an engine adds them.
         share = np.floor(share * 2**20) / 2**20
         promising = pa.table({"bucket": pa.array(alive, pa.int64()), "share": pa.array(share, pa.float64())})

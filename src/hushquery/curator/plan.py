@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
-from hushquery.curator.draw import Progress, draw_tables
+from hushquery.curator.draw import draw_tables
 from hushquery.curator.select import released_placeholder
-from hushquery.engine import as_table, no_such_column
-from hushquery.errors import DataError, HushqueryError, UsageError
+from hushquery.engine import as_table, fetch, no_such_column
+from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
 from hushquery.log.normalise import normal_query, normal_url
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.log.tables import read_table
+from hushquery.plan import Charge, Paid, Plan
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.loss import Loss
+from hushquery.privacy.ledger_names import clean_text
 from hushquery.privacy.rounding import Number
 from hushquery.privacy.unit import Unit
 from hushquery.release import Release
 
-if TYPE_CHECKING:
-    from hushquery.privacy.ledger import Ledger
-
-__all__ = ["Progress", "ReleasePlan", "curate"]
+__all__ = ["ReleasePlan", "curate"]
 
 UNIT = Unit("user", "add-remove")
 
@@ -37,6 +34,7 @@ def curate(
     epsilon: Number,
     delta: Number,
     queries_per_user: int,
+    population: str,
     clicks_per_user: int | None = None,
     reformulations_per_user: int | None = None,
     selector: SelectorName = "auto",
@@ -46,7 +44,6 @@ def curate(
     results: Any = None,
     session_gap: float = 1800.0,
     false_edges: float = 1.0,
-    population: str = "the users of the log",
 ) -> ReleasePlan:
     """Plan the release of a search log. Reads no row; ``plan.run(ledger)`` spends first and then reads.
 
@@ -55,6 +52,8 @@ def curate(
         epsilon: Of the whole release, for one user, add-remove.
         delta: Of the whole release. Well below one over the number of users.
         queries_per_user: The most distinct queries of one user that count (searches, for ``korolova2009``).
+        population: Whose log it is, as it will be named in public. It names their one account in the ledger: always
+            the same name for the same people, whatever file their data is in.
         clicks_per_user: The most (query, URL) pairs of one user that count; None for no clicks.
         reformulations_per_user: The most (query, next query) pairs of one user that count; None for none.
         selector: How queries are selected; ``auto`` takes the lower threshold of ``laplace`` and ``gaussian``.
@@ -64,7 +63,6 @@ def curate(
         results: A public list of (query, URL) pairs: a file or table with these two columns.
         session_gap: Seconds without a search after which a new session begins.
         false_edges: How many published reformulations may be pure noise, in expectation.
-        population: Whose log it is, as it will be named in public.
 
     Warns (:class:`~hushquery.PrivacyWarning`) of an epsilon above 5 and of a delta above 1e-4; with a delta of 0.1 or
     more the plan does not run on real noise.
@@ -78,13 +76,13 @@ def curate(
         clicks_per_user = reformulations_per_user = None
     if clicks_per_user is not None and not secret.has_url:
         raise UsageError(
-            "the log has no URLs, so nobody can tell what was clicked",
+            "The log has no URL column, so clicks cannot be counted",
             fix="Leave out --clicks-per-user (clicks_per_user), or map the column of URLs: --columns url=NAME, or "
             "columns={'url': 'NAME'}",
         )
     if reformulations_per_user is not None and not secret.has_time:
         raise UsageError(
-            "the log has no times, so nobody can tell which query followed which",
+            "The log has no time column, so reformulations cannot be counted",
             fix="Leave out --reformulations-per-user (reformulations_per_user), or map the column of times: "
             "--columns time=NAME, or columns={'time': 'NAME'}",
         )
@@ -101,11 +99,11 @@ def curate(
     )
     request.budget.warn()
     made = calibrate(request, results=listed, session_gap=session_gap, false_edges=false_edges)
-    return ReleasePlan(secret, population, request, made, Bound(keep), tuple(notes))
+    return ReleasePlan(secret, clean_text(population, "the population"), request, made, Bound(keep), tuple(notes))
 
 
 @dataclass(frozen=True)
-class ReleasePlan:
+class ReleasePlan(Plan[Release]):
     """The steps of a release with all their numbers; nothing has run and no row has been read. Made by :func:`curate`.
 
     Args:
@@ -127,21 +125,11 @@ class ReleasePlan:
     @property
     def guarantee(self) -> Guarantee:
         """What running the plan promises, from the exact numbers of its steps."""
-        return self._guarantee(test_noise=False)
-
-    def _guarantee(self, *, test_noise: bool) -> Guarantee:
         steps = [Step(s.name, s.detail, s.parameters.loss) for s in self.calibrated.steps()]
-        return Guarantee.of(
-            self.population, "curator", UNIT, steps, delta=self.request.budget.delta, test_noise=test_noise
-        )
-
-    @property
-    def loss(self) -> Loss:
-        """What the ledger will be charged."""
-        return self.calibrated.loss
+        return Guarantee.of(self.population, "curator", UNIT, steps, delta=self.request.budget.delta)
 
     def explain(self) -> str:
-        """Say every step, its bound, its noise and its cost; generated from the objects that run."""
+        """Describe every step, its bound, its noise and its cost; generated from the objects that run."""
         delta, made = self.request.budget.delta, self.calibrated
         lines = [f'Plan for "{self.population}", protecting {UNIT}:']
         lines += [f"  - {step}" for step in self.log.steps]
@@ -165,63 +153,22 @@ class ReleasePlan:
         lines.append(f"  in all: {self.guarantee.summary()}")
         return "\n".join(lines)
 
-    def expressions(self) -> dict[str, Any]:
-        """Give what the engine will be asked, by step."""
+    def _ask(self) -> dict[str, Any]:
         table, made = self.log.rows, self.calibrated
-        try:
-            asked = dict(made.selector.expressions(table, self.bound))
-            if made.clicks:
-                asked["clicks"] = made.clicks.expression(self.log.clicks_of(released_placeholder()), self.bound)
-            if made.reformulations:
-                asked["reformulations"] = made.reformulations.expression(table, self.bound)
-        except HushqueryError:
-            raise
-        except Exception as error:
-            # Ibis quotes a table in its messages, and a table in memory with its rows.
-            raise DataError(
-                "the steps do not fit the log", why=type(error).__name__, fix="Check the columns and their types"
-            ) from None
+        asked = dict(made.selector.expressions(table, self.bound))
+        if made.clicks:
+            asked["clicks"] = made.clicks.expression(self.log.clicks_of(released_placeholder()), self.bound)
+        if made.reformulations:
+            asked["reformulations"] = made.reformulations.expression(table, self.bound)
         return asked
 
-    def sql(self) -> str:
-        """Give the SQL that the engine will run; what was released before is a table ``released_queries``."""
-        import ibis
+    def _charges(self) -> list[Charge]:
+        what = "; ".join(step.detail for step in self.calibrated.steps())
+        return [Charge(self.population, UNIT.relation, self.loss, what, self.request.budget)]
 
-        return ";\n\n".join(f"-- {name}\n{ibis.to_sql(expression)}" for name, expression in self.expressions().items())
-
-    def run(
-        self,
-        ledger: Ledger | str | Path,
-        *,
-        create: bool = True,
-        bits: Bits | None = None,
-        progress: Progress | None = None,
-    ) -> Release:
-        """Record the spend durably, then read the log, draw the noise and give the release.
-
-        Args:
-            ledger: A ledger, or the path or URL of one.
-            create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
-            bits: Test bits; a release made from them is marked as not private.
-            progress: Told what is done next.
-        """
-        from hushquery.privacy.ledger import Ledger
-
-        self.expressions()  # what the schema rules out is refused before anything is spent
-        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        source = bits or SystemBits()
-        if source.secret:
-            self.request.budget.check_publishable()
-        guarantee = self._guarantee(test_noise=not source.secret)
-        book.spend(
-            self.population,
-            UNIT.relation,
-            guarantee.loss,
-            what="; ".join(step.detail for step in self.calibrated.steps()),
-            create_with=self.request.budget if create else None,
-        )
-        tables = draw_tables(self.calibrated, self.log, self.bound.keep, source, progress)
-        return self._release(tables, guarantee)
+    def _read(self, paid: Paid) -> Release:
+        tables = draw_tables(self.calibrated, self.log, self.bound.keep, paid.bits, paid.tell)
+        return self._release(tables, paid.guarantee)
 
     def _release(self, tables: Mapping[str, Any], guarantee: Guarantee) -> Release:
         made, request = self.calibrated, self.request
@@ -306,11 +253,14 @@ def _public_results(results: Any, log: Log) -> Any:
     """
     import ibis
 
-    table = as_table(results, types={"query": "string", "url": "string"})
+    table = read_table(results, types={"query": "string", "url": "string"}, public=True)
     for column in ("query", "url"):
         if column not in table.columns:
             raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
+    listed = as_table(fetch(table.select("query", "url")))
     if log.normalises:
-        table = table.mutate(query=normal_query(table["query"], "duckdb"), url=normal_url(table.url, "duckdb"))
-    whole = table.filter(table["query"].notnull() & table.url.notnull())
-    return ibis.memtable(whole.select("query", "url").to_pyarrow())
+        listed = listed.mutate(query=normal_query(listed["query"], "duckdb"), url=normal_url(listed.url, "duckdb"))
+    pairs = fetch(listed)
+    if pairs["query"].null_count or pairs["url"].null_count:
+        raise DataError("a row of the public list has no query or no url", fix="Fill it in, or delete the row")
+    return ibis.memtable(pairs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hushquery.engine.connections import connect
-from hushquery.engine.questions import call, check, dialect, execute, fetch, held, java, md5
-from hushquery.engine.tables import as_table, engine_table, no_such_column
+from hushquery.engine.questions import call, check, dialect, execute, fetch, held, java, md5, read_otherwise, tried
+from hushquery.engine.tables import as_table, engine_table, is_text, no_such_column
 
 __all__ = [
     "as_table",
@@ -16,7 +16,10 @@ __all__ = [
     "execute",
     "fetch",
     "held",
+    "is_text",
     "java",
     "md5",
     "no_such_column",
+    "read_otherwise",
+    "tried",
 ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError
 
-__all__ = ["call", "check", "dialect", "execute", "fetch", "held", "java", "md5"]
+__all__ = ["call", "check", "dialect", "execute", "fetch", "held", "java", "md5", "read_otherwise", "tried"]
 
 
 def call(function: str, argument: Any, returns: str, schema: str | None = None) -> Any:
@@ -22,6 +22,18 @@ def call(function: str, argument: Any, returns: str, schema: str | None = None) 
 
     kinds = ((argument.type(),), returns)
     return ibis.udf.scalar.builtin(of_one_column, name=function, database=schema, signature=kinds)(argument)
+
+
+def tried(expression: Any) -> Any:
+    """Return an expression that is missing for each row on which DuckDB fails to compute it.
+
+    One person's value must not decide whether there is a result. What is written for other engines fails on no value
+    in the first place: they have nothing like it. Put it right around what may fail: DuckDB computes beforehand, and
+    for every row, what an expression mentions twice.
+    """
+    if dialect(expression) != "duckdb":
+        return expression
+    return call("try", expression, str(expression.type()))
 
 
 def java(name: str, method: str, text: Any, flag: bool) -> Any:
@@ -68,7 +80,37 @@ def fetch(expression: Any) -> Any:
         from hushquery.engine.spark import to_arrow
 
         return passed_through(to_arrow(expression))
-    return passed_through(expression.to_pyarrow())
+    return passed_through(_answered(expression, expression.to_pyarrow))
+
+
+def read_otherwise(engine: Any, change: Callable[[Any], None]) -> None:
+    """Have DuckDB read files in another way from the first value on that it can't read, whoever's it is.
+
+    Args:
+        engine: A connection to DuckDB.
+        change: Called with the connection, at most once: puts a slower reader that fails on no value where the fast one
+            was. For all values that the fast one reads it must give the same.
+    """
+    engine.__dict__.setdefault("hushquery_changes", []).append(change)
+
+
+def _answered(expression: Any, ask: Callable[[], Any]) -> Any:
+    """Ask DuckDB; where it fails on a value, have the files read otherwise and ask once more.
+
+    It had answered nothing then, so no noise was drawn that depends on the question, and none is drawn again.
+    """
+    import duckdb
+
+    try:
+        return ask()
+    except (duckdb.InvalidInputException, duckdb.ConversionException):
+        changes = [(engine, vars(engine).pop("hushquery_changes", [])) for engine in expression._find_backends()[0]]
+        if not any(waiting for _, waiting in changes):
+            raise
+        for engine, waiting in changes:
+            for change in waiting:
+                change(engine)
+        return ask()
 
 
 def execute(expression: Any) -> Any:
@@ -98,7 +140,7 @@ def held(expression: Any) -> Iterator[Any]:
 
                 table = at_end.enter_context(postgres.kept(expression))
             else:
-                table = at_end.enter_context(expression.cache())
+                table = at_end.enter_context(_answered(expression, expression.cache))
         except Exception as error:
             raise _failed(error) from None
         yield table

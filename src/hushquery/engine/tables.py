@@ -1,54 +1,41 @@
-"""Tables: anything that holds rows as an Ibis table, without a look at the rows.
-
-Text files are read without looking at their rows: the separator follows from the ending, the names from the header, and
-every column is text unless the question asked names a type. A type or a separator guessed from the rows would let one
-person's row change how everybody's is read, and no bound on what a person contributes would hold.
-"""
+"""Tables in memory and in engines as Ibis tables, without a look at their rows. Files are read by hushquery.log."""
 
 from __future__ import annotations
 
-import csv
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine.connections import connect
 from hushquery.engine.inprocess import count_in_memory_here
 from hushquery.errors import DataError, UsageError
 
-__all__ = ["as_table", "engine_table", "no_such_column"]
+__all__ = ["as_table", "engine_table", "is_text", "no_such_column"]
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_JSON = {".json": "auto", ".jsonl": "newline_delimited", ".ndjson": "newline_delimited"}
-_ENDINGS = (*_SEPARATORS, *_JSON, ".parquet")
-_OTHER_ENDINGS = (".gz", ".zst", ".txt")  # of files that DuckDB finds, too
-_LONGEST_HEADER = 2**20
-_SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
+_PER_UNIT = {"s": 10**6, "ms": 10**3}
+# Of files that DuckDB finds.
+_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst", ".txt")
 
 
-def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None = None) -> Any:
-    """Give any table as an Ibis table: a file name, a pandas, Polars, Arrow or Ibis table, or a mapping of columns.
+def as_table(data: Any) -> Any:
+    """Return rows in memory as an Ibis table: a pandas, Polars, Arrow or Ibis table, or a mapping of columns.
 
-    Reads no rows of an Ibis table, and of a file only its header. JSON lines have none: of them, ``types`` must name
-    every column that is to be there.
-
-    Args:
-        data: The table.
-        engine: Where to read a file; DuckDB in this process by default.
-        types: For text files: ``float64``, ``int64`` or ``string`` by column; a cell of another type is missing.
+    Reads no rows of an Ibis table.
 
     >>> as_table({"user": [1, 2]}).columns
     ('user',)
     """
     import ibis
+    import ibis.expr.operations as ops
 
     if isinstance(data, ibis.Table):
-        if not data._find_backends()[0]:
+        if data._find_backends()[0]:
+            return data
+        held = data.op()
+        if not isinstance(held, ops.InMemoryTable):
             count_in_memory_here()
-        return data
-    if isinstance(data, str | Path):
-        return _read_file(Path(data), engine or connect(), types or {})
+            return data
+        data = held.data.to_pyarrow(held.schema)
     count_in_memory_here()
     try:
         import pyarrow as pa
@@ -56,7 +43,7 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
         table = pa.table(dict(data)) if isinstance(data, Mapping) else pa.table(data)
         if len(set(table.column_names)) != table.num_columns:
             raise ValueError
-        return ibis.memtable(table)
+        return ibis.memtable(_readable(table))
     except Exception as error:
         # The message may quote a value.
         raise DataError(
@@ -66,6 +53,54 @@ def as_table(data: Any, engine: Any = None, *, types: Mapping[str, str] | None =
         ) from None
 
 
+def _readable(table: Any) -> Any:
+    """Return an Arrow table in which what DuckDB can't read is missing: text that is no UTF-8, times too far away.
+
+    Timestamps of it count microseconds. DuckDB would fail on such a value while it reads the table, and one row would
+    decide whether there is a result; after text that is none it answers nothing more.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        column, kind = table.column(place), field.type
+        if pa.types.is_timestamp(kind) and kind.unit in _PER_UNIT:
+            farthest = (2**63 - 1) // _PER_UNIT[kind.unit] - 1
+            count = column.cast(pa.int64())
+            near = pc.and_(pc.greater(count, -farthest), pc.less(count, farthest))
+            kind = pa.timestamp("us", kind.tz)
+            table = table.set_column(place, field.with_type(kind), pc.if_else(near, column, None).cast(kind))
+        elif is_text(kind) and not _is_valid(column):
+            texts = [None if value is None else _decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+            table = table.set_column(place, field.with_type(pa.large_string()), pa.array(texts, pa.large_string()))
+    return table
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether an Arrow type holds text."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_valid(column: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _decoded(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def engine_table(name: str, engine: Any) -> Any:
     """Give a table that an engine knows by name (``searches``, ``schema.searches``); on Spark also a Parquet file.
 
@@ -73,7 +108,7 @@ def engine_table(name: str, engine: Any) -> Any:
     """
     from hushquery.engine import spark
 
-    if engine.name == "duckdb" and name.lower().endswith((*_ENDINGS, *_OTHER_ENDINGS)):
+    if engine.name == "duckdb" and name.lower().endswith(_ENDINGS):
         # DuckDB would take it for a file, and guess the types of its columns from the rows.
         raise UsageError(
             f"{name!r} is the name of a file, and a table is asked for",
@@ -98,68 +133,3 @@ def no_such_column(name: str, columns: Iterable[str], why: str = "") -> DataErro
     near = difflib.get_close_matches(name, [str(column) for column in columns], n=1, cutoff=0.75)
     hint = f"Did you mean {near[0]!r}?" if near else "Check the name, and that a file has a header line"
     return DataError(f"the table has no column {name!r}", why=why, fix=hint)
-
-
-def _read_file(path: Path, engine: Any, types: Mapping[str, str]) -> Any:
-    ending = path.suffix.lower()
-    if ending not in _ENDINGS:
-        raise UsageError(
-            f"files ending in {path.suffix or 'nothing'!r} are not known", fix=f"Use one of {', '.join(_ENDINGS)}"
-        )
-    if not path.is_file():
-        raise DataError(f"there is no file {path}", fix="Check the name")
-    if path.stat().st_size == 0:
-        raise DataError(f"the file {path} is empty", fix="Give a file with a header and rows")
-    try:
-        if ending == ".parquet":
-            return engine.read_parquet(_literally(path))
-        return engine.sql(_text_file_sql(path, ending, types), dialect="duckdb")
-    except Exception as error:
-        # An engine's message may quote a row.
-        raise DataError(
-            f"the file {path} can't be read as {ending[1:]}",
-            why=type(error).__name__,
-            fix="Check that it is what its ending says, in UTF-8, with a header line of distinct names",
-        ) from None
-
-
-def _text_file_sql(path: Path, ending: str, types: Mapping[str, str]) -> str:
-    """Write the query that reads a text file with fixed separator, names and types."""
-    if ending in _SEPARATORS:
-        names = next(csv.reader([_first_line(path)], delimiter=_SEPARATORS[ending]))
-        if len(set(names)) != len(names) or not all(names):
-            raise ValueError(ending)
-        options = f"delim='{_SEPARATORS[ending]}', header=true, quote='\"', escape='\"', nullstr='', auto_detect=false"
-        source = "read_csv"
-    else:
-        # There is no header, and the names in the first line are somebody's row: only what is asked for is read.
-        names = list(types)
-        options, source = f"format='{_JSON[ending]}'", "read_json"
-    if not names:
-        raise ValueError(ending)
-    columns = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in names)
-    picked = ", ".join(f"TRY_CAST({_name(n)} AS {_SQL_TYPES[types.get(n, 'string')]}) AS {_name(n)}" for n in names)
-    # Every name and the path are quoted by the two functions below.
-    return f"SELECT {picked} FROM {source}({_quoted(_literally(path))}, columns={{{columns}}}, {options})"  # noqa: S608
-
-
-def _first_line(path: Path) -> str:
-    """Read the first line and nothing behind it."""
-    with path.open("rb") as file:
-        line = file.readline(_LONGEST_HEADER)
-    if len(line) == _LONGEST_HEADER:
-        raise ValueError(len(line))
-    return line.decode("utf-8-sig").strip()
-
-
-def _literally(path: Path) -> str:
-    """Write a path so that the engine does not take it for a pattern of other files' names."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in str(path))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'

@@ -6,6 +6,7 @@ are already there, from the same calibrated steps, and ends in the same :class:`
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -30,6 +31,10 @@ __all__ = ["OptInSide", "OptInWay", "simulate_optin"]
 OptInWay = Literal["reuse", "split", "budget"]
 
 IntArray = npt.NDArray[np.int64]
+
+# A setting is run many times over, and its steps are always the same.
+_head_step = functools.lru_cache(calibrate_head)
+_split_steps = functools.lru_cache(calibrate_split)
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,12 @@ def simulate_optin(
     if type(most) is not int or most < 1:
         raise UsageError("the size of a head list must be a whole number of at least 1", fix="Give, say, 50")
     if way == "reuse":
-        step = calibrate_head(epsilon=epsilon, delta=delta, threshold=threshold)
+        step = _head_step(epsilon=epsilon, delta=delta, threshold=threshold)
         split, head = _draw_head(split, split.optin, split.singles, split.optin_users, step, rng)
         shares = estimate_reused(head, most)
         return OptInSide(shares, _numbers(shares), split, len(head))
     if way == "split":
-        finding, measuring = calibrate_split(epsilon=epsilon, delta=delta, threshold=threshold)
+        finding, measuring = _split_steps(epsilon=epsilon, delta=delta, threshold=threshold)
         finders = round(split.optin_users * f_o)
         if not 0 < finders < split.optin_users:
             raise UsageError("f_O leaves somebody on both sides", fix="Give for example 0.95")
@@ -95,7 +100,7 @@ def simulate_optin(
         users, parts = split.optin_users - finders, ((finding,), (measuring,))
     elif way == "budget":
         whole, part_of = exact(epsilon, "epsilon"), exact(head_share, "the head list's share of epsilon")
-        finding = calibrate_head(epsilon=whole * part_of, delta=delta, threshold=threshold)
+        finding = _head_step(epsilon=whole * part_of, delta=delta, threshold=threshold)
         scale = laplace_scale(2, whole * (1 - part_of))
         measuring = LaplaceHistogram(1, scale, relation=Relation.REPLACE_ONE)
         split, head = _draw_head(split, split.optin, split.singles, split.optin_users, finding, rng)

@@ -26,6 +26,8 @@ from hushquery.evaluate.unpublishable import MARK, NotPublishable, plain
 from hushquery.hybrid.blend import Blended, Mode, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import Threshold
+from hushquery.hybrid.pooled import plug_in_weights
+from hushquery.hybrid.result import least_share
 from hushquery.local.choose import oracle_named
 from hushquery.privacy.postprocess import project_on_simplex
 from hushquery.privacy.rounding import exact
@@ -47,9 +49,6 @@ MEASURES = (
     "ndcg", "ndcg_queries", "ndcg_records", "ndcg_rank_based", "l1", "l1_rescaled", "hit_rate", "head_list_size",
 )  # fmt: skip
 
-# A plug-in variance is never taken to be smaller than this.
-_LEAST_VARIANCE = 1e-12
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -63,7 +62,8 @@ class Improvements:
             epsilon, the ``budget``, .7 to .3.
         threshold: ``tight``, or the ``paper``'s.
         oracle: ``two-stage`` as in the paper, ``auto``, or the name of a frequency oracle.
-        pooled: Whether both variances are evaluated at the blended share; else each at its own estimate.
+        pooled: Whether both variances are evaluated at the blended share, and the wildcard is freed of what was
+            published for being large; else Theorem 6: each side's variance as estimated from that side alone.
         corrected: Whether Theorem 5 is corrected; else as printed, for two-stage reports only.
         simplex: Whether the blend is projected on the simplex; the paper does.
         f_o: The share of opt-in users who find the list, for ``split``.
@@ -81,14 +81,14 @@ class Improvements:
 
 
 _BEST = Improvements()
-_PAPER = Improvements(optin="split", threshold="paper", oracle="two-stage")
+_PAPER = Improvements(optin="split", threshold="paper", oracle="two-stage", pooled=False)
 _MODES: Mapping[str, Improvements] = {"best": _BEST, "paper": _PAPER, "printed": replace(_PAPER, corrected=False)}
 
 #: The rows of the ablation: the paper, each improvement alone, all together, and all but one.
 ABLATION: Mapping[str, Improvements] = {
     "paper, variance as printed": _MODES["printed"],
     "paper, variance corrected": _PAPER,
-    "paper, each variance at its own estimate": replace(_PAPER, pooled=False),
+    "pooled variances": replace(_PAPER, pooled=True),
     "paper, not projected": replace(_PAPER, simplex=False),
     "f_C = 0.7": replace(_PAPER, f_c=0.7),
     "f_C = 0.5": replace(_PAPER, f_c=0.5),
@@ -290,7 +290,7 @@ def run_point(
         f_o=chosen.f_o,
     )
     clients = _clients(side, exact(epsilon, "epsilon") / m_c, chosen, rng, through)
-    return _scored(side, clients, chosen)
+    return _scored(side, clients, chosen, head_size)
 
 
 def run_points(
@@ -351,15 +351,20 @@ def _two_stage_counts(cells: TwoStageCells, side: OptInSide, held: IntArray) -> 
     return counts
 
 
-def _scored(side: OptInSide, clients: FlatShares | TwoStageShares, chosen: Improvements) -> PointResult:
+def _scored(side: OptInSide, clients: FlatShares | TwoStageShares, chosen: Improvements, size: int) -> PointResult:
     two_stage = isinstance(clients, TwoStageShares)
-    mode: Mode = "best" if not two_stage else "paper" if chosen.corrected else "printed"
-    blended = blend_probabilities(side.shares.records, side.shares, clients, mode=mode)
-    weight = blended.weight if chosen.pooled else _plug_in_weights(side, clients)
-    raw = weight * side.shares.values + (1 - weight) * clients.values
-    # As in the paper, which blends and projects the opt-in users' list with one wildcard: <q, *> is not on that list,
-    # and at a small epsilon its estimates are so noisy that projecting them too would push every record to zero.
-    share = np.array(project_on_simplex([*raw.tolist(), 1 - float(raw.sum())])[:-1]) if chosen.simplex else raw
+    mode: Mode = "best"
+    if two_stage and not chosen.pooled:
+        mode = "paper" if chosen.corrected else "printed"
+    least = least_share(side.shares, size)
+    blended = blend_probabilities(side.shares.records, side.shares, clients, mode=mode, least=least)
+    weight, share = blended.weight, blended.share
+    if not (two_stage or chosen.pooled):  # no mode of the product does this
+        weight = plug_in_weights(side.shares.variances, clients.variances)
+        raw = weight * side.shares.values + (1 - weight) * clients.values
+        share = np.array(project_on_simplex([*raw.tolist(), 1 - float(raw.sum())])[:-1])
+    if not chosen.simplex:
+        share = weight * side.shares.values + (1 - weight) * clients.values
     truth = side.split.truth
     return PointResult(
         scores=list_scores(truth, side.records, share),
@@ -378,11 +383,3 @@ def _scored(side: OptInSide, clients: FlatShares | TwoStageShares, chosen: Impro
             "two-stage" if two_stage else getattr(clients.oracle, "name", "none"),
         ),
     )
-
-
-def _plug_in_weights(side: OptInSide, clients: FlatShares | TwoStageShares) -> FloatArray:
-    """Weigh by each side's variance at its own estimate, as the paper does, kept above zero."""
-    left = np.maximum(side.shares.variances, _LEAST_VARIANCE)
-    right = np.maximum(clients.variance_at(clients.values), _LEAST_VARIANCE)
-    weight: FloatArray = right / (left + right)
-    return weight

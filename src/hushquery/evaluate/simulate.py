@@ -22,6 +22,7 @@ from hushquery.hybrid.result import blended_release, blended_shares
 from hushquery.local.oracle import IntArray, Randomizer, Tally
 from hushquery.log import Log
 from hushquery.noise.bits import Bits, SystemBits
+from hushquery.plan import Progress
 from hushquery.privacy.rounding import Number, exact
 from hushquery.task import GroupedDomain, Task
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from hushquery.release import Release
 
 __all__ = ["Groups", "Simulated", "client_cells", "send_all", "simulate", "split_log"]
-
-#: Told what is done next, and the fraction that is done.
-Progress = Callable[[str, float], None]
 
 # Clients whose reports are made at once: their bits and reports stay in a few hundred megabytes.
 _AT_ONCE = 1 << 18
@@ -140,6 +138,7 @@ def simulate(
     robust: bool = False,
     level: float = 0.95,
     key: str | None = None,
+    new_population: bool = False,
     bits: Bits | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
@@ -156,13 +155,16 @@ def simulate(
         robust: As in :func:`hushquery.hybrid.result.blend`.
         level: The coverage of the intervals.
         key: Of the split; drawn anew by default.
+        new_population: Whether these are other people than those of an account with nearly the same name.
         bits: Test bits; the release is marked as not private then.
         progress: Told what is done next.
     """
     source, tell = bits or SystemBits(), progress or (lambda *_: None)
     groups = split_log(log, optin, fresh_key(source) if key is None else key)
     tell("counting the opt-in users' records", 0.0)
-    head = plan_head(groups.optin, task, head=previous).run(ledger, epoch=epoch, bits=bits)
+    head = plan_head(groups.optin, task, head=previous).run(
+        ledger, epoch=epoch, new_population=new_population, bits=bits
+    )
     tally = None
     if head.records:
         tell("counting the clients' records", 0.3)

@@ -1,14 +1,19 @@
 """BlendProbabilities: one share per head record out of two, each weighted by how little it varies.
 
-``best``: pooled variances, the wildcard by subtraction. ``paper``: the same weights on two-stage reports; ``<q, *>``
-and ``<*, *>`` are known to clients only and stay with them. ``printed``: weights from Theorem 5 as printed, which is
-wrong. The shares that are published are projected on the simplex; the raw blend, which is what to sum and average,
-stays beside them. Everything here is post-processing of published numbers and costs nothing.
+``best``: pooled variances, and a wildcard that knows how far published counts overshoot. ``paper``: Theorem 6 as it
+stands, each side's variance estimated from that side alone (Theorem 4, and Theorem 5 corrected). ``printed``: Theorem 5
+as printed, which is wrong. In the last two ``<q, *>`` and ``<*, *>`` are known to clients only and stay with them.
+
+Standard errors and intervals are ours in every mode: the paper has none. They come from the pooled blend, the most that
+both sides say together, and what is published instead counts with its distance from that. The shares that are
+published are projected on the simplex; the raw blend, which is what to sum and average, stays beside them. Everything
+here is post-processing of published numbers and costs nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -19,9 +24,19 @@ import numpy as np
 from hushquery.errors import UsageError
 from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z
 from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares
-from hushquery.hybrid.pooled import ROUNDS, Pooled, Shares, clipped, multinomial_variance_of_sum, pool
+from hushquery.hybrid.optin import OptInShares
+from hushquery.hybrid.pooled import (
+    LEAST_VARIANCE,
+    ROUNDS,
+    Pooled,
+    Shares,
+    clipped,
+    multinomial_variance_of_sum,
+    plug_in_weights,
+    pool,
+)
 from hushquery.hybrid.printed import printed_weights
-from hushquery.hybrid.selected import Selected
+from hushquery.hybrid.selected import Overshoot, Selected
 from hushquery.local.oracle import FloatArray
 from hushquery.privacy.postprocess import project_on_simplex
 
@@ -83,20 +98,23 @@ class Blended:
         robust: Whether weights fall toward the clients where the two sides disagree.
         records: The head list.
         optin: Raw opt-in shares.
-        optin_stderr: Their standard errors.
+        optin_stderr: Their standard errors, in which it is allowed for that they were published for being large.
         client: Raw client shares.
         client_stderr: Their standard errors.
         weight: The opt-in side's weight.
         blended: weight times opt-in plus the rest times client: the raw blend.
         share: What is published: the blend after the steps named in ``marks``.
         stderr: The standard error of ``blended``: the root of its estimated mean squared error, in which the selection
-            of large opt-in counts is allowed for, and in a robust blend the shift too.
+            of large opt-in counts is allowed for, its distance from the pooled blend, and in a robust blend the shift.
         low: The lower end of an interval for the true share.
         high: Its upper end.
         shift_z: The difference of both sides in standard errors, corrected for selection; NaN where not tested.
-        wildcard: The published share of everything that is no head record: 1 minus their sum.
-        wildcard_raw: The same before projection.
+        wildcard: The published share of everything that is no head record: 1 minus the sum of ``share``.
+        wildcard_raw: The same before projection. In ``best``, 1 minus the sum of ``blended`` plus what the sum is
+            estimated to be too high by, because its counts were published for being large.
         wildcard_stderr: Its standard error.
+        wildcard_low: The lower end of an interval for the true share.
+        wildcard_high: Its upper end.
         queries: The sums per query.
         agreement: The test for population shift.
         level: The coverage of each interval.
@@ -120,6 +138,8 @@ class Blended:
     wildcard: float
     wildcard_raw: float
     wildcard_stderr: float
+    wildcard_low: float
+    wildcard_high: float
     queries: QueryShares
     agreement: Agreement
     level: float
@@ -128,7 +148,7 @@ class Blended:
 
 def blend_probabilities(
     records: Sequence[Record],
-    optin: Shares,
+    optin: OptInShares,
     clients: ClientShares,
     *,
     mode: Mode = "best",
@@ -164,48 +184,61 @@ def blend_probabilities(
     pooled = pool(optin, clients)
     left, right, z = np.asarray(optin.values, dtype=np.float64), clients.values, raw_z(optin, clients, pooled)
     weight = pooled.weight
-    if mode == "printed" and two_stage is not None:
-        weight = printed_weights(two_stage, pooled.optin_variance)
+    if mode == "paper":
+        weight = plug_in_weights(optin.variances, clients.variances)
+    elif two_stage is not None and mode == "printed":
+        weight = printed_weights(two_stage, optin.variances)
+    trusted = pooled.weight
     if robust:
-        weight = robust_weights(weight, z)
-    raw = weight * left + (1 - weight) * right
-    selected = _selected(optin, clients, weight, least)
-    bias = np.zeros_like(raw) if selected is None else selected.bias(raw)
+        weight, trusted = robust_weights(weight, z), robust_weights(trusted, z)
+    raw, centre = (w * left + (1 - w) * right for w in (weight, trusted))
+    selected, overshoot = _selected(optin, clients, trusted, least), Overshoot(optin, least)
+    bias, shift = np.zeros_like(raw) if selected is None else selected.bias(centre), np.zeros_like(raw)
     if robust:
         spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
-        shift = weight * np.sign(z) * spread * np.sqrt(np.maximum(z**2 - 1, 0))
+        shift = trusted * np.sign(z) * spread * np.sqrt(np.maximum(z**2 - 1, 0))
         bias = np.where(np.abs(shift) > bias, shift, bias)
-    sums = _Sums(optin, clients, pooled, weight, bias)
-    variance = weight**2 * pooled.optin_variance + (1 - weight) ** 2 * pooled.client_variance + bias**2
+        shift = np.where(np.abs(z) > TOLERANCE, shift, 0.0)  # in a sum, what chance does to most records cancels
+    sums = _Sums(optin, clients, pooled, trusted, bias)
+    variance = trusted**2 * pooled.optin_variance + (1 - trusted) ** 2 * pooled.client_variance + bias**2
+    reach = NormalDist().inv_cdf((1 + level) / 2)
 
-    wildcard, wildcard_stderr = float(1 - raw.sum()), sums.stderr(np.ones_like(raw))
+    of_head, spread_of_head = sums.everything(overshoot, shift)
+    wildcard = float(1 - (of_head if mode == "best" else raw.sum()))
+    wildcard_stderr = math.hypot(spread_of_head, 1 - of_head - wildcard)
     # <q, *> and <*, *> of two-stage reports are the clients' alone and stay beside this: their noise, which is far
     # larger than that of the blend, would push the projected records to zero.
     projected = project_on_simplex([*raw.tolist(), wildcard])
     share = np.array(projected[: len(raw)])
+    least_rest, most_rest = (np.array([1 - of_head + side * reach * spread_of_head]) for side in (-1, 1))
+    wildcard_low, wildcard_high = _around(least_rest, most_rest, np.array(projected[-1:]))
 
+    # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does.
+    optin_variance = pooled.optin_variance + overshoot.of_one**2
+    optin_stderr = np.sqrt(optin_variance) * _longer(reach, sums.fourth, optin_variance) / reach
     tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
-    reach = NormalDist().inv_cdf((1 + level) / 2)
-    stderr = np.sqrt(variance)
-    low, high = _around(*_interval(sums, raw, reach, level, selected, hull=robust, known=least is not None), share)
+    low, high = _interval(sums, centre, reach, level, selected, hull=robust, known=least is not None)
+    low, high = _around(low, high, share)
     return Blended(
         mode=mode,
         robust=robust,
         records=named,
         optin=left,
-        optin_stderr=np.sqrt(pooled.optin_variance),
+        optin_stderr=optin_stderr,
         client=right,
         client_stderr=np.sqrt(pooled.client_variance),
         weight=weight,
         blended=raw,
         share=share,
-        stderr=stderr,
+        stderr=np.sqrt(variance + (raw - centre) ** 2),
         low=low,
         high=high,
         shift_z=tested.z,
         wildcard=projected[-1],
         wildcard_raw=wildcard,
         wildcard_stderr=wildcard_stderr,
+        wildcard_low=float(wildcard_low[0]),
+        wildcard_high=float(wildcard_high[0]),
         queries=_per_query(named, sums, raw, share, two_stage, reach),
         agreement=tested,
         level=level,
@@ -237,22 +270,53 @@ class _Sums:
     weight: FloatArray
     bias: FloatArray
 
+    @property
+    def blended(self) -> FloatArray:
+        """The blend with these weights."""
+        return self.weight * self.optin.values + (1 - self.weight) * self.clients.values
+
     def stderr(self, chosen: FloatArray) -> float:
         """Give the standard error of the sum of the chosen (1, else 0) blended shares.
 
         The expected bias of selection is allowed for. Small biases of many records add up where their noise does not:
-        what the two sides' difference moves the sum by, less its variance, is allowed for too, in the sum of all
-        records, and elsewhere where that difference is beyond what chance makes of it.
+        what the two sides' difference moves the sum by, less its variance, is allowed for too where it is beyond what
+        chance makes of it.
         """
-        p, pull = self.pooled.p, chosen * self.weight
-        moved = float(pull @ (np.asarray(self.optin.values, dtype=np.float64) - self.clients.values))
-        left = multinomial_variance_of_sum(self.optin, pull, p)
-        right = self.clients.variance_of_sum(chosen - pull, p)
-        chance = left + self.clients.variance_of_sum(pull, p)
-        beyond = moved**2 - chance if chosen.all() or moved**2 > _EVIDENT**2 * chance else 0.0
-        return float(np.sqrt(left + right + max(beyond, float(chosen @ self.bias) ** 2)))
+        moved, variance, chance = self._moved(chosen)
+        beyond = moved**2 - chance if moved**2 > _EVIDENT**2 * chance else 0.0
+        return math.sqrt(variance + max(beyond, float(chosen @ self.bias) ** 2))
 
-    def end(self, raw: FloatArray, reach: float) -> FloatArray:
+    def everything(self, overshoot: Overshoot, shift: FloatArray) -> tuple[float, float]:
+        """Give the sum of all true shares and its standard error.
+
+        The blended shares add up to too much, because large counts were published. How much is predicted from how fast
+        the counts fall off, and measured by the difference of the two sides; each counts by how little it varies. Where
+        the two contradict each other beyond chance, the groups search differently, and that is allowed for.
+
+        Args:
+            overshoot: The prediction.
+            shift: What the sides' disagreement may have moved each share of a robust blend by.
+        """
+        if not len(self.weight):
+            return 0.0, 0.0
+        moved, variance, chance = self._moved(np.ones_like(self.weight))
+        predicted, doubt = float(self.weight.sum()) * overshoot.of_one, overshoot.relative_variance
+        doubt *= predicted**2
+        trust = doubt / max(doubt + chance, LEAST_VARIANCE)  # in what was measured
+        excess = predicted + trust * (moved - predicted)
+        contradiction = (moved - predicted) ** 2 - (doubt + chance)
+        beyond = contradiction if contradiction > (_EVIDENT**2 - 1) * (doubt + chance) else 0.0
+        variance += trust * chance + (1 - trust) ** 2 * beyond + float(shift.sum()) ** 2
+        return float(self.blended.sum()) - excess, math.sqrt(variance)
+
+    def _moved(self, chosen: FloatArray) -> tuple[float, float, float]:
+        """Give what the opt-in side moves a sum by; the variance of the sum, and that of what it is moved by."""
+        p, pull = self.pooled.p, chosen * self.weight
+        left = multinomial_variance_of_sum(self.optin, pull, p)
+        right, moving = (self.clients.variance_of_sum(weights, p) for weights in (chosen - pull, pull))
+        return float(pull @ (self.optin.values - self.clients.values)), left + right, left + moving
+
+    def end(self, raw: FloatArray, reach: float | FloatArray) -> FloatArray:
         """Give the share that is ``reach`` of its own standard errors away from each raw blend (a score interval)."""
         at, w = self.pooled.p, self.weight
         for _ in range(ROUNDS + 1):
@@ -260,6 +324,14 @@ class _Sums:
             variance = w**2 * self.optin.variance_at(at) + (1 - w) ** 2 * self.clients.variance_at(at) + self.bias**2
             at = raw + reach * np.sqrt(np.maximum(variance, 0.0))
         return at
+
+    @property
+    def fourth(self) -> FloatArray:
+        """The fourth cumulant of each opt-in share: of its few counts, and of discrete Laplace noise."""
+        n, p = self.optin.n, self.pooled.p
+        noise = np.maximum(self.pooled.optin_variance * n**2 - n * p * (1 - p), 0.0)
+        cumulant: FloatArray = (n * p + noise * (3 * noise + 1)) / n**4
+        return cumulant
 
     def sides(self, chosen: FloatArray) -> tuple[float, float]:
         """Give the standard errors of the sums of the chosen opt-in and client shares."""
@@ -281,7 +353,10 @@ def _interval(
         hull: Whether weights fell by what was seen: then neither law is exact, and both have to do.
         known: Whether the cut was fixed beforehand.
     """
-    low, high = sums.end(raw, -reach), sums.end(raw, reach)
+    w = sums.weight
+    variance = w**2 * sums.pooled.optin_variance + (1 - w) ** 2 * sums.pooled.client_variance
+    far = _longer(reach, w**4 * sums.fourth, variance)
+    low, high = sums.end(raw, -far), sums.end(raw, far)
     if selected is None:
         return low, high
     near, (least, most) = selected.near(raw), selected.interval(raw, level)
@@ -329,7 +404,9 @@ def _per_query(
     def total(values: FloatArray) -> FloatArray:
         return np.bincount(of, values, len(queries)).astype(np.float64)
 
-    low, high = _around(total(raw) - reach * stderr, total(raw) + reach * stderr, total(share))
+    centre = total(sums.blended)
+    far = _longer(reach, total(sums.weight**4 * sums.fourth), stderr**2) * stderr
+    low, high = _around(centre - far, centre + far, total(share))
     return QueryShares(
         queries=queries,
         optin=total(np.asarray(sums.optin.values, dtype=np.float64)),
@@ -342,10 +419,25 @@ def _per_query(
         other_stderr=other_stderr,
         blended=total(raw),
         share=total(share),
-        stderr=stderr,
+        stderr=np.hypot(stderr, total(raw) - centre),
         low=low,
         high=high,
     )
+
+
+def _longer(reach: float, fourth: FloatArray, variance: FloatArray) -> FloatArray:
+    """Lengthen a normal reach for an error with longer tails, by the term of Cornish and Fisher's series for kurtosis.
+
+    Args:
+        reach: The normal reach, z.
+        fourth: The error's fourth cumulant; over the squared variance that is its excess kurtosis k.
+        variance: The error's variance.
+
+    >>> _longer(1.96, np.array([0.0, 3.0]), np.ones(2)).round(3).tolist()  # no tails, and Laplace's: exactly 2.118
+    [1.96, 2.166]
+    """
+    more: FloatArray = reach + max(reach**3 - 3 * reach, 0.0) / 24 * fourth / variance**2
+    return more
 
 
 def _around(low: FloatArray, high: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:

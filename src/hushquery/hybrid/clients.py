@@ -90,6 +90,11 @@ class ClientShares(ABC):
     #: The share of each head record.
     values: FloatArray
 
+    @property
+    @abstractmethod
+    def variances(self) -> FloatArray:
+        """The unbiased estimate of each share's variance, from the reports alone; for weights as the paper has them."""
+
     @abstractmethod
     def variance_at(self, p: FloatArray) -> FloatArray:
         """Give each share's variance if the true shares of the head records were ``p``."""
@@ -137,6 +142,14 @@ class FlatShares(ClientShares):
             return np.zeros(0)
         return self.oracle.frequencies(self.support, self.n)[0][:-1]
 
+    @property
+    def variances(self) -> FloatArray:
+        """r(1-r)/((n-1)(p-q)^2) at the shares r of reports that were seen."""
+        if self.oracle is None:
+            return np.zeros(0)
+        r = self.support[:-1] / self.n
+        return r * (1 - r) / (max(self.n - 1, 1) * self._chances[1] ** 2)
+
     def variance_at(self, p: FloatArray) -> FloatArray:
         """r(1-r)/(n(p-q)^2)."""
         if self.oracle is None:
@@ -175,9 +188,14 @@ class FlatShares(ClientShares):
         return out / (self.n * gap**2)
 
     def _rates(self, p: FloatArray) -> tuple[FloatArray, float]:
+        least, gap = self._chances
+        return least + np.clip(p, 0.0, 1.0) * gap, gap
+
+    @cached_property
+    def _chances(self) -> tuple[float, float]:
+        """Both q and p - q: the exact fractions are slow, and intervals ask many times."""
         assert self.oracle is not None  # noqa: S101 - for the type checker
-        gap = float(self.oracle.p - self.oracle.q)
-        return float(self.oracle.q) + np.clip(p, 0.0, 1.0) * gap, gap
+        return float(self.oracle.q), float(self.oracle.p - self.oracle.q)
 
 
 def joint_chances(oracle: Oracle) -> tuple[float, float]:
@@ -239,6 +257,12 @@ class TwoStageShares(ClientShares):
     def values(self) -> FloatArray:  # type: ignore[override]
         """The share of each head record."""
         return self._estimates[self.cells.record_cells]
+
+    @property
+    def variances(self) -> FloatArray:
+        """Theorem 5, corrected (docs/proofs/two-stage.md)."""
+        variances: FloatArray = self.oracle.frequencies(self.support, self.n)[1][self.cells.record_cells] ** 2
+        return variances
 
     @property
     def others(self) -> FloatArray:

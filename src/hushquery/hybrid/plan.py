@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hushquery.curator.bound import Bound, Keep
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
@@ -28,7 +29,8 @@ from hushquery.hybrid.optin import OptInShares, Way, calibrate_split, draw_split
 from hushquery.hybrid.published import PublishedHead, client_population, optin_population, step_in_words
 from hushquery.hybrid.records import fresh_key, records_of
 from hushquery.log import Log, read_log
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.bits import Bits, KeyedBits
+from hushquery.plan import Charge, Paid, Plan, Progress
 from hushquery.privacy.budget import Budget, significant_up
 from hushquery.privacy.guarantee import Guarantee, Step
 from hushquery.privacy.loss import Loss
@@ -39,7 +41,7 @@ from hushquery.task import OptInPart, Task
 if TYPE_CHECKING:
     from hushquery.privacy.ledger import Ledger
 
-__all__ = ["HeadPlan", "plan_head"]
+__all__ = ["HeadPlan", "Sealed", "plan_head"]
 
 # Records of a user that guided selection gives weight to, where the task does not say.
 _WEIGHED = 40
@@ -114,8 +116,27 @@ def _check_kept(head: PublishedHead, task: Task) -> None:
         )
 
 
+class Sealed(Protocol):
+    """Records that can't be read yet: paid for once, opened after that, with noise that belongs to them.
+
+    Whoever repeats the work after a crash gets the same noise, pays for this noise once, and makes the same list; other
+    records have another key, so another price and other noise.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is made of these records, such as the move of an epoch."""
+
+    @property
+    def noise_key(self) -> bytes:
+        """A secret of 32 bytes that belongs to these records and no others."""
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Open the records as rows of a log."""
+
+
 @dataclass(frozen=True)
-class HeadPlan:
+class HeadPlan(Plan[PublishedHead]):
     """The head list with all its numbers; nothing has run. Made by :func:`plan_head`.
 
     Args:
@@ -169,7 +190,7 @@ class HeadPlan:
         )
 
     def explain(self) -> str:
-        """Say every step and its cost, for both populations."""
+        """Describe every step and its cost, for both populations."""
         task, client = self.task, self.task.client
         lines = [f'Plan for the head list of "{task.task.name}":']
         lines += [f"  - {step}" for step in self.log.steps]
@@ -196,98 +217,127 @@ class HeadPlan:
             lines.append(f"  each epoch is charged to both accounts: {self._how_to_open}")
         return "\n".join(lines)
 
-    def sql(self) -> str:
-        """Give the SQL that bounds the opt-in users' records; their counts never leave the engine below the list."""
-        import ibis
-
-        rows = records_of(self.log, Bound(self.keep), self.optin.records_per_user)
-        return f"-- records\n{ibis.to_sql(rows)}"
-
     def run(
         self,
         ledger: Ledger | str | Path,
         *,
+        create: bool = True,
+        new_population: bool = False,
+        bits: Bits | None = None,
+        progress: Progress | None = None,
         epoch: int | None = None,
         users: int | None = None,
-        create: bool = True,
-        bits: Bits | None = None,
-        progress: Callable[[str, float], None] | None = None,
     ) -> PublishedHead:
-        """Record both spends durably, then read the log, draw the noise and give the head list.
+        """Record both spends durably, then read the log, draw the noise and return the head list. A plan runs once.
 
         Args:
             ledger: A ledger, or the path or URL of one.
-            epoch: The number of the task's period; the present one by default.
-            users: How many users opted in, where that is public; needed under add-remove.
             create: Whether missing accounts may be opened: the opt-in users' with this budget as its lifetime, the
                 clients' with the task's ``lifetime_epsilon``. For a task with a period that is one epoch of the
                 former: open the accounts beforehand.
+            new_population: Whether these are other people than those of an account with nearly the same name.
             bits: Test bits; a list made from them is marked as not private.
             progress: Told what is done next.
+            epoch: The number of the task's period; the present one by default.
+            users: How many users opted in, where that is public; needed under add-remove.
         """
-        epoch = self.task.period_at(time.time()) if epoch is None else epoch
-        source, tell = bits or SystemBits(), progress or (lambda *_: None)
-        self.pay(ledger, epoch=epoch, users=users, create=create)
-        tell("counting the opt-in users' records", 0.0)
-        shares = self._draw(source, users)
-        tell("publishing the head list", 0.9)
-        # A list that a test's noise found protects nobody, whatever measures it now.
-        tested = not source.secret or (self.kept is not None and self.kept.test_noise)
-        since = None if self.kept is None else self.kept.listed
-        return PublishedHead(self.task, shares, epoch, datetime.now(UTC).date(), tested, since)
+        number = self._checked_epoch(epoch)
+        self._check_users(users)
+        with self._told_how_to_open():
+            return self._run(
+                ledger,
+                self._charges(number),
+                lambda paid: self._read(paid, number, users),
+                create=create,
+                new_population=new_population,
+                bits=bits,
+                progress=progress,
+            )
 
-    def pay(self, ledger: Ledger | str | Path, *, epoch: int, users: int | None = None, create: bool = True) -> None:
-        """Record both spends durably, and read no row: for who has to open what the rows are in before :meth:`run`.
+    def run_sealed(
+        self, ledger: Ledger | str | Path, sealed: Sealed, *, epoch: int, create: bool = True
+    ) -> PublishedHead:
+        """Run on records that are opened after both spends; the plan's own log only has their columns.
 
-        With a ledger that was opened with a key (``once``), :meth:`run` does not pay again.
+        Each account pays once for the same records, however often this is repeated. The noise comes from their own key,
+        which the payment names, so that the same list is made each time: one payment never buys two.
 
         Args:
             ledger: A ledger, or the path or URL of one.
+            sealed: The records.
             epoch: The number of the task's period.
-            users: As for :meth:`run`.
             create: As for :meth:`run`.
         """
-        from hushquery.privacy.ledger import Ledger
+        number = self._checked_epoch(epoch)
+        self._check_users(None)
 
-        self._check_epoch(epoch)
-        self._check_users(users)
-        if self.kept is None:
-            Budget(self.optin.epsilon, self.optin.delta).check_publishable()
-        self.sql()  # what the schema rules out is refused before anything is spent
-        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        what = f"epoch {epoch} of task {self.task.id[:12]}"
-        try:
-            # Clients first: if this is refused, nobody who opted in has paid for a list that is never used.
-            book.spend(
+        def read(paid: Paid) -> PublishedHead:
+            with sealed.open() as rows:
+                return replace(self, log=read_log(rows))._read(paid, number, None)
+
+        bits = KeyedBits(sealed.noise_key)
+        with self._told_how_to_open():
+            return self._run(
+                ledger, self._charges(number), read, create=create, bits=bits, once=f"{sealed.name}:{bits.name}"
+            )
+
+    def _ask(self) -> dict[str, Any]:
+        # Of the opt-in users' counts, those below the list never leave the engine.
+        return {"records": records_of(self.log, Bound(self.keep), self.optin.records_per_user)}
+
+    def _charges(self, epoch: int | None = None) -> list[Charge]:
+        what = f"epoch {self._checked_epoch(epoch)} of task {self.task.id[:12]}"
+        # Clients first: if this is refused, nobody who opted in has paid for a list that is never used.
+        return [
+            Charge(
                 client_population(self.task),
                 Relation.REPLACE_ONE,
                 self.client_loss,
-                what=f"{what}: one period's reports of a client, at most; given the change times",
-                create_with=Budget(self.task.client.lifetime_epsilon, 0) if create else None,
-            )
-            book.spend(
+                f"{what}: one period's reports of a client, at most; given the change times",
+                Budget(self.task.client.lifetime_epsilon, 0),
+            ),
+            Charge(
                 optin_population(self.task),
                 self.optin.relation,
                 self.loss,
-                what=f"{what}: {self._in_words}",
-                create_with=Budget(self.optin.epsilon, self.optin.delta) if create else None,
-            )
+                f"{what}: {self._in_words}",
+                Budget(self.optin.epsilon, self.optin.delta),
+            ),
+        ]
+
+    def _read(self, paid: Paid, epoch: int | None = None, users: int | None = None) -> PublishedHead:
+        paid.tell("counting the opt-in users' records", 0.0)
+        shares = self._draw(paid.bits, users)
+        paid.tell("publishing the head list", 0.9)
+        # A list that a test's noise found protects nobody, whatever measures it now.
+        tested = paid.guarantee.test_noise or (self.kept is not None and self.kept.test_noise)
+        since = None if self.kept is None else self.kept.listed
+        today = datetime.now(UTC).date()
+        return PublishedHead(self.task, shares, self._checked_epoch(epoch), today, tested, since)
+
+    @contextmanager
+    def _told_how_to_open(self) -> Iterator[None]:
+        """Add to a refusal of a task with a period how its accounts are opened."""
+        try:
+            yield
         except (BudgetRefused, AccountMissing) as error:
             if self.task.task.period is None:
                 raise
             raise type(error)(error.what, why=error.why, fix=f"{error.fix}. {self._how_to_open}") from None
 
-    def _check_epoch(self, epoch: int) -> None:
-        """Refuse, before anything is spent, an epoch that the list is not for."""
+    def _checked_epoch(self, epoch: int | None) -> int:
+        """Return the number of the period, and refuse, before anything is spent, one that the list is not for."""
+        epoch = self.task.period_at(time.time()) if epoch is None else epoch
         if type(epoch) is not int or epoch < 0:
-            raise UsageError("an epoch is a whole number from 0 on", fix="Give the number of the task's period")
+            raise UsageError("epoch must be a non-negative integer", fix="Use the number of the task's period")
         if self.kept is not None and not self.kept.epoch < epoch <= self.kept.last_epoch:
             raise UsageError(
                 f"the earlier head list is not for epoch {epoch}",
                 why=f"it was made in epoch {self.kept.listed}, last measured in {self.kept.epoch}, and the task keeps "
                 f"it until {self.kept.last_epoch}",
-                fix="Give an epoch between, or leave the earlier list out to make a new one",
+                fix="Use an epoch between, or leave the earlier list out to make a new one",
             )
+        return epoch
 
     def _check_users(self, users: int | None) -> None:
         """Refuse, before anything is spent, a number of users that is missing or not wanted."""

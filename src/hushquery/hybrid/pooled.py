@@ -22,6 +22,7 @@ __all__ = [
     "Shares",
     "clipped",
     "multinomial_variance_of_sum",
+    "plug_in_weights",
     "pool",
 ]
 
@@ -88,6 +89,18 @@ def pool(optin: Shares, clients: Shares) -> Pooled:
         weight = client_variance / (optin_variance + client_variance)
         last, p = p, clipped(weight * left + (1 - weight) * right)
     return Pooled(last, optin_variance, client_variance, weight)
+
+
+def plug_in_weights(optin_variance: FloatArray, client_variance: FloatArray) -> FloatArray:
+    """Give Theorem 6's weights, client/(opt-in + client), from each side's own unbiased estimate of its variance.
+
+    Such an estimate may be below zero: Theorem 4's is where noise made a count negative. It is then taken to be nearly
+    zero, so the weight is 1 and that negative count is taken in full. The paper does not say what it does.
+    """
+    left, right = (np.maximum(variance, LEAST_VARIANCE) for variance in (optin_variance, client_variance))
+    # Nobody alone has a variance: such a side's is infinite.
+    weight: FloatArray = np.where(np.isinf(left), 0.0, right / (np.where(np.isinf(left), 1.0, left) + right))
+    return weight
 
 
 def multinomial_variance_of_sum(shares: Shares, weights: FloatArray, p: FloatArray) -> float:

@@ -42,5 +42,5 @@ def printed_weights(clients: TwoStageShares, optin_variance: FloatArray) -> Floa
     """Give the opt-in weights that follow from the printed variances, cut to 0..1."""
     wrong = printed_variances(clients.oracle, clients.support, clients.n)[clients.cells.record_cells]
     total = optin_variance + wrong
-    safe = np.where(total == 0, 1.0, total)
-    return np.clip(np.where(total == 0, 1.0, wrong / safe), 0.0, 1.0)
+    safe = np.where((total == 0) | np.isinf(total), 1.0, total)
+    return np.clip(np.where(total == 0, 1.0, np.where(np.isinf(total), 0.0, wrong / safe)), 0.0, 1.0)

@@ -11,6 +11,7 @@ import numpy as np
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
+from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.published import PublishedHead
 from hushquery.local.oracle import IntArray, Oracle
 from hushquery.local.two_stage import TwoStage
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from hushquery.local.estimate import ClientEstimate
 
-__all__ = ["blend", "blended_release", "blended_shares"]
+__all__ = ["blend", "blended_release", "blended_shares", "least_share"]
 
 
 def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False, level: float = 0.95) -> Release:
@@ -70,7 +71,9 @@ def blended_shares(
         empty = FlatShares(None, np.array([n]), n)
         return blend_probabilities(records, shares, empty, robust=robust, level=level)
     oracle = head.configuration.oracle
-    least = _least_share(head)
+    # A list that is kept from an earlier period is measured with counts that decided nothing.
+    part = head.task.head
+    least = -math.inf if head.kept_since is not None else least_share(shares, None if part is None else part.size)
     if isinstance(oracle, TwoStage):
         two_stage = TwoStageShares(TwoStageCells(records), oracle, support, n)
         return blend_probabilities(records, shares, two_stage, mode="paper", robust=robust, level=level, least=least)
@@ -80,16 +83,17 @@ def blended_shares(
     return blend_probabilities(records, shares, flat, robust=robust, level=level, least=least)
 
 
-def _least_share(head: PublishedHead) -> float | None:
-    """Give the smallest opt-in share that would have been listed, for the test whether the groups search alike.
+def least_share(shares: OptInShares, size: int | None) -> float | None:
+    """Give the smallest opt-in share that would have been listed.
 
     Minus infinity where these counts decided nothing; None where the list was cut to its size by them, so that only the
     smallest of them tells where.
+
+    Args:
+        shares: The opt-in users' shares of the records that were listed.
+        size: The most records that a list may have; None where it does not say.
     """
-    shares, part = head.optin, head.task.head
-    if head.kept_since is not None:
-        return -math.inf
-    if part is None or len(shares) >= part.size:
+    if size is None or len(shares) >= size:
         return None
     finding = shares.parts[0][-1]
     if shares.way == "reuse" and isinstance(finding, LaplaceHistogram) and finding.threshold is not None:
@@ -108,6 +112,8 @@ def blended_release(head: PublishedHead, blended: Blended) -> Release:
     parameters = {
         "rest": blended.wildcard,
         "rest_stderr": blended.wildcard_stderr,
+        "rest_low": blended.wildcard_low,
+        "rest_high": blended.wildcard_high,
         "task": task.id,
         "task_name": task.task.name,
         "epoch": head.epoch,

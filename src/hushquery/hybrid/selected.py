@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.hybrid.clients import ClientShares
+from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.pooled import LEAST_SHARE, LEAST_VARIANCE, Shares
 from hushquery.local.oracle import FloatArray
 
-__all__ = ["Selected"]
+__all__ = ["Overshoot", "Selected"]
 
 # Beyond so many standard deviations of a count above the cut, hardly any chance is cut off.
 _NEAR = 5.0
@@ -28,7 +29,45 @@ _FAR = 16.0
 _STEPS = 400
 # Where publication is less likely than this, what is seen above the cut is noise alone.
 _LEAST_CHANCE = 1e-200
-_HALVINGS = 26
+_HALVINGS = 18
+# How far off a predicted overshoot is, relative to itself, beyond what the number of records explains: where the counts
+# found the list, and where they only cut it to its size and rather tell how the noise falls off.
+_MODEL_ERROR = {"reuse": 1 / 3, "split": 2 / 3}
+
+
+@dataclass(frozen=True, eq=False)
+class Overshoot:
+    """How much too high the opt-in counts of a whole list are, because they were published for being large.
+
+    Of one record nothing can be said below the cut. Of all together it can: chance carries records over the cut in
+    proportion to how many there are per count at the cut, and to the variance of a count there. With so many counts
+    above x as x^-a (x the count plus the noise's variance), that makes a per published record. The a is estimated from
+    the counts, with Zipf's law, a = 1, as one record's worth of evidence (docs/proofs/blend.md).
+
+    Args:
+        optin: The opt-in side.
+        least: The smallest share that would have been published; minus infinity if nothing was selected, None if the
+            smallest of them is all that is known of it.
+    """
+
+    optin: OptInShares
+    least: float | None
+
+    @cached_property
+    def of_one(self) -> float:
+        """The mean overshoot of one record's share."""
+        if self.least == -math.inf or not len(self.optin.values):
+            return 0.0
+        n, noise = self.optin.n, self.optin.noise_variance
+        counts = self.optin.values * n
+        cut = min(float(counts.min()), math.inf if self.least is None else self.least * n)
+        above = np.log(np.maximum((counts + noise) / max(cut + noise - 0.5, 0.5), 1.0))
+        return (1 + len(counts)) / (1 + float(above.sum())) / n
+
+    @property
+    def relative_variance(self) -> float:
+        """The variance of the predicted overshoot over its square."""
+        return 1 / (1 + len(self.optin.values)) + _MODEL_ERROR[self.optin.way] ** 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,12 @@ adds up their *support*, integers from which every estimate is made and which ad
 
 from __future__ import annotations
 
+import hmac
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,19 @@ MemoClass = int | bytes
 
 @dataclass(frozen=True)
 class Device:
-    """Who answers: a device's secret, and the id of the task it answers for."""
+    """Who answers: a device's secret, the id of the task it answers for, and the hash of the configuration it runs."""
 
     secret: bytes
     task: bytes
+    configuration: bytes
+
+    @cached_property
+    def coins(self) -> bytes:
+        """The key of the coins that are kept and not stored: another configuration, with other chances, has another.
+
+        The same coin compared with two thresholds would tell where it lies, and so what was answered.
+        """
+        return hmac.digest(self.secret, b"hushquery-v1 coins\0" + self.task + self.configuration, "sha256")
 
     def __repr__(self) -> str:
         return "Device(...)"
@@ -114,8 +125,26 @@ class Channel(ABC):
         """Count what :meth:`unpack_many` gave."""
 
     @abstractmethod
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
-        """Make raw, unbiased estimates with standard errors from the support of ``n`` reports."""
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
+        """Make raw, unbiased estimates with standard errors and intervals from the support of ``n`` reports.
+
+        Args:
+            support: What was counted.
+            n: The number of reports.
+            level: The coverage of each interval.
+            labels: The names of the rows.
+            records: How many records each client reports in a period.
+            repeats: How many periods the reports are from.
+        """
 
     def malformed(self, why: str) -> DataError:
         """Make the error for what is no payload of this mechanism."""
@@ -199,10 +228,18 @@ class OracleChannel(Channel):
         """Count, for each cell, the reports that speak for it."""
         return self.oracle.support(rows)
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """Undo the noise: the share of clients in each cell."""
-        values, errors = self.oracle.frequencies(support, n)
-        return Estimates.raw(list(labels), values.tolist(), errors.tolist(), level=level)
+        return self.oracle.table(support, n, list(labels), level, records=records, repeats=repeats)
 
 
 def packed_bits(payloads: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.uint8] | None:

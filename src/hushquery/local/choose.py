@@ -66,11 +66,13 @@ def choose_oracle(k: int, epsilon: Number, within: Number = 0) -> Choice:
             refused = error
     if refused is not None and not able:
         raise refused
-    variances = {name: oracle.variance() for name, oracle in able.items()}
-    limit = min(variances.values()) * float(1 + slack + Fraction(1, 10**9))  # rounding of doubles is no difference
-    best = min((n for n in able if variances[n] <= limit), key=lambda n: able[n].report_bytes)
+    # Exact, because devices choose by themselves, in any language, and must all choose the same.
+    exactly = {name: oracle.rare_variance for name, oracle in able.items()}
+    limit = min(exactly.values()) * (1 + slack + Fraction(1, 10**9))  # what 53 bits can't tell apart is equal
+    best = min((n for n in able if exactly[n] <= limit), key=lambda n: able[n].report_bytes)
     sizes = {name: oracle.report_bytes for name, oracle in able.items()}
-    return Choice(able[best], _why(best, variances, sizes, limit), variances, sizes)
+    variances = {name: float(variance) for name, variance in exactly.items()}
+    return Choice(able[best], _why(best, variances, sizes, float(limit)), variances, sizes)
 
 
 def oracle_named(name: str, k: int, epsilon: Number) -> Oracle:

@@ -331,7 +331,7 @@ class Client:
 
     def _answer(self, connection: sqlite3.Connection, secret: bytes, value: Any, slot: int, period: int) -> bytes:
         """Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one."""
-        channel, device = self.configuration.channel, Device(secret, self.task.digest)
+        channel, device = self.configuration.channel, Device(secret, self.task.digest, self.configuration.digest)
         name = channel.memo_class(value, device)
         known = self._recall(connection, secret, name, slot)
         if known is not None:

@@ -43,6 +43,11 @@ _TABLES = (
     f"PRAGMA user_version={SCHEMA}",
 )
 
+# How far the log of head lists went that a task's collector showed last; files of earlier versions get it when opened.
+_LISTS = (
+    "CREATE TABLE IF NOT EXISTS lists (task BLOB PRIMARY KEY, count INTEGER NOT NULL, log TEXT NOT NULL) WITHOUT ROWID"
+)
+
 
 class ClientStore:
     """The state file of clients.
@@ -71,6 +76,7 @@ class ClientStore:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     self._check_tables(connection)
+                    connection.execute(_LISTS)
                     yield connection
                     connection.execute("COMMIT")
                 except BaseException:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
 from hushquery.local.chance import ONE, chance_down, checked_cells, checked_epsilon, e_to, loss_of_ratio
+from hushquery.local.intervals import share_interval
 from hushquery.noise.bits import Bits
 from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.rounding import Number, working
@@ -39,7 +41,9 @@ class DBitFlip:
         keep: The chance that a bit is sent as it is, over 2^53; above one half.
 
     **Guarantee:** pure 2 ln(keep/(1-keep)) for one answer, replace-one; once that for d = 1 (or k = 1 sampled bucket).
-    **Estimator:** h(v) = k/(nd) sum over the clients that sampled v of (b - (1-keep))/(2 keep - 1); unbiased.
+    **Estimator:** h(v) = the mean over the clients that sampled v of (b - (1-keep))/(2 keep - 1); unbiased given who
+    sampled. (As published, the sum of these is divided by the number nd/k that is expected to sample v: unbiased too,
+    but a bucket that everybody is in then varies with who was sampled.)
 
     >>> flip = DBitFlip.calibrate(8, 4, "ln 9")
     >>> round(flip.keep / ONE, 6), float(flip.epsilon) <= math.log(9)
@@ -92,13 +96,19 @@ class DBitFlip:
         """Give the buckets that a device answers for, ascending: the same ones for good, whatever its value."""
         return tuple(self.sample(1, _Stream(secret, task, b"sample"))[0].tolist())
 
-    def respond(self, secret: bytes, task: bytes, value: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give one device's sampled buckets and kept bits: the same each time for the same class of values."""
+    def respond(
+        self, secret: bytes, task: bytes, value: int, coins: bytes | None = None
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return one device's sampled buckets and kept bits: the same each time for the same class of values.
+
+        ``coins`` is the key of the bits' coins, by default the secret.
+        """
         cell = int(self._checked([value])[0])
         sampled = np.array(self.sampled(secret, task), dtype=np.int64)
         where = np.flatnonzero(sampled == cell)
         name = b"bits:%d" % (int(where[0]) if len(where) else -1)
-        answer = self.randomize_many([cell], sampled[None, :], _Stream(secret, task, name))[0]
+        stream = _Stream(secret if coins is None else coins, task, name)
+        answer = self.randomize_many([cell], sampled[None, :], stream)[0]
         return tuple(sampled.tolist()), tuple(answer.astype(int).tolist())
 
     def error_bound(self, n: int, beta: float = 0.05) -> float:
@@ -182,16 +192,30 @@ class BitSums:
             tuple(a + b for a, b in zip(self.ones, other.ones, strict=True)),
         )
 
-    def estimate(self, level: float = 0.95) -> Estimates:
-        """Give the raw, unbiased share of each bucket."""
-        n, flip = self.clients, self.flip
-        if n < 2:
+    def estimate(self, level: float = 0.95, *, labels: Sequence[str] | None = None, repeats: int = 1) -> Estimates:
+        """Give the raw share of each bucket, unbiased given who sampled it.
+
+        Which clients sample a bucket does not depend on their values: of those who do, the ones are binomial, and the
+        interval is that of their rate, mapped. Of a bucket that nobody sampled nothing is known.
+
+        Args:
+            level: The coverage of each interval.
+            labels: The buckets' names; their numbers by default.
+            repeats: In how many periods a client answers.
+        """
+        flip = self.flip
+        if self.clients < 2:
             raise DataError("a histogram needs at least two answers", fix="Wait for more")
         flipped, gap = 1 - flip.keep / ONE, (2 * flip.keep - ONE) / ONE
-        ones, seen = np.array(self.ones, dtype=float), np.array(self.sampled, dtype=float)
-        scale = flip.k / (n * flip.d)
-        values = scale * (ones - flipped * seen) / gap
-        # Each client contributes 0, -flipped/gap or (1-flipped)/gap, times k/d; the sample's own second moment.
-        square = (ones * (1 - flipped) ** 2 + (seen - ones) * flipped**2) / gap**2 * (flip.k / flip.d) ** 2 / n
-        stderr = np.sqrt(np.maximum(square - values**2, 0) / (n - 1))
-        return Estimates.raw([str(v) for v in range(flip.k)], values.tolist(), stderr.tolist(), level=level)
+        ones, seen = np.array(self.ones), np.array(self.sampled)
+        asked, among = seen > 0, np.maximum(seen, 1)
+        values = np.where(asked, (ones / among - flipped) / gap, 0.0)
+        rate = np.clip(ones / among, flipped, 1 - flipped)
+        stderr = np.where(asked, np.sqrt(rate * (1 - rate) * repeats / np.maximum(seen - 1, 1)) / gap, 1.0)
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            low, high = share_interval(ones, among, wanted, flipped, gap, repeats=repeats)
+            return np.where(asked, low, 0.0).tolist(), np.where(asked, high, 1.0).tolist()
+
+        names = [str(v) for v in range(flip.k)] if labels is None else list(labels)
+        return Estimates.raw(names, values.tolist(), stderr.tolist(), level=level, intervals=intervals)

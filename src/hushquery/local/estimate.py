@@ -95,12 +95,12 @@ def estimate(
     _check_options(configuration, level, post, candidates)
     count = _counted(configuration, _asked(task, period), reports, engine, progress, strict=strict)
     _check_enough(count, task.collect.min_batch)
-    table, notes = _table(configuration, count.support, count.n, level, candidates)
+    table, notes = _table(configuration, count.support, count.n, level, candidates, repeats=len(count.periods))
     table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
     if len(count.periods) > 1:
         notes.append(
             f"the reports are from {len(count.periods):,} periods: a client that reported in several counts in each, "
-            "and its repeated answers make the real errors larger than those shown"
+            "and intervals and standard errors allow for clients that gave the same answer in all of them"
         )
     elif task.task.period is not None:
         notes.append(_which_period(task.task.period, *count.periods))
@@ -282,15 +282,30 @@ def _check_options(
 
 
 def _table(
-    configuration: Configuration, support: IntArray, n: int, level: float, candidates: Iterable[str] | None
+    configuration: Configuration,
+    support: IntArray,
+    n: int,
+    level: float,
+    candidates: Iterable[str] | None,
+    *,
+    repeats: int = 1,
 ) -> tuple[Estimates, list[str]]:
-    channel = configuration.channel
+    channel, records = configuration.channel, configuration.task.client.records_per_user
     if not isinstance(channel, RapporChannel) or candidates is None:
-        return channel.table(support, n, level, configuration.labels), []
-    decoded = channel.decoded(support, candidates)
+        notes = []
+        if records > 1:
+            notes.append(
+                f"each client reports {records:,} records, and nobody can tell which reports are of one client: "
+                "intervals and standard errors allow for clients whose records are all equal, and are wider than "
+                "needed where they differ"
+            )
+        labels = configuration.labels
+        return channel.table(support, n, level, labels, records=records, repeats=repeats), notes
+    decoded = channel.decoded(support, candidates, repeats=repeats)
     told = decoded.metrics
     notes = [
-        f"{told.num_detected:,} of {told.num_candidates:,} candidates pass the Bonferroni test and are shown",
+        f"{told.num_detected:,} of {told.num_candidates:,} candidates pass the Bonferroni test and are shown; their "
+        "intervals allow for that, the shares themselves are on average a little too high",
         *decoded.warnings,
     ]
     return channel.rows_of(decoded, level), notes

@@ -41,7 +41,7 @@ def expected_error(channel: Channel, reports: int) -> float:
     if isinstance(channel, MeanChannel):
         return ONE / channel.memo.mean.unit / 2 / math.sqrt(reports)
     if isinstance(channel, HistogramChannel):
-        return math.sqrt(_of_bucket(channel, 0.0) / reports)
+        return math.sqrt(_of_bucket(channel, 0.0) / _who_sampled(channel, reports))
     if isinstance(channel, RapporChannel):
         return share_std_error(channel.params, reports, _CANDIDATES, Variant.NATIVE)
     if isinstance(channel, OracleChannel) and isinstance(channel.oracle, Oracle):
@@ -70,7 +70,8 @@ def largest_error(channel: Channel, reports: int) -> float:
     if isinstance(channel, MeanChannel):
         return expected_error(channel, reports)
     if isinstance(channel, HistogramChannel):
-        return math.sqrt(_peak(_of_bucket(channel, 0.0), _of_bucket(channel, 1.0)) / reports)
+        peak = _peak(_of_bucket(channel, 0.0), _of_bucket(channel, 1.0))
+        return math.sqrt(peak / _who_sampled(channel, reports))
     if isinstance(channel, RapporChannel):
         noise = share_std_error(channel.params, reports, _CANDIDATES, Variant.NATIVE, most=True)
         return math.hypot(noise, 0.5 / math.sqrt(reports))  # and who was asked
@@ -110,11 +111,16 @@ def _peak(none: float, everybody: float) -> float:
 
 
 def _of_bucket(channel: HistogramChannel, share: float) -> float:
-    """The variance of one report's estimate of a bucket: k/d of them sample it, and each then keeps its bit or not."""
+    """The variance of the estimate of a bucket from one client that sampled it."""
     keep = channel.flip.keep / ONE
     flipped, gap = 1 - keep, 2 * keep - 1
     ones = flipped + share * gap
-    return channel.flip.k / channel.flip.d * (ones * keep**2 + (1 - ones) * flipped**2) / gap**2 - share**2
+    return ones * (1 - ones) / gap**2
+
+
+def _who_sampled(channel: HistogramChannel, reports: int) -> float:
+    """How many of so many clients are expected to have sampled a bucket."""
+    return reports * channel.flip.d / channel.flip.k
 
 
 def _cells(two: TwoStage) -> dict[int, int]:

@@ -49,7 +49,7 @@ _CLIENTS = 4_000
 def new_devices(n: int, bits: Bits) -> list[Device]:
     """Give devices with secrets of their own, for one task."""
     secrets = bits.words(4 * n).astype("<u8").tobytes()
-    return [Device(secrets[32 * i : 32 * i + 32], b"conformance") for i in range(n)]
+    return [Device(secrets[32 * i : 32 * i + 32], b"conformance", bytes(32)) for i in range(n)]
 
 
 @dataclass(frozen=True)

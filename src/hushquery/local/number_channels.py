@@ -1,6 +1,7 @@
 """Numbers as a task collects them: their average from one bit of each client, or a histogram from a few.
 
-Both are memoised: what a device can ever answer is a function of its secret and the task, for few classes of values.
+Both are memoised: what a device can ever answer is a function of its secret and the configuration, for few classes of
+values.
 **Guarantee:** pure epsilon for each class that was ever used, replace-one, given the change times of the class;
 docs/proofs/onebit.md.
 """
@@ -81,7 +82,7 @@ class MeanChannel(Channel):
     def answer(self, value: int, device: Device, bits: Bits) -> bytes:
         """The bit that the secret gives to the grid point."""
         del bits
-        return self.pack(self.memo.respond(device.secret, device.task, value))
+        return self.pack(self.memo.respond(device.secret, device.task, value, device.coins))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
         """A fair coin: it counts as half of the highest number."""
@@ -108,10 +109,19 @@ class MeanChannel(Channel):
         """Count zeros and ones."""
         return np.bincount(rows, minlength=2).astype(np.int64)
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """One row, the average; it may lie outside 0 to highest."""
-        del labels
-        return BitCount(n, int(support[1])).estimate(self.memo.mean, level)
+        del labels, records
+        return BitCount(n, int(support[1])).estimate(self.memo.mean, level, repeats=repeats)
 
 
 @dataclass(frozen=True)
@@ -185,7 +195,7 @@ class HistogramChannel(Channel):
     def answer(self, value: int, device: Device, bits: Bits) -> bytes:
         """The bits that the secret gives to the class."""
         del bits
-        sampled, answer = self.flip.respond(device.secret, device.task, self.bucket(value))
+        sampled, answer = self.flip.respond(device.secret, device.task, self.bucket(value), device.coins)
         return self.pack((*sampled, *answer))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
@@ -228,8 +238,18 @@ class HistogramChannel(Channel):
         sums = BitSums.of(self.flip).add_many(rows[:, :d], rows[:, d:].astype(np.bool_))
         return np.array([*sums.sampled, *sums.ones], dtype=np.int64)
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """The share of clients in each bucket."""
+        del records
         k = self.flip.k
-        raw = BitSums(self.flip, n, tuple(support[:k].tolist()), tuple(support[k:].tolist())).estimate(level)
-        return Estimates.raw(list(labels), raw.values, [row.stderr for row in raw], level=level)
+        sums = BitSums(self.flip, n, tuple(support[:k].tolist()), tuple(support[k:].tolist()))
+        return sums.estimate(level, labels=labels, repeats=repeats)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.local.chance import ONE, checked_epsilon, coins, e_to, fractions_of_one, loss_of_ratio
+from hushquery.local.intervals import share_interval
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.noise.sampler import sampler
@@ -133,14 +134,30 @@ class BitCount:
         """Give the count of both."""
         return BitCount(self.reports + other.reports, self.ones + other.ones)
 
-    def estimate(self, mean: OneBitMean, level: float = 0.95) -> Estimates:
-        """Give the raw, unbiased average; it may lie outside 0..m."""
-        if self.reports < 2:
+    def estimate(self, mean: OneBitMean, level: float = 0.95, *, repeats: int = 1) -> Estimates:
+        """Give the raw, unbiased average; it may lie outside 0..m.
+
+        Of clients drawn at random the ones are binomial, with a rate that is linear in the average: the interval is
+        that of the rate, mapped.
+
+        Args:
+            mean: The randomizer.
+            level: The coverage of the interval.
+            repeats: In how many periods a client reports.
+        """
+        n = self.reports
+        if n < 2:
             raise DataError("an average needs at least two reports", fix="Wait for more")
-        share = self.ones / self.reports
-        value = (share * ONE - mean.low) / mean.unit
-        stderr = math.sqrt(share * (1 - share) / (self.reports - 1)) * ONE / mean.unit
-        return Estimates.raw(["mean"], [value], [stderr], level=level)
+        share, low, unit = self.ones / n, mean.low / ONE, mean.unit / ONE
+        # A bit is on with a chance that is never beyond those at 0 and at m.
+        rate = min(max(share, low), low + unit * mean.most)
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            ends = share_interval([self.ones], n, wanted, low, unit, repeats=repeats)
+            return ends[0].tolist(), ends[1].tolist()
+
+        stderr = math.sqrt(rate * (1 - rate) * repeats / (n - 1)) / unit
+        return Estimates.raw(["mean"], [(share - low) / unit], [stderr], level=level, intervals=intervals)
 
 
 @dataclass(frozen=True)
@@ -185,10 +202,10 @@ class AlphaPoint:
         left = whole // self.step * self.step
         return left + self.step if whole + self.offset(secret, task) >= left + self.step else left
 
-    def respond(self, secret: bytes, task: bytes, value: int) -> int:
-        """Give the kept bit of the value's grid point."""
+    def respond(self, secret: bytes, task: bytes, value: int, coins: bytes | None = None) -> int:
+        """Return the kept bit of the value's grid point; ``coins`` is the key of its coin, by default the secret."""
         point = self.point(secret, task, value)
-        return int(_word(secret, task, b"bit", point) < self.mean.chance(point))
+        return int(_word(secret if coins is None else coins, task, b"bit", point) < self.mean.chance(point))
 
     def whole(self, secret: bytes, task: bytes, value: float) -> int:
         """Round a real value to a whole number, unbiased, by a coin kept for that value."""

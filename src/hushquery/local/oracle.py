@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
+from hushquery.local.intervals import share_interval
 from hushquery.noise.bits import Bits
 from hushquery.privacy.estimates import Estimates
 from hushquery.privacy.guarantee import Guarantee
@@ -74,6 +75,15 @@ class Randomizer(ABC):
         """Give the unbiased frequency of each cell and its standard error, from the support of ``n`` reports."""
 
     @abstractmethod
+    def interval(
+        self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of each cell's interval, for clients with ``records`` records in each of ``repeats`` periods.
+
+        See :func:`hushquery.local.intervals.share_interval` for what they allow for.
+        """
+
+    @abstractmethod
     def law(self, value: int) -> Mapping[Report, float]:
         """Enumerate the chance of every report of a client whose cell is ``value``; for small domains."""
 
@@ -104,6 +114,32 @@ class Randomizer(ABC):
     def randomize(self, value: int, bits: Bits) -> Report:
         """Randomise one client's cell."""
         return self.report(self.randomize_many([value], bits)[0])
+
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        labels: Sequence[str],
+        level: float,
+        guarantee: Guarantee | None = None,
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
+        """Return the raw, unbiased frequency of each cell with its standard error and interval."""
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            low, high = self.interval(support, n, wanted, records=records, repeats=repeats)
+            return low.tolist(), high.tolist()
+
+        values, errors = self.frequencies(support, n)
+        # That of no report would be 0, and a cell without support is not known exactly: it gets that of one report.
+        errors = np.maximum(errors, self.frequencies(np.clip(support, 1, n - 1), n)[1])
+        held = np.clip(values, 0.0, 1.0)
+        errors = np.sqrt(repeats * (errors**2 + (records - 1) * held * (1 - held) / n))
+        return Estimates.raw(
+            labels, values.tolist(), errors.tolist(), level=level, guarantee=guarantee, intervals=intervals
+        )
 
     def checked_values(self, values: npt.ArrayLike) -> IntArray:
         """Refuse values that are not cells of the domain."""
@@ -151,6 +187,12 @@ class Oracle(Randomizer):
     def q(self) -> Fraction:
         """The chance that a report speaks for another given cell."""
 
+    @property
+    def rare_variance(self) -> Fraction:
+        """Compute n times the variance for a rare cell, exactly: clients in any language choose an oracle by it."""
+        p, q = self.p, self.q
+        return q * (1 - q) / (p - q) ** 2
+
     def variance(self, frequency: float = 0.0, n: int = 1) -> float:
         """Give the variance of the estimate of a cell that holds ``frequency`` of ``n`` clients drawn at random.
 
@@ -164,6 +206,13 @@ class Oracle(Randomizer):
         """Invert the two chances: (c/n - q)/(p - q), with the variance r(1-r)/((n-1)(p-q)^2), r = c/n."""
         share, gap = support / n, float(self.p - self.q)
         return (share - float(self.q)) / gap, np.sqrt(share * (1 - share) / max(n - 1, 1)) / gap
+
+    def interval(
+        self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of an exact interval of the rate at which reports speak for a cell, mapped to shares."""
+        gap = float(self.p - self.q)
+        return share_interval(support, n, level, float(self.q), gap, records=records, repeats=repeats)
 
 
 class Tally:
@@ -240,8 +289,7 @@ class Tally:
         names = [str(cell) for cell in range(self.oracle.k)] if labels is None else list(labels)
         if len(names) != self.oracle.k:
             raise UsageError(f"{len(names)} labels for {self.oracle.k} cells", fix="Give one label per cell")
-        values, errors = self.oracle.frequencies(self.support, self.n)
-        return Estimates.raw(names, values.tolist(), errors.tolist(), level=level, guarantee=guarantee)
+        return self.oracle.table(self.support, self.n, names, level, guarantee)
 
     def to_json(self) -> dict[str, Any]:
         """Give the tally as plain data."""

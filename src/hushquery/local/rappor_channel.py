@@ -1,9 +1,9 @@
 """RAPPOR as a task collects it: any text, no list at collection; candidates come when it is decoded.
 
-The native variant. A device's cohort and its permanent responses are functions of its secret and the task; every
-report draws a fresh instantaneous response. **Guarantee:** all reports of one value together cost eps infinity =
-2h ln((1 - f/2)/(f/2)) of the f that runs, replace-one, given the change times of the Bloom filter;
-docs/proofs/rappor.md.
+The native variant. A device's cohort is a function of its secret and the task, its permanent responses of its secret
+and the configuration; every report draws a fresh instantaneous response. **Guarantee:** all reports of one value
+together cost eps infinity = 2h ln((1 - f/2)/(f/2)) of the f that runs, replace-one, given the change times of the Bloom
+filter; docs/proofs/rappor.md.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from hushquery.local.rappor_decode import Decoded
     from hushquery.local.rappor_files import Candidates
 
-__all__ = ["MOST_COUNTS", "RapporChannel"]
+__all__ = ["MOST_COUNTS", "SELECTED", "RapporChannel"]
 
 #: The largest m (k + 1): more counts than this are never filled.
 MOST_COUNTS = 2**24
+
+#: What a table of texts is marked with: its shares are not raw ones of texts named beforehand.
+SELECTED = "selected by a test of each candidate (shares are on average too high, intervals hold given selection)"
 
 # A text that nobody has: this many random bytes.
 _NOBODYS = 32
@@ -118,7 +121,7 @@ class RapporChannel(Channel):
         del bits
         encoder = self._encoder(device)
         cohort = encoder.cohort()
-        return self.pack((cohort, encoder.permanent(encoder.bloom(cohort, value))))
+        return self.pack((cohort, encoder.another(device.coins).permanent(encoder.bloom(cohort, value))))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
         """The permanent response of a new device to a random text: it counts as one that nobody looks for.
@@ -174,24 +177,40 @@ class RapporChannel(Channel):
             counts[cohorts, 1:] = np.add.reduceat(rows[:, 1:], starts, axis=0, dtype=np.int64)
         return counts.ravel()
 
-    def table(self, support: IntArray, n: int, level: float, labels: Sequence[str]) -> Estimates:
+    def table(
+        self,
+        support: IntArray,
+        n: int,
+        level: float,
+        labels: Sequence[str],
+        *,
+        records: int = 1,
+        repeats: int = 1,
+    ) -> Estimates:
         """See :meth:`decoded`; the labels are the candidates."""
-        del n
-        return self.rows_of(self.decoded(support, labels), level)
+        del n, records
+        return self.rows_of(self.decoded(support, labels, repeats=repeats), level)
 
     @staticmethod
     def rows_of(decoded: Decoded, level: float) -> Estimates:
-        """Give what was decoded as a table of shares."""
+        """Return what was decoded as a table of shares, with intervals that hold for strings that are shown."""
         found = decoded.results
-        return Estimates.raw(
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            low, high = decoded.kept.interval(wanted)
+            return low.tolist(), high.tolist()
+
+        raw = Estimates.raw(
             [one.string for one in found],
             [one.proportion for one in found],
             [one.prop_std_error for one in found],
             level=level,
+            intervals=intervals,
         )
+        return raw.changed(raw.rows, SELECTED)
 
-    def decoded(self, support: IntArray, candidates: Iterable[str]) -> Decoded:
-        """Find which candidates clients hold: raw shares of those that pass the Bonferroni test."""
+    def decoded(self, support: IntArray, candidates: Iterable[str], *, repeats: int = 1) -> Decoded:
+        """Find which candidates clients hold: the shares of those that pass the Bonferroni test."""
         from hushquery.local.rappor_decode import decode  # takes a second to load, and clients never decode
 
         texts, listed = Texts(), dict[bytes, str]()
@@ -200,7 +219,7 @@ class RapporChannel(Channel):
         if not listed:
             raise UsageError("there is no candidate to look for", fix="Give one text per line")
         counts = support.reshape(self.params.m, self.params.k + 1)
-        return decode(self.params, counts, self._hashed(listed), variant=Variant.NATIVE)
+        return decode(self.params, counts, self._hashed(listed), variant=Variant.NATIVE, repeats=repeats)
 
     def _hashed(self, listed: dict[bytes, str]) -> Candidates:
         from hushquery.local.rappor_files import Candidates

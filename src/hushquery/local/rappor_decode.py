@@ -8,12 +8,12 @@
 3. **Shorten**, where there are more than 0.8 m k candidates: non-negative lasso, as many strings as can be told apart.
 4. **Fit** by least squares with weights 1/variance: unbiased shares with standard errors, which are widened by how
    badly the fit fits (strings that are not candidates do not spread evenly).
-5. **Keep** by a rule. ``bonferroni``: z-tests with 5% for all candidates together; raw estimates. (After a
-   lasso the 5% are no promise: the strings tested are those that looked best.) ``two-sd``: the
-   reference's rule, more strings and more false ones. It refits 4 copies of the data with fresh noise and keeps a
-   string when the mean of the 5 fits is above 2 sample standard deviations: a toss of coins. We keep what it would keep
-   more often than not, which needs no coins; so many weak winners are overrated, hence estimates are shrunk towards
-   what all candidates together look like (empirical Bayes). After a lasso the rule looks at the lasso's own shares.
+5. **Keep** by a rule, and give intervals that hold for the strings it keeps. ``bonferroni``: z-tests with 5% for all
+   candidates together; the fit's own estimates. (After a lasso the 5% are no promise: the strings tested are those that
+   looked best.) ``two-sd``: like the reference, more strings and more false ones. The reference refits 4 copies of the
+   data with fresh noise and keeps a string when the mean of the 5 fits is above 2 sample standard deviations: a toss of
+   coins. We keep what it would keep more often than not, which needs no coins, unless nobody holds it with a chance
+   of 0.43 or more; chances and estimates are those of :mod:`hushquery.local.rappor_prior`, in place of 3 and 4.
 
 Reference: Erlingsson, Pihur and Korolova 2014; google/rappor, analysis/R. How ours differs: docs/proofs/rappor.md.
 """
@@ -33,10 +33,12 @@ from scipy import linalg, sparse
 from scipy.special import ndtri
 
 from hushquery.errors import DataError, UsageError
+from hushquery.local.intervals import selected_interval
 from hushquery.local.rappor import Params, Variant
 from hushquery.local.rappor_files import Candidates, IntArray
+from hushquery.local.rappor_prior import posterior
 
-__all__ = ["RESULT_FIELDS", "TWO_SD", "Decoded", "Found", "Metrics", "Rule", "decode", "write_results"]
+__all__ = ["RESULT_FIELDS", "TWO_SD", "Decoded", "Found", "Kept", "Metrics", "Rule", "decode", "write_results"]
 
 #: Which strings to keep.
 Rule = Literal["two-sd", "bonferroni"]
@@ -58,6 +60,8 @@ TWO_SD = 1.6055
 
 #: The share of false strings in all, for the bonferroni rule.
 _ALPHA = 0.05
+#: The chance that nobody holds it from which on the two-sd rule leaves a string out.
+_DOUBT = 0.43
 
 # The reference's limits: beyond this share of the rows strings can't be told apart, and no more than so many survive.
 _MOST_OF_ROWS = 0.8
@@ -70,7 +74,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Found:
-    """A string that the rule keeps: its clients, their share, and how sure that is."""
+    """A string that the rule keeps: its clients, their share, and how sure that is.
+
+    The interval holds for strings that are kept: it allows for their having been kept because they looked large.
+    """
 
     string: str
     estimate: float
@@ -95,7 +102,7 @@ class Metrics:
         num_candidates: Strings asked for.
         listed_mass: The share of the reports that all candidates together explain; None where the lasso shortened them.
         listed_std_error: Its standard error.
-        shrunk: Whether the estimates are shrunk; raw ones are unbiased but for having been kept.
+        shrunk: Whether the estimates are shrunk; others are unbiased but for having been kept, so on average too high.
     """
 
     sample_size: int
@@ -110,13 +117,28 @@ class Metrics:
     shrunk: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Of each string that is kept: a number around its share, its standard error, and what it had to exceed."""
+
+    seen: Floats
+    errors: Floats
+    bars: Floats
+
+    def interval(self, level: float) -> tuple[Floats, Floats]:
+        """Return the ends of intervals for the shares that hold given that the strings were kept."""
+        low, high = selected_interval(self.seen, self.errors, self.bars, level)
+        return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+
 @dataclass(frozen=True)
 class Decoded:
-    """What RAPPOR's server learns: the strings that the rule keeps, the largest first."""
+    """What RAPPOR's server learns: the strings that the rule keeps, the largest first, and what they were kept for."""
 
     results: tuple[Found, ...]
     metrics: Metrics
     warnings: tuple[str, ...]
+    kept: Kept
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as plain data."""
@@ -128,7 +150,7 @@ class Decoded:
 
     def __str__(self) -> str:
         width = max([len(found.string) for found in self.results] + [6])
-        lines = [f"{'string':{width}}  {'clients':>12}  {'+-':>9}  {'share':>8}   (95% of share)"]
+        lines = [f"{'string':{width}}  {'clients':>12}  {'+-':>9}  {'share':>8}   (95% of share, as it was kept)"]
         lines += [
             f"{f.string:{width}}  {f.estimate:>12,.0f}  {f.std_error:>9,.0f}  {f.proportion:>8.4f}   "
             f"({f.prop_low_95:.4f} to {f.prop_high_95:.4f})"
@@ -149,6 +171,7 @@ def decode(
     *,
     rule: Rule = "bonferroni",
     variant: Variant | str = Variant.GOOGLE_PYTHON,
+    repeats: int = 1,
 ) -> Decoded:
     """Estimate how many clients hold each candidate string.
 
@@ -158,26 +181,28 @@ def decode(
         candidates: The strings to look for; RAPPOR finds no others.
         rule: ``two-sd`` or ``bonferroni``.
         variant: Whose client wrote the reports; it decides with which f.
+        repeats: How many reports of each client there may be, all from one permanent response.
     """
     started = time.perf_counter()
     if rule not in get_args(Rule):
         raise UsageError(f"no rule is called {str(rule)!r}", fix="Give two-sd or bonferroni")
-    problem = _Problem(params, counts, candidates, variant)
+    problem = _Problem(params, counts, candidates, variant, repeats)
     notes = problem.notes
-    fit = problem.fit()
-    errors, strict = fit.errors * fit.misfit, -ndtri(_ALPHA / len(candidates))
-    if rule == "bonferroni":
-        shares, kept = fit.shares, fit.shares > strict * errors
-    elif problem.held is None:
-        shares, kept = _shrunk(fit.shares, errors), fit.shares > TWO_SD * fit.errors
-    else:  # the best of many strings: their fit is overrated, their share in the lasso is not
-        shares, kept = problem.held, problem.held > TWO_SD * fit.errors
+    strict = -ndtri(_ALPHA / len(candidates))
+    fit = problem.fit() if rule == "bonferroni" else problem.explain()
+    errors = fit.errors * fit.misfit
+    bars = strict * errors if fit.bars is None else fit.bars
     reports = int(counts[:, 0].sum())
-    found = [_found(candidates.strings[fit.columns[i]], shares[i], errors[i], reports) for i in np.flatnonzero(kept)]
-    found.sort(key=lambda one: (-one.estimate, one.string))
+    order = sorted(np.flatnonzero(fit.seen > bars), key=lambda i: (-fit.shares[i], candidates.strings[fit.columns[i]]))
+    places = np.array(order, dtype=np.int64)
+    kept = Kept(fit.seen[places], errors[places], bars[places])
+    found = [
+        _found(candidates.strings[fit.columns[i]], float(fit.shares[i]), float(errors[i]), ends, reports)
+        for i, *ends in zip(order, *kept.interval(0.95), strict=True)
+    ]
     listed = listed_error = None
-    if problem.held is None:
-        listed, listed_error = float(fit.shares.sum()), math.sqrt(fit.total_variance) * fit.misfit
+    if fit.total_variance is not None:
+        listed, listed_error = float(fit.fitted.sum()), math.sqrt(fit.total_variance) * fit.misfit
     if listed is not None and listed_error is not None and not problem.complete and listed + 3 * listed_error < 1:
         notes.append(
             f"about {1 - listed:.0%} of the reports hold strings that are not among the candidates; "
@@ -199,7 +224,7 @@ def decode(
         listed_std_error=listed_error,
         shrunk=rule == "two-sd",
     )
-    return Decoded(tuple(found), metrics, tuple(notes))
+    return Decoded(tuple(found), metrics, tuple(notes), kept)
 
 
 def write_results(decoded: Decoded, out: TextIO) -> None:
@@ -211,13 +236,29 @@ def write_results(decoded: Decoded, out: TextIO) -> None:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Shares and errors of the candidates that were fitted; ``columns`` says which these are."""
+    """What was fitted to the candidates in ``columns``.
+
+    Args:
+        columns: Which candidates these are.
+        shares: Their shares.
+        seen: A number around each true share; ``shares`` but for a prior.
+        errors: The standard errors of ``seen``, without the misfit.
+        bars: What ``seen`` must exceed; None where a test decides.
+        misfit: How much larger residuals are than the noise of randomising makes them.
+        fitted: Shares by least squares, which sum to an unbiased total.
+        total_variance: That total's variance; None where candidates were left out of it.
+        explained: The share of the variance of the bits that is explained.
+        missing: The share that neither the fit nor the noise explains.
+    """
 
     columns: IntArray
     shares: Floats
+    seen: Floats
     errors: Floats
+    bars: Floats | None
     misfit: float
-    total_variance: float
+    fitted: Floats
+    total_variance: float | None
     explained: float
     missing: float
 
@@ -225,7 +266,9 @@ class _Fit:
 class _Problem:
     """The weighted linear system: rows are bits of cohorts that have reports, columns are candidates."""
 
-    def __init__(self, params: Params, counts: IntArray, candidates: Candidates, variant: Variant | str) -> None:
+    def __init__(
+        self, params: Params, counts: IntArray, candidates: Candidates, variant: Variant | str, repeats: int = 1
+    ) -> None:
         if counts.shape != (params.m, params.k + 1) or (counts < 0).any():
             raise DataError("the counts do not fit the parameters", fix="Give m rows of k + 1 numbers from 0 on")
         if params.k < 2:
@@ -242,12 +285,11 @@ class _Problem:
         rate = p_star + gain * np.clip(share, 0.0, 1.0)
         # A rate of exactly 0 or 1 would claim to be without error; half a report more and less would not be.
         rate = np.clip(rate, 0.5 / reports, 1 - 0.5 / reports)
-        self.error = (np.sqrt(rate * (1 - rate) / reports) / gain).ravel()
+        self.error = (np.sqrt(rate * (1 - rate) * repeats / reports) / gain).ravel()
         self.share = share.ravel()
         self.anywhere = 1 - (1 - 1 / params.k) ** params.h
         self.notes: list[str] = []
         self.complete = False
-        self.held: Floats | None = None
         self._build(params, used, candidates)
 
     def _build(self, params: Params, used: npt.NDArray[np.bool_], candidates: Candidates) -> None:
@@ -278,10 +320,47 @@ class _Problem:
 
     def fit(self) -> _Fit:
         """Shorten where needed, then fit by weighted least squares."""
-        gram = self.on.T @ self.on
-        alone = gram.nnz == len(self.columns)  # one bit, one string: nothing to tell apart, however many there are
-        if not alone and len(self.columns) > min(_MOST_OF_ROWS * len(self.share), _MOST_FITTED):
+        shortened = self.long
+        if shortened:
             self._keep(self._lasso())
+        return self._least_squares(self._settled(), shortened=shortened)
+
+    def explain(self) -> _Fit:
+        """Explain all candidates together; a lasso shortens only what would take minutes."""
+        plain = None
+        if len(self.columns) > _MOST_FITTED and self.long:
+            self._keep(self._lasso())
+        elif not self.long:
+            plain = self._least_squares(self._settled(), shortened=False)
+        anywhere = 0.0 if self.complete else self.anywhere
+        target = (self.share - anywhere) / self.error
+        told = posterior(
+            self._normal(anywhere)[0], self._against(target, anywhere), float(target @ target), len(target)
+        )
+        explained, missing = self._variances(target - self._explained_by(told.shares, anywhere))
+        return _Fit(
+            columns=self.columns,
+            shares=told.shares,
+            seen=told.left,
+            errors=told.errors / told.misfit,
+            bars=np.maximum(told.bar(_DOUBT), TWO_SD * told.narrow),
+            misfit=told.misfit,
+            fitted=told.shares if plain is None else plain.fitted,
+            total_variance=None if plain is None else plain.total_variance,
+            explained=explained,
+            missing=missing,
+        )
+
+    @property
+    def long(self) -> bool:
+        """Whether there are more candidates than least squares can tell apart, or than it fits in time."""
+        if len(self.columns) <= min(_MOST_OF_ROWS * len(self.share), _MOST_FITTED):
+            return False
+        # One bit, one string: nothing to tell apart, however many there are.
+        return bool((self.on.T @ self.on).nnz != len(self.columns))
+
+    def _settled(self) -> Floats:
+        """Leave out candidates that are mixtures of others; return the normal matrix of the rest."""
         normal, independent = self._normal()
         if len(independent) < len(self.columns):
             raw, all_of_them = self._normal(anywhere=0.0)
@@ -295,29 +374,35 @@ class _Problem:
                 )
                 self._keep(independent)
                 normal, _ = self._normal()
-        return self._solve(normal)
+        return normal
 
-    def _solve(self, normal: Floats) -> _Fit:
+    def _least_squares(self, normal: Floats, *, shortened: bool) -> _Fit:
         anywhere = 0.0 if self.complete else self.anywhere
         target = (self.share - anywhere) / self.error
         covariance = linalg.inv(normal)
         shares = covariance @ self._against(target, anywhere)
         left = target - self._explained_by(shares, anywhere)
         freedom = len(target) - len(shares)
-        misfit = math.sqrt(max(1.0, float(left @ left) / freedom)) if freedom > 0 else 1.0
-        centred = self.share - self.share.mean()
-        total = float(centred @ centred) or 1.0
-        explained = 1 - float(((left * self.error) ** 2).sum()) / total
-        noise = float((self.error**2).sum()) / total
+        explained, missing = self._variances(left)
         return _Fit(
             columns=self.columns,
             shares=shares,
+            seen=shares,
             errors=np.sqrt(np.diag(covariance)),
-            misfit=misfit,
-            total_variance=float(covariance.sum()),
+            bars=None,
+            misfit=math.sqrt(max(1.0, float(left @ left) / freedom)) if freedom > 0 else 1.0,
+            fitted=shares,
+            total_variance=None if shortened else float(covariance.sum()),
             explained=explained,
-            missing=max(0.0, 1 - explained - noise),
+            missing=missing,
         )
+
+    def _variances(self, left: Floats) -> tuple[float, float]:
+        """Return the shares of the bits' variance that a fit explains, and that neither it nor the noise does."""
+        centred = self.share - self.share.mean()
+        total = float(centred @ centred) or 1.0
+        explained = 1 - float(((left * self.error) ** 2).sum()) / total
+        return explained, max(0.0, 1 - explained - float((self.error**2).sum()) / total)
 
     def _normal(self, anywhere: float | None = None) -> tuple[Floats, IntArray]:
         """Give the normal matrix, and which columns are independent of each other."""
@@ -367,7 +452,6 @@ class _Problem:
             shares, chosen = following, active
         if len(chosen) == 0:
             chosen = np.sort(np.argsort(start)[-most:])
-        self.held = shares[chosen]
         return chosen
 
     def _fista(self, target: Floats, shares: Floats, penalty: float, step: float) -> Floats:
@@ -384,8 +468,6 @@ class _Problem:
 
     def _keep(self, columns: IntArray) -> None:
         self.columns, self.on = self.columns[columns], self.on[:, columns]
-        if self.held is not None and len(self.held) != len(columns):
-            self.held = self.held[columns]
 
     def _tell(self, what: str, strings: Sequence[str]) -> None:
         if strings:
@@ -394,26 +476,6 @@ class _Problem:
             self.notes.append(f"{len(strings):,} {noun} {what} ({some})")
 
 
-def _shrunk(shares: Floats, errors: Floats) -> Floats:
-    """Give each share's mean after looking at all: a prior on a grid, fitted to the shares themselves.
-
-    Its spread is not used: a fitted prior has few atoms and is too sure of itself, so raw errors stay.
-    """
-    typical = float(np.median(errors))
-    grid = np.concatenate([[0.0], np.geomspace(typical / 4, max(float(shares.max()), typical), 60)])
-    distance = ((shares[:, None] - grid) / errors[:, None]) ** 2 / 2
-    likelihood = np.exp(distance.min(axis=1, keepdims=True) - distance)
-    prior = np.full(len(grid), 1 / len(grid))
-    for _ in range(300):
-        posterior = likelihood * prior
-        posterior /= posterior.sum(axis=1, keepdims=True)
-        prior = posterior.mean(axis=0)
-    means: Floats = posterior @ grid
-    return means
-
-
-def _found(string: str, share: float, error: float, reports: int) -> Found:
-    wide = 1.959964 * float(error)
-    share, error = float(share), float(error)
-    low, high = max(0.0, share - wide), min(1.0, share + wide)
-    return Found(string, share * reports, error * reports, share, error, low, high)
+def _found(string: str, share: float, error: float, ends: Sequence[float], reports: int) -> Found:
+    low, high = float(ends[0]), float(ends[1])
+    return Found(string, share * reports, error * reports, share, error, min(low, share), max(high, share))

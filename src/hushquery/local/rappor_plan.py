@@ -121,6 +121,9 @@ def forecast(
 ) -> RapporForecast:
     """Forecast what a collection shows and costs; nothing is spent.
 
+    For ``two-sd`` it is the bar that every string has to pass. Where most candidates are held by nobody a string needs
+    more: that depends on the others, and is not forecast.
+
     Args:
         clients: Clients that send one report each.
         params: RAPPOR's parameters.

@@ -1,9 +1,10 @@
 """Sending: what is in a client's outbox goes to the collector, with the bytes it was made with, until it is taken.
 
 **When to try again.** A report leaves the outbox when the collector has acknowledged it (200, 201) or refused it for
-good (400, 409, 410, 413, 422). Anything else means later: after Retry-After where the collector says it, else after 5
-minutes, then 15 each time. A report is never made anew and keeps its time, so that trying often tells nothing more, and
-the collector counts it once. Nothing is retried within one call, and redirects are not followed.
+good (400, 409, 410, 413, 422). Anything else means later: after 5 minutes, then 15 each time. Retry-After is not
+followed: a collector that chose a time for each device would know it by when it comes back. A report is never made anew
+and keeps its time, so that trying often tells nothing more, and the collector counts it once. Nothing is retried within
+one call, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import http.client
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Literal
 from urllib.parse import urlsplit
@@ -22,14 +22,12 @@ from hushquery.errors import UsageError
 from hushquery.local.client import Client
 from hushquery.local.report import Report
 
-__all__ = ["FIRST_PAUSE", "MOST_PAUSE", "NEXT_PAUSE", "REFUSED", "Delivery", "Sender", "connection_to"]
+__all__ = ["FIRST_PAUSE", "NEXT_PAUSE", "REFUSED", "Delivery", "Sender", "connection_to"]
 
-#: Seconds for which a collector that took nothing is left alone the first time, if it does not say how long.
+#: Seconds for which a collector that took nothing is left alone the first time.
 FIRST_PAUSE = 300
 #: The same, each time after that.
 NEXT_PAUSE = 900
-#: A longer Retry-After than a day is a slip.
-MOST_PAUSE = 86_400
 #: Malformed, other bytes under this id, phase over, too large, not of this task: trying again changes nothing.
 REFUSED = frozenset({400, 409, 410, 413, 422})
 
@@ -95,8 +93,8 @@ class Sender:
         """Send what waits of the client's task; call it now and then.
 
         Returns:
-            What became of each report that was tried; empty if nothing waits, the collector wants to be left alone for
-            a while, or the task is switched off.
+            What became of each report that was tried; empty if nothing waits, the collector is left alone for a while,
+            or the task is switched off.
         """
         done: list[Delivery] = []
         if not client.task.client.enabled:
@@ -106,20 +104,19 @@ class Sender:
                 continue
             if self._clock() < self._until:
                 break  # the next ones would be turned away too
-            status, pause = self._put(report)
+            status = self._put(report)
             if status in _STORED or status in REFUSED:
                 client.sent(report.id)
                 self._failed = False
                 done.append(Delivery(report, "stored" if status in _STORED else "refused", status))
             else:
-                own = NEXT_PAUSE if self._failed else FIRST_PAUSE
-                self._until = self._clock() + (min(pause, MOST_PAUSE) if pause > 0 else own)
+                self._until = self._clock() + (NEXT_PAUSE if self._failed else FIRST_PAUSE)
                 self._failed = True
                 done.append(Delivery(report, "later", status))
         return done
 
-    def _put(self, report: Report) -> tuple[int, float]:
-        """Send one report; gives the status, and for how many seconds the collector asks to be left alone."""
+    def _put(self, report: Report) -> int:
+        """Send one report and return the status."""
         name = base64.urlsafe_b64encode(report.id).rstrip(b"=").decode()
         path = f"{self._path}/v1/tasks/{report.task.hex()}/reports/{name}"
         try:
@@ -130,13 +127,5 @@ class Sender:
                 self._connection.close()
         except (OSError, http.client.HTTPException):
             self._connection.close()  # the next request opens it anew
-            return 0, 0.0
-        return response.status, self._seconds(response.headers.get("Retry-After", ""))
-
-    def _seconds(self, text: str) -> float:
-        if text.isascii() and text.isdigit():
-            return float(text[:9])
-        try:
-            return parsedate_to_datetime(text).timestamp() - self._clock()
-        except (ValueError, TypeError, OverflowError):
-            return 0.0
+            return 0
+        return response.status

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.local.chance import ONE, check_truth, checked_cells, checked_epsilon, loss_of_ratio, uniform_below
+from hushquery.local.intervals import clustered_interval, linear_interval, rate_interval
 from hushquery.local.krr import CellReports, lie_chance, respond
 from hushquery.local.oracle import FloatArray, IntArray, Report
 from hushquery.noise.bits import Bits
-from hushquery.privacy.rounding import Number, exact, rational_mpf, working
+from hushquery.privacy.rounding import Number, exact
 
 __all__ = ["TwoStage"]
 
@@ -104,7 +104,6 @@ class TwoStage(CellReports):
             if not 0 < given <= wanted:
                 raise UsageError("the URL's epsilon lies above 0 and not above epsilon", fix="Leave it out")
             return cls._tight(counts, wanted, given)
-        rarest = counts.index(max(counts))
         built = []
         for part in range(1, _PARTS + 1):
             try:
@@ -113,16 +112,14 @@ class TwoStage(CellReports):
                 continue
         if not built:
             raise CalibrationError("no split of epsilon leaves something for the query", fix="Give a larger epsilon")
-        return min(built, key=lambda oracle: oracle.variance(oracle.cell(rarest, None)))
+        return min(built, key=lambda oracle: oracle.rare_variance)
 
     @classmethod
     def _tight(cls, counts: tuple[int, ...], epsilon: Fraction, url_epsilon: Fraction) -> TwoStage:
         url_lies = _url_lies(counts, url_epsilon)
-        with working():
-            # eps_Q = eps - ln max(k_q t_q), rounded down to a rational.
-            largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)
-            left = rational_mpf(epsilon) - mpmath.log(mpmath.mpf(max(largest, ONE)) / ONE)
-            query_epsilon = Fraction(int(mpmath.floor(left * 10**30)), 10**30)
+        # eps_Q = eps - ln max(k_q t_q), rounded down.
+        largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)
+        query_epsilon = epsilon - loss_of_ratio(max(largest, ONE), ONE)
         if query_epsilon <= 0:
             raise CalibrationError("the URL stage leaves no epsilon for the query", fix="Give it a smaller epsilon")
         lie = lie_chance(len(counts) + 1, query_epsilon)
@@ -205,6 +202,32 @@ class TwoStage(CellReports):
         variances = self._spread(share, query_share, a, outside - inside, d) / max(n - 1, 1)
         return values, np.sqrt(np.maximum(variances, 0.0))
 
+    def interval(
+        self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of each cell's interval: those of the cell's reports and of its query's others, together.
+
+        A share is linear in both, and the two are counts of one multinomial.
+        """
+        if not self.urls:
+            return np.ones(1), np.ones(1)
+        a, inside, outside, d = self._channel()
+        together = np.repeat(np.add.reduceat(support, self._starts), self._sizes)
+        alone = np.repeat(self._sizes, self._sizes) == 1
+        shared = (outside - inside) / (d * a)
+        wider = None if repeats == 1 else lambda rate: np.full_like(rate, repeats)
+        parts = []
+        for counts, slope in ((support, 1 / d + shared), (together - support, np.where(alone, 0.0, shared))):
+            low, high = rate_interval(counts, n, level, wider)
+            ends = np.stack([slope * low, slope * high])
+            parts.append((slope * counts / n, ends.min(axis=0), ends.max(axis=0)))
+        own, rest = np.clip(support / n, 0.5 / n, 1 - 0.5 / n), np.clip((together - support) / n, 0.5 / n, 1 - 0.5 / n)
+        correlation = -np.sign((1 / d + shared) * shared) * np.sqrt(own * rest / ((1 - own) * (1 - rest)))
+        low, high = linear_interval(parts, np.clip(correlation, -1.0, 1.0))
+        value = self.frequencies(support, n)[0]
+        moved = value - (parts[0][0] + parts[1][0])
+        return clustered_interval(value, low + moved, high + moved, level, repeats * (records - 1) / n)
+
     def query_frequencies(self, support: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
         """Give the unbiased frequency of each query (the last is ``*``) and its standard error."""
         if not self.urls:
@@ -233,6 +256,19 @@ class TwoStage(CellReports):
         one = slice(cell, cell + 1)
         share = d[one] * frequency + inside[one] * of_query + outside[one] * (1 - of_query)
         return float(self._spread(share, query_share, a, outside[one] - inside[one], d[one])[0]) / n
+
+    @property
+    def rare_variance(self) -> Fraction:
+        """Compute n times the variance for a rare record of the query with the most URLs, exactly.
+
+        As :meth:`variance` does, so that clients in any language choose the same split of epsilon.
+        """
+        size = max(self.urls) + 1
+        truth, lie = (Fraction(chance, ONE) for chance in self._url_chances(size))
+        t, base = Fraction(self._query_truth, ONE), Fraction(self.query_lie, ONE)
+        a, d, c = t - base, t * (truth - lie), base / size - t * lie
+        rest = base * (1 - base)
+        return (base / size * (1 - base / size) + (c / a) ** 2 * rest + 2 * c / a * rest / size) / d**2
 
     @property
     def starts(self) -> IntArray:

@@ -40,6 +40,13 @@ class Defect:
     count: int
     lines: tuple[tuple[str, int], ...] = ()
 
+    def __str__(self) -> str:
+        files: dict[str, list[str]] = {}
+        for file, line in self.lines:
+            files.setdefault(file, []).append(str(line))
+        places = "; ".join(f"{file}: {', '.join(lines)}" for file, lines in files.items())
+        return f"{self.kind}: {self.count}" + (f" ({places})" if places else "")
+
 
 @dataclass(frozen=True)
 class Defects:
@@ -92,13 +99,5 @@ class Defects:
     def __str__(self) -> str:
         if not self.found:
             return "PRIVATE: the log has no defects"
-        rows = [f"  {defect.kind}: {defect.count}{_places(defect)}" for defect in self.found]
+        rows = [f"  {defect}" for defect in self.found]
         return "\n".join(["PRIVATE: defects of the log, exact counts, not for publication", *rows])
-
-
-def _places(defect: Defect) -> str:
-    files: dict[str, list[str]] = {}
-    for file, line in defect.lines:
-        files.setdefault(file, []).append(str(line))
-    places = "; ".join(f"{file}: {', '.join(lines)}" for file, lines in files.items())
-    return f" ({places})" if places else ""

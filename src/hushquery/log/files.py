@@ -18,6 +18,7 @@ __all__ = ["PEEK", "Peek", "blocks", "check_compressed", "find_files", "look"]
 #: How many bytes of a file are looked at before it is read.
 PEEK = 2**16
 
+_LONGEST_FIRST = 2**24
 _BLOCK = 2**22
 _GZIP = b"\x1f\x8b"
 _MAGIC = {
@@ -114,61 +115,76 @@ def _matching(name: str | Path) -> list[Path]:
     return found
 
 
-def look(path: Path) -> Peek:
-    """Read the first bytes of a file; refuse one that is empty or can't be opened."""
+def look(path: Path, *, may_be_blank: bool = False) -> Peek:
+    """Read the first bytes of a file, and the end of its first line; refuse one that is empty or can't be opened.
+
+    A first line that is too long is one person's row in a format without a header, so what follows it is looked at too.
+
+    Args:
+        path: The file.
+        may_be_blank: Whether it may hold nothing but blanks and ends of lines, as JSON lines of nobody do.
+    """
     try:
         with path.open("rb") as file:
-            raw = file.read(PEEK)
-            whole = not file.read(1)
+            compressed = file.read(len(_GZIP)) == _GZIP
+        following = blocks(path, PEEK)
+        last = next(following, b"")
+        parts = [last]
+        while last and b"\n" not in last and b"\r" not in last and len(parts) * PEEK < _LONGEST_FIRST:
+            last = next(following, b"")
+            parts.append(last)
+        if len(parts) > 1:
+            parts.append(next(following, b""))
+        head = b"".join(parts)
+        whole = _ends(following)
     except OSError as error:
         raise DataError(
             f"the file {path} can't be opened", why=type(error).__name__, fix="Check its permissions"
         ) from None
-    compressed = raw.startswith(_GZIP)
-    if compressed:
-        try:
-            engine = zlib.decompressobj(31)
-            raw = engine.decompress(raw, PEEK)
-            whole = engine.eof and whole and not engine.unused_data
-        except zlib.error:
-            raise _damaged(path) from None
-    if not raw.strip():
+    if not (head if may_be_blank else head.strip()):
         raise DataError(f"the file {path} is empty", fix="Give a file with rows")
-    return Peek(path, compressed, raw, whole)
+    return Peek(path, compressed, head, whole)
 
 
-def blocks(path: Path) -> Iterator[bytes]:
+def _ends(following: Iterator[bytes]) -> bool:
+    try:
+        return next(following, None) is None
+    except DataError:  # damaged further on, which is for the check of whole files to say
+        return False
+
+
+def blocks(path: Path, size: int = _BLOCK) -> Iterator[bytes]:
     """Give a file's bytes, decompressed, a block at a time.
 
     Raises:
         DataError: The compressed data ends early or is damaged; what came before was given.
     """
     with path.open("rb") as file:
-        block = file.read(_BLOCK)
+        block = file.read(size)
         if not block.startswith(_GZIP):
             while block:
                 yield block
-                block = file.read(_BLOCK)
+                block = file.read(size)
             return
-        yield from _decompressed(file, block, path)
+        yield from _decompressed(file, block, path, size)
 
 
-def _decompressed(file: BinaryIO, block: bytes, path: Path) -> Iterator[bytes]:
+def _decompressed(file: BinaryIO, block: bytes, path: Path, size: int) -> Iterator[bytes]:
     engine = zlib.decompressobj(31)
     while True:
         try:
-            out = engine.decompress(block, _BLOCK)
+            out = engine.decompress(block, size)
         except zlib.error:
             raise _damaged(path) from None
         if out:
             yield out
         if engine.eof:
-            block = engine.unused_data or file.read(_BLOCK)
+            block = engine.unused_data or file.read(size)
             if not block:
                 return
             engine = zlib.decompressobj(31)  # several archives, one behind the other, are one file
             continue
-        block = engine.unconsumed_tail or file.read(_BLOCK)
+        block = engine.unconsumed_tail or file.read(size)
         if not block and not out:
             raise _damaged(path)
 

@@ -284,8 +284,13 @@ def separator_of(kind: str, header: str) -> str:
 
 
 def header_cells(line: str, separator: str) -> list[str]:
-    """Cut the header line of a ``csv`` or ``tsv`` file."""
-    return line.split("\t") if separator == "\t" else next(csv_module.reader([line], delimiter=separator), [])
+    """Cut the header line of a ``csv`` or ``tsv`` file; what is far too long for one has no cells."""
+    if separator == "\t":
+        return line.split("\t")
+    try:
+        return next(csv_module.reader([line], delimiter=separator), [])
+    except csv_module.Error:
+        return []
 
 
 def looks_like(lines: Sequence[str]) -> str:

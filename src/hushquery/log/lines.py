@@ -7,24 +7,25 @@ both. Bad UTF-8 or more than :data:`LONGEST_LINE` bytes cost the line they are i
 from __future__ import annotations
 
 import codecs
-import os
-import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hushquery.errors import UsageError
+from hushquery.errors import DataError, UsageError
 from hushquery.log.files import blocks
 
 __all__ = [
     "LONGEST_LINE",
+    "EncodedLines",
     "cells_sql",
     "checked_encoding",
     "line_batches",
     "lines_sql",
     "literally",
+    "named",
     "quoted",
-    "transcoded",
 ]
 
 #: A line of more bytes is malformed.
@@ -33,6 +34,8 @@ LONGEST_LINE = 2_000_000
 # Code points that Unicode guarantees to be no characters: as separator and as "null" they never occur.
 _NO_SEPARATOR = "\U0010ffff"
 _NO_NULL = "\U0010fffe"
+# In UTF-8 no line is this.
+_NO_TEXT = b"\xff"
 _FIXED = (
     "quote='', escape='', comment='', header=false, auto_detect=false, ignore_errors=true, strict_mode=false, "
     f"nullstr='{_NO_NULL}', new_line='\\n', max_line_size={LONGEST_LINE}"
@@ -44,6 +47,11 @@ _NOT_LINE_BY_LINE = ("utf-16", "utf-32", "utf-7", "iso2022", "hz", "idna", "puny
 def quoted(text: str) -> str:
     """Write text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def named(text: str) -> str:
+    """Write text as the name of a column in SQL."""
+    return '"' + text.replace('"', '""') + '"'
 
 
 def lines_sql(plain: list[Path], compressed: list[Path]) -> str:
@@ -90,26 +98,54 @@ def checked_encoding(encoding: str) -> str:
     return "utf-8" if known == "utf-8-sig" else known
 
 
-def transcoded(path: Path, encoding: str, folder: Path) -> Path:
-    """Write a file once more, in UTF-8, into a private folder, and give the copy.
+@dataclass(frozen=True)
+class EncodedLines:
+    """Lines of files in an encoding other than UTF-8, as Arrow's stream interface gives them to DuckDB.
 
-    A line that is not of the encoding becomes one that is no UTF-8 either, so that the engine leaves it out too.
+    A file is read when the engine reads, each time anew, and not when a query about it is written: a plan reads no row.
+
+    Attributes:
+        paths: The files.
+        encoding: What they are in.
     """
-    handle, copy = tempfile.mkstemp(suffix=".txt", dir=folder)
-    with os.fdopen(handle, "wb") as out:
-        for block in _whole_lines(path):
-            try:
-                out.write(block.decode(encoding).encode())
-            except UnicodeError:
-                out.writelines(_line_in_utf8(line, encoding) for line in block.splitlines(keepends=True))
-    return Path(copy)
+
+    paths: tuple[Path, ...]
+    encoding: str
+
+    def sql(self, engine: Any) -> str:
+        """Write the query that reads them as one column ``line``, malformed ones left out."""
+        import ibis
+
+        name = ibis.util.gen_name("hushquery_lines")
+        engine.con.register(name, self)
+        return f"SELECT line FROM {name}"  # noqa: S608
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a stream of the lines, as the method of this name of Arrow's own tables does."""
+        import pyarrow as pa
+
+        schema = pa.schema({"line": pa.large_string()})
+        return pa.RecordBatchReader.from_batches(schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for path in self.paths:
+            with suppress(DataError):  # of a damaged archive an engine reads what it can, too
+                for table in line_batches(path, self.encoding):
+                    line = table["line"].chunk(0)
+                    good = pc.and_(pc.less_equal(pc.binary_length(line), LONGEST_LINE), pc.not_equal(line, _NO_TEXT))
+                    yield pa.record_batch({"line": line.filter(good).view(pa.large_string())})
 
 
-def _line_in_utf8(line: bytes, encoding: str) -> bytes:
+def _in_utf8(lines: bytes, encoding: str) -> bytes:
+    """Write lines in UTF-8; one that is not of the encoding becomes one that is no UTF-8 either."""
     try:
-        return line.decode(encoding).encode()
+        return lines.decode(encoding).encode()
     except UnicodeError:
-        return b"\xff\n"
+        ends = lines.splitlines(keepends=True)
+        return _NO_TEXT + b"\n" if len(ends) == 1 else b"".join(_in_utf8(line, encoding) for line in ends)
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -126,10 +162,11 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
         yield rest
 
 
-def line_batches(path: Path) -> Iterator[Any]:
-    """Give a file's lines as Arrow tables, a block at a time: ``number`` from 1, ``line`` as bytes with its line feed.
+def line_batches(path: Path, encoding: str = "utf-8") -> Iterator[Any]:
+    """Give a file's lines as Arrow tables, a block at a time: ``number`` from 1, ``line`` as bytes.
 
-    Only the private report reads a file in this way: it needs the numbers, and the lines that the engine leaves out.
+    The private report reads a file in this way: it needs the numbers, and the lines that the engine leaves out. And so
+    is a file read in an encoding that the engine does not know.
     """
     import numpy as np
     import pyarrow as pa
@@ -137,13 +174,16 @@ def line_batches(path: Path) -> Iterator[Any]:
     first = 1
     for block in _whole_lines(path):
         data = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if encoding != "utf-8":
+            data = _in_utf8(data, encoding)
         if first == 1:
             data = data.removeprefix(codecs.BOM_UTF8)
         if not data.endswith(b"\n"):
             data += b"\n"
         ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0x0A)
         count = len(ends)
-        offsets = np.concatenate(([0], ends + 1)).astype(np.int64)
-        lines = pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        offsets = np.concatenate(([0], ends - np.arange(count))).astype(np.int64)
+        held = [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
+        lines = pa.Array.from_buffers(pa.large_binary(), count, held)
         yield pa.table({"number": np.arange(first, first + count), "line": lines})
         first += count

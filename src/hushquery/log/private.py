@@ -7,6 +7,7 @@ less than the person it may name. Differential privacy does not need them; they 
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -141,4 +142,5 @@ def entries(source: str | Path | Iterable[str], name: str) -> list[str]:
         raise DataError(
             f"the {name} file {path} is not UTF-8 text", fix="Save it as UTF-8, one entry per line"
         ) from None
-    return [line for raw in text.splitlines() if (line := raw.strip())]
+    # Lines as a log has them: other separators of Unicode may be a part of a user's id.
+    return [line for raw in re.split("\r\n|\n|\r", text) if (line := raw.strip())]

@@ -9,13 +9,14 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table, check, connect
+from hushquery.engine import as_table, check, connect, tried
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log import private, times
 from hushquery.log.columns import Wanted
 from hushquery.log.schema import Log
-from hushquery.log.sources import FILE_ENDINGS, Source, files_source, named_source, table_source
+from hushquery.log.sources import Source, files_source, named_source, table_source
+from hushquery.log.tables import FILE_ENDINGS
 from hushquery.log.time_format import TimeFormat
 
 __all__ = ["read_log"]
@@ -74,11 +75,11 @@ def read_log(
         since: Keep rows from this time on; without a zone it is UTC.
         until: Keep rows before this time.
         strict: Refuse the log if anything is wrong with it; reads it once for that.
-        encoding: Of text files. Other than UTF-8 they are first copied, in UTF-8, to a private temporary folder.
+        encoding: Of text files. A line that is not of it is left out.
         time_unit: ``s`` or ``ms`` for times that are numbers; by default a number of 1e11 or more is milliseconds.
-            A time that can't be read, or that is too far away, is missing, and its row stays. One exception: a Parquet
-            timestamp in milliseconds beyond what microseconds can count (the year 294,247) fails in the engine's
-            reader, after the spend; write such a column in microseconds, or as numbers.
+            A time that can't be read, or that is too far away, is missing, and its row stays. One exception: Spark's
+            reader fails, after the spend, on a Parquet timestamp in milliseconds beyond what microseconds can count
+            (the year 294,247); write such a column in microseconds, or as numbers.
         time_format: How times that are text are written, in the letters of ``strptime``: ``%d.%m.%Y %H:%M``. By
             default they are ISO times or numbers. See :class:`hushquery.log.time_format.TimeFormat`.
 
@@ -149,11 +150,11 @@ class _Rules:
         import ibis
 
         rows = self.source.rows
-        rows = rows.mutate(query=normal.not_too_long(rows.query.cast("string")))
+        rows = rows.mutate(query=normal.not_too_long(_text(rows.query)))
         if rows.user.type().is_integer():
             # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
             return rows.filter(rows.user.notnull())
-        user = rows.user.cast("string")
+        user = _text(rows.user)
         user = ibis.ifelse(user.contains(" "), normal.stripped(user, self.source.dialect), user)
         rows = rows.mutate(user=user)
         return rows.filter(rows.user != "")
@@ -216,14 +217,20 @@ class _Rules:
         return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:
-        return table.time if self.source.reads_time else self.written.micros(table.time, self.source.dialect)
+        if self.source.reads_time:
+            return times.in_range(table.time)
+        return self.written.micros(table.time, self.source.dialect)
+
+
+def _text(column: Any) -> Any:
+    return column if column.type().is_string() else tried(column.cast("string"))
 
 
 def _rank(rank: Any, dialect: str) -> Any:
     import ibis
 
     if rank.type().is_integer():
-        return rank.cast("int64")
+        return tried(rank.cast("int64"))
     if rank.type().is_numeric():
         number = times.as_double(rank, dialect)
         number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))

@@ -17,9 +17,9 @@ from hushquery.log.times import Written
 __all__ = ["defects_of_files", "defects_of_table", "times_of_lines"]
 
 
-def defects_of_files(files: Sequence[tuple[str, Path]], form: Format, written: Written) -> Defects:
-    """Count the defects of text files, each given with the name to show for it."""
-    return Defects.gather(part for shown, path in files for part in _of_file(shown, path, form, written))
+def defects_of_files(paths: Sequence[Path], form: Format, written: Written | None, encoding: str = "utf-8") -> Defects:
+    """Count the defects of text files; without ``written``, of tables other than logs, only those of lines."""
+    return Defects.gather(part for path in paths for part in _of_file(path, form, written, encoding))
 
 
 def times_of_lines(lines: Sequence[str], form: Format, written: Written) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def times_of_lines(lines: Sequence[str], form: Format, written: Written) -> tupl
 
     engine = connect()
     try:
-        text = pa.array([f"{line}\n".encode() for line in lines], pa.large_binary())
+        text = pa.array([line.encode() for line in lines], pa.large_binary())
         engine.con.register("batch", pa.table({"number": range(len(lines)), "line": text}))
         rows = _rows(engine, form)
         rows = rows.filter(rows.problem.isnull()).select(time=written.micros(rows.time, "duckdb"), raw="raw_time")
@@ -40,11 +40,11 @@ def times_of_lines(lines: Sequence[str], form: Format, written: Written) -> tupl
     return read, unreadable or 0
 
 
-def _of_file(shown: str, path: Path, form: Format, written: Written) -> Iterator[Defect]:
-    engine = connect()
+def _of_file(path: Path, form: Format, written: Written | None, encoding: str) -> Iterator[Defect]:
+    shown, engine = str(path), connect()
     sql = ""
     try:
-        for batch in line_batches(path):
+        for batch in line_batches(path, encoding):
             engine.con.register("batch", batch)
             # The query is written once; the name in it then means each batch in turn.
             sql = sql or _summary_sql(engine, form, written)
@@ -62,8 +62,8 @@ def _rows(engine: Any, form: Format) -> Any:
     # that merges the steps would decode and cut every line once for each time it is mentioned.
     fields = ", ".join(f"{sql} AS {column}" for column, sql in form.fields.items())
     return engine.sql(
-        f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE + 1} AS too_long, "  # noqa: S608
-        "rtrim(TRY(decode(line)), chr(10)) AS line FROM batch), "
+        f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE} AS too_long, "  # noqa: S608
+        "TRY(decode(line)) AS line FROM batch), "
         f"cut AS MATERIALIZED ({form.of_lines('SELECT * FROM lines')}) "
         f"SELECT number, {fields}, {form.raw_time} AS raw_time, CASE WHEN too_long THEN 'line too long' "
         f"WHEN line IS NULL THEN 'bad encoding' ELSE {form.problem} END AS problem "
@@ -72,11 +72,11 @@ def _rows(engine: Any, form: Format) -> Any:
     )
 
 
-def _summary_sql(engine: Any, form: Format, written: Written) -> str:
-    import ibis
-
+def _summary_sql(engine: Any, form: Format, written: Written | None) -> str:
     rows = _rows(engine, form)
-    kind = ibis.coalesce(rows.problem, _kind(rows, rows.raw_time, "duckdb", written, form.reads_time))
+    kind = rows.problem
+    if written is not None:
+        kind = kind.coalesce(_kind(rows, rows.raw_time, "duckdb", written, form.reads_time))
     query = engine.compile(rows.select("number", kind=kind))
     return (
         f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608
@@ -102,7 +102,7 @@ def _kind(rows: Any, raw_time: Any, dialect: str, written: Written, reads_time: 
     ]
     if raw_time is not None and "time" in rows.columns:
         read = rows.time if reads_time else written.micros(rows.time, dialect)
-        rules.append(
-            (read.isnull() & (stripped(raw_time.cast("string").fill_null(""), dialect) != ""), "unreadable time")
-        )
+        is_text = raw_time.type().is_string()
+        given = stripped(raw_time.fill_null(""), dialect) != "" if is_text else raw_time.notnull()
+        rules.append((read.isnull() & given, "unreadable time"))
     return ibis.cases(*rules, else_=ibis.null("string"))

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import connect, engine_table, postgres, spark
-from hushquery.engine.inprocess import own_folder
+from hushquery.engine import connect, engine_table, postgres
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats, yandex
 from hushquery.log.columns import Wanted, in_words, its_columns, shown
 from hushquery.log.defects import Defects
 from hushquery.log.files import Peek, check_compressed, find_files, look
-from hushquery.log.lines import checked_encoding, lines_sql, literally, quoted, transcoded
+from hushquery.log.lines import EncodedLines, checked_encoding, lines_sql
 from hushquery.log.report import defects_of_files, defects_of_table, times_of_lines
+from hushquery.log.tables import format_by_ending, parquet_table, view
 from hushquery.log.times import Written
 
-__all__ = ["FILE_ENDINGS", "Source", "files_source", "named_source", "table_source"]
+__all__ = ["Source", "files_source", "named_source", "table_source"]
 
-_ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-#: What the names of files end in, among others; a table of an engine can't have such a name.
-FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
-_WORKBOOKS = {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"}
 # So many first lines without a time that can be read are no accident.
 _ENOUGH_LINES = 10
 _CONVERT = {
@@ -98,7 +92,7 @@ def named_source(name: str, wanted: Wanted, engine: Any, written: Written) -> So
 def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encoding: str, written: Written) -> Source:
     """Give the rows of files."""
     paths = find_files(data)
-    kind = _checked_format(kind) if kind is not None else _format_by_ending(paths)
+    kind = _checked_format(kind) if kind is not None else format_by_ending(paths)
     peeks = [look(path) for path in paths]
     engine = engine if engine is not None else connect()
     if kind == "parquet":
@@ -115,12 +109,14 @@ def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encod
     _refuse_other_encodings(peeks, form, encoding)
     _refuse_other_keys(peeks, form, encoding, wanted)
     _refuse_unreadable_times(peeks, form, encoding, written, wanted)
-    plain, compressed, shown = _readable_files(peeks, encoding, engine)
+    plain, compressed = ([peek.path for peek in peeks if peek.gzip is packed] for packed in (False, True))
+    known = encoding == "utf-8"
+    lines = lines_sql(plain, compressed) if known else EncodedLines(tuple(paths), encoding).sql(engine)
     if kind == "yandex":
-        sql = yandex.yandex_rows(lines_sql(plain, compressed))
+        sql = yandex.yandex_rows(lines)
     else:
-        sql = form.rows_of_files(plain, compressed)
-    rows = _view(engine, sql)
+        sql = form.rows_of_files(plain, compressed) if known else form.rows(form.of_lines(lines))
+    rows = view(engine, sql)
     return Source(
         rows=rows.select(*(column for column in rows.columns if column in form.origins)),
         dialect="duckdb",
@@ -130,7 +126,7 @@ def files_source(data: Any, kind: str | None, wanted: Wanted, engine: Any, encod
         ),
         reads_time=form.reads_time,
         coded=kind == "yandex",
-        count_defects=partial(defects_of_files, shown, form, written),
+        count_defects=partial(defects_of_files, paths, form, written, encoding),
         check_files=partial(check_compressed, paths),
     )
 
@@ -140,22 +136,8 @@ def _parquet_source(peeks: Sequence[Peek], wanted: Wanted, engine: Any, written:
         if peek.magic != "a Parquet file" or peek.gzip:
             raise _not_of_format(peek, "parquet", "utf-8")
     paths = [peek.path for peek in peeks]
-    try:
-        kinds = _kinds_of_columns(paths)
-        if engine.name == "duckdb":
-            listed = ", ".join(quoted(literally(path)) for path in paths)
-            table = _view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
-        elif engine.name == "pyspark":
-            table = spark.read_parquet(engine, [spark.literally(path) for path in paths])
-        else:
-            table = engine.read_parquet([str(path.absolute()) for path in paths])
-    except Exception as error:
-        # An engine's message may quote what it found.
-        raise DataError(
-            "the Parquet files can't be read",
-            why=type(error).__name__,
-            fix="Check that they are complete, have the same columns, and that every machine of the engine sees them",
-        ) from None
+    table = parquet_table(engine, paths)
+    kinds = _kinds_of_columns(paths)
     for ours, theirs in wanted.found_in(table.columns, its_columns(table.columns)).items():
         found = [one.get(theirs.lower()) for one in kinds]
         if ours in ("user", "query", "url") and any(kind not in (found[0], "null") for kind in found):
@@ -182,53 +164,9 @@ def _kinds_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:
     return [{one.name.lower(): kind(one.type) for one in pq.read_schema(path)} for path in paths]
 
 
-def _view(engine: Any, sql: str) -> Any:
-    """Give a query a name in the engine, so that what a plan shows as SQL holds no path."""
-    import ibis
-
-    name = ibis.util.gen_name("hushquery_log")
-    try:
-        engine.raw_sql(f"CREATE TEMP VIEW {name} AS {sql}")
-    except Exception as error:
-        raise DataError(
-            "the engine can't read the files", why=type(error).__name__, fix="Check that they can be opened"
-        ) from None
-    return engine.table(name)
-
-
-def _readable_files(
-    peeks: Sequence[Peek], encoding: str, engine: Any
-) -> tuple[list[Path], list[Path], list[tuple[str, Path]]]:
-    """Give the plain and the compressed files to read, and all of them with the names to show for them."""
-    if encoding == "utf-8":
-        plain = [peek.path for peek in peeks if not peek.gzip]
-        compressed = [peek.path for peek in peeks if peek.gzip]
-        return plain, compressed, [(str(peek.path), peek.path) for peek in peeks]
-    folder = Path(own_folder())
-    weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
-    shown = [(str(peek.path), transcoded(peek.path, encoding, folder)) for peek in peeks]
-    return [copy for _, copy in shown], [], shown
-
-
 def _checked_format(kind: str) -> str:
     if kind not in formats.FORMATS:
         raise UsageError(f"the format {kind!r} is not known", fix=f"Use one of {', '.join(formats.FORMATS)}")
-    return kind
-
-
-def _format_by_ending(paths: Sequence[Path]) -> str:
-    endings = {path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix for path in paths}
-    if _WORKBOOKS & {ending.lower() for ending in endings}:
-        raise UsageError(
-            "a workbook can't be read", why="It is not a log of lines", fix="Open it and save it as CSV UTF-8"
-        )
-    kinds = {_ENDINGS.get(ending.lower()) for ending in endings}
-    kind = kinds.pop()
-    if kind is None or kinds:
-        raise UsageError(
-            "the files' ending does not tell one format",
-            fix=f"Name it: --format or format= {'|'.join(formats.FORMATS)}; or use one of {', '.join(_ENDINGS)}",
-        )
     return kind
 
 

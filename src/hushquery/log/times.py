@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from hushquery.engine import call
+from hushquery.engine import call, tried
 from hushquery.errors import DataError, UsageError
 from hushquery.log.normalise import pattern_for, stripped
 
 if TYPE_CHECKING:
     from hushquery.log.time_format import TimeFormat
 
-__all__ = ["MILLISECONDS_FROM", "Written", "after_1970", "as_double", "instant", "micros", "rounded"]
+__all__ = ["MILLISECONDS_FROM", "Written", "after_1970", "as_double", "in_range", "instant", "micros", "rounded"]
 
 #: A number of at least this size is taken for milliseconds, a smaller one for seconds, unless the unit is given.
 #: In seconds it would be the year 5138; in milliseconds it is March 1973.
@@ -145,9 +145,9 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
         near = column.between(ibis.date(1, 1, 1), ibis.date(9999, 12, 31))
         column = ibis.ifelse(near, column, ibis.null("date"))
     if dialect == "duckdb":
-        return _in_range(call("epoch_us", column, "int64"))
+        return in_range(tried(call("epoch_us", column, "int64")))
     if dialect == "pyspark":
-        return _in_range(call("unix_micros", column.cast("timestamp('UTC')"), "int64"))
+        return in_range(call("unix_micros", column.cast("timestamp('UTC')"), "int64"))
     if column.type().is_date():
         column = column.cast("timestamp")
     zone = "UTC" if column.type().timezone else None
@@ -168,13 +168,13 @@ def _of_text_duckdb(text: Any, unit: str | None) -> Any:
     import ibis
 
     short = text.length() <= len("2006-03-01T00:00:00")
-    usual = ibis.ifelse(short, call("epoch_us", text.try_cast("timestamp"), "int64"), ibis.null("int64"))
+    usual = ibis.ifelse(short, tried(call("epoch_us", text.try_cast("timestamp"), "int64")), ibis.null("int64"))
     number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, "duckdb", unit))[0]
     # What has no zone is in UTC, and DuckDB wants seconds before a zone, and no blank.
     zoned = text.strip().re_replace(r"^(.{10}[T ][0-9:.]+)$", r"\1Z").re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
     zoned = zoned.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
-    rest = call("epoch_us", zoned.try_cast("timestamp('UTC')"), "int64")
-    return _in_range(ibis.coalesce(usual, number, rest))
+    rest = tried(call("epoch_us", zoned.try_cast("timestamp('UTC')"), "int64"))
+    return in_range(ibis.coalesce(usual, number, rest))
 
 
 def _of_text(column: Any, dialect: str, unit: str | None) -> Any:
@@ -237,7 +237,8 @@ def _digits(text: Any) -> Any:
     return ibis.ifelse(text.fill_null("") == "", "0", text)
 
 
-def _in_range(number: Any) -> Any:
+def in_range(number: Any) -> Any:
+    """Return a column of whole microseconds, missing where the gap between two of them might not fit 64 bits."""
     import ibis
 
     return ibis.ifelse(number.between(-_LIMIT + 1, _LIMIT - 1), number, ibis.null("int64"))

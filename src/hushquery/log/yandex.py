@@ -51,7 +51,7 @@ def yandex_rows(lines: str) -> str:
     query is a row without a query: its user is one of the users.
     """
     # A day or a time that is no number, or too large, makes the row timeless.
-    time = f"(TRY_CAST(s.day AS INTEGER)::BIGINT * {_DAY} + TRY_CAST(q.passed AS INTEGER)::BIGINT) * {_MICROS}"
+    time = f"TRY((TRY_CAST(s.day AS INTEGER)::BIGINT * {_DAY} + TRY_CAST(q.passed AS INTEGER)::BIGINT) * {_MICROS})"
     return f"""
 WITH parts AS NOT MATERIALIZED (
   SELECT cells FROM (SELECT string_split(line, '\t') AS cells FROM ({lines})) WHERE ({_PROBLEM}) IS NULL

@@ -1,4 +1,7 @@
-"""Where random bits come from: the operating system in production, a seed in tests and audits."""
+"""Where random bits come from: the operating system in production, a seed in tests and audits.
+
+Work that has to come out the same when a crash makes somebody repeat it draws from a secret key instead.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy.typing as npt
 
 from hushquery.errors import UsageError
 
-__all__ = ["Bits", "SeededBits", "SystemBits", "below", "one_word"]
+__all__ = ["Bits", "KeyedBits", "SeededBits", "SystemBits", "below", "one_word"]
 
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -43,23 +46,18 @@ class SystemBits:
         return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
 
 
-class SeededBits:
-    """Repeatable bits for tests and audits: SHAKE-256 of a seed. Results made from them are not private.
+class _Stream:
+    """Words that a text of bytes determines: SHAKE-256 of it and of the number of the block."""
 
-    >>> int(SeededBits(7).words(1)[0]) == int(SeededBits(7).words(1)[0])
-    True
-    """
-
-    secret = False
     _BLOCK = 1 << 16
 
-    def __init__(self, seed: int | str) -> None:
-        self._seed = f"hushquery test bits {seed}".encode()
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
         self._block = 0
         self._rest: UInt64Array = np.empty(0, dtype=np.uint64)
 
     def words(self, n: int) -> UInt64Array:
-        """Give the next ``n`` words of the stream; the stream does not depend on how it is cut into calls."""
+        """Return the next ``n`` words of the stream; the stream does not depend on how it is cut into calls."""
         parts = [self._rest]
         have = len(self._rest)
         while have < n:
@@ -70,6 +68,40 @@ class SeededBits:
         stream = np.concatenate(parts)
         self._rest = stream[n:]
         return stream[:n]
+
+
+class SeededBits(_Stream):
+    """Repeatable bits for tests and audits: SHAKE-256 of a seed. Results made from them are not private.
+
+    >>> int(SeededBits(7).words(1)[0]) == int(SeededBits(7).words(1)[0])
+    True
+    """
+
+    secret = False
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__(f"hushquery test bits {seed}".encode())
+
+
+class KeyedBits(_Stream):
+    """Secret bits that can be drawn again: SHAKE-256 of a key of 32 bytes, for work that a crash interrupts.
+
+    As good as the key is secret: whoever learns it can take the noise off again. So a key is drawn for one result,
+    from what only the holder of the data has, and destroyed with the data.
+
+    >>> key = b"a secret of thirty-two bytes ..."
+    >>> int(KeyedBits(key).words(1)[0]) == int(KeyedBits(key).words(1)[0]), KeyedBits(key).secret
+    (True, True)
+    """
+
+    secret = True
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != 32:
+            raise UsageError("the key of secret bits must have 32 bytes", fix="Draw one with os.urandom(32)")
+        super().__init__(b"hushquery secret bits " + key)
+        #: Names the bits, and tells nothing of them: other bits have another name.
+        self.name = hashlib.sha256(b"hushquery name of secret bits " + key).hexdigest()[:32]
 
 
 def one_word(bits: Bits) -> int:

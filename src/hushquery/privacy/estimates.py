@@ -6,7 +6,7 @@ Nothing that works on estimates can spend budget or see data: it only sees what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from hushquery.errors import UsageError
 from hushquery.privacy.guarantee import Guarantee
 
-__all__ = ["Estimate", "Estimates", "NoiseWidth"]
+__all__ = ["Estimate", "Estimates", "Intervals", "NoiseWidth"]
+
+#: The lower and the upper ends of all rows at a level, where noise is not all there is to them.
+Intervals = Callable[[float], tuple[Sequence[float], Sequence[float]]]
 
 
 class NoiseWidth(Protocol):
@@ -49,6 +52,7 @@ class Estimates:
         guarantee: What their publication promises; None for numbers that come from somewhere else.
         marks: What was done to the raw, unbiased numbers, in order; empty for raw ones.
         noise: The noise of every row where it is the same, so that intervals at other levels can be made.
+        intervals: Makes the intervals of all rows at a level, where they are not value +- a width.
     """
 
     rows: tuple[Estimate, ...]
@@ -56,6 +60,7 @@ class Estimates:
     guarantee: Guarantee | None = None
     marks: tuple[str, ...] = ()
     noise: NoiseWidth | None = field(default=None, repr=False, compare=False)
+    intervals: Intervals | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def raw(
@@ -67,14 +72,15 @@ class Estimates:
         level: float = 0.95,
         guarantee: Guarantee | None = None,
         noise: NoiseWidth | None = None,
+        intervals: Intervals | None = None,
     ) -> Estimates:
-        """Make a table of raw estimates with intervals value +- half width (of the noise, or normal)."""
+        """Make a table of raw estimates with the given intervals, or value +- half width (of the noise, or normal)."""
         if not 0 < level < 1:
             raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
         if not len(labels) == len(values) == len(stderrs):
             raise UsageError("labels, values and standard errors are not equally many", fix="Give one of each per row")
         known, normal = noise.half_width(level) if noise is not None else None, NormalDist().inv_cdf((1 + level) / 2)
-        table = cls((), level, guarantee, (), noise)
+        table = cls((), level, guarantee, (), noise, intervals)
         # A server with thousands of cells may want only a few rows, and to make them all takes longer than to estimate
         # them: so they wait as columns until one is asked for.
         del table.__dict__["rows"]
@@ -88,10 +94,16 @@ class Estimates:
             if name != "rows" or "_columns" not in self.__dict__:
                 raise AttributeError(name)
             labels, values, stderrs, normal, known = self.__dict__["_columns"]
-            rows = tuple(
-                Estimate(label, value, stderr, value - (w := normal * stderr if known is None else known), value + w)
-                for label, value, stderr in zip(labels, values, stderrs, strict=True)
-            )
+            rows: tuple[Estimate, ...]
+            if self.intervals is not None:
+                rows = tuple(map(Estimate, labels, values, stderrs, *self.intervals(self.level)))
+            else:
+                rows = tuple(
+                    Estimate(
+                        label, value, stderr, value - (w := normal * stderr if known is None else known), value + w
+                    )
+                    for label, value, stderr in zip(labels, values, stderrs, strict=True)
+                )
             return self.__dict__.setdefault("rows", rows)
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -111,7 +123,8 @@ class Estimates:
     @property
     def values(self) -> list[float]:
         """The numbers alone."""
-        return [row.value for row in self.rows]
+        waiting = self.__dict__.get("_columns")  # their intervals need not be made for that
+        return [row.value for row in self.rows] if waiting is None else list(waiting[1])
 
     def at_level(self, level: float) -> Estimates:
         """Give the same raw numbers with intervals at another level."""
@@ -121,7 +134,12 @@ class Estimates:
                 fix="Change the level first, then post-process",
             )
         raw = Estimates.raw(
-            [r.label for r in self.rows], self.values, [r.stderr for r in self.rows], level=level, noise=self.noise
+            [r.label for r in self.rows],
+            self.values,
+            [r.stderr for r in self.rows],
+            level=level,
+            noise=self.noise,
+            intervals=self.intervals,
         )
         return replace(self, rows=raw.rows, level=level)
 

@@ -1,14 +1,21 @@
 """The ledger: the durable, append-only account of what was spent on a population. It refuses to overspend.
 
-There is one account per (population, relation), with a budget for its lifetime, or for each period, in which
-case a lifetime budget may cap all periods together. Two relations are two accounts: a loss under one says
-nothing exact about the other, so nothing is ever added across them.
+There is one account per population, with a budget for its lifetime, or for each period, in which case a lifetime
+budget may cap all periods together. The account is kept under one relation, the first that it is opened for. Losses
+under two relations can't be added exactly (docs/decisions/0020), so the second one is refused: it does not get a
+second budget for the same people. A ledger in which an older version opened both stays readable; there the account
+that was opened first is the population's, and nothing more is spent from the other.
+
+**Names.** The person who spends names the population. A new name that nearly is another one (but for case, blanks,
+digits, a letter) is refused unless that person says that these are other people (``new_population``).
 
 **Spend, then read.** :meth:`Ledger.spend` returns once the entry would survive a power cut, and only then may
 data be read. A crash in between loses budget, never privacy. Nothing ever gives budget back.
 
 **Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the account's entry under that
-key is looked for in the transaction that would write it, so that not even processes that race spend twice.
+key is looked for in the transaction that would write it, so that not even processes that race spend twice. Whoever
+spends under a key must draw the same noise each time, or one payment would buy two results; the collector's head lists
+are the only ones that do (:meth:`hushquery.hybrid.plan.HeadPlan.run_sealed`).
 
 **Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in
 which the account spent: the budget of each period exists once, whatever the clock does. A clock that jumps
@@ -26,7 +33,6 @@ import math
 import os
 import re
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,14 +40,13 @@ from html import escape
 from typing import Any
 
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
-from hushquery.privacy.budget import Budget, PrivacyWarning, format_delta, format_epsilon
+from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 from hushquery.privacy.ledger_book import Book, Tally
 from hushquery.privacy.ledger_entries import (
     Account,
     Entry,
     Terms,
     account_name,
-    clean_text,
     down_text,
     epsilon_text,
     finite,
@@ -50,7 +55,7 @@ from hushquery.privacy.ledger_entries import (
     plan_text,
     time_text,
 )
-from hushquery.privacy.ledger_names import near_name
+from hushquery.privacy.ledger_names import clean_text, near_name
 from hushquery.privacy.ledger_store import GENESIS, Store, Transaction, canonical, corrupt, digest
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.unit import Relation
@@ -79,10 +84,9 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], once: str | None = None) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
-        self._once = once
         self._lock = threading.Lock()
         self._book = Book(store.name)
 
@@ -92,7 +96,6 @@ class Ledger:
         where: str | os.PathLike[str],
         create: bool = True,
         *,
-        once: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Ledger:
         """Open the ledger at a path (SQLite) or URL (``sqlite:///...``, ``postgresql://...``) and verify it.
@@ -100,10 +103,9 @@ class Ledger:
         Args:
             where: The path or URL. A password in a URL never appears in a message.
             create: Whether to make an empty ledger where there is none; else that is an ``AccountMissing``.
-            once: The key of all spends through this object, so that each account pays once for what it is opened for.
             clock: What time it is; for tests.
         """
-        ledger = cls(Store.open(where, create=create), clock, once)
+        ledger = cls(Store.open(where, create=create), clock)
         with ledger._store.read() as transaction:
             ledger._catch_up(transaction)
             transaction.integrity()
@@ -126,6 +128,8 @@ class Ledger:
         budget: Budget,
         period: str | None = None,
         lifetime: Budget | None = None,
+        *,
+        new_population: bool = False,
     ) -> Account:
         """Open an account; its terms can't be changed later, because people were promised them.
 
@@ -135,6 +139,7 @@ class Ledger:
             budget: For each period, or for the lifetime where ``period`` is left out.
             period: The length of a period, such as ``7d``, ``12h`` or ``30m``.
             lifetime: With a period: what all periods together may spend.
+            new_population: Whether these are other people than those of an account with nearly the same name.
         """
         key = _key(population, relation)
         terms = Terms(budget, period, lifetime)
@@ -149,11 +154,11 @@ class Ledger:
                 self._catch_up(transaction)
                 if key in self._book.accounts:
                     raise BudgetError(
-                        what=f"the account {account_name(*key)} exists already",
-                        why=f"it may spend {self._book.accounts[key].terms}, and that can't be changed",
+                        what=f"The account {account_name(*key)} exists already",
+                        why=f"It may spend {self._book.accounts[key].terms}, and that can't be changed",
                         fix="Spend from it, or name another population if these are other people",
                     )
-                self._warn_of_near_name(key)
+                self._check_new(key, new_population=new_population)
                 now = self._now()
                 row = self._row(key, "open", "account opened", now, canonical(terms.to_json()))
                 entry = Entry.from_row(row, self.name)
@@ -170,6 +175,7 @@ class Ledger:
         what: str,
         plan: str = "",
         create_with: Budget | None = None,
+        new_population: bool = False,
         once: str | None = None,
     ) -> Entry:
         """Record a loss, durably, or refuse it. Only after this returned may the data be read.
@@ -182,19 +188,19 @@ class Ledger:
             plan: Which plan it comes from, such as its hash.
             create_with: The lifetime budget to open the account with if there is none yet; then ``created``
                 is True on the entry returned, and the person who runs this should be told.
-            once: A key. If the account has spent under it before, nothing is spent and that entry is returned.
+            new_population: Whether these are other people than those of an account with nearly the same name.
+            once: A key. If the account has spent under it before, nothing is spent and that entry is returned; what
+                is released then must be the same, to the bit.
 
         Raises:
             BudgetRefused: It would exceed a budget. Nothing was recorded.
-            BudgetError: Another loss was spent under the key. Nothing was recorded.
+            BudgetError: The population's account is under the other relation, its name is nearly another's, or another
+                loss was spent under the key. Nothing was recorded.
             AccountMissing: There is no such account, and ``create_with`` was not given.
-
-        Warns (``PrivacyWarning``) where it opens an account beside one of nearly the same name.
         """
         key = _key(population, relation)
         what = clean_text(what, "what is released")
-        if (once := self._once if once is None else once) is not None:
-            once = clean_text(once, "the key")
+        once = None if once is None else clean_text(once, "the key")
         plan = plan_text(plan, once)
         data = loss_text(loss, key[1])
         with self._lock:
@@ -202,20 +208,20 @@ class Ledger:
                 self._catch_up(transaction)
                 if once is not None and (paid := self._book.once.get((*key, once))):
                     return _same_price(paid, loss)
+                self._check_relation(key)
                 now = self._now()
                 rows: list[dict[str, Any]] = []
                 tally = self._book.accounts.get(key)
                 if tally is None:
                     if create_with is None:
                         raise _no_account(key)
+                    self._check_new(key, new_population=new_population)
                     tally = Tally(Terms(create_with), now)
                     terms = canonical(tally.terms.to_json())
                     rows.append(self._row(key, "open", "account opened by its first spend", now, terms))
                 period = tally.period_at(now)
                 over = tally.exceeded(period, loss)
                 if over is None:
-                    if rows:
-                        self._warn_of_near_name(key)
                     rows.append(self._row(key, "spend", what, now, data, plan, period, rows))
                     # Read back before it is written: an entry that can't be read would close the ledger.
                     entries = [Entry.from_row(row, self.name) for row in rows]
@@ -225,6 +231,13 @@ class Ledger:
             for entry in entries:
                 self._book.add(entry)
             return replace(entries[-1], created=len(entries) > 1)
+
+    def near(self, population: str) -> str | None:
+        """Return the population that a new name is nearly the same as, if there is one; None for a known name."""
+        name = clean_text(population, "the population")
+        with self._lock:
+            self._refresh()
+            return self._near(name)
 
     def account(self, population: str, relation: Relation | str) -> Account:
         """Give one account as it stands now."""
@@ -330,17 +343,31 @@ class Ledger:
         with self._store.read() as transaction:
             self._catch_up(transaction)
 
-    def _warn_of_near_name(self, key: tuple[str, Relation]) -> None:
-        """Warn who opens an account beside one that is probably meant; before it is written, so that a raise stops."""
-        known = {population for population, _ in self._book.accounts}
-        near = None if key[0] in known else near_name(key[0], sorted(known))
-        if near is not None:
-            warnings.warn(
-                f'there is already an account "{near}": did you mean it? "{key[0]}" gets a budget of its own, and if '
-                "they are the same people, they pay twice",
-                PrivacyWarning,
-                stacklevel=4,
+    def _check_relation(self, key: tuple[str, Relation]) -> None:
+        """Refuse a second relation: it would be a second budget for the same people."""
+        kept = self._book.relations.get(key[0], key[1])
+        if kept is not key[1]:
+            raise BudgetError(
+                what=f'The account of "{key[0]}" is kept under {kept.value}, not {key[1].value}. Nothing was spent',
+                why="A population has one budget, and losses under two relations can't be added up",
+                fix=f"State the loss under {kept.value}, or name another population if these are other people",
             )
+
+    def _check_new(self, key: tuple[str, Relation], *, new_population: bool) -> None:
+        """Refuse a second account of a population, under another relation or under nearly the same name."""
+        self._check_relation(key)
+        near = None if new_population else self._near(key[0])
+        if near is not None:
+            raise BudgetError(
+                what=f'There is no population "{key[0]}" yet, but there is "{near}". Nothing was spent',
+                why="A second name for the same people would give them a second budget",
+                fix=f'Use the name "{near}". If these are other people, confirm it with --new-population, or '
+                "new_population=True",
+            )
+
+    def _near(self, population: str) -> str | None:
+        known = {name for name, _ in self._book.accounts}
+        return None if population in known else near_name(population, sorted(known))
 
     def _now(self) -> datetime:
         now = self._clock()
@@ -387,8 +414,8 @@ def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
 def _same_price(paid: Entry, loss: Loss) -> Entry:
     if paid.loss != loss:
         raise BudgetError(
-            what="this was paid for before at another price, and nothing was spent",
-            why=f"entry {paid.seq} of the ledger has the same key and another loss",
+            what="This was paid for before at another price. Nothing was spent",
+            why=f"Entry {paid.seq} of the ledger has the same key and another loss",
             fix="Finish it with the settings and the version of hushquery that began it",
         )
     return paid
@@ -396,8 +423,8 @@ def _same_price(paid: Entry, loss: Loss) -> Entry:
 
 def _no_account(key: tuple[str, Relation]) -> AccountMissing:
     return AccountMissing(
-        what=f"there is no account {account_name(*key)}",
-        why="nobody has decided yet what may be spent on these people",
+        what=f"There is no account {account_name(*key)}",
+        why="Nobody has decided yet what may be spent on these people",
         fix="Open it with `hushquery budget open`, or allow the first spend to create it",
     )
 
@@ -418,7 +445,7 @@ def _refusal(
         left = f"about {down_text(now.remaining_delta)} of it" if now.remaining_delta else "nothing of it"
         together = f"this would exceed the account's delta at any epsilon, and {left} is left"
     return BudgetRefused(
-        what=f"the account {account_name(*key)} has not enough budget left, and nothing was spent",
+        what=f"Insufficient budget in account {account_name(*key)}. Nothing was spent",
         why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "
         f"remaining {down_text(now.remaining_epsilon)} of epsilon {format_epsilon(budget.epsilon)} at delta "
         f"{format_delta(budget.delta)} for {share}; {together}",

@@ -79,6 +79,7 @@ class Book:
         self.ledger = ledger
         self.entries: list[Entry] = []
         self.accounts: dict[tuple[str, Relation], Tally] = {}
+        self.relations: dict[str, Relation] = {}  # of each population's account; of two, of the one opened first
         self.once: dict[tuple[str, Relation, str], Entry] = {}
 
     @property
@@ -94,6 +95,7 @@ class Book:
             if tally is not None:
                 raise corrupt(self.ledger, f"entry {entry.seq} opens an account that was open already")
             self.accounts[key] = Tally(entry.terms, entry.time)
+            self.relations.setdefault(*key)
         else:
             if tally is None or entry.period < tally.last_period:
                 raise corrupt(self.ledger, f"entry {entry.seq} spends from no account or from a period gone by")

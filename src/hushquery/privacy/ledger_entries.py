@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from typing import Any, Literal, cast
 
 from hushquery.errors import UsageError
 from hushquery.privacy.budget import Budget, format_delta, format_epsilon
+from hushquery.privacy.ledger_names import clean_text
 from hushquery.privacy.ledger_store import canonical, corrupt
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import round_down
@@ -275,17 +275,18 @@ class Account:
         left = left_text(self.terms.budget, self.remaining_epsilon, self.remaining_delta)
         return f"{self.name}: {self.terms}; spent {epsilon_text(self.spent_epsilon)}, remaining {left}"
 
-    def after_spend(self) -> str:
-        """Say, after a spend, what the account has spent and what is left of it, in one line."""
-        budget, terms = self.terms.budget, self.terms
-        each = "" if terms.period is None else f" of period {self.period}"
-        left = left_text(budget, self.remaining_epsilon, self.remaining_delta)
-        spent = f"the account {self.name} has now spent {epsilon_text(self.spent_epsilon)} of its {budget}{each}"
+    def after_spend(self, *, created: bool = False) -> str:
+        """Return, after a spend, what the account has spent and what is left of it, in one line."""
+        terms, spent = self.terms, epsilon_text(self.spent_epsilon)
+        left = left_text(terms.budget, self.remaining_epsilon, self.remaining_delta)
+        if created:  # by the spend itself, so for its lifetime
+            return f"Created account {self.name} with a lifetime budget of {terms.budget}. Spent: {spent}. Left: {left}"
+        each = "" if terms.period is None else f" for period {self.period}"
         cap = ""
         if terms.lifetime is not None:
             cap_left = self.lifetime_remaining_epsilon or 0.0, self.lifetime_remaining_delta or 0.0
-            cap = f", and {left_text(terms.lifetime, *cap_left)} of its lifetime's"
-        return f"{spent}; {left} is left{cap}"
+            cap = f", and {left_text(terms.lifetime, *cap_left)} for its lifetime"
+        return f"Account {self.name} has spent {spent} of {terms.budget}{each}. Left: {left}{cap}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the account as plain data; an infinite epsilon is null."""
@@ -313,20 +314,6 @@ def account_name(population: str, relation: Relation) -> str:
     return f'"{population}" ({relation.value})'
 
 
-def clean_text(text: str, meaning: str, *, lines: bool = False, empty: bool = False) -> str:
-    """Give a text in the one form in which it is kept: composed (NFC), stripped, printable.
-
-    The same name typed on two systems must be one account, and what is kept must be safe to print.
-    """
-    clean = unicodedata.normalize("NFC", text).strip()
-    allowed = "\n\t" if lines else ""
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") and c not in allowed for c in clean):
-        raise UsageError(what=f"{meaning} has control characters in it", fix="Give plain text")
-    if not clean and not empty:
-        raise UsageError(what=f"{meaning} is empty", fix="Give a few words")
-    return clean
-
-
 def plan_text(plan: str, once: str | None) -> str:
     """Write the plan as the ledger keeps it, with the key under which the entry is spent once."""
     plan = clean_text(plan, "the plan", lines=True, empty=True)
@@ -340,7 +327,7 @@ def loss_text(loss: Loss, relation: Relation) -> str:
     if any(s.relation is not relation for s in loss.sparse):
         raise UsageError(
             what=f"a loss is not stated under {relation.value}, the relation of the account",
-            fix="Spend it from the account of its own relation",
+            fix="State it under the relation of the account",
         )
     try:
         text = canonical(loss.to_json())

@@ -85,7 +85,7 @@ class Loss:
 
     def __add__(self, other: Loss) -> Loss:
         if len({step.relation for step in self.sparse + other.sparse}) > 1:
-            raise UsageError("losses under different relations can't be added", fix="Keep an account for each relation")
+            raise UsageError("losses under different relations can't be added", fix="State them under one relation")
         return Loss(
             self.mu_squared + other.mu_squared,
             self.pure + other.pure,

@@ -10,7 +10,7 @@ A record with an empty URL is a search without a click: it is no page, and no pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ from scipy import sparse
 
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.text import fold
+from hushquery.release.intervals import Published, published
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,13 +53,17 @@ _MADE_BY = {
 
 @dataclass(frozen=True)
 class Numbers:
-    """The noisy numbers of some rows, in the order of the rows: counts or shares, with errors and intervals."""
+    """The noisy numbers of some rows, in the order of the rows: counts or shares, with errors and intervals.
+
+    ``published`` gives the intervals at other levels, where the rows are compared.
+    """
 
     measure: Literal["count", "share"]
     value: npt.NDArray[np.float64]
     stderr: npt.NDArray[np.float64]
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
+    published: Published | None = None
 
     @property
     def weight(self) -> npt.NDArray[np.float64]:
@@ -172,7 +177,12 @@ class ClickGraph:
 def queries_of(release: Release) -> Queries:
     """Give the queries of a release."""
     table = need_table(release, "queries", "nothing can be looked up")
-    return Queries(table["query"].to_pylist(), row_numbers(table) if table.num_columns > 1 else None)
+    if table.num_columns == 1:
+        return Queries(table["query"].to_pylist(), None)
+    numbers = row_numbers(table)
+    return Queries(
+        table["query"].to_pylist(), replace(numbers, published=published(table, "queries", release.manifest))
+    )
 
 
 def click_graph(release: Release, purpose: str) -> ClickGraph:
@@ -207,7 +217,8 @@ def row_numbers(table: pa.Table) -> Numbers:
     """Give the numbers of a table's rows."""
     measure: Literal["count", "share"] = "share" if "share" in table.column_names else "count"
     columns = (measure, "stderr", "low", "high")
-    return Numbers(measure, *(np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns))
+    value, stderr, low, high = (np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns)
+    return Numbers(measure, value, stderr, low, high)
 
 
 def with_pages(clicks: pa.Table) -> pa.Table:

@@ -1,18 +1,16 @@
 """Trends: the most frequent queries of a release, and what changed between releases.
 
-The change of a query is the difference of two noisy counts, or of two shares. Releases draw their noise independently,
-so its standard error is sqrt(s1^2 + s2^2). (Where clients answered both times with a memoised report, or the same
-people were drawn twice, the two errors go the same way: the true standard error is then smaller, and the interval is on
-the safe side.) The interval is wide enough for Gaussian noise and for Laplace noise: the larger of the
-normal quantile and ln(1 / (1 - level)) / sqrt(2) standard errors, the quantile of a Laplace law, whose tails are the
-heaviest that a sum of such noises can have at the same variance.
+The change of a query is the difference of two noisy counts, or of two shares. Its interval follows from the two
+intervals given publication: a count that was shown because it reached a threshold may have been far below, and so may
+the change. Releases draw their noise independently, so distances to the ends combine by the root of the sum of their
+squares (:func:`hushquery.release.intervals.change_ends`). Where clients answered both times with a memoised report,
+or the same people were drawn twice, the two errors go the same way, and the interval is on the safe side.
 
 Looking at many queries makes some intervals miss zero by chance: of 1,000 unchanged queries, about 50 at a level of
 95%. ``bonferroni`` divides the chance of a miss by the number of looks.
 
-A query that is missing in a release was below the threshold then. That is not zero, so no change is computed. A count
-just above the threshold tends to be too high where it was released for being high: a change that starts or ends there
-deserves less trust than its interval says.
+A query that is missing in a release was below the threshold then. That is not zero, so no change is computed; what is
+known is how many it had at most, because a query with more would seldom be missing.
 
 References:
     O. J. Dunn, Multiple comparisons among means, JASA 56(293), 1961.
@@ -23,16 +21,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.tables import Queries, checked_limit, queries_of
+from hushquery.release.intervals import change_ends
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["Change", "Listed", "Top", "Trends", "half_widths", "trends"]
+__all__ = ["Change", "Listed", "Top", "Trends", "trends"]
+
+# A query that is missing had more than is said with a chance of one in twenty at most.
+_MISSING_LEVEL = 0.95
 
 # What makes the numbers of two releases differ although nothing changed.
 _COMPARABLE = ("queries_per_user", "clicks_per_user", "keep", "selector", "records_per_user", "mode", "robust")
@@ -108,6 +109,7 @@ class Trends:
         level: The coverage of the intervals of changes, after the correction for many looks.
         notes: What a reader has to know.
         measure: Whether all of this is about counts or about shares.
+        most_missing: Of each release, how many a query that is not in it had at most, at 95%; None where nobody knows.
     """
 
     top: tuple[Top, ...]
@@ -118,12 +120,13 @@ class Trends:
     level: float = 0.95
     notes: tuple[str, ...] = ()
     measure: Literal["count", "share"] = "count"
+    most_missing: tuple[int | None, ...] = ()
 
 
 def trends(
     releases: Release | Sequence[Release], limit: int = 20, *, level: float = 0.95, bonferroni: bool = False
 ) -> Trends:
-    """Give the most frequent queries, and with several releases what changed from the first to the last.
+    """Return the most frequent queries, and with several releases what changed from the first to the last.
 
     Args:
         releases: One release, or several, the oldest first.
@@ -167,6 +170,7 @@ def trends(
             "Of some queries other pages are listed than before: their shares are sums over different pages, and the "
             "difference says nothing."
         )
+    missing = tuple(_most_missing(table) for table in tables)
     notes += [_MISSING[measure], *_warnings(several, counted, len(both), level, bonferroni)]
     appeared = [Listed(name, *_series(tables, name, measure)) for name in last.names if name not in first.by_name]
     gone = [Listed(name, *_series(tables, name, measure)) for name in first.names if name not in last.by_name]
@@ -179,6 +183,7 @@ def trends(
         used,
         tuple(notes),
         measure,
+        missing,
     )
 
 
@@ -187,7 +192,8 @@ _NOISY = {
     "share": "Shares are noisy, and of records: each person takes part with a limited number of them.",
 }
 _MISSING = {
-    "count": "A query missing in a release was below the threshold then, which is not zero.",
+    "count": "A query missing in a release was below the threshold then, which is not zero. Where it says at most, one "
+    "with more would have been missing with a chance of 5% or less.",
     "share": "A query missing in a release was not on its head list then, which is not zero.",
 }
 
@@ -203,14 +209,9 @@ def _measure(tables: Sequence[Queries]) -> Literal["count", "share"]:
     return "share" if "share" in found else "count"
 
 
-def half_widths(level: float) -> float:
-    """Give how many standard errors an interval reaches to either side, for Gaussian and for Laplace noise.
-
-    >>> round(half_widths(0.95), 3), round(half_widths(0.5), 3)
-    (2.118, 0.674)
-    """
-    miss = 1 - level
-    return max(-NormalDist().inv_cdf(miss / 2), -math.log(miss) / math.sqrt(2))
+def _most_missing(table: Queries) -> int | None:
+    known = table.measured.published if table.measured is not None else None
+    return None if known is None else known.most_missing(_MISSING_LEVEL)
 
 
 def _top(queries: Queries, limit: int) -> tuple[Top, ...]:
@@ -241,15 +242,17 @@ def _changes(tables: Sequence[Queries], names: Sequence[str], level: float, reli
     first, last = tables[0], tables[-1]
     if first.measured is None or last.measured is None:
         return []
+    if first.measured.published is None or last.measured.published is None:
+        return []
     measure, whole = first.measured.measure, first.measured.measure == "count"
-    width = half_widths(level)
+    before, after = first.measured.published.ends(level), last.measured.published.ends(level)
     rows = []
     for name in names:
         i, j = first.by_name[name], last.by_name[name]
         difference = float(last.measured.value[j] - first.measured.value[i])
         change = int(difference) if whole else difference
         stderr = math.hypot(first.measured.stderr[i], last.measured.stderr[j])
-        low, high = change - width * stderr, change + width * stderr
+        low, high = change_ends(before[i], after[j], whole=whole)
         counts, shares = _series(tables, name, measure)
         other = name in relisted
         sure = (low > 0 or high < 0) and not other
@@ -258,7 +261,9 @@ def _changes(tables: Sequence[Queries], names: Sequence[str], level: float, reli
 
 
 def _significance(row: Change) -> float:
-    return abs(row.change) / row.stderr if row.stderr > 0 else math.inf if row.change else 0.0
+    """Return how far the middle of the interval is from zero, in half widths: above one where zero is outside."""
+    middle, width = (row.low + row.high) / 2, (row.high - row.low) / 2
+    return abs(middle) / width if width > 0 else math.inf if middle else 0.0
 
 
 def _series(

@@ -72,6 +72,8 @@ def share_problems(release: Release) -> Iterator[str]:
         yield "the number of records that differ between the groups does not follow from their column shift_z"
     if not 0 <= told.get("shift_p_value", 0) <= 1 or not 0 <= told.get("rest_stderr", 0) < math.inf:
         yield "a chance or a standard error in the parameters is none"
+    if not 0 <= told.get("rest_low", 0) <= told[REST] + _ROUNDING <= told.get("rest_high", 1) + 2 * _ROUNDING:
+        yield "the share of the rest is outside its own interval"
     if "optin_users" in told and not _whole_counts(release, told["optin_users"]):
         yield "the shares of the opt-in users are no counts of as many users as the parameters state"
     local = [step.name for guarantee in release.guarantees for step in guarantee.steps if guarantee.model == "local"]

@@ -76,8 +76,8 @@ def verify(folder: Path | str) -> Verification:
 
     Some things are said once, and nothing in the release can confirm them: the names of people and of the task, its
     hash and epoch; the day and the versions; notes and meanings; ``robust``, ``post_processing``, ``shift_p_value``,
-    ``rest_stderr`` and ``row_counts``; the coverage of the intervals; and that the steps ran as they say. What of it
-    the data card shows has to be the same there.
+    ``rest_stderr``, how wide an interval is, and ``row_counts``; the coverage of the intervals; and that the steps ran
+    as they say. What of it the data card shows has to be the same there.
     """
     release, problems, manifest = read_release(Path(folder))
     if release is None:

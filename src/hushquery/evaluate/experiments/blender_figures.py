@@ -244,7 +244,10 @@ def _top_queries(study: Study, measurer: Measurer, mode: Mode) -> list[Row]:
     often: Row = {}
     for name in COLUMNS_OF_9:
         seen = [sum(_regressions(table[2][name])) for table in tables if table[2][name] is not None]
-        often |= {f"{name}_regressions": float(np.mean(seen)) if seen else None}
+        often |= {
+            f"{name}_regressions": float(np.mean(seen)) if seen else None,
+            f"{name}_regressions_stderr": standard_error(seen) if seen else None,
+        }
     rows = []
     for place, query in enumerate(numbers.tolist()):
         row: Row = {"profile": study.profile, "mode": mode, "rank": place + 1, "query": study.population.label(query)}

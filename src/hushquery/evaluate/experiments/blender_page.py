@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hushquery.evaluate import charts_blender as charts
-from hushquery.evaluate.experiments.blender_paper import where
+from hushquery.evaluate.experiments.blender_paper import VERDICTS, where
 from hushquery.evaluate.experiments.page import (
     Data,
     Details,
@@ -156,8 +156,8 @@ def page(data: Data) -> Page:
         data,
         f"Means of {settings['runs']} populations per setting, twice as many in figure 12; ± is one standard error. "
         "Counts of reports were drawn from their exact joint law; `--point --through randomizers` sends every client "
-        "through its randomizer instead. `paper` is the published algorithm with Theorem 5 corrected. NDCG is over "
-        "the true top of the whole population.",
+        "through its randomizer instead. `paper` is the published algorithm with Theorem 5 corrected; a variance that "
+        "is estimated below zero is taken as next to nothing. NDCG is over the true top of the whole population.",
         MARK,
     )
 
@@ -182,15 +182,25 @@ def _beginning(data: Data) -> Iterator[Part]:
         )
     if data["paper"]:
         yield Heading("What the paper says, and what was measured here")
+        verdicts = [one["verdict"] for one in data["paper"]]
         yield Text(
             "The paper's text, about the real logs; its plots and the cells of its tables were not at hand. Ours is on "
-            "the populations named here, with the paper's own algorithm (`paper`, Theorem 5 corrected) and with `best`."
+            "the populations named here. A verdict is about the paper's own algorithm (`paper`, Theorem 6's weights "
+            "with Theorem 5 corrected), and is given where two standard errors decide it: "
+            + ", ".join(f"{verdicts.count(word)} {word}" for word in VERDICTS.values())
+            + ". `best` stands beside it."
         )
         rows = [
-            (f"{one['figure']}, {_NAMES[one['profile']]}", one["said"], one["paper"], one["best"])
+            (
+                ", ".join([one["figure"], "both" if one["profile"] == "both" else _NAMES[one["profile"]]]),
+                one["said"],
+                one["paper"],
+                one["best"],
+                one["verdict"],
+            )
             for one in data["paper"]
         ]
-        yield Table(("figure", "the paper says", "`paper`, measured", "`best`, measured"), rows)
+        yield Table(("figure", "the paper says", "`paper`, measured", "`best`, measured", "verdict"), rows)
 
 
 def _tables_8_and_10(data: Data) -> Iterator[Part]:

@@ -435,7 +435,7 @@ def _histogram(d: int, epsilon: float, clients: int, runs: int, bits: Bits) -> H
     for run in range(runs):
         sampled = flip.sample(clients, bits)
         sums = BitSums.of(flip).add_many(sampled, flip.randomize_many(values, sampled, bits))
-        largest[run] = np.abs(np.array([row.value for row in sums.estimate()]) - truth).max()
+        largest[run] = np.abs(np.array(sums.estimate().values) - truth).max()
     bound = flip.error_bound(clients, BETA)
     beyond = float(np.mean(largest > bound))
     return HistogramPoint(d, epsilon, runs, float(largest.mean()), float(largest.max()), bound, beyond)

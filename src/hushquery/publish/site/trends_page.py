@@ -177,7 +177,8 @@ def _bar(value: float, low: float, high: float, top: float) -> str:
 def _change(row: Row, measure: str) -> str:
     if row.change is None:
         new = row.series[-2] is None
-        return f'<td class="much" data-value="">{"<b>new</b>" if new else ""}</td>'
+        known = f" <small>at most {number(row.most_before)} before</small>" if row.most_before is not None else ""
+        return f'<td class="much" data-value="">{f"<b>new</b>{known}" if new else ""}</td>'
     change = row.change
     said, low, high = (_points(value, measure) for value in (change.change, change.low, change.high))
     up = change.change > 0
@@ -224,9 +225,13 @@ def _gone(queries: Ranked, measure: str, names: Sequence[str]) -> str:
         f"<li>{isolated(row.query)} <small>{say((row.shares or row.counts)[0] or 0)} before</small></li>"
         for row in queries.found.gone[:20]
     )
+    most = queries.found.most_missing[-1]
     why = "It is below the threshold now" if measure == "count" else "It is not on the list now"
     many = len(queries.found.gone)
-    told = f"{many:,} of {names[-2]} {'is' if many == 1 else 'are'} not listed any more. {why}, which is not zero."
+    told = f"{many:,} of {names[-2]} {'is' if many == 1 else 'are'} not listed any more. {why}, which is not zero"
+    told += (
+        "." if most is None else f": at most {number(most)}, or it would have been missing by a chance of 5% or less."
+    )
     return section("gone", "No longer listed", f'<p class="soft">{shown(told)}</p><ul class="plain">{rows}</ul>')
 
 

@@ -1,0 +1,197 @@
+"""Plan: what will be published, with what noise and at what cost; then it checks, spends and runs, once.
+
+A release, a head list and a statistic are three kinds of it. What they share is here, so that there is one place that
+decides what may be published, and one order: nothing is read before the spend is durable (decision 18).
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hushquery.errors import BudgetError, DataError, HushqueryError
+from hushquery.noise.bits import Bits, SystemBits
+from hushquery.privacy.budget import Budget
+from hushquery.privacy.guarantee import Guarantee
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.unit import Relation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hushquery.privacy.ledger import Ledger
+
+__all__ = ["Charge", "Paid", "Plan", "Progress"]
+
+#: Called with what is done next and the fraction that is done.
+Progress = Callable[[str, float], None]
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a plan costs one population.
+
+    Args:
+        population: Whose privacy is spent.
+        relation: Under which relation.
+        loss: What it costs them.
+        what: What will be published, in words.
+        budget: What was asked for; a missing account is opened with it as its lifetime budget.
+    """
+
+    population: str
+    relation: Relation | str
+    loss: Loss
+    what: str
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What a plan reads with. Only a run makes one, after the spend.
+
+    Args:
+        asked: The expressions for the engine, by name.
+        guarantee: What the result promises.
+        bits: Where its noise comes from.
+        tell: Told what is done next.
+    """
+
+    asked: Mapping[str, Any]
+    guarantee: Guarantee
+    bits: Bits
+    tell: Progress
+
+
+class Plan(ABC, Generic[Made]):
+    """A plan of something to publish; nothing has run and no row has been read. It runs once."""
+
+    _turn: threading.Lock  # taken by the run that reads, and never given back
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_turn", threading.Lock())
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What running the plan promises, from the exact numbers of its steps."""
+
+    @property
+    def loss(self) -> Loss:
+        """What the ledger will be charged."""
+        return self.guarantee.loss
+
+    @abstractmethod
+    def explain(self) -> str:
+        """Describe every step, its bound, its noise and its cost; generated from the objects that run."""
+
+    def expressions(self) -> dict[str, Any]:
+        """Return what the engine will be asked, by name; what the schema rules out is refused here, for free."""
+        try:
+            return self._ask()
+        except HushqueryError:
+            raise
+        except Exception as error:
+            # Ibis quotes a table in its messages, and a table in memory with its rows.
+            raise DataError(
+                "The data does not have the columns this plan needs",
+                why=type(error).__name__,
+                fix="Check the columns, their types and the conditions",
+            ) from None
+
+    def sql(self) -> str:
+        """Return the SQL that the engine will run; what was released before is a table ``released_queries``."""
+        import ibis
+
+        return ";\n\n".join(f"-- {name}\n{ibis.to_sql(expression)}" for name, expression in self.expressions().items())
+
+    def run(
+        self,
+        ledger: Ledger | str | Path,
+        *,
+        create: bool = True,
+        new_population: bool = False,
+        bits: Bits | None = None,
+        progress: Progress | None = None,
+    ) -> Made:
+        """Record the spend durably, then read the data, draw the noise and return the result.
+
+        A plan runs once: another run would be another release, with a cost of its own.
+
+        Args:
+            ledger: A ledger, or the path or URL of one.
+            create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
+            new_population: Whether these are other people than those of an account with nearly the same name.
+            bits: Test bits; a result made from them is marked as not private.
+            progress: Told what is done next.
+        """
+        return self._run(
+            ledger,
+            self._charges(),
+            self._read,
+            create=create,
+            new_population=new_population,
+            bits=bits,
+            progress=progress,
+        )
+
+    @abstractmethod
+    def _ask(self) -> dict[str, Any]:
+        """Build every expression for the engine, from columns and types alone."""
+
+    @abstractmethod
+    def _charges(self) -> Sequence[Charge]:
+        """Return what each population is charged, in the order in which they pay."""
+
+    @abstractmethod
+    def _read(self, paid: Paid) -> Made:
+        """Read the data, draw the noise and return the result."""
+
+    def _run(
+        self,
+        ledger: Ledger | str | Path,
+        charges: Sequence[Charge],
+        read: Callable[[Paid], Made],
+        *,
+        create: bool,
+        new_population: bool = False,
+        bits: Bits | None = None,
+        progress: Progress | None = None,
+        once: str | None = None,
+    ) -> Made:
+        """Check, spend, read. ``once`` is a key for the ledger; whoever gives one also gives bits that repeat."""
+        from hushquery.privacy.ledger import Ledger
+
+        source = bits or SystemBits()
+        if not self._turn.acquire(blocking=False):
+            raise BudgetError(
+                "This plan has run before. Nothing was spent",
+                why="Each run is a release of its own, with a cost of its own",
+                fix="Make a new plan to publish once more, from what is left of the budget",
+            )
+        try:
+            if source.secret:
+                for charge in charges:
+                    charge.budget.check_publishable()
+            asked = self.expressions()
+            guarantee = replace(self.guarantee, test_noise=not source.secret)
+            book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+            for charge in charges:
+                book.spend(
+                    charge.population,
+                    charge.relation,
+                    charge.loss,
+                    what=charge.what,
+                    create_with=charge.budget if create else None,
+                    new_population=new_population,
+                    once=once,
+                )
+        except BaseException:
+            self._turn.release()  # nothing was read
+            raise
+        return read(Paid(asked, guarantee, source, progress or (lambda *_: None)))

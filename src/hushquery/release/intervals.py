@@ -1,0 +1,141 @@
+"""Intervals of a release's numbers at any level, given that they were published, for whoever compares releases.
+
+A table states intervals at one level. To compare many rows at once, or two releases, their ends are needed at others:
+where the manifest says which noise met which threshold they are computed from it, and else scaled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hushquery.errors import HushqueryError
+from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
+from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
+from hushquery.privacy.derived import Ends, difference_ends
+from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, step_from
+from hushquery.release.tables import measure_of
+
+__all__ = ["Published", "change_ends", "half_widths", "published"]
+
+# What a count that passed a threshold has at least: somebody holds the key.
+_LEAST = 1
+_NO_CHANCE = 1e-9
+
+_Law = DiscreteLaplace | RoundedGaussian
+
+
+@dataclass(frozen=True)
+class Published:
+    """The numbers of a table with what is known of their noise.
+
+    Args:
+        value: The counts or shares.
+        low: The lower ends, as released.
+        high: The upper ends.
+        level: The coverage of these.
+        law: The noise, where the manifest tells.
+        threshold: What the noisy counts had to reach; None where no threshold met this noise.
+    """
+
+    value: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+    level: float
+    law: _Law | None = None
+    threshold: int | None = None
+
+    def ends(self, level: float) -> list[Ends]:
+        """Return the interval of each number at a level, with a centre that is as likely too high as too low."""
+        bounded = np.zeros(len(self.value), dtype=np.bool_)
+        centre, low, high, widen = self.value, self.low, self.high, 1.0
+        if self.law is None:
+            centre = np.clip(centre, low, high)
+            widen = half_widths(level) / half_widths(self.level)
+        else:
+            noisy, widen = self.value.astype(np.int64), _stretch(self.law, level)
+            if self.threshold is None:
+                ends = on_public_keys(noisy, self.law, level)
+            else:
+                ends = given_release(noisy, self.threshold, self.law, level)
+                # Half a chance to either side: the middle of an interval that covers with no chance at all.
+                below, above = given_release(noisy, self.threshold, self.law, _NO_CHANCE)
+                centre, bounded = (below + above) / 2, ends[0] <= _LEAST
+            low, high = (end.astype(np.float64) for end in ends)
+        low, high = centre - widen * (centre - low), centre + widen * (high - centre)
+        low = np.where(bounded, _LEAST, low)
+        columns = (column.tolist() for column in (low, centre, high, bounded))
+        return [Ends(*row) for row in zip(*columns, strict=True)]
+
+    def most_missing(self, level: float) -> int | None:
+        """Return how many a key without a row had at most; with more, its chance to be missing is below 1 - level."""
+        if self.law is None or self.threshold is None:
+            return None
+        return most_unreleased(self.threshold, self.law, level)
+
+
+def published(table: pa.Table, name: str, manifest: Mapping[str, Any]) -> Published | None:
+    """Read the numbers of a table and find their noise in the manifest; None where the table is a list."""
+    measure = measure_of(table)
+    if measure not in ("count", "share"):
+        return None
+    value, low, high = (np.asarray(table[column].to_numpy(), dtype=np.float64) for column in (measure, "low", "high"))
+    law = threshold = None
+    if measure == "count":
+        law, threshold = _noise_of(table["stderr"][0].as_py() if table.num_rows else None, name, manifest)
+    return Published(value, low, high, float(manifest.get("interval_level", LEVEL)), law, threshold)
+
+
+def _noise_of(stderr: float | None, name: str, manifest: Mapping[str, Any]) -> tuple[_Law | None, int | None]:
+    """Find the step whose noise is in a table: one that names the table, else one with that standard error."""
+    for ran in manifest.get("steps", ()):
+        parameters = ran["parameters"]
+        try:
+            step = step_from(parameters)
+        except (HushqueryError, ValueError, TypeError, ArithmeticError):
+            continue  # of a version to come, or written by hand
+        if not isinstance(step, LaplaceHistogram | GaussianHistogram):
+            continue
+        law = DiscreteLaplace(step.scale) if isinstance(step, LaplaceHistogram) else RoundedGaussian(step.sigma)
+        named = parameters.get("table") == name
+        fits = named if stderr is None else math.isclose(math.sqrt(law.variance), stderr, rel_tol=1e-9)
+        if fits and (named or step.threshold is None):
+            return law, step.threshold
+    return None, None
+
+
+def change_ends(before: Ends, after: Ends, *, whole: bool) -> tuple[float, float]:
+    """Return the interval of a change, from the intervals of both releases; a change of whole numbers has whole ends.
+
+    >>> change_ends(Ends(1, 4, 8, bounded=True), Ends(7, 10, 12), whole=True)
+    (1, 11)
+    """
+    low, high = difference_ends(after, before)
+    return (math.floor(low), math.ceil(high)) if whole else (low, high)
+
+
+def half_widths(level: float) -> float:
+    """Return how many standard errors an interval reaches to either side, for Gaussian and for Laplace noise.
+
+    >>> round(half_widths(0.95), 3), round(half_widths(0.5), 3)
+    (2.118, 0.674)
+    """
+    miss = 1 - level
+    return max(-NormalDist().inv_cdf(miss / 2), -math.log(miss) / math.sqrt(2))
+
+
+def _stretch(law: _Law, level: float) -> float:
+    """Return by how much to widen an interval so that the root of the sum of squares holds for two of them.
+
+    Laplace noise is narrower in its middle than normal noise of the same variance, the sum of two less so.
+    """
+    if isinstance(law, RoundedGaussian):
+        return 1.0
+    return half_widths(level) * math.sqrt(2) / -math.log(1 - level)
