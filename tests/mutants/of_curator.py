@@ -247,10 +247,11 @@ MUTANTS = (
     mutant(
         "spend-after-read",
         "the log is read before the spend is recorded: killed in between, it was free",
-        _CURATOR + "plan.py",
+        "src/hushquery/plan.py",
         (
-            "        book.spend(\n",
-            "        self.calibrated.selector.run(self.log.rows, self.bound, source)\n        book.spend(\n",
+            "            for charge in charges:\n                book.spend(\n",
+            "            read(Paid(asked, guarantee, source, lambda *_: None))\n"
+            "            for charge in charges:\n                book.spend(\n",
         ),
         tests=_PLAN + "test_the_spend_is_recorded_before_a_row_is_read",
     ),
@@ -258,14 +259,17 @@ MUTANTS = (
         "spend-of-one-step",
         "the ledger is charged for the first step only",
         _CURATOR + "plan.py",
-        ("            guarantee.loss,\n", "            self.calibrated.steps()[0].parameters.loss,\n"),
+        (
+            "UNIT.relation, self.loss, what, self.request.budget)",
+            "UNIT.relation, self.calibrated.steps()[0].parameters.loss, what, self.request.budget)",
+        ),
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),
     mutant(
         "test-noise-not-marked",
         "a release made from test bits says that it is private",
-        _CURATOR + "plan.py",
-        ("guarantee = self._guarantee(test_noise=not source.secret)", "guarantee = self._guarantee(test_noise=False)"),
+        "src/hushquery/plan.py",
+        ("guarantee = replace(self.guarantee, test_noise=not source.secret)", "guarantee = self.guarantee"),
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),
     mutant(
@@ -329,10 +333,17 @@ MUTANTS = (
         tests=_PLAN + "test_a_plan_shows_no_row",
     ),
     mutant(
+        "plan-runs-twice",
+        "a plan runs again and again: each run draws its noise anew",
+        "src/hushquery/plan.py",
+        ("if not self._turn.acquire(blocking=False):", "if False:"),
+        tests="tests/test_plans.py::test_a_second_run_of_the_same_plan_is_refused_and_not_charged",
+    ),
+    mutant(
         "weak-delta-published",
         "a release whose delta is a tenth or more runs on real noise and is published",
-        _CURATOR + "plan.py",
-        ("self.request.budget.check_publishable()", "pass"),
+        "src/hushquery/plan.py",
+        ("charge.budget.check_publishable()", "pass"),
         tests="tests/cli/test_weak_promises.py::test_python_warns_when_the_plan_is_made_and_refuses_real_noise",
     ),
     mutant(

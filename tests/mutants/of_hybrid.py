@@ -91,7 +91,10 @@ MUTANTS = (
         "variance-as-printed",
         "every blend of two-stage reports is weighted by the paper's wrong variance",
         _HYBRID + "blend.py",
-        ('if mode == "printed" and two_stage is not None:', "if two_stage is not None:"),
+        (
+            "    weight = pooled.weight\n    if mode",
+            "    weight = pooled.weight if two_stage is None else printed_weights(two_stage, optin.variances)\n    if mode",
+        ),
         tests="tests/hybrid/test_wildcards.py::test_two_stage_blends_are_weighted_by_the_variances_that_hold",
     ),
     mutant(
