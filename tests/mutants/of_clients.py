@@ -205,7 +205,10 @@ BROWSER = (
         "js-coins-of-every-configuration",
         "the browser compares kept coins with whatever chances a collector serves",
         _JS + "hash.ts",
-        ("return macOf(await mac(\"hushquery-v1 coins\\0\", task, configuration));", "return macOf(await mac(\"hushquery-v1 coins\\0\", task));"),
+        (
+            'return macOf(await mac("hushquery-v1 coins\\0", task, configuration));',
+            'return macOf(await mac("hushquery-v1 coins\\0", task));',
+        ),
         tests="js/test/clients.test.ts",
     ),
     mutant(

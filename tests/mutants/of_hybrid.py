@@ -93,7 +93,8 @@ MUTANTS = (
         _HYBRID + "blend.py",
         (
             "    weight = pooled.weight\n    if mode",
-            "    weight = pooled.weight if two_stage is None else printed_weights(two_stage, optin.variances)\n    if mode",
+            "    weight = pooled.weight\n    if two_stage is not None:\n"
+            "        weight = printed_weights(two_stage, optin.variances)\n    if mode",
         ),
         tests="tests/hybrid/test_wildcards.py::test_two_stage_blends_are_weighted_by_the_variances_that_hold",
     ),
