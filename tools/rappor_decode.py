@@ -183,13 +183,14 @@ def _constrained(design: Floats, target: Floats, weight: Floats, most: Floats) -
 
 def _lasso(design: Floats, target: Floats, most: int) -> Floats:
     """Follow a non-negative lasso path to its end: a hundred penalties, at most so many strings, or no more gain."""
-    from sklearn.linear_model import lasso_path
+    from sklearn.linear_model import lasso_path  # type: ignore[import-untyped]
 
     rows, columns = design.shape
     centred, aim = design - design.mean(axis=0), target - target.mean()
     largest = float((centred.T @ aim).max()) / rows
     penalties = largest * (1e-4 if rows >= columns else 1e-2) ** (np.arange(100) / 99)
-    best, before, start = np.zeros(columns), 0.0, None
+    best: Floats = np.zeros(columns)
+    before, start = 0.0, None
     for first in range(0, 100, 10):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # paths that have not converged to the last digit
@@ -200,7 +201,8 @@ def _lasso(design: Floats, target: Floats, most: int) -> Floats:
         for place, shares in enumerate(path.T):
             if int((shares > 0).sum()) > most:
                 return best
-            best, left = shares, aim - centred @ shares
+            best = np.asarray(shares, dtype=np.float64)
+            left = aim - centred @ best
             explained = 1 - float(left @ left) / float(aim @ aim)
             if explained > 0.999 or (first + place > 4 and explained - before < 1e-5 * explained):
                 return best

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,11 +281,8 @@ def calibrations() -> dict[str, Any]:
         {
             "k": k,
             "epsilon": str(epsilon),
-            "auto": calibrated(lambda k=k, e=epsilon: choose_oracle(k, e).oracle.name),
-            "oracles": {
-                name: calibrated(lambda k=k, e=epsilon, one=cls: one.calibrate(k, e).describe())
-                for name, cls in ORACLES.items()
-            },
+            "auto": calibrated(partial(_chosen, k, epsilon)),
+            "oracles": {name: calibrated(partial(_described, cls, k, epsilon)) for name, cls in ORACLES.items()},
         }
         for k in CELLS
         for epsilon in epsilons
@@ -293,8 +291,8 @@ def calibrations() -> dict[str, Any]:
         {
             "urls": urls,
             "epsilon": str(epsilon),
-            "tight": calibrated(lambda u=urls, e=epsilon: TwoStage.calibrate(u, e, mode="tight").describe()),
-            "paper": calibrated(lambda u=urls, e=epsilon: TwoStage.calibrate(u, e).describe()),
+            "tight": calibrated(partial(_described, TwoStage, urls, epsilon, mode="tight")),
+            "paper": calibrated(partial(_described, TwoStage, urls, epsilon)),
         }
         for urls in URLS
         for epsilon in epsilons
@@ -305,8 +303,8 @@ def calibrations() -> dict[str, Any]:
             "buckets": buckets,
             "bits": bits,
             "epsilon": str(epsilon),
-            "onebit": calibrated(lambda m=highest, e=epsilon: integers(OneBitMean.calibrate(m, e), "low", "unit")),
-            "dbitflip": calibrated(lambda k=buckets, d=bits, e=epsilon: integers(DBitFlip.calibrate(k, d, e), "keep")),
+            "onebit": calibrated(partial(_mean, highest, epsilon)),
+            "dbitflip": calibrated(partial(_flip, buckets, bits, epsilon)),
         }
         for highest, buckets, bits in NUMBERS
         for epsilon in epsilons
@@ -321,6 +319,22 @@ def calibrations() -> dict[str, Any]:
 
 def integers(made: Any, *names: str) -> dict[str, int]:
     return {name: getattr(made, name) for name in names}
+
+
+def _chosen(k: int, epsilon: Any) -> str:
+    return choose_oracle(k, epsilon).oracle.name
+
+
+def _described(mechanism: Any, domain: Any, epsilon: Any, **options: Any) -> Any:
+    return mechanism.calibrate(domain, epsilon, **options).describe()
+
+
+def _mean(highest: int, epsilon: Any) -> dict[str, int]:
+    return integers(OneBitMean.calibrate(highest, epsilon), "low", "unit")
+
+
+def _flip(buckets: int, bits: int, epsilon: Any) -> dict[str, int]:
+    return integers(DBitFlip.calibrate(buckets, bits, epsilon), "keep")
 
 
 def calibrated(make: Callable[[], Any]) -> Any:

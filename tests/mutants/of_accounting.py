@@ -260,6 +260,20 @@ MUTANTS = (
         tests="tests/ledger/test_rules.py::test_others_append_in_between",
     ),
     mutant(
+        "ledger-second-relation",
+        "the other relation of a population gets a second budget for the same people",
+        _PRIVACY + "ledger.py",
+        ("if kept is not key[1]:", "if kept is None:"),
+        tests="tests/ledger/test_one_budget.py::test_the_second_relation_of_a_population_is_refused",
+    ),
+    mutant(
+        "ledger-second-name",
+        "a name that differs in a digit gets a second budget, unasked",
+        _PRIVACY + "ledger.py",
+        ("near = None if new_population else self._near(key[0])", "near = None"),
+        tests="tests/ledger/test_one_budget.py::test_a_name_that_differs_in_a_digit_is_asked_about",
+    ),
+    mutant(
         "ledger-accepts-edits",
         "an entry that was changed by hand still counts as recorded",
         _PRIVACY + "ledger.py",

@@ -48,6 +48,16 @@ PYTHON = (
         tests=_TEST + "test_asking_again_gives_the_same_bytes",
     ),
     mutant(
+        "coins-of-every-configuration",
+        "kept coins are compared with whatever chances a collector serves: a few of them reveal the value",
+        "src/hushquery/local/channel.py",
+        (
+            'b"hushquery-v1 coins\\0" + self.task + self.configuration, "sha256")',
+            'b"hushquery-v1 coins\\0" + self.task, "sha256")',
+        ),
+        tests="tests/local/test_client_vectors.py",
+    ),
+    mutant(
         "cap-not-kept",
         "a task's lifetime is forgotten when another task asks: the promise of the stricter one is broken",
         _CLIENT,
@@ -190,6 +200,16 @@ BROWSER = (
         _JS + "hash.ts",
         ("task, configuration, big(slot, 4), name));", "task, configuration, big(slot * 0, 4), name));"),
         tests="js/test/vectors.test.ts",
+    ),
+    mutant(
+        "js-coins-of-every-configuration",
+        "the browser compares kept coins with whatever chances a collector serves",
+        _JS + "hash.ts",
+        (
+            'return macOf(await mac("hushquery-v1 coins\\0", task, configuration));',
+            'return macOf(await mac("hushquery-v1 coins\\0", task));',
+        ),
+        tests="js/test/clients.test.ts",
     ),
     mutant(
         "js-memo-not-kept",

@@ -260,8 +260,8 @@ MUTANTS = (
         "the ledger is charged for the first step only",
         _CURATOR + "plan.py",
         (
-            "Charge(self.population, UNIT.relation, self.loss, what",
-            "Charge(self.population, UNIT.relation, self.calibrated.steps()[0].parameters.loss, what",
+            "UNIT.relation, self.loss, what, self.request.budget)",
+            "UNIT.relation, self.calibrated.steps()[0].parameters.loss, what, self.request.budget)",
         ),
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),
@@ -269,7 +269,7 @@ MUTANTS = (
         "test-noise-not-marked",
         "a release made from test bits says that it is private",
         "src/hushquery/plan.py",
-        ("replace(self.guarantee, test_noise=not source.secret)", "replace(self.guarantee, test_noise=False)"),
+        ("guarantee = replace(self.guarantee, test_noise=not source.secret)", "guarantee = self.guarantee"),
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),
     mutant(
@@ -331,6 +331,13 @@ MUTANTS = (
             'return f"Log({columns}; {self.table.limit(1).to_pyarrow().to_pylist()})"',
         ),
         tests=_PLAN + "test_a_plan_shows_no_row",
+    ),
+    mutant(
+        "plan-runs-twice",
+        "a plan runs again and again: each run draws its noise anew",
+        "src/hushquery/plan.py",
+        ("if not self._turn.acquire(blocking=False):", "if False:"),
+        tests="tests/test_plans.py::test_a_second_run_of_the_same_plan_is_refused_and_not_charged",
     ),
     mutant(
         "weak-delta-published",

@@ -91,7 +91,11 @@ MUTANTS = (
         "variance-as-printed",
         "every blend of two-stage reports is weighted by the paper's wrong variance",
         _HYBRID + "blend.py",
-        ('elif two_stage is not None and mode == "printed":', "elif two_stage is not None:"),
+        (
+            "    weight = pooled.weight\n    if mode",
+            "    weight = pooled.weight\n    if two_stage is not None:\n"
+            "        weight = printed_weights(two_stage, optin.variances)\n    if mode",
+        ),
         tests="tests/hybrid/test_wildcards.py::test_two_stage_blends_are_weighted_by_the_variances_that_hold",
     ),
     mutant(

@@ -87,7 +87,7 @@ MUTANTS = (
         "seeded-bits-called-secret",
         "a release made from test bits is marked as private",
         _NOISE + "bits.py",
-        ("    secret = False\n", "    secret = True\n"),
+        ("    secret = False\n\n    def __init__(self, seed", "    secret = True\n\n    def __init__(self, seed"),
         tests="tests/noise/test_bits.py::test_only_the_systems_bits_are_secret",
     ),
     mutant(
