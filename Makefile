@@ -78,8 +78,8 @@ smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
 	@tools/smoke.sh
 
 .PHONY: prove
-prove: $(STAMP) system ## the acceptance sizes (long); writes docs/proved.md
-	$(BIN)/python tools/prove.py
+prove: $(STAMP) system ## the acceptance sizes (long; ARGS="mutants" for some); writes docs/proved.md
+	$(BIN)/python tools/prove.py $(ARGS)
 
 .PHONY: mutants
 mutants: $(STAMP) ## put each known mistake into a copy of the code and see a check fail (ARGS="krr ledger" for some); writes docs/mutants.md

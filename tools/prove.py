@@ -1,6 +1,8 @@
 """Run the acceptance sizes of the issues and write docs/proved.md: date, machine, commands and outputs.
 
-``make prove`` runs this. Add a run by adding a line to ``RUNS``; it passes if its command exits with 0.
+``make prove`` runs this; ``make prove ARGS="mutants collector"`` runs only what has one of these words in its title,
+and leaves the other sections of the page as they are. Add a run by adding a line to ``RUNS``; it passes if its command
+exits with 0.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ _DEMO3 = " ".join(f"--{name} vectors/rappor_decode/demo3/{name}.csv" for name in
 RUNS = (
     Run("Tests at acceptance size", "pytest -m prove -v -rP --durations=20"),
     Run("Mutants: every known mistake is killed", "env PYTHONPATH=tests python -m mutants"),
+    Run("Coverage of every interval shown", "python -m tools.coverage"),
     Run("Audit: discrete Laplace at epsilon 1", "hushquery audit discrete-laplace --epsilon 1"),
     Run("Audit: Gaussian at epsilon 1", "hushquery audit gaussian --epsilon 1"),
     Run("Audit: every negative control is flagged", "hushquery audit --controls"),
@@ -60,6 +63,18 @@ class Result:
     code: int
     seconds: float
     output: str
+    when: str
+
+    @property
+    def row(self) -> str:
+        """The line of the table."""
+        verdict = "passed" if self.code == 0 else f"**failed** (exit {self.code})"
+        return f"| {self.run.title} | {verdict} | {self.seconds:.0f} s | {self.when} |"
+
+    @property
+    def section(self) -> str:
+        """What it ran and what that printed."""
+        return "\n".join(["```console", f"$ {self.run.command}", self.output.strip("\n"), "```"])
 
 
 def execute(run: Run) -> Result:
@@ -79,7 +94,16 @@ def execute(run: Run) -> Result:
         for line in process.stdout or ():
             print(line, end="", flush=True)
             lines.append(line.rstrip())
-    return Result(run, process.returncode, time.monotonic() - start, tidy(lines))
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {commit()}"
+    return Result(run, process.returncode, time.monotonic() - start, tidy(lines), when)
+
+
+def commit() -> str:
+    """Name the commit, and say if the tree differs from it."""
+    git = ["git", "-C", str(ROOT)]
+    named = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    changed = subprocess.run([*git, "status", "--porcelain", "src", "js", "tests"], capture_output=True, check=False)
+    return (named.stdout.strip() or "no commit") + (" and changes" if changed.stdout else "")
 
 
 def tidy(lines: list[str]) -> str:
@@ -93,39 +117,51 @@ def tidy(lines: list[str]) -> str:
     return text.replace("```", "'''")
 
 
-def document(results: list[Result]) -> str:
-    """Write the page."""
+def document(rows: dict[str, str], sections: dict[str, str]) -> str:
+    """Write the page from the line and the section of each run, by title."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     parts = [
         "# What was proved, and how",
         "",
         "Written by `make prove`; do not edit. Each section is a command and what it printed.",
         "",
-        f"- date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         f"- machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()}",
         f"- Python: {platform.python_version()}",
         "",
-        "| what | result | time |",
-        "|---|---|---|",
+        "| what | result | time | when, and at which commit |",
+        "|---|---|---|---|",
+        *rows.values(),
     ]
-    for result in results:
-        verdict = "passed" if result.code == 0 else f"**failed** (exit {result.code})"
-        parts.append(f"| {result.run.title} | {verdict} | {result.seconds:.0f} s |")
-    for result in results:
-        parts += ["", f"## {result.run.title}", "", "```console", f"$ {result.run.command}"]
-        parts += [result.output.strip("\n"), "```"]
+    for title, section in sections.items():
+        parts += ["", f"## {title}", "", section]
     return "\n".join(parts) + "\n"
 
 
-def main() -> int:
-    """Run everything, even after a failure; 1 if any failed."""
-    results = [execute(run) for run in RUNS]
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(document(results), encoding="utf-8")
+def stated(page: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Read the lines and sections of a page that :func:`document` wrote."""
+    head, *bodies = re.split(r"^## (?=.*\n\n```console$)", page, flags=re.MULTILINE)
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in head.splitlines() if line.count(" | ") == 3}
+    sections = {title: body.strip() for title, _, body in (each.partition("\n") for each in bodies)}
+    return rows, sections
+
+
+def main(words: list[str]) -> int:
+    """Run everything, or what has one of the words in its title, even after a failure; 1 if any failed."""
+    chosen = [run for run in RUNS if not words or any(word.lower() in run.title.lower() for word in words)]
+    if not chosen:
+        print(f"nothing to prove has {' or '.join(words)} in its title")
+        return 2
+    results = [execute(run) for run in chosen]
+    rows, sections = stated(TARGET.read_text(encoding="utf-8") if TARGET.exists() else "")
+    rows |= {result.run.title: result.row for result in results}
+    sections |= {result.run.title: result.section for result in results}
+    # In the order of the list; what is no longer in it, or was never run, is not in the page.
+    kept = [run.title for run in RUNS if run.title in rows and run.title in sections]
+    TARGET.write_text(document({t: rows[t] for t in kept}, {t: sections[t] for t in kept}), encoding="utf-8")
     failed = sum(result.code != 0 for result in results)
     print(f"\nwrote {TARGET.relative_to(ROOT)}: {len(results) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 from hard_log import TEXTS, TIMES, URLS
 from hushquery.cli.app import app
 from hushquery.engine import connect
-from hushquery.hybrid.optin import DependenceWarning
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import PublishedHead
 from hushquery.log import Log, read_log
@@ -112,10 +110,8 @@ ON_POSTGRESQL = [name for name in CASES if name != "kept"]
 def published(log: Log, ledger: Path, case: str, head: PublishedHead | None = None) -> PublishedHead:
     asked, options = CASES[case]
     epoch = options.get("epoch", 0) + (head is not None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DependenceWarning)  # three records are what the case is about
-        plan = plan_head(log, asked, keep=options.get("keep", "random"), head=head)
-        return plan.run(ledger, epoch=epoch, users=options.get("users"), bits=bits("engines", case, epoch))
+    plan = plan_head(log, asked, keep=options.get("keep", "random"), head=head)
+    return plan.run(ledger, epoch=epoch, users=options.get("users"), bits=bits("engines", case, epoch))
 
 
 def told(head: PublishedHead) -> dict[str, Any]:

@@ -137,6 +137,31 @@ def test_the_corrected_variance_is_that_of_larger_batches(name):
     judge_two_stage(name, 500_000, 30)
 
 
+@pytest.mark.parametrize("name", ["small epsilon", "many URLs", "flat"])
+def test_equal_records_of_one_client_vary_exactly_as_stated(name):
+    """m reports of one value: each randomised anew, the value drawn once."""
+    m, clients = 4, MANY // 4
+    if name == "flat":
+        oracle, shares = KRR.calibrate(5, 2), np.array([0.4, 0.3, 0.1, 0.1, 0.1])
+        here, made = np.arange(4), lambda support, n, each: FlatShares(oracle, support, n, each)
+    else:
+        cells, oracle, shares = two_stage(name)
+        here, made = cells.record_cells, lambda support, n, each: TwoStageShares(cells, oracle, support, n, each)
+    laws = np.array([list(oracle.law(value).values()) for value in range(oracle.k)], dtype=np.float64)
+    rates = shares @ laws
+    # The covariance of one client's m reports: the mean of the multinomial ones, and that of the means.
+    inside = np.diag(rates) - np.einsum("v,vi,vj->ij", shares, laws, laws)
+    between = np.einsum("v,vi,vj->ij", shares, laws - rates, laws - rates)
+    zero = made(np.zeros(oracle.k, dtype=np.int64), 1, 1).values
+    slopes = np.array([made(row, 1, 1).values - zero for row in np.eye(oracle.k, dtype=np.int64)])
+    exact = slopes.T @ (m * inside + m**2 * between) @ slopes * clients / MANY**2
+    stated, p = made(as_counts(rates), MANY, m), shares[here]
+    assert stated.variance_at(p) == pytest.approx(np.diag(exact), rel=1e-6)
+    weights = np.linspace(0.2, 1, len(p))
+    assert stated.variance_of_sum(weights, p) == pytest.approx(weights @ exact @ weights, rel=1e-6)
+    assert stated.covariance_at(p, slice(None)) is None  # records of one client may also be independent
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_covariances_of_two_stage_shares_are_exact(name):
     cells, oracle, shares = two_stage(name)

@@ -23,7 +23,7 @@ from hushquery.evaluate.epochs import Spending, changes, epochs_task, follow, op
 from hushquery.evaluate.memo import Memos
 from hushquery.evaluate.people import Epoch, World, history, name_of, number_of
 from hushquery.hybrid.kept import calibrate_kept, measure_kept
-from hushquery.hybrid.optin import DependenceWarning, OptInShares
+from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import HEAD_FILE, PublishedHead
 from hushquery.hybrid.result import blended_release, blended_shares
@@ -172,8 +172,8 @@ def test_under_add_remove_the_wildcard_is_what_is_left() -> None:
     assert OptInShares.from_json(json.loads(json.dumps(shares.to_json()))).records == RECORDS
     empty = measure_kept(log, [], step, users=2000)
     assert (empty.wildcard, empty.wildcard_draws, len(empty)) == (1.0, 0, 0)
-    with pytest.warns(DependenceWarning):
-        measure_kept(log, RECORDS, calibrate_kept(epsilon=4, records_per_user=2), bits=bits("two"))
+    two = measure_kept(log, RECORDS, calibrate_kept(epsilon=4, records_per_user=2), bits=bits("two"))
+    assert (two.n, two.records_per_user) == (4000, 2)
     for wrong in ({"epsilon": 0}, {"epsilon": -1}, {"epsilon": 1, "records_per_user": 0}):
         with pytest.raises((CalibrationError, UsageError)):
             calibrate_kept(**wrong)  # type: ignore[arg-type]

@@ -18,7 +18,6 @@ from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import NoisyHead, calibrate_head, create_head
 from hushquery.hybrid.optin import (
     OPTIN_ESTIMATORS,
-    DependenceWarning,
     OptInShares,
     calibrate_split,
     draw_split,
@@ -26,6 +25,7 @@ from hushquery.hybrid.optin import (
     in_parallel,
     split_and_estimate,
 )
+from hushquery.hybrid.pooled import multinomial_variance_of_sum
 from hushquery.log import read_log
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.privacy.loss import Loss
@@ -133,12 +133,22 @@ def test_fewer_records_than_asked_for_and_none_at_all():
         estimate_reused(head(30), 0)
 
 
-def test_several_records_per_user_divide_by_all_of_them_and_warn():
+def test_several_records_per_user_divide_by_all_of_them_and_may_go_together():
     step = calibrate_head(epsilon=4, delta=1e-5, records_per_user=3)
-    with pytest.warns(DependenceWarning, match="3 records per user"):
-        made = estimate_reused(head(300, records_per_user=3, step=step), 1)
+    made = estimate_reused(head(300, records_per_user=3, step=step), 1)
     assert made.n == 3000
     assert made.values.tolist() == [0.1]
+    assert made.records_per_user == 3
+    assert made.wildcard_variance == pytest.approx(3 * 0.9 * 0.1 / 3000 + made.noise_variance / 3000**2)
+
+
+def test_a_sum_of_distinct_records_varies_at_most_as_stated():
+    """Users who hold all URLs of a query: each count is a user's coin, and their sum three times that coin."""
+    step = calibrate_head(epsilon=4, delta=1e-5, records_per_user=3)
+    made = OptInShares([("q", u) for u in "abc"], np.full(3, 0.05), 3000, 0.0, 0.85, 0, ((step,),))
+    p, coin = np.full(3, 0.05), 0.15 * 0.85  # 1,000 users, 15% of whom hold the query
+    assert multinomial_variance_of_sum(made, np.ones(3), p) == pytest.approx(1000 * 9 * coin / 3000**2)
+    assert (made.variance_at(p) >= 1000 * coin / 3000**2).all()
 
 
 def test_from_a_log_to_shares():
@@ -189,8 +199,7 @@ def test_split_costs_what_the_dearer_part_costs():
     finding, measuring = calibrate_split(epsilon=1, delta=1e-5, records_per_user=2)
     assert measuring.loss.pure == (1,)
     assert measuring.loss.is_pure
-    with pytest.warns(DependenceWarning):
-        made = draw_split(log_of(ant=40), finding, measuring, most=1, share="1/2", bits=bits("dear"))
+    made = draw_split(log_of(ant=40), finding, measuring, most=1, share="1/2", bits=bits("dear"))
     assert made.loss == finding.loss
     assert made.loss.fits(1, 1e-5)
 

@@ -150,7 +150,7 @@ MUTANTS = (
             '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt().sqrt()).floor()',
         ),
         tests="tests/curator/test_weights.py::test_equal_weights_of_the_engine_are_the_exact_ones",
-        audits="weighted sketch",
+        audits="weighted",
     ),
     mutant(
         "guided-weights-not-normalised",

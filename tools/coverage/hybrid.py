@@ -48,6 +48,7 @@ class Setting:
         size: M.
         exponent: By which power of its rank a query is rarer.
         robust: Whether the blend falls back toward the clients where the groups disagree.
+        records: How many records each user has; three are the three URLs of one query, all of which a user clicked.
     """
 
     mode: str
@@ -57,12 +58,14 @@ class Setting:
     size: int
     exponent: float = 1.0
     robust: bool = False
+    records: int = 1
 
     def __str__(self) -> str:
         law = "" if self.exponent == 1 else f", shares fall by rank^-{self.exponent:g}"
         return (
             f"{self.mode}{', robust' if self.robust else ''}, epsilon {self.epsilon}, {self.optin:,} of "
             f"{self.optin + self.clients:,} opt in, M = {self.size}{law}"
+            f"{f', {self.records} records per user' if self.records > 1 else ''}"
         )
 
     @property
@@ -78,8 +81,13 @@ class Setting:
         return Task.make(
             {
                 "task": {"name": "coverage", "population": "nobody"},
-                "optin": {"epsilon": self.epsilon, "delta": "1e-5"},
-                "client": {"epsilon": self.epsilon, "lifetime_epsilon": self.epsilon, **paper},
+                "optin": {"epsilon": self.epsilon, "delta": "1e-5", "records_per_user": self.records},
+                "client": {
+                    "epsilon": self.epsilon,
+                    "lifetime_epsilon": self.epsilon,
+                    "records_per_user": self.records,
+                    **paper,
+                },
                 "head": {"size": self.size, "mode": self.mode},
             }
         )
@@ -96,14 +104,18 @@ SETTINGS = (
     Setting("paper", 1, 20_000, 20_000, 50),
     Setting("paper", 4, 100_000, 40_000, 12),
 )
-_WHOLE = Setting("best", 4, 3_000, 3_000, 50, exponent=0.5)
+_WHOLE = (
+    Setting("best", 4, 3_000, 3_000, 50, exponent=0.5),
+    Setting("best", 6, 6_000, 6_000, 60, records=3),
+)
 
 
 def measure(quick: bool) -> Iterator[Cell]:
     """Yield a cell for each kind of interval in each setting."""
     for number, setting in enumerate(SETTINGS):
         yield from _counted(setting, number, _QUICK if quick else LEAST_INTERVALS)
-    yield from _through_the_log(_QUICK if quick else LEAST_INTERVALS)
+    for number, setting in enumerate(_WHOLE):
+        yield from _through_the_log(setting, number, _QUICK if quick else LEAST_INTERVALS)
 
 
 class _Tallies:
@@ -117,6 +129,10 @@ class _Tallies:
         tally = self._seen.setdefault(kind, [0, 0])
         tally[0] += inside.size
         tally[1] += int(inside.sum())
+
+    @property
+    def least(self) -> int:
+        return min((seen for seen, _ in self._seen.values()), default=0)
 
     def cells(self, setting: str) -> Iterator[Cell]:
         for kind, (intervals, covered) in self._seen.items():
@@ -175,29 +191,42 @@ def _cells(head: PublishedHead, side: Any) -> Any:
     return counts
 
 
-def _through_the_log(intervals: int) -> Iterator[Cell]:
+def _through_the_log(setting: Setting, number: int, intervals: int) -> Iterator[Cell]:
     """Draw a log, split it, run the plan on a ledger, randomise every client, and read the release's tables."""
-    rng = np.random.default_rng([14, 99])
-    law, tallies, seen = _WHOLE.law, _Tallies(), 0
-    users, bits = _WHOLE.optin + _WHOLE.clients, SeededBits(1499)
+    rng = np.random.default_rng([14, 99, number])
+    law, tallies = setting.law, _Tallies()
+    bits = SeededBits(1499 + number)
     names = [(f"query {i // 3}", f"https://{i % 3}.example") for i in range(len(law))]
-    while seen < intervals:
-        drawn = rng.choice(len(law) + 1, users, p=[*law, 1 - law.sum()]).tolist()
-        held = [names[i] if i < len(law) else (f"of user {user}", None) for user, i in enumerate(drawn)]
+    if setting.records > 1:  # a user holds all URLs of a query, so each has a third of the query's share
+        law = np.repeat(law.reshape(-1, 3).sum(axis=1) / 3, 3)
+    share = dict(zip(names, law, strict=True))
+    while tallies.least < intervals:
+        rows = _drawn(setting, names, law, rng)
         log = pa.table(
             {
-                "user": pa.array([f"u{user}" for user in range(users)]),
-                "query": pa.array([query for query, _ in held]),
-                "url": pa.array([url for _, url in held], pa.string()),
+                "user": pa.array([user for user, _, _ in rows]),
+                "query": pa.array([query for _, query, _ in rows]),
+                "url": pa.array([url for _, _, url in rows], pa.string()),
             }
         )
         with tempfile.TemporaryDirectory() as folder:
-            made = simulate(read_log(log), _WHOLE.task, "0.5", f"{folder}/ledger.db", bits=bits).release
-        rows = made.tables["clicks"].to_pylist()
-        share = dict(zip(names, law, strict=True))
-        for row in rows:
-            tallies.add(
-                "clicks of a whole release", row["low"], share.get((row["query"], row["url"]), 0.0), row["high"]
-            )
-        seen += len(rows)
-    yield from tallies.cells(str(_WHOLE))
+            made = simulate(read_log(log), setting.task, "0.5", f"{folder}/ledger.db", bits=bits).release
+        listed = made.tables["clicks"].to_pylist()
+        for row in listed:
+            true = share.get((row["query"], row["url"]), 0.0)
+            tallies.add("clicks of a whole release", row["low"], true, row["high"])
+        for row in made.tables["queries"].to_pylist():
+            true = sum(share.get((r["query"], r["url"]), 0.0) for r in listed if r["query"] == row["query"])
+            tallies.add("queries of a whole release", row["low"], true, row["high"])
+    yield from tallies.cells(str(setting))
+
+
+def _drawn(setting: Setting, names: Any, law: Any, rng: Any) -> list[tuple[str, str, str | None]]:
+    """Return the rows of all users: one record each, or all URLs of one query; or of a search nobody else made."""
+    users, step = setting.optin + setting.clients, setting.records
+    first = law.reshape(-1, step).sum(axis=1)
+    rows: list[tuple[str, str, str | None]] = []
+    for user, i in enumerate(rng.choice(len(first) + 1, users, p=[*first, 1 - first.sum()]).tolist()):
+        held = names[i * step : (i + 1) * step] if i < len(first) else [(f"of user {user}", None)]
+        rows += [(f"u{user}", *record) for record in held]
+    return rows

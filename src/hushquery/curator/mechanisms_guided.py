@@ -113,10 +113,11 @@ class Sketch(LogMechanism):
         return [law_of(self.guided.sketch).variance]
 
     def pairs(self) -> Sequence[Pair[Rows]]:
-        """One user more, whose queries all fall into one bucket."""
+        """One user more, whose queries all fall into one bucket; which may have been empty before."""
         others = crowd(3, "ant", "bee")
         flood = searcher("zoe", *(f"query {i}" for i in range(SKETCHED_QUERIES + 50)))
         return [
+            Pair("a user in an empty bucket", (), searcher("zoe", "ant")),
             Pair("a user with two queries in one bucket", others, others + searcher("zoe", "ant", "bee")),
             Pair("a user with more queries than are sketched", others, others + flood),
         ]

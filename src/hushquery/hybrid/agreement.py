@@ -43,8 +43,8 @@ class Agreement:
         statistic: The sum of the squares of z.
         degrees: The degrees of freedom of the chi-square law that ``scale`` times it has without shift.
         scale: What the statistic is multiplied by; 1 if the records' differences were uncorrelated.
-        overall: The chance of such a statistic without shift; where the correlations are not known (olh), the
-            smallest of ``p_value``, which needs none.
+        overall: The chance of such a statistic without shift; where the correlations are not known (olh, or
+            several records of one user), the smallest of ``p_value``, which needs none.
         alpha: The level.
     """
 
@@ -180,6 +180,8 @@ def _sum_of_squared_correlations(
     optin: Shares, clients: ClientShares, pooled: Pooled, tested: npt.NDArray[np.bool_]
 ) -> float | None:
     """Sum the squared correlations of all pairs of differences: m for uncorrelated ones, at most m^2; None: unknown."""
+    if optin.records_per_user > 1:
+        return None  # how records of one user go together is not known
     p, total = pooled.p, 0.0
     spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
     for start in range(0, len(p), _ROWS):

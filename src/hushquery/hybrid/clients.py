@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 
@@ -89,6 +90,8 @@ class ClientShares(ABC):
     n: int
     #: The share of each head record.
     values: FloatArray
+    #: How many of the reports are of one client; nobody can tell which.
+    records_per_user: int
 
     @property
     @abstractmethod
@@ -112,19 +115,22 @@ class ClientShares(ABC):
 class FlatShares(ClientShares):
     """Shares from a frequency oracle over M + 1 cells: (c/n - q)/(p - q).
 
-    Variance: r(1-r)/(n(p-q)^2) with r = q + share (p - q). The covariance of two cells i, j follows from the chances
-    that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh they
-    depend on the cells, and sums are averaged over seeds (:mod:`hushquery.hybrid.hashed`).
+    Variance: r(1-r)/(n(p-q)^2) with r = q + share (p - q), and (m-1) share (1-share)/n more for m reports of each
+    client, which is what m equal records add and others stay below. The covariance of two cells i, j follows from the
+    chances that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh
+    they depend on the cells, and sums are averaged over seeds (:mod:`hushquery.hybrid.hashed`).
 
     Args:
         oracle: The oracle; None for an empty head list.
         support: How many reports speak for each of the M + 1 cells.
         n: The number of reports.
+        records_per_user: m, how many of them are of one client.
     """
 
     oracle: Oracle | None
     support: IntArray
     n: int
+    records_per_user: int = 1
 
     def __post_init__(self) -> None:
         _checked_support(self.support, self.n, 1 if self.oracle is None else self.oracle.k)
@@ -151,11 +157,11 @@ class FlatShares(ClientShares):
         return r * (1 - r) / (max(self.n - 1, 1) * self._chances[1] ** 2)
 
     def variance_at(self, p: FloatArray) -> FloatArray:
-        """r(1-r)/(n(p-q)^2)."""
+        """r(1-r)/(n(p-q)^2) + (m-1) p(1-p)/n."""
         if self.oracle is None:
             return np.zeros(0)
         r, gap = self._rates(p)
-        return r * (1 - r) / (self.n * gap**2)
+        return r * (1 - r) / (self.n * gap**2) + _of_equal_records(self, p)
 
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
         """The quadratic form of the exact covariances, in time linear in M."""
@@ -165,19 +171,21 @@ class FlatShares(ClientShares):
         r, gap = self._rates(p)
         if isinstance(self.oracle, OLH):
             every = np.append(p, max(0.0, 1 - p.sum()))
-            return variance_of_one_report(self.oracle, np.append(weights, 0.0), every) / (self.n * gap**2)
+            of_one = variance_of_one_report(self.oracle, np.append(weights, 0.0), every)
+            return of_one / (self.n * gap**2) + _of_equal_records(self, p, weights)
         own, other = joint_chances(self.oracle)
         total = float(weights.sum())
         crossed = other * total**2 + 2 * (own - other) * float(weights @ p) * total - float(weights @ r) ** 2
         # The diagonal of that is not a variance: put the right one in its place.
         diagonal = r * (1 - r) - (other + 2 * (own - other) * p - r**2)
-        return max(0.0, (crossed + float(weights**2 @ diagonal)) / (self.n * gap**2))
+        independent = max(0.0, (crossed + float(weights**2 @ diagonal)) / (self.n * gap**2))
+        return independent + _of_equal_records(self, p, weights)
 
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Off the diagonal other + (own - other)(p_i + p_j) - r_i r_j, over n(p-q)^2."""
         if self.oracle is None:
             return np.zeros((0, 0))
-        if isinstance(self.oracle, OLH):
+        if isinstance(self.oracle, OLH) or self.records_per_user > 1:
             return None
         p = _at_most_one(p)
         r, gap = self._rates(p)
@@ -233,12 +241,14 @@ class TwoStageShares(ClientShares):
         oracle: The randomizer.
         support: How many reports name each cell.
         n: The number of reports.
+        records_per_user: m, how many of them are of one client. Variances then have (m-1) share (1-share)/n more.
     """
 
     cells: TwoStageCells
     oracle: TwoStage
     support: IntArray
     n: int
+    records_per_user: int = 1
 
     def __post_init__(self) -> None:
         if self.oracle.urls != self.cells.urls:
@@ -280,12 +290,13 @@ class TwoStageShares(ClientShares):
         return self.oracle.query_frequencies(self.support, self.n)[0][: len(self.cells.queries)]
 
     def query_variances(self, p: FloatArray) -> FloatArray:
-        """Give the variance of each direct share: r_q(1-r_q)/(n a^2)."""
+        """Give the variance of each direct share: r_q(1-r_q)/(n a^2), and more for several records of one client."""
         if not self.cells.records:
             return np.zeros(0)
         shares, a = self._report_shares(p), self.oracle.channel()[0]
         r: FloatArray = np.add.reduceat(shares, self.oracle.starts)[:-1]
-        return r * (1 - r) / (self.n * a**2)
+        of_query: FloatArray = np.add.reduceat(self._cell_shares(p), self.oracle.starts)[:-1]
+        return r * (1 - r) / (self.n * a**2) + _of_equal_records(self, of_query)
 
     def variance_at(self, p: FloatArray) -> FloatArray:
         """Corrected Theorem 5 for each record."""
@@ -306,10 +317,13 @@ class TwoStageShares(ClientShares):
         per_query = np.bincount(self.cells.query_of, weights * shared, len(self.cells.queries) + 1)
         slopes += np.repeat(per_query, self.oracle.sizes)
         r = self._report_shares(p)
-        return max(0.0, float(slopes**2 @ r - (slopes @ r) ** 2) / self.n)
+        independent = max(0.0, float(slopes**2 @ r - (slopes @ r) ** 2) / self.n)
+        return independent + _of_equal_records(self, _at_most_one(p), weights)
 
-    def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray:
+    def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Cov(p_i, p_j) = (sum over cells of g_ic g_jc r_c - m_i m_j)/n with the slopes g and means m = sum g r."""
+        if self.records_per_user > 1:
+            return None
         place, factor, shared = self._coefficients()
         if not self.cells.records:
             return np.zeros((0, 0))
@@ -365,7 +379,28 @@ class TwoStageShares(ClientShares):
         of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
         spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
         variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
-        return variances
+        return variances + _of_equal_records(self, self._cell_shares(p))
+
+
+@overload
+def _of_equal_records(clients: ClientShares, p: FloatArray) -> FloatArray: ...
+
+
+@overload
+def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray) -> float: ...
+
+
+def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray | None = None) -> FloatArray | float:
+    """Give what m equal records of each client add to the variance of each share, or of a weighted sum of shares.
+
+    Randomisation is drawn anew for each record; which record a client holds is drawn once for all m (at worst), so its
+    variance is m times that of independent records.
+    """
+    more = (clients.records_per_user - 1) / clients.n
+    if weights is not None:
+        return more * max(0.0, float(weights**2 @ p - (weights @ p) ** 2))
+    p = np.clip(p, 0.0, 1.0)
+    return more * p * (1 - p)
 
 
 def _checked_records(records: Sequence[Record]) -> tuple[Record, ...]:

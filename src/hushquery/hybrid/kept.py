@@ -17,7 +17,7 @@ from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import public_users
-from hushquery.hybrid.optin import OptInShares, measure_list, warn_of_dependence
+from hushquery.hybrid.optin import OptInShares, measure_list
 from hushquery.hybrid.records import fresh_key
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
@@ -74,7 +74,6 @@ def measure_kept(
     replace-one, variance P(1-P)/n + s/n^2, and is 1 minus the sum under add-remove, variance P(1-P)/n + M s/n^2.
     **Reference:** Avent et al. 2017, figure 4, with everybody in T.
     """
-    warn_of_dependence(step.keys_per_user)
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     n = public_users(log, step.relation, users) * step.keys_per_user

@@ -14,7 +14,6 @@ the wildcard with the rest.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPTIN_ESTIMATORS",
-    "DependenceWarning",
     "OptInShares",
     "Way",
     "calibrate_split",
@@ -62,7 +60,6 @@ __all__ = [
     "measure_parts",
     "noisy_rest",
     "split_and_estimate",
-    "warn_of_dependence",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -72,10 +69,6 @@ _MOST = 2**53
 
 #: How the shares were estimated.
 Way = Literal["reuse", "split"]
-
-
-class DependenceWarning(UserWarning):
-    """Several records of one user were counted as if they were independent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +87,7 @@ class OptInShares:
 
     **Guarantee:** :attr:`loss`, for one opt-in user.
     **Estimator:** the shares; unbiased for ``split``; for ``reuse`` too high near the threshold by
-    :func:`~hushquery.hybrid.headlist.threshold_bias` over n. Variance :meth:`variance_at`, for m_O = 1.
+    :func:`~hushquery.hybrid.headlist.threshold_bias` over n. Variance :meth:`variance_at`.
     **Reference:** Avent et al. 2017, figure 4 and Theorem 4, with the variance of the integer noise that is drawn.
     """
 
@@ -115,9 +108,16 @@ class OptInShares:
         """What making them cost: steps on the same users add up, steps on different users do not."""
         return in_parallel([sum((step.loss for step in part), Loss()) for part in self.parts])
 
+    @property
+    def records_per_user(self) -> int:
+        """m_O, the most records of one user in these shares; they are distinct."""
+        counting = self.parts[-1][-1] if self.parts else None
+        return counting.keys_per_user if isinstance(counting, LaplaceHistogram | GaussianHistogram) else 1
+
     def variance_at(self, p: npt.ArrayLike) -> FloatArray:
         """Give the variance of each share if the true one were ``p``: p(1-p)/n + noise/n^2, always above zero.
 
+        Of m_O distinct records of a user at most one is this one: the sampling part is p(1 - m_O p)/n, and no larger.
         For blending, evaluate it at the blended share: the plug-in :attr:`variances` moves with the noise itself.
         """
         inside = np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0)
@@ -137,9 +137,15 @@ class OptInShares:
 
     @property
     def wildcard_variance(self) -> float:
-        """P(1-P)/n + draws x noise/n^2, at the estimated share P brought into 0..1."""
+        """m_O P(1-P)/n + draws x noise/n^2, at the estimated share P brought into 0..1.
+
+        All records of a user may be in the wildcard together, hence m_O.
+        """
         inside = min(1.0, max(0.0, self.wildcard))
-        return inside * (1 - inside) / self.n + self.wildcard_draws * self.noise_variance / self.n**2
+        return (
+            self.records_per_user * inside * (1 - inside) / self.n
+            + self.wildcard_draws * self.noise_variance / self.n**2
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as plain data."""
@@ -232,7 +238,6 @@ def estimate_reused(head: NoisyHead, most: int) -> OptInShares:
 
     **Guarantee:** that of the head list; nothing is read and nothing drawn.
     """
-    warn_of_dependence(head.records_per_user)
     kept = head.top(most)
     n = head.users * head.records_per_user
     values = kept.counts / float(n)
@@ -321,7 +326,6 @@ def draw_split(
 ) -> OptInShares:
     """Split, find and measure with steps from :func:`calibrate_split`. The spend must have been recorded before."""
     checked_size(most)
-    warn_of_dependence(measuring.keys_per_user)
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     parts = split_users(log, share, fresh_key(source))
@@ -395,17 +399,6 @@ def measure_parts(
 def noisy_rest(rest: IntArray, step: LaplaceHistogram, bits: Bits) -> IntArray:
     """Draw the noisy count of the wildcard: what the head records leave, with a draw of its own."""
     return add_noise(rest, law_of(step), bits)
-
-
-def warn_of_dependence(records_per_user: int) -> None:
-    """Warn where several records of one user are counted: the variances take them for independent."""
-    if records_per_user > 1:
-        warnings.warn(
-            f"{records_per_user} records per user are counted: the guarantee holds, but the variances assume records "
-            "that are independent, and those of one user are not; use 1 for trustworthy intervals",
-            DependenceWarning,
-            stacklevel=3,
-        )
 
 
 #: The estimators by name, as a plan chooses them.

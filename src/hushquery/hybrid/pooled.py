@@ -47,6 +47,11 @@ class Shares(Protocol):
         """The number of people (records) behind it."""
         ...
 
+    @property
+    def records_per_user(self) -> int:
+        """How many of the records are of one person at most; nobody can tell which."""
+        ...
+
     def variance_at(self, p: FloatArray) -> FloatArray:
         """Give each share's variance if the true shares were ``p``."""
         ...
@@ -106,12 +111,14 @@ def plug_in_weights(optin_variance: FloatArray, client_variance: FloatArray) -> 
 def multinomial_variance_of_sum(shares: Shares, weights: FloatArray, p: FloatArray) -> float:
     """Give the variance of the sum of weight times share, for counts of n records with independent noise on each.
 
-    Two counts of n records have covariance -p_i p_j/n; noise that is drawn once per record adds none.
+    Two counts of n independent records have covariance -p_i p_j/n; noise that is drawn once per record adds none. Of m
+    records of one user the sum varies most if all m count alike: m times as much as if they were independent.
     """
     p = np.clip(p, 0.0, 1.0)
     p = p / max(1.0, float(p.sum()))
-    diagonal = np.maximum(shares.variance_at(p), 0.0) + p**2 / shares.n
-    return max(0.0, float(weights**2 @ diagonal) - float(weights @ p) ** 2 / shares.n)
+    drawn = max(0.0, float(weights**2 @ p - (weights @ p) ** 2)) / shares.n
+    noise = np.maximum(shares.variance_at(p) - p * (1 - p) / shares.n, 0.0)
+    return float(weights**2 @ noise) + shares.records_per_user * drawn
 
 
 def clipped(p: FloatArray) -> FloatArray:

@@ -66,20 +66,20 @@ def blended_shares(
         robust: Fall back toward the clients where the two disagree.
         level: The coverage of the intervals.
     """
-    records, shares = head.records, head.optin
+    records, shares, each = head.records, head.optin, head.task.client.records_per_user
     if not records:
-        empty = FlatShares(None, np.array([n]), n)
+        empty = FlatShares(None, np.array([n]), n, each)
         return blend_probabilities(records, shares, empty, robust=robust, level=level)
     oracle = head.configuration.oracle
     # A list that is kept from an earlier period is measured with counts that decided nothing.
     part = head.task.head
     least = -math.inf if head.kept_since is not None else least_share(shares, None if part is None else part.size)
     if isinstance(oracle, TwoStage):
-        two_stage = TwoStageShares(TwoStageCells(records), oracle, support, n)
+        two_stage = TwoStageShares(TwoStageCells(records), oracle, support, n, each)
         return blend_probabilities(records, shares, two_stage, mode="paper", robust=robust, level=level, least=least)
     if not isinstance(oracle, Oracle):
         raise UsageError(f"{oracle.name} reports can't be blended", fix="Use a frequency oracle, or two-stage")
-    flat = FlatShares(oracle, support, n)
+    flat = FlatShares(oracle, support, n, each)
     return blend_probabilities(records, shares, flat, robust=robust, level=level, least=least)
 
 
@@ -137,7 +137,7 @@ def blended_release(head: PublishedHead, blended: Blended) -> Release:
             "clicks": f"share {of_all}; an empty URL stands for a search without a click",
             "records": "shares by the opt-in users and by the clients, and how they were weighted",
         },
-        notes=[tested.summary(), *_notes(blended, task.client.records_per_user)],
+        notes=[tested.summary(), *_notes(blended, max(task.client.records_per_user, head.optin.records_per_user))],
         level=blended.level,
     )
 
@@ -148,8 +148,8 @@ def _notes(blended: Blended, records_per_user: int) -> list[str]:
         notes.append("Where the two groups disagree, trust the clients' column; --robust does so in the blend.")
     if records_per_user > 1:
         notes.append(
-            f"Each user has {records_per_user} records here: the guarantees hold, but the standard errors take records "
-            "for independent, and those of one user are not."
+            f"Each user has up to {records_per_user} records here, and nobody can tell which belong together: standard "
+            "errors and intervals allow for records of one user that go together as closely as they can."
         )
     if blended.robust:
         notes.append("Robust blend: where the two groups disagree it falls back toward the clients.")
