@@ -213,8 +213,9 @@ def blend_probabilities(
     least_rest, most_rest = (np.array([1 - of_head + side * reach * spread_of_head]) for side in (-1, 1))
     wildcard_low, wildcard_high = _around(least_rest, most_rest, np.array(projected[-1:]))
 
-    # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does.
-    optin_variance = pooled.optin_variance + overshoot.of_one**2
+    # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does. The
+    # mean square of an overshoot that is itself only predicted is its square and its variance.
+    optin_variance = pooled.optin_variance + overshoot.of_one**2 * (1 + overshoot.relative_variance)
     optin_stderr = np.sqrt(optin_variance) * _longer(reach, sums.fourth, optin_variance) / reach
     tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
     low, high = _interval(sums, centre, reach, level, selected, hull=robust, known=least is not None)
