@@ -285,7 +285,7 @@ class _Sums:
         """
         moved, variance, chance = self._moved(chosen)
         beyond = moved**2 - chance if moved**2 > _EVIDENT**2 * chance else 0.0
-        return math.sqrt(variance + max(beyond, float(chosen @ self.bias) ** 2))
+        return math.sqrt(max(variance, LEAST_VARIANCE) + max(beyond, float(chosen @ self.bias) ** 2))
 
     def everything(self, overshoot: Overshoot, shift: FloatArray) -> tuple[float, float]:
         """Give the sum of all true shares and its standard error.
@@ -307,7 +307,7 @@ class _Sums:
         excess = predicted + trust * (moved - predicted)
         contradiction = (moved - predicted) ** 2 - (doubt + chance)
         beyond = contradiction if contradiction > (_EVIDENT**2 - 1) * (doubt + chance) else 0.0
-        variance += trust * chance + (1 - trust) ** 2 * beyond + float(shift.sum()) ** 2
+        variance = max(variance, LEAST_VARIANCE) + trust * chance + (1 - trust) ** 2 * beyond + float(shift.sum()) ** 2
         return float(self.blended.sum()) - excess, math.sqrt(variance)
 
     def _moved(self, chosen: FloatArray) -> tuple[float, float, float]:
