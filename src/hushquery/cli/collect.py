@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,10 +52,10 @@ EpochOption = Annotated[
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Store]:
+def _opened(url: str, *, write: bool = False) -> Iterator[Store]:
     from hushquery.collect.store import Store
 
-    store = Store.open(url, create=False)
+    store = Store.open(url, create=False, write=write)
     try:
         yield store
     finally:
@@ -168,7 +169,7 @@ def advance(
     from hushquery.collect.vault import Vault
     from hushquery.collect.work import make_work
 
-    with _opened(store) as opened:
+    with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
         before = _epoch(opened, chosen, number, epoch)
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
@@ -200,7 +201,8 @@ def export(
             written = sum(sys.stdout.write(f"{line}\n") > 0 for line in lines)
         else:
             try:
-                with out.open("x", encoding="ascii") as file:
+                # For its owner only, from the first byte on.
+                with open(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
                     written = sum(file.write(f"{line}\n") > 0 for line in lines)
             except FileExistsError:
                 raise UsageError(f"{out.name} exists already", fix="Choose another --out") from None
@@ -308,7 +310,7 @@ def new_token(
     """
     from hushquery.collect.tokens import Tokens
 
-    with _opened(store) as opened:
+    with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
         token = Tokens(opened).new(number, note, shared=shared)
     emit({"task": chosen.id, "token": token, "shared": shared}, token, as_json=as_json)
@@ -349,7 +351,7 @@ def revoke_token(
     """
     from hushquery.collect.tokens import Tokens
 
-    with _opened(store) as opened:
+    with _opened(store, write=True) as opened:
         Tokens(opened).revoke(name)
         forgotten = Tokens(opened).forget(name) if forget else None
     text, data = "revoked", {"revoked": name, "deleted": None}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs import CLOSED, OPTIN_OPEN, Epoch, reports_of
-from hushquery.collect.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK
+from hushquery.collect.epochs import CLOSED, OPTIN_OPEN, Epoch, holds_reports, reports_of
+from hushquery.collect.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK, reports_table
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
@@ -63,7 +63,7 @@ def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
     Raises:
         UsageError: There is something in the store already.
     """
-    copy = Store.open(path, create=False)
+    copy = Store.open(path, write=False)
     try:
         with copy.read() as source, store.write() as into:
             if into.execute(sa.select(TASK.c.number).limit(1)).first() is not None:
@@ -81,10 +81,16 @@ def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
 
 def _copied(source: sa.Connection, into: sa.Connection) -> int:
     rows = 0
-    for table in TABLES.sorted_tables:
+    epochs = source.execute(sa.select(EPOCH.c.task, EPOCH.c.number, EPOCH.c.phase, EPOCH.c.scrubbed)).all()
+    held = [reports_table(one.task, one.number) for one in epochs if holds_reports(one.phase, scrubbed=one.scrubbed)]
+    for table in held:
+        table.create(into)
+    for table in (*TABLES.sorted_tables, *held):
         if table in (META, RECORD):
             continue
-        found = source.execution_options(yield_per=_BLOCK).execute(sa.select(table))
+        # In the order of their keys: the order in which a database keeps its rows may be that of their arrival.
+        query = sa.select(table).order_by(*table.primary_key.columns)
+        found = source.execution_options(yield_per=_BLOCK).execute(query)
         for block in found.mappings().partitions(_BLOCK):
             into.execute(sa.insert(table), [dict(row) for row in block])
             rows += len(block)

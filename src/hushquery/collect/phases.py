@@ -47,7 +47,8 @@ from hushquery.collect.epochs import (
     lock_name,
     standing,
 )
-from hushquery.collect.schema import EPOCH, RECORD, RELEASE, REPORT
+from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, mix
+from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
 from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
@@ -56,8 +57,6 @@ from hushquery.task import Task
 
 __all__ = ["EpochWork", "HeadList", "Phases"]
 
-# Rows are emptied or deleted in transactions of so many.
-_BLOCK = 2000
 # A move that was refused is tried again by time after so many seconds.
 _AGAIN_SECONDS = 60
 
@@ -129,8 +128,9 @@ class Phases:
         now = self._clock()
         begins = REPORTS_OPEN if task.head is None else OPTIN_OPEN
         with self._store.write() as connection:
-            connection.execute(
-                insert_new(connection, EPOCH).values(
+            made = connection.execute(
+                insert_new(connection, EPOCH)
+                .values(
                     task=task_number,
                     number=task.period_at(now),
                     phase=begins,
@@ -138,7 +138,10 @@ class Phases:
                     scrubbed=False,
                     forgotten=False,
                 )
-            )
+                .returning(EPOCH.c.number)
+            ).all()
+            if made and begins == REPORTS_OPEN:
+                reports_table(task_number, made[0].number).create(connection)
 
     def advance(self, task: Task, task_number: int, number: int, to: str | None = None) -> Epoch:
         """Move an epoch to its next phase, or resume the move that a crash interrupted.
@@ -234,6 +237,8 @@ class Phases:
         with self._store.write() as connection:
             entered = {"phase": following, "moving": None, "trouble": None, "since": int(self._clock())}
             self._swap(connection, epoch, {**entered, **columns})
+            if following == REPORTS_OPEN:
+                reports_table(epoch.task_number, epoch.number).create(connection)
             if document is not None:
                 connection.execute(
                     sa.insert(RELEASE).values(
@@ -275,26 +280,11 @@ class Phases:
             self._mark(epoch, scrubbed=True)
             return replace(epoch, scrubbed=True)
         if epoch.phase in PHASES[PHASES.index(CLOSED) :] and not epoch.scrubbed:
-            self._empty(epoch, delete=False)
+            keep_ids(self._store, epoch)
             self._store.wipe_traces()
-            self._mark(epoch, scrubbed=True)
+            drop_reports(self._store, epoch)
             return replace(epoch, scrubbed=True)
         return epoch
-
-    def _empty(self, epoch: Epoch, *, delete: bool) -> None:
-        """Empty the payloads of an epoch's reports, or delete the rows, in short transactions."""
-        mine = (REPORT.c.task == epoch.task_number, REPORT.c.epoch == epoch.number)
-        wanted = mine if delete else (*mine, REPORT.c.data.is_not(None))
-        while True:
-            with self._store.write() as connection:
-                ids = connection.execute(sa.select(REPORT.c.id).where(*wanted).limit(_BLOCK)).scalars().all()
-                chosen = (REPORT.c.task == epoch.task_number, REPORT.c.id.in_(ids))
-                if delete:
-                    connection.execute(sa.delete(REPORT).where(*chosen))
-                else:
-                    connection.execute(sa.update(REPORT).where(*chosen).values(data=None))
-            if len(ids) < _BLOCK:
-                return
 
     def _mark(self, epoch: Epoch, **values: bool) -> None:
         with self._store.write() as connection:
@@ -359,6 +349,8 @@ class Phases:
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._read(epoch.task, epoch.task_number, epoch.number)
                 epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
+        if epoch.takes_reports:
+            mix(self._store, epoch)
         while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
             epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
         if self._leaves_something(epoch):
@@ -366,7 +358,7 @@ class Phases:
                 epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
                 if not epoch.forgotten and self._is_past(epoch):
                     # Nothing is forgotten too early: a closed epoch takes no report, known or unknown.
-                    self._empty(epoch, delete=True)
+                    forget_ids(self._store, epoch)
                     self._mark(epoch, forgotten=True)
 
     def _leaves_something(self, epoch: Epoch) -> bool:

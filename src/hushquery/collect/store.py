@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from hushquery.collect.schema import MIGRATIONS, SCHEMA, TABLES, Migration, prepare
+from hushquery.collect.schema import check_version, make_tables, version_of
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
 __all__ = ["Store", "StoreFull", "sync_folder"]
@@ -30,6 +30,16 @@ WAIT_SECONDS = 30
 
 # Keeps two processes from making or converting the tables at once.
 _PREPARE_LOCK = 0x48514331
+
+
+# The tables of reports come and go, so they are found by their names.
+_POSTGRESQL_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class "
+    "WHERE relkind = 'r' AND pg_table_is_visible(oid) AND starts_with(relname::text, 'hushquery_collect_')"
+)
+
+# What decides how long PostgreSQL keeps its write-ahead log.
+_LOG_SETTINGS = ("wal_recycle", "wal_keep_size", "archive_mode", "checkpoint_timeout")
 
 
 class StoreFull(Unavailable):
@@ -67,22 +77,48 @@ class Store:
         where: str | os.PathLike[str],
         *,
         create: bool = True,
+        write: bool = True,
         most_bytes: int | None = None,
-        version: int = SCHEMA,
-        migrations: Mapping[int, Migration] = MIGRATIONS,
     ) -> Store:
-        """Open the store at a path or URL; make its tables where there are none, convert them where they are older.
+        """Open the store at a path or URL; make its tables where there are none.
 
         Args:
             where: A path, ``sqlite:///PATH`` or ``postgresql://USER@HOST:PORT/DATABASE``.
             create: Whether a SQLite file may be made where there is none.
+            write: Whether it may be changed. A store that is only read stays as it is, byte for byte.
             most_bytes: The size that the store may have.
-            version: The version of the tables to reach; for tests of conversions.
-            migrations: How to reach it.
+
+        Raises:
+            DataError: Its tables are of another version; ``hushquery collect migrate`` converts older ones.
         """
+        store = cls.locate(where, create=create and write, write=write, most_bytes=most_bytes)
+        try:
+            with store.prepare() if write else store.read() as connection:
+                found = version_of(connection, store.name)
+                if found is not None:
+                    check_version(found, store.name)
+                elif write:
+                    make_tables(connection)
+                else:
+                    raise _no_store(store.name)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def locate(
+        cls,
+        where: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        write: bool = True,
+        most_bytes: int | None = None,
+    ) -> Store:
+        """Find the store at a path or URL, as :meth:`open` does, without a look at its tables."""
         text = os.fspath(where)
         if "://" not in text:
-            store = cls._sqlite(text, create, most_bytes)
+            store = cls._sqlite(text, create, write, most_bytes)
         else:
             try:
                 url = sa.make_url(text)
@@ -91,29 +127,21 @@ class Store:
             if url.drivername in ("sqlite", "sqlite+pysqlite"):
                 if "?" in text or url.host:
                     raise _unreadable()
-                store = cls._sqlite(url.database or "", create, most_bytes)
+                store = cls._sqlite(url.database or "", create, write, most_bytes)
             elif url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
                 store = cls._postgresql(url, most_bytes)
             else:
                 raise _unreadable()
-        try:
-            with store.write() as connection:
-                if store.path is None:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
-                prepare(connection, store.name, version, migrations)
-        except BaseException:
-            store.close()
-            raise
         return store
 
     @classmethod
-    def _sqlite(cls, text: str, create: bool, most_bytes: int | None) -> Store:
+    def _sqlite(cls, text: str, create: bool, write: bool, most_bytes: int | None) -> Store:
         if text in ("", ":memory:"):
             raise UsageError("a collector can't keep reports in memory", fix="Give the path of a file: collector.db")
         path = Path(os.path.realpath(text))
         if not path.exists():
             if not create:
-                raise Unavailable(f"there is no store at {text}", fix="Start `hushquery serve`, which makes it")
+                raise _no_store(text)
             try:
                 # The write-ahead log takes the mode of the file: for its owner only.
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -122,7 +150,7 @@ class Store:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        return cls(_sqlite_engine(path, most_bytes), text, path, (), most_bytes)
+        return cls(_sqlite_engine(path, write, most_bytes), text, path, (), most_bytes)
 
     @classmethod
     def _postgresql(cls, url: sa.URL, most_bytes: int | None) -> Store:
@@ -159,7 +187,7 @@ class Store:
                     with suppress(SQLAlchemyError, sqlite3.Error):
                         connection.exec_driver_sql("ROLLBACK")
             else:
-                with connection.execution_options(isolation_level="REPEATABLE READ").begin():
+                with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
                     yield connection
 
     @contextmanager
@@ -182,6 +210,14 @@ class Store:
                     connection.exec_driver_sql("ROLLBACK")
                 raise
             self._still_there(connection)
+
+    @contextmanager
+    def prepare(self) -> Iterator[sa.Connection]:
+        """Make or convert the tables: a :meth:`write` that keeps out all others who do."""
+        with self.write() as connection:
+            if self.path is None:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
+            yield connection
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
@@ -230,13 +266,7 @@ class Store:
             if self.path is not None:
                 pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
                 return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
-            sizes = (
-                connection.execute(
-                    sa.select(sa.func.coalesce(sa.func.pg_total_relation_size(sa.func.to_regclass(table)), 0))
-                )
-                for table in TABLES.tables
-            )
-            return sum(int(size.scalar_one()) for size in sizes)
+            return int(connection.exec_driver_sql(_POSTGRESQL_SIZE).scalar_one())
 
     def is_full(self) -> bool:
         """Say whether the size limit is reached; SQLite's freed pages count as free, because they are used again."""
@@ -250,15 +280,39 @@ class Store:
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 
-        PostgreSQL keeps deleted rows in its own log for a while; what must not be read there has to be written as
-        ciphertext from the start.
+        PostgreSQL's log is not ours. Where we have the right to (the role ``pg_checkpoint``, and EXECUTE on
+        ``pg_switch_wal``) we end the file that is being written and ask for a checkpoint, after which PostgreSQL
+        needs none of the files before it; :meth:`log_settings` tells what keeps them all the same.
         """
         if self.path is None:
-            return
-        with self._translated(), self._engine.connect() as connection:
-            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-        if busy:
+            for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
+                with suppress(Unavailable), self._translated(), self._engine.connect() as connection:
+                    connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
+        elif not self._truncate_log():
             raise NotReady("the write-ahead log is in use and could not be emptied", fix="Try again")
+
+    def shorten_log(self) -> bool:
+        """Empty SQLite's write-ahead log, which tells the order of arrival; False if somebody reads in it just now."""
+        return self.path is None or self._truncate_log("PRAGMA busy_timeout=0")
+
+    def _truncate_log(self, *before: str) -> bool:
+        with self._translated(), self._engine.connect() as connection:
+            try:
+                for pragma in before:
+                    connection.exec_driver_sql(pragma)
+                return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={WAIT_SECONDS * 1000}")
+
+    def log_settings(self) -> dict[str, str] | None:
+        """Read what keeps old files of PostgreSQL's write-ahead log, by the names of its settings; None for SQLite."""
+        if self.path is not None:
+            return None
+        with self.read() as connection:
+            found = {name: str(connection.exec_driver_sql(f"SHOW {name}").scalar_one()) for name in _LOG_SETTINGS}
+            for name in ("pg_replication_slots", "pg_stat_replication"):
+                found[name] = str(connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one())  # noqa: S608
+        return found
 
     def close(self) -> None:
         """Close all connections."""
@@ -307,6 +361,10 @@ class Store:
         return why
 
 
+def _no_store(name: str) -> Unavailable:
+    return Unavailable(f"there is no store at {name}", fix="Start `hushquery serve`, which makes it")
+
+
 def _unreadable() -> UsageError:
     return UsageError(  # and the address is not shown: it may hold a password
         "the address of the store can't be read",
@@ -332,16 +390,17 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _sqlite_engine(path: Path, most_bytes: int | None) -> sa.Engine:
+def _sqlite_engine(path: Path, write: bool, most_bytes: int | None) -> sa.Engine:
     # mode=rw never creates a file: one that was deleted while we run must not come back empty.
-    address = f"file:{quote(os.fsencode(path))}?mode=rw"
+    address = f"file:{quote(os.fsencode(path))}?mode={'rw' if write else 'ro'}"
+    changing = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
             address, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):
+            for pragma in changing if write else ():
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             if most_bytes is not None:
                 (page,) = connection.execute("PRAGMA page_size").fetchone()

@@ -1,0 +1,124 @@
+"""What is said to be erased is searched for in the files of both stores: the disk, not the tables, has the last word."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from collect.commands import run as cli
+from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for
+from collect.test_records import everything
+from hushquery.collect.wire import pack_batch
+from hushquery.local.report import Report
+from hushquery.task import Task
+
+TASK = Task.loads(SETTING)
+#: Every payload that a device of the task can send: who knows the rest of a report tries these.
+PAYLOADS = {make_report(TASK, number).payload for number in range(200)}
+
+
+def random_reports(number: int) -> list[Report]:
+    """Make reports with ids as devices draw them."""
+    return [replace(make_report(TASK, n, cell=n % 3), id=os.urandom(16)) for n in range(number)]
+
+
+def guesses(report: Report) -> Iterator[bytes]:
+    """Give what keyless hashes of the report could have left on the disk, for every payload that it may have had."""
+    for payload in PAYLOADS:
+        guess = replace(report, payload=payload)
+        for text in (guess.to_bytes(), guess.to_text().encode()):
+            for name in ("sha256", "blake2b", "md5"):
+                digest = hashlib.new(name, text).digest()[:16]
+                yield digest
+                yield digest.hex().encode()
+
+
+def found(disk: bytes, words: list[bytes]) -> int:
+    """Count the words that are on the disk."""
+    return sum(word in disk for word in words)
+
+
+def whole_reports(disk: bytes) -> set[bytes]:
+    """Find whatever on the disk looks like a report of the task: its id stands before the hash of the task."""
+    length = len(make_report(TASK).to_bytes())
+    starts = [match.start() - 17 for match in re.finditer(re.escape(TASK.digest), disk)]
+    return {disk[start : start + length] for start in starts}
+
+
+def remove_old_logs(url: str) -> None:
+    """Let PostgreSQL delete what it does not need of its log any more, instead of keeping the file for later."""
+    if url.startswith("postgresql"):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET wal_recycle = off")
+            connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture
+def erasing_store(new_store: Callable[[], str]) -> str:
+    """A store on a server that keeps no old log, as docs/howto/operate-the-collector.md sets it up."""
+    url = new_store()
+    remove_old_logs(url)
+    return url
+
+
+def test_no_report_and_no_hash_of_one_is_in_any_file_after_closing(
+    erasing_store: str, folder: Path, clock: Clock
+) -> None:
+    """Write-ahead logs included, while the collector runs and after it has stopped."""
+    reports = random_reports(120)
+    sent = {report.to_bytes() for report in reports}
+    hashes = list(guesses(reports[0]))
+    with running(settings_for(erasing_store, folder, SETTING), clock) as (client, collector):
+        for report in reports[:20]:
+            assert put(client, report).status_code == 201
+        data = pack_batch([report.to_bytes() for report in reports[20:]])
+        assert client.post(f"/v1/tasks/{TASK.id}/reports", content=data, headers=BINARY).status_code == 200
+        assert sent <= whole_reports(everything(erasing_store))  # this does look where they are
+        collector.phases.advance(TASK, 1, 0, "closed")
+        disk = everything(erasing_store)
+        assert not sent & whole_reports(disk)
+        assert found(disk, [report.id for report in reports]) == 120  # of which only the id is kept
+        assert found(disk, hashes) == 0
+        assert put(client, reports[3]).status_code == 200  # the id is enough to know a repeat
+        assert put(client, replace(reports[3], id=os.urandom(16))).status_code == 410
+    assert not sent & whole_reports(everything(erasing_store))
+
+
+def test_no_hash_of_a_report_is_there_while_its_epoch_is_open(store_url: str, folder: Path, clock: Clock) -> None:
+    """What is never written is in no backup and in no replica either."""
+    reports = random_reports(20)
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, _):
+        for report in reports:
+            put(client, report)
+        disk = everything(store_url)
+    assert {report.to_bytes() for report in reports} <= whole_reports(disk)
+    assert found(disk, list(guesses(reports[0]))) == 0
+
+
+def test_other_bytes_under_a_known_id_are_told_until_the_report_is_erased(
+    store_url: str, folder: Path, clock: Clock
+) -> None:
+    report = random_reports(1)[0]
+    other = replace(report, payload=next(one for one in sorted(PAYLOADS) if one != report.payload))
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
+        assert [put(client, one).status_code for one in (report, report, other)] == [201, 200, 409]
+        collector.phases.advance(TASK, 1, 0, "closed")
+        assert [put(client, one).status_code for one in (report, other)] == [200, 200]
+
+
+def test_an_exported_file_is_for_its_owner_only(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, _):
+        put(client, random_reports(1)[0])
+        old = os.umask(0)
+        try:
+            cli("export", "--out", str(folder / "reports.txt"), "--store", store_url)
+        finally:
+            os.umask(old)
+    assert (folder / "reports.txt").stat().st_mode & 0o777 == 0o600
