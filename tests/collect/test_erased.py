@@ -1,4 +1,4 @@
-"""What is said to be erased is searched for in the files of both stores: the disk, not the tables, has the last word."""
+"""What is said to be erased is searched for in the files of both stores: the disk says what is left, not a table."""
 
 from __future__ import annotations
 

@@ -32,62 +32,6 @@ from hushquery.task import Task
 TASK = Task.loads(SETTING)
 
 
-def add_column(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("ALTER TABLE hushquery_collect_task ADD COLUMN colour TEXT")
-
-
-def break_off(connection: sa.Connection) -> None:
-    add_column(connection)
-    raise Unavailable("the power is gone")
-
-
-def columns(store: Store) -> set[str]:
-    with store.read() as connection:
-        return {column["name"] for column in sa.inspect(connection).get_columns("hushquery_collect_task")}
-
-
-def test_a_store_is_converted_step_by_step(store_url: str) -> None:
-    store = Store.open(store_url)
-    register(store, TASK, NOW)
-    store.close()
-    with pytest.raises(Unavailable, match="power"):
-        Store.open(store_url, version=SCHEMA + 1, migrations={SCHEMA: break_off})
-    store = Store.open(store_url)  # nothing of the broken step is left
-    assert "colour" not in columns(store)
-    store.close()
-    rename = "UPDATE hushquery_collect_task SET colour = 'green'"
-    steps = {SCHEMA: add_column, SCHEMA + 1: lambda connection: connection.exec_driver_sql(rename)}
-    store = Store.open(store_url, version=SCHEMA + 2, migrations=steps)
-    assert "colour" in columns(store)
-    assert [task.id for _, task in registered(store)] == [TASK.id]
-    with store.read() as connection:
-        assert connection.execute(sa.select(META.c.schema)).scalar_one() == SCHEMA + 2
-    store.close()
-    with pytest.raises(DataError, match="knows only version"):
-        Store.open(store_url)
-
-
-def test_a_store_of_the_first_version_is_converted(store_url: str) -> None:
-    first = Store.open(store_url)
-    with first.write() as connection:
-        connection.exec_driver_sql("ALTER TABLE hushquery_collect_epoch DROP COLUMN trouble")
-        connection.exec_driver_sql("ALTER TABLE hushquery_collect_task RENAME COLUMN document TO canonical")
-        connection.execute(sa.update(META).values(schema=1))
-        connection.exec_driver_sql("INSERT INTO hushquery_collect_task VALUES (1, 'x', 'kept', 0)")
-        connection.exec_driver_sql(
-            "INSERT INTO hushquery_collect_epoch (task, number, phase, since, scrubbed, forgotten) "
-            "VALUES (1, 7, 'closed', 5, true, false)"
-        )
-    first.close()
-    store = Store.open(store_url)
-    with store.read() as connection:
-        assert connection.exec_driver_sql("SELECT document FROM hushquery_collect_task").scalar_one() == "kept"
-        row = connection.execute(sa.select(EPOCH)).one()
-        assert (row.number, row.phase, row.scrubbed, row.trouble) == (7, "closed", True, None)
-        assert connection.execute(sa.select(META.c.schema)).scalar_one() == SCHEMA
-    store.close()
-
-
 def test_what_is_not_under_the_hash_of_a_task_may_change(store_url: str) -> None:
     on = Task.loads(SETTING)
     off = Task.loads(SETTING.replace("[client]", "[client]\nenabled = false"))
@@ -98,12 +42,6 @@ def test_what_is_not_under_the_hash_of_a_task_may_change(store_url: str) -> None
         ((_, found),) = registered(store)
         assert found == task
     store.close()
-
-
-def test_a_version_without_a_way_to_it_is_refused(store_url: str) -> None:
-    Store.open(store_url).close()
-    with pytest.raises(DataError, match="too old"):
-        Store.open(store_url, version=SCHEMA + 1, migrations={})
 
 
 def test_many_processes_make_one_store(store_url: str) -> None:
@@ -362,8 +300,7 @@ def test_a_writer_writes_what_waits_before_it_stops(store_url: str) -> None:
     async def send() -> list[object]:
         writer = Writer(store)
         tasks = [
-            asyncio.create_task(writer.write([Arrival(number, 0, n.to_bytes(16, "big"), b"")]))
-            for n in range(500)
+            asyncio.create_task(writer.write([Arrival(number, 0, n.to_bytes(16, "big"), b"")])) for n in range(500)
         ]
         await asyncio.sleep(0)
         await asyncio.to_thread(writer.close)

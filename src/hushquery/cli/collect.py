@@ -103,7 +103,7 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
             uploads = {reason: count for (of_task, reason), count in sorted(counted.items()) if of_task == number}
             epochs = [_described(epoch) for epoch in epochs_of(opened, task, number)]
             tasks.append({"id": task.id, "name": task.task.name, "uploads": uploads, "epochs": epochs})
-        data = {"store": opened.name, "bytes": opened.size(), "tasks": tasks}
+        data = {"store": opened.name, "bytes": opened.size(), "log": opened.log_settings(), "tasks": tasks}
     emit(data, "\n".join(_lines(data)), as_json=as_json)
 
 
@@ -123,6 +123,9 @@ def _described(epoch: Epoch) -> dict[str, Any]:
 
 def _lines(data: dict[str, Any]) -> Iterator[str]:
     yield f"{data['store']}: {data['bytes']:,} bytes"
+    if data["log"] is not None:
+        settings = ", ".join(f"{name} {value}" for name, value in data["log"].items())
+        yield f"PostgreSQL's log may keep reports that were erased, for as long as it keeps its files: {settings}"
     for task in data["tasks"]:
         yield f"\n{task['name']}  {task['id']}"
         for epoch in task["epochs"]:
@@ -202,7 +205,8 @@ def export(
         else:
             try:
                 # For its owner only, from the first byte on.
-                with open(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
+                handle = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(handle, "w", encoding="ascii") as file:
                     written = sum(file.write(f"{line}\n") > 0 for line in lines)
             except FileExistsError:
                 raise UsageError(f"{out.name} exists already", fix="Choose another --out") from None
@@ -292,6 +296,49 @@ def restore(
     if anew:
         text += f"\nopt-in records are not copied: {anew:,} open opt-in phase(s) begin without any"
     emit({"store": target.name, "rows": rows, "without_records": anew}, text, as_json=as_json)
+
+
+@app.command()
+def migrate(
+    store: StoreOption = "collector.db",
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the copy goes; by default beside the store.", show_default=False),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Convert the tables of an earlier hushquery, after a copy of them as they were. Stop the collector first.
+
+    No other command converts anything. It is done in one transaction, or not at all.
+
+        hushquery collect migrate
+    """
+    from hushquery.collect.copies import convert
+    from hushquery.collect.schema import SCHEMA
+
+    found, copy = convert(store, keep)
+    if copy is None:
+        text = f"nothing to do: the tables are of version {SCHEMA}"
+    else:
+        text = (
+            f"converted from version {found} to {SCHEMA}; the tables as they were are in {copy}\n"
+            f"{_way_back(store, copy)}\n"
+            "delete the copy once all is well: it holds what this version erases"
+        )
+    emit({"from": found, "to": SCHEMA, "copy": None if copy is None else str(copy)}, text, as_json=as_json)
+
+
+def _way_back(store: str, copy: Path) -> str:
+    if store.startswith("postgres"):
+        return (
+            "to go back: stop the collector, install the hushquery that it had, and run, with an empty database,\n"
+            f"  hushquery collect restore {copy} --store postgresql://..."
+        )
+    place = store.removeprefix("sqlite:///")
+    return (
+        "to go back: stop the collector, install the hushquery that it had, and\n"
+        f"  rm -f {place}-wal {place}-shm && cp {copy} {place}"
+    )
 
 
 @_tokens.command("new")

@@ -60,6 +60,7 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
         with store.write() as connection:
             chosen = sa.select(*columns).order_by(table.c.id)
             if store.path is None:
+                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # nobody waits for this
                 connection.execute(sa.insert(KNOWN).from_select(KNOWN.c.keys(), chosen))
                 connection.exec_driver_sql(f'TRUNCATE "{table.name}"')
                 return
@@ -101,7 +102,7 @@ def _rewrite(connection: sa.Connection, table: sa.Table) -> None:
     """Write a table anew in the order of its ids, into pages in which nothing of the old ones is left."""
     name = table.name
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f'CREATE TEMPORARY TABLE mixing ON COMMIT DROP AS SELECT * FROM "{name}"')
+        connection.exec_driver_sql(f'CREATE TEMPORARY TABLE mixing ON COMMIT DROP AS TABLE "{name}"')
         connection.exec_driver_sql(f'TRUNCATE "{name}"')
         connection.exec_driver_sql(f'INSERT INTO "{name}" SELECT * FROM mixing ORDER BY id')  # noqa: S608
         return

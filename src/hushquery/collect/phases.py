@@ -27,6 +27,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -49,7 +50,7 @@ from hushquery.collect.epochs import (
 )
 from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, mix
 from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
-from hushquery.collect.store import Store
+from hushquery.collect.store import Store, StoreFull
 from hushquery.collect.vault import Vault
 from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
 from hushquery.local.configuration import Configuration
@@ -349,10 +350,7 @@ class Phases:
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._read(epoch.task, epoch.task_number, epoch.number)
                 epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
-        if epoch.takes_reports:
-            mix(self._store, epoch)
-        while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
-            epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
+        # What is left behind goes first: a move that is refused must not keep it.
         if self._leaves_something(epoch):
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
@@ -360,6 +358,11 @@ class Phases:
                     # Nothing is forgotten too early: a closed epoch takes no report, known or unknown.
                     forget_ids(self._store, epoch)
                     self._mark(epoch, forgotten=True)
+        while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
+            epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
+        if epoch.takes_reports:
+            with suppress(StoreFull):  # it takes room for a moment, and can wait
+                mix(self._store, epoch)
 
     def _leaves_something(self, epoch: Epoch) -> bool:
         """Say whether something of an epoch is still to be destroyed; at most looks there is nothing."""

@@ -12,7 +12,7 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,6 +40,10 @@ _POSTGRESQL_SIZE = (
 
 # What decides how long PostgreSQL keeps its write-ahead log.
 _LOG_SETTINGS = ("wal_recycle", "wal_keep_size", "archive_mode", "checkpoint_timeout")
+
+
+# SQLite counts as full when fewer pages than this are left.
+_SOME_PAGES = 4
 
 
 class StoreFull(Unavailable):
@@ -70,6 +74,7 @@ class Store:
         self.name = name
         self.path = path
         self.most_bytes = most_bytes
+        self._leaves_log = False
 
     @classmethod
     def open(
@@ -150,7 +155,9 @@ class Store:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        return cls(_sqlite_engine(path, write, most_bytes), text, path, (), most_bytes)
+        store = cls(_sqlite_engine(path, write, most_bytes), text, path, (), most_bytes)
+        store._leaves_log = not write and not Path(f"{path}-wal").exists()
+        return store
 
     @classmethod
     def _postgresql(cls, url: sa.URL, most_bytes: int | None) -> Store:
@@ -216,6 +223,7 @@ class Store:
         """Make or convert the tables: a :meth:`write` that keeps out all others who do."""
         with self.write() as connection:
             if self.path is None:
+                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # all reports there are may be moved
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
             yield connection
 
@@ -275,7 +283,8 @@ class Store:
         with self.read() as connection:
             names = ("page_count", "freelist_count", "page_size")
             pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
-        return pages - spare >= max(1, self.most_bytes // page)
+        # One report may need some pages at once, and is refused where the last ones do not suffice.
+        return pages - spare + _SOME_PAGES > max(1, self.most_bytes // page)
 
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
@@ -317,6 +326,10 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+        if self._leaves_log and self.path is not None:
+            # Whoever only reads may not remove the empty log that reading makes. Who may write does, unless it is used.
+            with suppress(sqlite3.Error), closing(sqlite3.connect(_address(self.path, "rw"), uri=True)) as connection:
+                connection.execute("SELECT name FROM sqlite_master").fetchone()
 
     def _still_there(self, connection: sa.Connection) -> None:
         """Refuse to write into a file that was deleted or replaced: nobody would ever find it again."""
@@ -390,9 +403,13 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _address(path: Path, mode: str) -> str:
+    # Neither mode creates a file: one that was deleted while we run must not come back empty.
+    return f"file:{quote(os.fsencode(path))}?mode={mode}"
+
+
 def _sqlite_engine(path: Path, write: bool, most_bytes: int | None) -> sa.Engine:
-    # mode=rw never creates a file: one that was deleted while we run must not come back empty.
-    address = f"file:{quote(os.fsencode(path))}?mode={'rw' if write else 'ro'}"
+    address = _address(path, "rw" if write else "ro")
     changing = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON")
 
     def connect() -> sqlite3.Connection:

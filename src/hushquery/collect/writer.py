@@ -259,7 +259,9 @@ def write_reports(connection: sa.Connection, arrivals: Sequence[Arrival]) -> lis
     first: dict[tuple[int, int, bytes], Arrival] = {}
     for one in arrivals:
         first.setdefault(one.key, one)
-    places, new, known = {}, set(), {}
+    places: dict[tuple[int, int], tuple[str, bool]] = {}
+    new: set[tuple[int, int, bytes]] = set()
+    known: dict[tuple[int, int, bytes], bytes | None] = {}
     # All epochs first, and only then their reports: whoever erases those holds the epoch as well, in the same order.
     for task, epoch in sorted({(one.task, one.epoch) for one in arrivals}):
         places[task, epoch] = _place(connection, task, epoch)
