@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,10 +16,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for
+from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for, stored_ids
+from collect.houses import House
+from hushquery.collect.erasing import mix
 from hushquery.collect.wire import pack_batch
+from hushquery.collect.writer import Arrival, add_counts, write_reports
 from hushquery.local.report import Report
 from hushquery.task import Task
+from ledger.workers import sql
 
 TASK = Task.loads(SETTING)
 PAGE = 4096
@@ -129,3 +135,42 @@ def test_sqlites_files_do_not_tell_the_order(tmp_path: Path, clock: Clock) -> No
         collector.phases.advance(TASK, 1, 0, "closed")
         assert not [name for name in names if name in log.read_bytes()]
         assert 0.4 < within_pages(store.read_bytes(), names) < 0.6
+
+
+def test_mixing_loses_nothing_and_doubles_nothing(store_url: str, folder: Path, clock: Clock) -> None:
+    """Three servers write, some of it twice, while a fourth writes the table anew as fast as it can."""
+    houses = [House(store_url, folder, clock, SETTING) for _ in range(4)]
+    reports, outcomes, done = random_reports(300), Counter[str](), threading.Event()
+
+    def send(house: House, mine: list[Report]) -> None:
+        for report in (*mine, *mine[::3]):
+            arrival = Arrival(house.number, house.period, report.id, report.to_bytes())
+            with house.store.write() as connection:
+                told = write_reports(connection, [arrival])
+                add_counts(connection, {(house.number, told[0]): 1}, 0)
+            outcomes.update(told)
+
+    def mix_on() -> int:
+        number = 0
+        while not done.is_set():
+            mix(houses[3].store, houses[3].epoch())
+            number += 1
+        return number
+
+    # The first two send the same reports.
+    shares = (reports[:200], reports[:200], reports[200:])
+    with ThreadPoolExecutor(4) as pool:
+        mixing = pool.submit(mix_on)
+        sending = [pool.submit(send, house, share) for house, share in zip(houses[:3], shares, strict=True)]
+        try:
+            for one in sending:
+                one.result(120)
+        finally:
+            done.set()
+        assert mixing.result(60) > 1
+    assert sql(store_url, "SELECT mixed > 100 FROM hushquery_collect_epoch") == [(True,)]
+    assert outcomes == {"accepted": 300, "repeated": 200 + 2 * len(reports[:200:3]) + len(reports[200::3])}
+    assert sorted(stored_ids(houses[0].store)) == sorted(report.id for report in reports)
+    assert houses[0].advance("closed").reports == 300
+    for house in houses:
+        house.store.close()

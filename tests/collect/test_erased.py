@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from collect.commands import run as cli
-from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for
-from collect.test_records import everything
+from collect.helpers import BINARY, HEAD, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from collect.test_records import WORDS, advance, everything, give, hybrid
 from hushquery.collect.wire import pack_batch
 from hushquery.local.report import Report
 from hushquery.task import Task
@@ -122,3 +122,48 @@ def test_an_exported_file_is_for_its_owner_only(store_url: str, folder: Path, cl
         finally:
             os.umask(old)
     assert (folder / "reports.txt").stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_that_people_gave_outlives_its_epoch(erasing_store: str, folder: Path, clock: Clock) -> None:
+    """Tokens, opt-in records, their key, reports: in the store, the folder of keys and the ledger."""
+    task = Task.loads(SEARCHES)
+    with running(settings_for(erasing_store, folder, SEARCHES), clock) as (client, collector):
+        hybrid(collector)
+        token = collector.tokens.new(1, shared=True)
+        assert [give(client, token).status_code for _ in range(5)] == [201] * 5
+        epoch = collector.board.epochs()[0]
+        key, words = collector.vault._secret(epoch, make=False), [*WORDS, token.partition(".")[2].encode()]
+        hashes = [hashlib.new(name, word).digest()[:16] for word in WORDS for name in ("sha256", "md5")]
+        for _ in range(2):
+            advance(collector)
+        made = [replace(make_report(task, n, head=HEAD), id=os.urandom(16)) for n in range(20)]
+        assert {put(client, report).status_code for report in made} == {201}
+        sent = [report.to_bytes() for report in made]
+        assert found(everything(erasing_store), sent) == 20
+        for _ in range(2):
+            advance(collector)
+        assert collector.board.epochs()[0].phase == "released"
+        beside = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+        assert found(everything(erasing_store) + beside, [*words, *hashes, key, *sent]) == 0
+
+
+def test_an_ordinary_role_erases_the_tables(postgres_url: str, folder: Path, clock: Clock) -> None:
+    """Who may not ask PostgreSQL for a checkpoint can't hurry its log; the tables' files are empty all the same."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE ordinary LOGIN PASSWORD 'x'")
+        connection.execute("CREATE SCHEMA ordinary AUTHORIZATION ordinary")
+    _, _, place = postgres_url.partition("@")
+    reports = random_reports(50)
+    with running(settings_for(f"postgresql://ordinary:x@{place}", folder, SETTING), clock) as (client, collector):
+        assert {put(client, report).status_code for report in reports} == {201}
+        assert collector.phases.advance(TASK, 1, 0, "closed").scrubbed
+        told = cli("status", "--store", f"postgresql://ordinary:x@{place}")
+        assert "PostgreSQL's log may keep reports that were erased" in told
+        assert "archive_mode off" in told
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        row = connection.execute("SHOW data_directory").fetchone()
+    assert row is not None
+    disk = b"".join(path.read_bytes() for path in Path(row[0], "base").rglob("*") if path.is_file())
+    assert found(disk, [report.id for report in reports]) == 50
+    assert found(disk, [report.to_bytes() for report in reports]) == 0
