@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from hushquery.collect.schema import META, SCHEMA, reports_table
 from hushquery.collect.store import Store, StoreFull
 from hushquery.collect.vault import Vault
 from hushquery.collect.wire import pack_batch
-from hushquery.collect.writer import Arrival, Writer
+from hushquery.collect.writer import Arrival, Writer, write_reports
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.task import Task
 
@@ -188,6 +188,31 @@ def test_a_full_file_is_told_and_freed_pages_are_room(tmp_path: Path) -> None:
     with store.write() as connection:
         connection.execute(sa.delete(table))
     assert not store.is_full()
+    store.close()
+
+
+def test_closing_an_epoch_makes_room_in_a_full_file(tmp_path: Path, clock: Clock) -> None:
+    store = Store.open(tmp_path / "collector.db", most_bytes=1_000_000)
+    phases = Phases(store, LocalWork(store), Vault(store, tmp_path), clock=clock)
+    number = register(store, TASK, NOW)
+    phases.ensure(TASK, number)
+    one = make_report(TASK)
+
+    def send(first: int) -> int:
+        reports = [replace(one, id=n.to_bytes(16, "little")) for n in range(first, first + 50)]
+        with store.write() as connection:
+            write_reports(connection, [Arrival(number, 0, report.id, report.to_bytes()) for report in reports])
+        return first + 50
+
+    sent = 0
+    with suppress(StoreFull):
+        while sent < 100_000:
+            sent = send(sent)
+    with pytest.raises(StoreFull):
+        send(sent)
+    assert phases.advance(TASK, number, 0, "closed").reports == sent > 4000
+    assert not store.is_full()
+    assert phases.advance(TASK, number, 0, "released").release
     store.close()
 
 

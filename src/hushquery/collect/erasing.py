@@ -15,13 +15,23 @@ from hushquery.collect.epochs import Epoch
 from hushquery.collect.schema import COUNTER, EPOCH, KNOWN, reports_table
 from hushquery.collect.store import Store
 
-__all__ = ["drop_reports", "forget_ids", "keep_ids", "mix"]
+__all__ = ["drop_reports", "forget_ids", "keep_ids", "make_reports", "mix"]
 
 # SQLite's rows are moved or deleted in transactions of so many, each of which frees more room than it takes.
 _BLOCK = 2000
 # A table is written anew when this share of its reports is new, and as long as that takes a moment only: uploads wait.
 _NEW_SHARE = 8
 _MOST_MIXED = 200_000
+
+
+def make_reports(connection: sa.Connection, task: int, number: int) -> None:
+    """Make the table of an epoch that begins to take reports, in the transaction in which it does.
+
+    One may be there: a backup from before the epoch was restored over what came after it.
+    """
+    table = reports_table(task, number)
+    table.drop(connection, checkfirst=True)
+    table.create(connection)
 
 
 def mix(store: Store, epoch: Epoch) -> None:
@@ -37,10 +47,11 @@ def mix(store: Store, epoch: Epoch) -> None:
     query = sa.select(EPOCH.c.mixed, accepted.scalar_subquery().label("accepted")).where(*here)
     with store.read() as connection:
         before = connection.execute(query).one()
-        if before.accepted == before.mixed:
+        new = int(before.accepted) - (before.mixed or 0)
+        if not new:
             return
         rows = int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
-    if not 1 < rows <= _MOST_MIXED or _NEW_SHARE * (before.accepted - (before.mixed or 0)) < rows:
+    if not 1 < rows <= min(_MOST_MIXED, _NEW_SHARE * new):
         return
     with store.write() as connection:
         now = connection.execute(sa.select(EPOCH.c.mixed, EPOCH.c.phase, EPOCH.c.moving).where(*here).with_for_update())
@@ -48,7 +59,7 @@ def mix(store: Store, epoch: Epoch) -> None:
         if (row.mixed, row.phase, row.moving) != (before.mixed, epoch.phase, None):
             return  # another server has done it, or closes it
         _rewrite(connection, table)
-        connection.execute(sa.update(EPOCH).where(*here).values(mixed=before.accepted))
+        connection.execute(sa.update(EPOCH).where(*here).values(mixed=int(before.accepted)))
     store.shorten_log()
 
 
@@ -57,7 +68,7 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
     table = reports_table(epoch.task_number, epoch.number)
     columns = [sa.literal(epoch.task_number), sa.literal(epoch.number), table.c.id]
     while True:
-        with store.write() as connection:
+        with store.write(frees=True) as connection:
             chosen = sa.select(*columns).order_by(table.c.id)
             if store.path is None:
                 connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # nobody waits for this
@@ -77,7 +88,7 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
 
 def drop_reports(store: Store, epoch: Epoch) -> None:
     """Drop the table of an epoch whose reports are erased, and note that they are."""
-    with store.write() as connection:
+    with store.write(frees=True) as connection:
         # The epoch first, as whoever writes reports does.
         connection.execute(sa.update(EPOCH).where(*_of(epoch)).values(scrubbed=True))
         reports_table(epoch.task_number, epoch.number).drop(connection)
@@ -87,7 +98,7 @@ def forget_ids(store: Store, epoch: Epoch) -> None:
     """Delete the ids of an epoch, in short transactions."""
     mine = (KNOWN.c.task == epoch.task_number, KNOWN.c.epoch == epoch.number)
     while True:
-        with store.write() as connection:
+        with store.write(frees=True) as connection:
             ids = connection.execute(sa.select(KNOWN.c.id).where(*mine).limit(_BLOCK)).scalars().all()
             connection.execute(sa.delete(KNOWN).where(*mine, KNOWN.c.id.in_(ids)))
         if len(ids) < _BLOCK:

@@ -48,8 +48,8 @@ from hushquery.collect.epochs import (
     lock_name,
     standing,
 )
-from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, mix
-from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
+from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, make_reports, mix
+from hushquery.collect.schema import EPOCH, RECORD, RELEASE
 from hushquery.collect.store import Store, StoreFull
 from hushquery.collect.vault import Vault
 from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
@@ -142,7 +142,7 @@ class Phases:
                 .returning(EPOCH.c.number)
             ).all()
             if made and begins == REPORTS_OPEN:
-                reports_table(task_number, made[0].number).create(connection)
+                make_reports(connection, task_number, made[0].number)
 
     def advance(self, task: Task, task_number: int, number: int, to: str | None = None) -> Epoch:
         """Move an epoch to its next phase, or resume the move that a crash interrupted.
@@ -176,7 +176,7 @@ class Phases:
 
     def _note(self, epoch: Epoch, error: HushqueryError) -> None:
         """Keep the reason of a move that was refused; errors never show a value, so this doesn't either."""
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             self._swap(connection, epoch, {"trouble": self._reason(error)})
 
     def _reason(self, error: HushqueryError) -> str:
@@ -188,7 +188,7 @@ class Phases:
         if lacks is None:
             return
         if epoch.moving is not None:  # such as after a restore, or when all that was given was taken back
-            with self._store.write() as connection:
+            with self._store.write(frees=True) as connection:
                 self._swap(connection, epoch, {"moving": None, "trouble": None})
         raise lacks
 
@@ -227,7 +227,7 @@ class Phases:
         move, _ = MOVES[epoch.phase]
         if epoch.moving is not None:
             return epoch
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             self._swap(connection, epoch, {"moving": move})
         return replace(epoch, moving=move)
 
@@ -235,11 +235,11 @@ class Phases:
         """Enter the next phase with what the work gave."""
         _, following = MOVES[epoch.phase]
         document = columns.pop("document", None)
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             entered = {"phase": following, "moving": None, "trouble": None, "since": int(self._clock())}
             self._swap(connection, epoch, {**entered, **columns})
             if following == REPORTS_OPEN:
-                reports_table(epoch.task_number, epoch.number).create(connection)
+                make_reports(connection, epoch.task_number, epoch.number)
             if document is not None:
                 connection.execute(
                     sa.insert(RELEASE).values(
@@ -288,7 +288,7 @@ class Phases:
         return epoch
 
     def _mark(self, epoch: Epoch, **values: bool) -> None:
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             connection.execute(
                 sa.update(EPOCH)
                 .where(EPOCH.c.task == epoch.task_number, EPOCH.c.number == epoch.number)
@@ -337,7 +337,7 @@ class Phases:
     def _expire(self, epoch: Epoch) -> Epoch:
         """End an opt-in phase that nobody finished, and destroy what was given in it."""
         entered = {"phase": EXPIRED, "moving": None, "since": int(self._clock())}
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             self._swap(connection, epoch, entered)
         return self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
 

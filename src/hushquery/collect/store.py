@@ -39,11 +39,16 @@ _POSTGRESQL_SIZE = (
 )
 
 # What decides how long PostgreSQL keeps its write-ahead log.
-_LOG_SETTINGS = ("wal_recycle", "wal_keep_size", "archive_mode", "checkpoint_timeout")
-
+_LOG_SETTINGS = (
+    "SELECT name, current_setting(name) FROM pg_settings "
+    "WHERE name IN ('wal_recycle', 'wal_keep_size', 'archive_mode', 'checkpoint_timeout') "
+    "UNION ALL SELECT 'replication slots', count(*)::text FROM pg_replication_slots "
+    "UNION ALL SELECT 'replicas', count(*)::text FROM pg_stat_replication"
+)
 
 # SQLite counts as full when fewer pages than this are left.
 _SOME_PAGES = 4
+_ANY_PAGES = 2**32 - 2
 
 
 class StoreFull(Unavailable):
@@ -155,7 +160,7 @@ class Store:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        store = cls(_sqlite_engine(path, write, most_bytes), text, path, (), most_bytes)
+        store = cls(_sqlite_engine(path, write), text, path, (), most_bytes)
         store._leaves_log = not write and not Path(f"{path}-wal").exists()
         return store
 
@@ -198,8 +203,12 @@ class Store:
                     yield connection
 
     @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """Change the store: durable when the block ends, nothing when it raises."""
+    def write(self, *, frees: bool = False) -> Iterator[sa.Connection]:
+        """Change the store: durable when the block ends, nothing when it raises.
+
+        Args:
+            frees: Whether this is part of making room: then the size limit, which is there for uploads, does not hold.
+        """
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
                 with connection.begin():
@@ -208,6 +217,10 @@ class Store:
                     yield connection
                 return
             self._still_there(connection)
+            if self.most_bytes is not None:
+                page = int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+                most = _ANY_PAGES if frees else max(1, self.most_bytes // page)
+                connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -318,10 +331,7 @@ class Store:
         if self.path is not None:
             return None
         with self.read() as connection:
-            found = {name: str(connection.exec_driver_sql(f"SHOW {name}").scalar_one()) for name in _LOG_SETTINGS}
-            for name in ("pg_replication_slots", "pg_stat_replication"):
-                found[name] = str(connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one())  # noqa: S608
-        return found
+            return {name: str(value) for name, value in connection.exec_driver_sql(_LOG_SETTINGS)}
 
     def close(self) -> None:
         """Close all connections."""
@@ -408,7 +418,7 @@ def _address(path: Path, mode: str) -> str:
     return f"file:{quote(os.fsencode(path))}?mode={mode}"
 
 
-def _sqlite_engine(path: Path, write: bool, most_bytes: int | None) -> sa.Engine:
+def _sqlite_engine(path: Path, write: bool) -> sa.Engine:
     address = _address(path, "rw" if write else "ro")
     changing = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON")
 
@@ -419,9 +429,6 @@ def _sqlite_engine(path: Path, write: bool, most_bytes: int | None) -> sa.Engine
         try:
             for pragma in changing if write else ():
                 connection.execute(f"PRAGMA {pragma}").fetchall()
-            if most_bytes is not None:
-                (page,) = connection.execute("PRAGMA page_size").fetchone()
-                connection.execute(f"PRAGMA max_page_count={max(1, most_bytes // page)}").fetchall()
         except BaseException:
             connection.close()
             raise
