@@ -6,15 +6,34 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from collect.commands import run as cli
-from collect.helpers import BINARY, HEAD, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from collect.helpers import (
+    BINARY,
+    HEAD,
+    SEARCHES,
+    SETTING,
+    Clock,
+    Crash,
+    make_report,
+    put,
+    running,
+    settings_for,
+    stored_ids,
+    waiting_reports,
+)
+from collect.houses import House
 from collect.test_records import WORDS, advance, everything, give, hybrid
+from hushquery.collect import erasing, phases
+from hushquery.collect.epochs import Epoch
+from hushquery.collect.store import Store
 from hushquery.collect.wire import pack_batch
 from hushquery.local.report import Report
 from hushquery.task import Task
@@ -175,3 +194,65 @@ def test_an_ordinary_role_erases_the_tables(postgres_url: str, folder: Path, clo
     sent = [report.to_bytes() for report in reports]
     assert found(tables, sent) == 0
     assert (found(log, sent) == 0) is granted  # one or the other may lie across two pages of the log
+
+
+@pytest.mark.parametrize("dies", ["between blocks", "wipe_traces", "drop_reports"])
+def test_a_crash_while_erasing_is_made_good(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    """Whatever is half done, each report is known, none is taken again, and whoever comes next finishes it."""
+    house = House(store_url, folder, clock, SETTING)
+    assert house.send(10) == ["accepted"] * 10
+    writes = 0
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    @contextmanager
+    def second_write_dies(*_: object, **more: bool) -> Iterator[sa.Connection]:
+        nonlocal writes
+        writes += 1
+        if writes == 2:
+            raise Crash
+        with write(**more) as connection:
+            yield connection
+
+    write = house.store.write
+    with monkeypatch.context() as patch:
+        if dies == "between blocks":
+            patch.setattr(erasing, "_BLOCK", 4)
+
+            def broken(store: Store, epoch: Epoch) -> None:
+                patch.setattr(store, "write", second_write_dies)
+                erasing.keep_ids(store, epoch)
+                raise Crash  # PostgreSQL does it in one transaction, and dies after it
+
+            patch.setattr(phases, "keep_ids", broken)
+        elif dies == "wipe_traces":
+            patch.setattr(house.store, "wipe_traces", die)
+        else:
+            patch.setattr(phases, "drop_reports", die)
+        with pytest.raises(Crash):
+            house.advance("closed")
+    assert (house.epoch().phase, house.epoch().scrubbed) == ("closed", False)
+    assert house.send(10) == ["repeated"] * 10
+    assert house.send(1, first=50) == ["phase-over"]
+    assert len(stored_ids(house.store)) == 10
+    house.phases.tick({house.number: house.task})
+    assert house.epoch().scrubbed
+    assert (waiting_reports(house.store), len(stored_ids(house.store))) == (0, 10)
+    assert house.send(10) == ["repeated"] * 10
+    house.store.close()
+
+
+def test_a_table_from_after_the_backup_is_in_nobodys_way(store_url: str, folder: Path, clock: Clock) -> None:
+    """PostgreSQL's own tools restore the tables that a dump has, and leave others that came since."""
+    house = House(store_url, folder, clock, SETTING)
+    assert house.send(3) == ["accepted"] * 3
+    with house.store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM hushquery_collect_epoch")
+    house.phases.ensure(house.task, house.number)
+    assert waiting_reports(house.store) == 0
+    assert house.send(2) == ["accepted"] * 2
+    assert house.advance("closed").reports == 2
+    house.store.close()
