@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from hushquery.collect import schema
-from hushquery.collect.epochs import CLOSED, OPTIN_OPEN, Epoch, holds_reports, reports_of
-from hushquery.collect.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK, reports_table
+from hushquery.collect.epochs import CLOSED, OPTIN_OPEN, Epoch, reports_of, tables_of_reports
+from hushquery.collect.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK
 from hushquery.collect.store import Store, sync_folder
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report
@@ -43,8 +43,8 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     try:
         copy = Store.open(draft)
         try:
-            with store.read() as source, copy.write() as into:
-                rows = _copied(source, into)
+            with _moment(store) as (source, reports), copy.write() as into:
+                rows = _copied(source, reports, into)
             copy.wipe_traces()
         finally:
             copy.close()
@@ -135,7 +135,8 @@ def _keep_postgresql(connection: sa.Connection, copy: Path) -> None:
         with engine.begin() as target:
             tables.create_all(target)
             for table in tables.sorted_tables:
-                for block in connection.execute(sa.select(table)).mappings().partitions(_BLOCK):
+                found = connection.execute(sa.select(table), execution_options={"yield_per": _BLOCK})
+                for block in found.mappings().partitions():
                     target.execute(sa.insert(table), [dict(row) for row in block])
     finally:
         engine.dispose()
@@ -151,10 +152,10 @@ def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
     """
     copy = Store.open(path, write=False)
     try:
-        with copy.read() as source, store.write() as into:
+        with _moment(copy) as (source, reports), store.write() as into:
             if into.execute(sa.select(TASK.c.number).limit(1)).first() is not None:
                 raise UsageError("there is something in that store already", fix="Give a new file or an empty database")
-            rows = _copied(source, into)
+            rows = _copied(source, reports, into)
             if into.dialect.name == "postgresql":  # the next task gets the next number
                 last = sa.select(sa.func.max(TASK.c.number)).scalar_subquery()
                 into.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence(TASK.name, "number"), last)))
@@ -165,13 +166,23 @@ def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
     return rows, anew
 
 
-def _copied(source: sa.Connection, into: sa.Connection) -> int:
+@contextmanager
+def _moment(store: Store) -> Iterator[tuple[sa.Connection, list[sa.Table]]]:
+    """Read a store at one moment, with the tables of reports that it has then."""
+    while True:
+        with store.read() as connection:
+            before = tables_of_reports(connection)
+        with store.read(*before) as connection:
+            if tables_of_reports(connection) == before:  # else an epoch was opened or closed in between
+                yield connection, before
+                return
+
+
+def _copied(source: sa.Connection, reports: Sequence[sa.Table], into: sa.Connection) -> int:
     rows = 0
-    epochs = source.execute(sa.select(EPOCH.c.task, EPOCH.c.number, EPOCH.c.phase, EPOCH.c.scrubbed)).all()
-    held = [reports_table(one.task, one.number) for one in epochs if holds_reports(one.phase, scrubbed=one.scrubbed)]
-    for table in held:
+    for table in reports:
         table.create(into)
-    for table in (*TABLES.sorted_tables, *held):
+    for table in (*TABLES.sorted_tables, *reports):
         if table in (META, RECORD):
             continue
         # In the order of their keys: the order in which a database keeps its rows may be that of their arrival.

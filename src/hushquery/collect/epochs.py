@@ -38,6 +38,7 @@ __all__ = [
     "registered",
     "reports_of",
     "standing",
+    "tables_of_reports",
 ]
 
 #: Users who opted in send records.
@@ -197,12 +198,19 @@ def holds_reports(phase: str, *, scrubbed: bool) -> bool:
     return phase in (REPORTS_OPEN, CLOSED, RELEASED) and not scrubbed
 
 
+def tables_of_reports(connection: sa.Connection) -> list[sa.Table]:
+    """List the tables of reports that there are."""
+    query = sa.select(EPOCH.c.task, EPOCH.c.number, EPOCH.c.phase, EPOCH.c.scrubbed)
+    epochs = connection.execute(query.order_by(EPOCH.c.task, EPOCH.c.number))
+    return [reports_table(one.task, one.number) for one in epochs if holds_reports(one.phase, scrubbed=one.scrubbed)]
+
+
 def reports_of(store: Store, epoch: Epoch) -> Iterator[bytes]:
     """Yield the bytes of the reports of an epoch, in the order of their random ids."""
     table, last = reports_table(epoch.task_number, epoch.number), b""
     query = sa.select(table).where(table.c.id > sa.bindparam("last")).order_by(table.c.id).limit(_BLOCK)
     while True:
-        with store.read() as connection:
+        with store.read(table) as connection:
             rows = connection.execute(query, {"last": last}).all()
         for _, data in rows:
             yield bytes(data)

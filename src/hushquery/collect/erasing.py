@@ -39,6 +39,9 @@ def mix(store: Store, epoch: Epoch) -> None:
 
     Until then a request that nobody else's were written with can be told by its transaction. Larger tables than
     200,000 rows are left as they are.
+
+    Raises:
+        Unavailable: Somebody reads the table, or there is no room to write it twice: it can wait.
     """
     table, here = reports_table(epoch.task_number, epoch.number), _of(epoch)
     accepted = sa.select(sa.func.coalesce(sa.func.sum(COUNTER.c.count), 0)).where(
@@ -54,10 +57,13 @@ def mix(store: Store, epoch: Epoch) -> None:
     if not 1 < rows <= min(_MOST_MIXED, _NEW_SHARE * new):
         return
     with store.write() as connection:
+        _wait_briefly(connection)
         now = connection.execute(sa.select(EPOCH.c.mixed, EPOCH.c.phase, EPOCH.c.moving).where(*here).with_for_update())
         row = now.one()
         if (row.mixed, row.phase, row.moving) != (before.mixed, epoch.phase, None):
             return  # another server has done it, or closes it
+        if store.path is None:
+            connection.exec_driver_sql(f'LOCK TABLE "{table.name}" IN ACCESS EXCLUSIVE MODE')
         _rewrite(connection, table)
         connection.execute(sa.update(EPOCH).where(*here).values(mixed=int(before.accepted)))
     store.shorten_log()
@@ -70,8 +76,10 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
     while True:
         with store.write(frees=True) as connection:
             chosen = sa.select(*columns).order_by(table.c.id)
+            _wait_briefly(connection)
             if store.path is None:
                 connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # nobody waits for this
+                connection.exec_driver_sql(f'LOCK TABLE "{table.name}" IN ACCESS EXCLUSIVE MODE')
                 connection.execute(sa.insert(KNOWN).from_select(KNOWN.c.keys(), chosen))
                 connection.exec_driver_sql(f'TRUNCATE "{table.name}"')
                 return
@@ -89,6 +97,7 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
 def drop_reports(store: Store, epoch: Epoch) -> None:
     """Drop the table of an epoch whose reports are erased, and note that they are."""
     with store.write(frees=True) as connection:
+        _wait_briefly(connection)
         # The epoch first, as whoever writes reports does.
         connection.execute(sa.update(EPOCH).where(*_of(epoch)).values(scrubbed=True))
         reports_table(epoch.task_number, epoch.number).drop(connection)
@@ -103,6 +112,12 @@ def forget_ids(store: Store, epoch: Epoch) -> None:
             connection.execute(sa.delete(KNOWN).where(*mine, KNOWN.c.id.in_(ids)))
         if len(ids) < _BLOCK:
             return
+
+
+def _wait_briefly(connection: sa.Connection) -> None:
+    """Give up soon where somebody, such as a backup, reads the reports: uploads would have to wait behind us."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
 
 
 def _of(epoch: Epoch) -> tuple[sa.ColumnElement[bool], ...]:

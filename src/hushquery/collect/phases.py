@@ -49,10 +49,10 @@ from hushquery.collect.epochs import (
     standing,
 )
 from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, make_reports, mix
-from hushquery.collect.schema import EPOCH, RECORD, RELEASE
-from hushquery.collect.store import Store, StoreFull
+from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
+from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
-from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
+from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
 
@@ -214,7 +214,7 @@ class Phases:
             return {"head": _text(head), "optin": _text(dict(made.optin))}
         if epoch.moving == "close":
             counts = _text(dict(self._work.close(epoch)))
-            with self._store.read() as connection:
+            with self._store.read(reports_table(epoch.task_number, epoch.number)) as connection:
                 reports, checksum = count_reports(connection, epoch)
             return {"counts": counts, "reports": reports, "checksum": checksum}
         if epoch.moving == "release":
@@ -361,7 +361,7 @@ class Phases:
         while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
             epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
         if epoch.takes_reports:
-            with suppress(StoreFull):  # it takes room for a moment, and can wait
+            with suppress(Unavailable):  # it needs room for a moment, and nobody who reads: it can wait
                 mix(self._store, epoch)
 
     def _leaves_something(self, epoch: Epoch) -> bool:

@@ -188,8 +188,13 @@ class Store:
     # ---- transactions --------------------------------------------------------------------------------------
 
     @contextmanager
-    def read(self) -> Iterator[sa.Connection]:
-        """Look at the store: everything read inside belongs to one moment."""
+    def read(self, *tables: sa.Table) -> Iterator[sa.Connection]:
+        """Look at the store: everything read inside belongs to one moment.
+
+        Args:
+            tables: Tables of reports that are read. While one is, it is neither written anew nor emptied: to a moment
+                before that PostgreSQL would show it empty. So they are locked first, and the moment is chosen after.
+        """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("BEGIN")
@@ -200,6 +205,9 @@ class Store:
                         connection.exec_driver_sql("ROLLBACK")
             else:
                 with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
+                    if tables:
+                        names = ", ".join(f'"{table.name}"' for table in tables)
+                        connection.exec_driver_sql(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
                     yield connection
 
     @contextmanager
