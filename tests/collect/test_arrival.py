@@ -183,7 +183,7 @@ def test_mixing_loses_nothing_and_doubles_nothing(store_url: str, folder: Path, 
 
 
 def test_who_reads_meanwhile_sees_every_report(store_url: str, folder: Path, clock: Clock) -> None:
-    """To an older snapshot of PostgreSQL a table that was emptied and filled again is empty: no copy may be made so."""
+    """To an older snapshot of PostgreSQL a table that was truncated is empty: no copy may be made of that."""
     house, other = (House(store_url, folder, clock, SETTING) for _ in range(2))
     assert house.send(200) == ["accepted"] * 200
     done = threading.Event()
@@ -212,3 +212,19 @@ def test_who_reads_meanwhile_sees_every_report(store_url: str, folder: Path, clo
         assert mixing.result(60) > 3
     for one in (house, other):
         one.store.close()
+
+
+def test_a_dump_that_began_before_sees_every_report(postgres: str, folder: Path, clock: Clock) -> None:
+    """As pg_dump does: it chooses its moment first, and reads the tables one after the other."""
+    house = House(postgres, folder, clock, SETTING)
+    with psycopg.connect(postgres) as dump:
+        assert house.send(50) == ["accepted"] * 50
+        with house.store.write() as connection:
+            add_counts(connection, {(1, "accepted"): 50}, 0)
+        dump.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        dump.execute("SELECT 1")
+        before = rows(postgres)
+        mix(house.store, house.epoch())
+        assert rows(postgres) != before
+        assert dump.execute("SELECT count(*) FROM hushquery_collect_reports_1_0").fetchone() == (50,)
+    house.store.close()

@@ -21,7 +21,7 @@ __all__ = ["drop_reports", "forget_ids", "keep_ids", "make_reports", "mix"]
 _BLOCK = 2000
 # A table is written anew when this share of its reports is new, and as long as that takes a moment only: uploads wait.
 _NEW_SHARE = 8
-_MOST_MIXED = 200_000
+_MOST_MIXED = 100_000
 
 
 def make_reports(connection: sa.Connection, task: int, number: int) -> None:
@@ -38,10 +38,10 @@ def mix(store: Store, epoch: Epoch) -> None:
     """Write the reports of an open epoch anew in the order of their ids, if an eighth of them came since the last time.
 
     Until then a request that nobody else's were written with can be told by its transaction. Larger tables than
-    200,000 rows are left as they are.
+    100,000 rows are left as they are.
 
     Raises:
-        Unavailable: Somebody reads the table, or there is no room to write it twice: it can wait.
+        Unavailable: It waited for too long, or there is no room to write the table twice: it can wait.
     """
     table, here = reports_table(epoch.task_number, epoch.number), _of(epoch)
     accepted = sa.select(sa.func.coalesce(sa.func.sum(COUNTER.c.count), 0)).where(
@@ -62,11 +62,10 @@ def mix(store: Store, epoch: Epoch) -> None:
         row = now.one()
         if (row.mixed, row.phase, row.moving) != (before.mixed, epoch.phase, None):
             return  # another server has done it, or closes it
-        if store.path is None:
-            connection.exec_driver_sql(f'LOCK TABLE "{table.name}" IN ACCESS EXCLUSIVE MODE')
         _rewrite(connection, table)
         connection.execute(sa.update(EPOCH).where(*here).values(mixed=int(before.accepted)))
     store.shorten_log()
+    store.vacuum(table)
 
 
 def keep_ids(store: Store, epoch: Epoch) -> None:
@@ -125,11 +124,12 @@ def _of(epoch: Epoch) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _rewrite(connection: sa.Connection, table: sa.Table) -> None:
-    """Write a table anew in the order of its ids, into pages in which nothing of the old ones is left."""
+    """Write a table anew in the order of its ids."""
     name = table.name
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f'CREATE TEMPORARY TABLE mixing ON COMMIT DROP AS TABLE "{name}"')
-        connection.exec_driver_sql(f'TRUNCATE "{name}"')
+        # TRUNCATE would leave nothing of the old rows, and show an empty table to a pg_dump that began a moment before.
+        connection.exec_driver_sql(f'DELETE FROM "{name}"')  # noqa: S608
         connection.exec_driver_sql(f'INSERT INTO "{name}" SELECT * FROM mixing ORDER BY id')  # noqa: S608
         return
     old = f"{name}_old"

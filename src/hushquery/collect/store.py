@@ -192,8 +192,8 @@ class Store:
         """Look at the store: everything read inside belongs to one moment.
 
         Args:
-            tables: Tables of reports that are read. While one is, it is neither written anew nor emptied: to a moment
-                before that PostgreSQL would show it empty. So they are locked first, and the moment is chosen after.
+            tables: Tables of reports that are read. While one is, it is not emptied: to a moment before that
+                PostgreSQL would show it empty. So they are locked first, and the moment is chosen after.
         """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
@@ -315,9 +315,8 @@ class Store:
         needs none of the files before it; :meth:`log_settings` tells what keeps them all the same.
         """
         if self.path is None:
-            for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
-                with suppress(Unavailable), self._translated(), self._engine.connect() as connection:
-                    connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
+            self._ask("SELECT pg_switch_wal()")
+            self._ask("CHECKPOINT")
         elif not self._truncate_log():
             raise NotReady("the write-ahead log is in use and could not be emptied", fix="Try again")
 
@@ -333,6 +332,16 @@ class Store:
                 return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
             finally:
                 connection.exec_driver_sql(f"PRAGMA busy_timeout={WAIT_SECONDS * 1000}")
+
+    def vacuum(self, table: sa.Table) -> None:
+        """Let PostgreSQL use the room of deleted rows again, at once; if it can't, it will by itself."""
+        if self.path is None:
+            self._ask(f'VACUUM "{table.name}"')
+
+    def _ask(self, statement: str) -> None:
+        """Run what PostgreSQL takes outside of transactions only; what it refuses is not done."""
+        with suppress(Unavailable), self._translated(), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
 
     def log_settings(self) -> dict[str, str] | None:
         """Read what keeps old files of PostgreSQL's write-ahead log, by the names of its settings; None for SQLite."""
