@@ -13,7 +13,6 @@ support of every cell; each report is checked and counted once. Rates are of the
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -103,7 +102,7 @@ def servers(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     import sqlalchemy as sa
 
     from hushquery.collect.epochs import register, reports_of
-    from hushquery.collect.schema import REPORT
+    from hushquery.collect.schema import reports_table
     from hushquery.collect.store import Store
     from hushquery.local.configuration import Configuration
     from hushquery.local.report import Report
@@ -122,13 +121,10 @@ def servers(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     pq.write_table(pa.table({"report": pa.array(sent, pa.binary())}), file)
     store = Store.open(folder / f"{oracle}-store.db")
     number = register(store, one, NOW)
-    rows = [
-        {"task": number, "epoch": 0, "id": data[1:17], "data": data, "received": when}
-        | {"sha256": hashlib.sha256(data).digest()}
-        for data in sent
-    ]
+    table = reports_table(number, 0)
     with store.write() as connection:
-        connection.execute(sa.insert(REPORT), rows)
+        table.create(connection)
+        connection.execute(sa.insert(table), [{"id": data[1:17], "data": data} for data in sent])
     epoch = cast("Any", SimpleNamespace(task_number=number, number=0))
 
     def counted(source: Callable[[], Any]) -> None:

@@ -26,3 +26,11 @@ ALTER ROLE hushquery SET log_min_duration_statement = -1;
 ALTER ROLE hushquery SET log_parameter_max_length_on_error = 0;
 ALTER ROLE hushquery SET log_min_error_statement = 'panic';
 ALTER ROLE hushquery SET log_error_verbosity = 'terse';
+
+-- Reports that are erased leave the write-ahead log soon: its old files are deleted instead of kept for later, and the
+-- collector may ask for that when it has erased something.
+ALTER SYSTEM SET wal_recycle = off;
+SELECT pg_reload_conf();
+SELECT 'GRANT pg_checkpoint TO hushquery' FROM pg_roles WHERE rolname = 'pg_checkpoint' \gexec
+\connect hushquery_reports
+GRANT EXECUTE ON FUNCTION pg_switch_wal() TO hushquery;

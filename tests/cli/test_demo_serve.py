@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from hushquery.cli.demo_crowd import find_browsers
 from hushquery.cli.demo_serve import FOLDER, serve_demo
@@ -28,8 +29,8 @@ def test_an_epoch_from_opt_in_to_pages(tmp_path: Path, capsys: pytest.CaptureFix
     store = Store.open(folder / "collector.db", create=False)
     with store.read() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_record").scalar_one() == 0
-        assert connection.exec_driver_sql("SELECT count(data) FROM hushquery_collect_report").scalar_one() == 0
-        assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_report").scalar_one() == 800
+        assert connection.exec_driver_sql("SELECT count(*) FROM hushquery_collect_known").scalar_one() == 800
+        assert not [name for name in sa.inspect(connection).get_table_names() if "_reports_" in name]
     store.close()
     assert len([one for one in Ledger.open(folder / "demo-ledger.db").history() if one.kind == "spend"]) == 2
     assert (folder / "server.log").read_text() == ""

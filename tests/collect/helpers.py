@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from hushquery.collect.app import make_app
@@ -139,6 +140,22 @@ def running(settings: Settings, clock: Clock, work: Any = None) -> Iterator[tupl
     app = make_app(settings, work=work, clock=clock)
     with TestClient(app, base_url="http://collect.example.org", raise_server_exceptions=True) as client:
         yield client, app.state.collector
+
+
+def stored_ids(store: Store) -> list[bytes]:
+    """Read the ids of all reports that a store knows, of those that wait to be counted and of those that are."""
+    with store.read() as connection:
+        names = [name for name in sa.inspect(connection).get_table_names() if "_reports_" in name or "_known" in name]
+        found = [connection.exec_driver_sql(f'SELECT id FROM "{name}"').scalars().all() for name in names]  # noqa: S608
+    return [bytes(one) for ids in found for one in ids]
+
+
+def waiting_reports(store: Store) -> int:
+    """Count the reports that a store still has whole."""
+    with store.read() as connection:
+        names = [name for name in sa.inspect(connection).get_table_names() if "_reports_" in name]
+        counts = [connection.exec_driver_sql(f'SELECT count(*) FROM "{name}"') for name in names]  # noqa: S608
+        return sum(int(count.scalar_one()) for count in counts)
 
 
 def drain(collector: Collector) -> None:

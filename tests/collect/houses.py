@@ -57,7 +57,7 @@ class House:
         head = HEAD if self.task.head else None
         one = make_report(self.task, time=self.clock.now, head=head)
         reports = [replace(one, id=(first + n).to_bytes(16, "big")) for n in range(count)]
-        arrivals = [Arrival(self.number, self.period, r.id, bytes(32), r.to_bytes(), 0) for r in reports]
+        arrivals = [Arrival(self.number, self.period, r.id, r.to_bytes()) for r in reports]
         with self.store.write() as connection:
             return write_reports(connection, arrivals)
 

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 
-from collect.helpers import SETTING, make_report
+from collect.helpers import SETTING, make_report, stored_ids
 from collect.servers import Sender, Server
 from hushquery.collect.epochs import epochs_of, registered, reports_of
-from hushquery.collect.schema import REPORT
 from hushquery.collect.serve import run
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
@@ -66,9 +64,8 @@ def kill_under_load(url: str, folder: Path, number: int, kills: int, *more: str)
 
 
 def stored(url: str) -> list[bytes]:
-    store = Store.open(url)
-    with store.read() as connection:
-        found = [bytes(one) for one in connection.execute(sa.select(REPORT.c.id)).scalars()]
+    store = Store.open(url, write=False)
+    found = stored_ids(store)
     store.close()
     return found
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from collect.helpers import BINARY, SEARCHES, SETTING, Clock, make_report, put, running, settings_for
+from collect.helpers import BINARY, SEARCHES, SETTING, WEEKLY, Clock, make_report, put, running, settings_for
+from hushquery.collect import local_work
 from hushquery.collect.admin import metrics
-from hushquery.collect.epochs import epochs_of
+from hushquery.collect.epochs import Epoch, epochs_of, reports_of
 from hushquery.collect.local_work import LocalWork
 from hushquery.collect.schema import EPOCH
+from hushquery.collect.store import Store
 from hushquery.collect.wire import pack_batch
 from hushquery.errors import NotReady, Unavailable
 from hushquery.local.client import Client
 from hushquery.local.configuration import Configuration
+from hushquery.local.report_counting import ReportCount
+from hushquery.local.report_files import Block
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 
@@ -58,6 +63,36 @@ def test_reports_become_a_release(store_url: str, folder: Path, clock: Clock) ->
         assert put(client, reports[7]).status_code == 200  # counted already, and whoever asks is told so
         assert put(client, replace(one, id=b"x" * 16)).status_code == 410
         assert client.get("/v1/releases/" + "0" * 64).status_code == 404
+
+
+@pytest.mark.parametrize("text", [SETTING, WEEKLY], ids=["once", "weekly"])
+def test_every_report_is_read_and_counted_once(
+    store_url: str, folder: Path, clock: Clock, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there are enough to estimate, and where the task has periods: nothing waits in a file meanwhile."""
+    task, read, counted = Task.loads(text), list[bytes](), list[int]()
+
+    def watched(store: Store, epoch: Epoch) -> Iterator[bytes]:
+        for data in reports_of(store, epoch):
+            read.append(data)
+            yield data
+
+    def counting(count: ReportCount, block: Block) -> None:
+        counted.append(block.read)
+        add(count, block)
+
+    add = ReportCount.add
+    monkeypatch.setattr(local_work, "reports_of", watched)
+    monkeypatch.setattr(ReportCount, "add", counting)
+    monkeypatch.setattr(ReportCount, "_blocks", None)  # what waited is read from there
+    with running(settings_for(store_url, folder, text), clock) as (client, collector):
+        sent = [make_report(task, number) for number in range(30)]
+        assert {put(client, report).status_code for report in sent} == {201}
+        closed = collector.phases.advance(task, 1, task.period_at(clock()), "closed")
+    assert sorted(read) == sorted(report.to_bytes() for report in sent)
+    assert sum(counted) == 30
+    assert closed.counts is not None
+    assert (closed.counts["n"], closed.reports, len(closed.counts["estimates"])) == (30, 30, 4)
 
 
 def test_head_lists_are_not_its_work(store_url: str, folder: Path, clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,10 +52,10 @@ EpochOption = Annotated[
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Store]:
+def _opened(url: str, *, write: bool = False) -> Iterator[Store]:
     from hushquery.collect.store import Store
 
-    store = Store.open(url, create=False)
+    store = Store.open(url, create=False, write=write)
     try:
         yield store
     finally:
@@ -102,7 +103,7 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
             uploads = {reason: count for (of_task, reason), count in sorted(counted.items()) if of_task == number}
             epochs = [_described(epoch) for epoch in epochs_of(opened, task, number)]
             tasks.append({"id": task.id, "name": task.task.name, "uploads": uploads, "epochs": epochs})
-        data = {"store": opened.name, "bytes": opened.size(), "tasks": tasks}
+        data = {"store": opened.name, "bytes": opened.size(), "log": opened.log_settings(), "tasks": tasks}
     emit(data, "\n".join(_lines(data)), as_json=as_json)
 
 
@@ -122,6 +123,9 @@ def _described(epoch: Epoch) -> dict[str, Any]:
 
 def _lines(data: dict[str, Any]) -> Iterator[str]:
     yield f"{data['store']}: {data['bytes']:,} bytes"
+    if data["log"] is not None:
+        settings = ", ".join(f"{name} {value}" for name, value in data["log"].items())
+        yield f"PostgreSQL's log may keep reports that were erased, for as long as it keeps its files: {settings}"
     for task in data["tasks"]:
         yield f"\n{task['name']}  {task['id']}"
         for epoch in task["epochs"]:
@@ -168,7 +172,7 @@ def advance(
     from hushquery.collect.vault import Vault
     from hushquery.collect.work import make_work
 
-    with _opened(store) as opened:
+    with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
         before = _epoch(opened, chosen, number, epoch)
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
@@ -200,7 +204,9 @@ def export(
             written = sum(sys.stdout.write(f"{line}\n") > 0 for line in lines)
         else:
             try:
-                with out.open("x", encoding="ascii") as file:
+                # For its owner only, from the first byte on.
+                handle = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+                with os.fdopen(handle, "w", encoding="ascii") as file:
                     written = sum(file.write(f"{line}\n") > 0 for line in lines)
             except FileExistsError:
                 raise UsageError(f"{out.name} exists already", fix="Choose another --out") from None
@@ -292,6 +298,49 @@ def restore(
     emit({"store": target.name, "rows": rows, "without_records": anew}, text, as_json=as_json)
 
 
+@app.command()
+def migrate(
+    store: StoreOption = "collector.db",
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the copy goes; by default beside the store.", show_default=False),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Convert the tables of an earlier hushquery, after a copy of them as they were. Stop the collector first.
+
+    No other command converts anything. It is done in one transaction, or not at all.
+
+        hushquery collect migrate
+    """
+    from hushquery.collect.copies import convert
+    from hushquery.collect.schema import SCHEMA
+
+    found, copy = convert(store, keep)
+    if copy is None:
+        text = f"nothing to do: the tables are of version {SCHEMA}"
+    else:
+        text = (
+            f"converted from version {found} to {SCHEMA}; the tables as they were are in {copy}\n"
+            f"{_way_back(store, copy)}\n"
+            "delete the copy once all is well: it holds what this version erases"
+        )
+    emit({"from": found, "to": SCHEMA, "copy": None if copy is None else str(copy)}, text, as_json=as_json)
+
+
+def _way_back(store: str, copy: Path) -> str:
+    if store.startswith("postgres"):
+        return (
+            "to go back: stop the collector, install the hushquery that it had, and run, with an empty database,\n"
+            f"  hushquery collect restore {copy} --store postgresql://..."
+        )
+    place = store.removeprefix("sqlite:///")
+    return (
+        "to go back: stop the collector, install the hushquery that it had, and\n"
+        f"  rm -f {place}-wal {place}-shm && cp {copy} {place}"
+    )
+
+
 @_tokens.command("new")
 def new_token(
     task: TaskOption = None,
@@ -308,7 +357,7 @@ def new_token(
     """
     from hushquery.collect.tokens import Tokens
 
-    with _opened(store) as opened:
+    with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
         token = Tokens(opened).new(number, note, shared=shared)
     emit({"task": chosen.id, "token": token, "shared": shared}, token, as_json=as_json)
@@ -349,7 +398,7 @@ def revoke_token(
     """
     from hushquery.collect.tokens import Tokens
 
-    with _opened(store) as opened:
+    with _opened(store, write=True) as opened:
         Tokens(opened).revoke(name)
         forgotten = Tokens(opened).forget(name) if forget else None
     text, data = "revoked", {"revoked": name, "deleted": None}

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from hushquery.collect.schema import EPOCH, REPORT, TASK
+from hushquery.collect.schema import EPOCH, TASK, reports_table
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, UsageError
 from hushquery.local.configuration import Configuration
@@ -31,12 +31,14 @@ __all__ = [
     "count_reports",
     "epoch_row",
     "epochs_of",
+    "holds_reports",
     "insert_new",
     "lock_name",
     "register",
     "registered",
     "reports_of",
     "standing",
+    "tables_of_reports",
 ]
 
 #: Users who opted in send records.
@@ -191,22 +193,25 @@ def registered(store: Store) -> list[tuple[int, Task]]:
     return found
 
 
+def holds_reports(phase: str, *, scrubbed: bool) -> bool:
+    """Say whether an epoch has a table of reports: from when they are taken until they are counted and erased."""
+    return phase in (REPORTS_OPEN, CLOSED, RELEASED) and not scrubbed
+
+
+def tables_of_reports(connection: sa.Connection) -> list[sa.Table]:
+    """List the tables of reports that there are."""
+    query = sa.select(EPOCH.c.task, EPOCH.c.number, EPOCH.c.phase, EPOCH.c.scrubbed)
+    epochs = connection.execute(query.order_by(EPOCH.c.task, EPOCH.c.number))
+    return [reports_table(one.task, one.number) for one in epochs if holds_reports(one.phase, scrubbed=one.scrubbed)]
+
+
 def reports_of(store: Store, epoch: Epoch) -> Iterator[bytes]:
-    """Give the bytes of the reports of an epoch, in the order of their random ids."""
-    last = b""
+    """Yield the bytes of the reports of an epoch, in the order of their random ids."""
+    table, last = reports_table(epoch.task_number, epoch.number), b""
+    query = sa.select(table).where(table.c.id > sa.bindparam("last")).order_by(table.c.id).limit(_BLOCK)
     while True:
-        with store.read() as connection:
-            rows = connection.execute(
-                sa.select(REPORT.c.id, REPORT.c.data)
-                .where(
-                    REPORT.c.task == epoch.task_number,
-                    REPORT.c.epoch == epoch.number,
-                    REPORT.c.id > last,
-                    REPORT.c.data.is_not(None),
-                )
-                .order_by(REPORT.c.id)
-                .limit(_BLOCK)
-            ).all()
+        with store.read(table) as connection:
+            rows = connection.execute(query, {"last": last}).all()
         for _, data in rows:
             yield bytes(data)
         if len(rows) < _BLOCK:
@@ -215,12 +220,10 @@ def reports_of(store: Store, epoch: Epoch) -> Iterator[bytes]:
 
 
 def count_reports(connection: sa.Connection, epoch: Epoch) -> tuple[int, bytes]:
-    """Count the reports of an epoch, and give the XOR of the SHA-256 of their ids."""
-    rows = connection.execution_options(yield_per=_BLOCK).execute(
-        sa.select(REPORT.c.id).where(REPORT.c.task == epoch.task_number, REPORT.c.epoch == epoch.number)
-    )
+    """Count the reports of an epoch, and compute the XOR of the SHA-256 of their ids."""
+    table = reports_table(epoch.task_number, epoch.number)
     number = mixed = 0
-    for (report_id,) in rows:
+    for (report_id,) in connection.execution_options(yield_per=_BLOCK).execute(sa.select(table.c.id)):
         number += 1
         mixed ^= int.from_bytes(hashlib.sha256(report_id).digest())
     return number, mixed.to_bytes(32)

@@ -8,7 +8,6 @@ that could have been counted and forgotten is refused, not counted again.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -149,12 +148,4 @@ def check(board: Board, task_number: int, report: Report) -> Arrival:
     if epoch.configuration is None:
         raise refuse("too-early" if epoch.phase == OPTIN_OPEN else "phase-over")
     report.open(epoch.configuration)
-    data = report.to_bytes()
-    return Arrival(
-        task=task_number,
-        epoch=number,
-        id=report.id,
-        sha256=hashlib.sha256(data).digest(),
-        data=data,
-        received=task.truncate(now),
-    )
+    return Arrival(task=task_number, epoch=number, id=report.id, data=report.to_bytes())

@@ -10,7 +10,7 @@ from hushquery.collect.epochs import Epoch, reports_of
 from hushquery.collect.phases import HeadList
 from hushquery.collect.store import Store
 from hushquery.errors import DataError, Unavailable
-from hushquery.local.estimate import ClientEstimate, estimate
+from hushquery.local.estimate import ClientEstimate, estimate_counted
 from hushquery.local.report_counting import ReportCount
 from hushquery.local.report_files import read_blocks
 
@@ -38,14 +38,14 @@ class LocalWork:
         """Count the reports; where there are enough, the counts come with the estimates."""
         if epoch.configuration is None:
             raise DataError("the epoch has no domain yet", fix="Publish its head list first")
-        count = ReportCount(epoch.configuration)
+        # All of an epoch are of its period: which one to count need not wait for the last report.
+        count = ReportCount(epoch.configuration, epoch.number)
         for block in read_blocks(reports_of(self._store, epoch), count.length):
             count.add(block)
         # Texts are estimated for candidates, which nobody has named here: their counts are what there is.
         if count.n < epoch.task.collect.min_batch or epoch.task.task.kind == "text":
             return {"n": count.n, "support": count.support.tolist()}
-        made = estimate(epoch.task, reports_of(self._store, epoch), head=epoch.head, strict=True)
-        return made.to_json()
+        return estimate_counted(count, strict=True).to_json()
 
     def release(self, epoch: Epoch) -> bytes:
         """Publish the estimates, with their intervals and with what their publication promises."""

@@ -27,6 +27,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -47,17 +48,16 @@ from hushquery.collect.epochs import (
     lock_name,
     standing,
 )
-from hushquery.collect.schema import EPOCH, RECORD, RELEASE, REPORT
+from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, make_reports, mix
+from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
-from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
+from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
 
 __all__ = ["EpochWork", "HeadList", "Phases"]
 
-# Rows are emptied or deleted in transactions of so many.
-_BLOCK = 2000
 # A move that was refused is tried again by time after so many seconds.
 _AGAIN_SECONDS = 60
 
@@ -129,8 +129,9 @@ class Phases:
         now = self._clock()
         begins = REPORTS_OPEN if task.head is None else OPTIN_OPEN
         with self._store.write() as connection:
-            connection.execute(
-                insert_new(connection, EPOCH).values(
+            made = connection.execute(
+                insert_new(connection, EPOCH)
+                .values(
                     task=task_number,
                     number=task.period_at(now),
                     phase=begins,
@@ -138,7 +139,10 @@ class Phases:
                     scrubbed=False,
                     forgotten=False,
                 )
-            )
+                .returning(EPOCH.c.number)
+            ).all()
+            if made and begins == REPORTS_OPEN:
+                make_reports(connection, task_number, made[0].number)
 
     def advance(self, task: Task, task_number: int, number: int, to: str | None = None) -> Epoch:
         """Move an epoch to its next phase, or resume the move that a crash interrupted.
@@ -172,7 +176,7 @@ class Phases:
 
     def _note(self, epoch: Epoch, error: HushqueryError) -> None:
         """Keep the reason of a move that was refused; errors never show a value, so this doesn't either."""
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             self._swap(connection, epoch, {"trouble": self._reason(error)})
 
     def _reason(self, error: HushqueryError) -> str:
@@ -184,7 +188,7 @@ class Phases:
         if lacks is None:
             return
         if epoch.moving is not None:  # such as after a restore, or when all that was given was taken back
-            with self._store.write() as connection:
+            with self._store.write(frees=True) as connection:
                 self._swap(connection, epoch, {"moving": None, "trouble": None})
         raise lacks
 
@@ -210,7 +214,7 @@ class Phases:
             return {"head": _text(head), "optin": _text(dict(made.optin))}
         if epoch.moving == "close":
             counts = _text(dict(self._work.close(epoch)))
-            with self._store.read() as connection:
+            with self._store.read(reports_table(epoch.task_number, epoch.number)) as connection:
                 reports, checksum = count_reports(connection, epoch)
             return {"counts": counts, "reports": reports, "checksum": checksum}
         if epoch.moving == "release":
@@ -223,7 +227,7 @@ class Phases:
         move, _ = MOVES[epoch.phase]
         if epoch.moving is not None:
             return epoch
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             self._swap(connection, epoch, {"moving": move})
         return replace(epoch, moving=move)
 
@@ -231,9 +235,11 @@ class Phases:
         """Enter the next phase with what the work gave."""
         _, following = MOVES[epoch.phase]
         document = columns.pop("document", None)
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             entered = {"phase": following, "moving": None, "trouble": None, "since": int(self._clock())}
             self._swap(connection, epoch, {**entered, **columns})
+            if following == REPORTS_OPEN:
+                make_reports(connection, epoch.task_number, epoch.number)
             if document is not None:
                 connection.execute(
                     sa.insert(RELEASE).values(
@@ -275,29 +281,14 @@ class Phases:
             self._mark(epoch, scrubbed=True)
             return replace(epoch, scrubbed=True)
         if epoch.phase in PHASES[PHASES.index(CLOSED) :] and not epoch.scrubbed:
-            self._empty(epoch, delete=False)
+            keep_ids(self._store, epoch)
             self._store.wipe_traces()
-            self._mark(epoch, scrubbed=True)
+            drop_reports(self._store, epoch)
             return replace(epoch, scrubbed=True)
         return epoch
 
-    def _empty(self, epoch: Epoch, *, delete: bool) -> None:
-        """Empty the payloads of an epoch's reports, or delete the rows, in short transactions."""
-        mine = (REPORT.c.task == epoch.task_number, REPORT.c.epoch == epoch.number)
-        wanted = mine if delete else (*mine, REPORT.c.data.is_not(None))
-        while True:
-            with self._store.write() as connection:
-                ids = connection.execute(sa.select(REPORT.c.id).where(*wanted).limit(_BLOCK)).scalars().all()
-                chosen = (REPORT.c.task == epoch.task_number, REPORT.c.id.in_(ids))
-                if delete:
-                    connection.execute(sa.delete(REPORT).where(*chosen))
-                else:
-                    connection.execute(sa.update(REPORT).where(*chosen).values(data=None))
-            if len(ids) < _BLOCK:
-                return
-
     def _mark(self, epoch: Epoch, **values: bool) -> None:
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             connection.execute(
                 sa.update(EPOCH)
                 .where(EPOCH.c.task == epoch.task_number, EPOCH.c.number == epoch.number)
@@ -346,7 +337,7 @@ class Phases:
     def _expire(self, epoch: Epoch) -> Epoch:
         """End an opt-in phase that nobody finished, and destroy what was given in it."""
         entered = {"phase": EXPIRED, "moving": None, "since": int(self._clock())}
-        with self._store.write() as connection:
+        with self._store.write(frees=True) as connection:
             self._swap(connection, epoch, entered)
         return self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
 
@@ -359,15 +350,19 @@ class Phases:
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._read(epoch.task, epoch.task_number, epoch.number)
                 epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
-        while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
-            epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
+        # What is left behind goes first: a move that is refused must not keep it.
         if self._leaves_something(epoch):
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
                 if not epoch.forgotten and self._is_past(epoch):
                     # Nothing is forgotten too early: a closed epoch takes no report, known or unknown.
-                    self._empty(epoch, delete=True)
+                    forget_ids(self._store, epoch)
                     self._mark(epoch, forgotten=True)
+        while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
+            epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
+        if epoch.takes_reports:
+            with suppress(Unavailable):  # it needs room for a moment, and nobody who reads: it can wait
+                mix(self._store, epoch)
 
     def _leaves_something(self, epoch: Epoch) -> bool:
         """Say whether something of an epoch is still to be destroyed; at most looks there is nothing."""

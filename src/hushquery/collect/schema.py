@@ -1,13 +1,15 @@
 """The collector's tables, their version, and how an older version becomes this one.
 
-No column holds an address, a user agent, or anything else that names a client. A report's row has a random id as its
-key and no number of its own, so that not even the order of arrival is kept (in SQLite; PostgreSQL's pages keep it
-until they are rewritten). Opt-in records are there only as ciphertext.
+No column holds an address, a user agent, a time of arrival, or anything else that names a client. The reports of each
+epoch that is open lie in a table of their own (:func:`reports_table`), which is dropped once they are counted; only
+their random ids are kept after that, in another. Neither has a hash of a report: an id, a task and a coarse time are
+known, so that every short payload could be found by trying. Opt-in records are there only as ciphertext.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import sqlalchemy as sa
 
@@ -16,24 +18,28 @@ from hushquery.errors import DataError
 __all__ = [
     "COUNTER",
     "EPOCH",
+    "KNOWN",
     "META",
     "MIGRATIONS",
     "RECORD",
     "RELEASE",
-    "REPORT",
     "SCHEMA",
     "TABLES",
     "TASK",
     "TOKEN",
     "Migration",
-    "prepare",
+    "check_version",
+    "make_tables",
+    "migrate",
+    "reports_table",
+    "version_of",
 ]
 
 #: One step from a version of the tables to the next, inside the transaction that also writes the new version.
 Migration = Callable[[sa.Connection], None]
 
 #: The version of the tables that this hushquery works with.
-SCHEMA = 2
+SCHEMA = 3
 
 
 #: All tables.
@@ -57,7 +63,8 @@ TASK = sa.Table(
     sa.Column("since", sa.BigInteger, nullable=False),
 )
 
-#: An epoch of a task: its phase, the move that has begun and not ended, why it could not, and what each move gave.
+#: An epoch of a task: its phase, the move that has begun and not ended, why it could not, and what each move gave;
+#: and how many reports its task had accepted when its own were last written anew.
 EPOCH = sa.Table(
     "hushquery_collect_epoch",
     TABLES,
@@ -73,23 +80,42 @@ EPOCH = sa.Table(
     sa.Column("checksum", sa.LargeBinary(32)),
     sa.Column("release", sa.Text),
     sa.Column("trouble", sa.Text),
+    sa.Column("mixed", sa.BigInteger),
     sa.Column("scrubbed", sa.Boolean, nullable=False, default=False),
     sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
     sqlite_with_rowid=False,
 )
 
-#: Reports; `data` is emptied once they are counted, the id and the hash stay so that repeats are recognised.
-REPORT = sa.Table(
-    "hushquery_collect_report",
+#: The ids of reports that were counted, so that repeats are recognised; written when an epoch is closed.
+KNOWN = sa.Table(
+    "hushquery_collect_known",
     TABLES,
     sa.Column("task", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("id", sa.LargeBinary(16), primary_key=True),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("sha256", sa.LargeBinary(32), nullable=False),
-    sa.Column("data", sa.LargeBinary),
-    sa.Column("received", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+
+
+@cache
+def reports_table(task: int, epoch: int) -> sa.Table:
+    """Name the table that holds the reports of one epoch from their arrival until they are counted.
+
+    Args:
+        task: The task's number in the store.
+        epoch: The period's number.
+
+    >>> reports_table(1, 2950).name
+    'hushquery_collect_reports_1_2950'
+    """
+    return sa.Table(
+        f"hushquery_collect_reports_{task}_{epoch}",
+        sa.MetaData(),
+        sa.Column("id", sa.LargeBinary(16), primary_key=True),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
 
 #: Opt-in records: ciphertext under the key of the epoch, and an HMAC under it by which a repeat is recognised.
 RECORD = sa.Table(
@@ -148,12 +174,58 @@ def _whole_tasks_and_troubles(connection: sa.Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN trouble TEXT")
 
 
+def _reports_by_epoch(connection: sa.Connection) -> None:
+    """Give each epoch that is not counted a table of its own, and keep of all others the ids alone, in their order.
+
+    The statements name what version 2 had, whatever the tables above become.
+    """
+    old = sa.table("hushquery_collect_report", *(sa.column(name) for name in ("task", "epoch", "id", "data")))
+    KNOWN.create(connection)
+    counted = sa.select(old.c.task, old.c.epoch, old.c.id).where(old.c.data.is_(None))
+    ordered = counted.order_by(old.c.task, old.c.epoch, old.c.id)
+    connection.execute(sa.insert(KNOWN).from_select(["task", "epoch", "id"], ordered))
+    epochs = sa.text(
+        f"SELECT task, number FROM {EPOCH.name} WHERE NOT scrubbed AND phase IN ('reports_open', 'closed', 'released')"  # noqa: S608
+    )
+    for task, number in connection.execute(epochs).all():
+        table = reports_table(task, number)
+        table.create(connection)
+        mine = (old.c.task == task, old.c.epoch == number, old.c.data.is_not(None))
+        rows = sa.select(old.c.id, old.c.data).where(*mine).order_by(old.c.id)
+        connection.execute(sa.insert(table).from_select(["id", "data"], rows))
+    connection.exec_driver_sql(f"DROP TABLE {old.name}")
+    connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN mixed BIGINT")
+
+
 #: By the version they start from: what makes the next version of it.
-MIGRATIONS: Mapping[int, Migration] = {1: _whole_tasks_and_troubles}
+MIGRATIONS: Mapping[int, Migration] = {1: _whole_tasks_and_troubles, 2: _reports_by_epoch}
 
 
-def prepare(connection: sa.Connection, name: str, version: int, migrations: Mapping[int, Migration]) -> None:
-    """Make the tables, or take them step by step to a version; all of it in the caller's transaction, or nothing.
+def make_tables(connection: sa.Connection) -> None:
+    """Make the tables of an empty store, in the caller's transaction."""
+    TABLES.create_all(connection, checkfirst=False)
+    connection.execute(sa.insert(META).values(id=1, schema=SCHEMA))
+
+
+def check_version(found: int, name: str) -> None:
+    """Refuse tables of another version than this hushquery works with; nothing converts them unasked.
+
+    Args:
+        found: The version of the tables.
+        name: What to call the store in messages.
+    """
+    if found > SCHEMA:
+        raise _newer(found, SCHEMA, name)
+    if found < SCHEMA:
+        raise DataError(
+            f"the store {name} has tables of version {found} and this hushquery works with version {SCHEMA}",
+            why="nothing was changed",
+            fix="Stop the collector and run `hushquery collect migrate`, which keeps a copy",
+        )
+
+
+def migrate(connection: sa.Connection, name: str, version: int, migrations: Mapping[int, Migration]) -> None:
+    """Take the tables step by step to a version; all of it in the caller's transaction, or nothing.
 
     Args:
         connection: Inside a transaction that keeps all others out.
@@ -161,16 +233,9 @@ def prepare(connection: sa.Connection, name: str, version: int, migrations: Mapp
         version: The version to reach.
         migrations: The steps, by the version they start from.
     """
-    found = _version(connection, name)
-    if found is None:
-        TABLES.create_all(connection, checkfirst=False)
-        connection.execute(sa.insert(META).values(id=1, schema=SCHEMA))
-        found = SCHEMA
+    found = version_of(connection, name) or 0
     if found > version:
-        raise DataError(
-            f"the store {name} has tables of version {found} and this hushquery knows only version {version}",
-            fix="Upgrade hushquery to the version that wrote it",
-        )
+        raise _newer(found, version, name)
     for step in range(found, version):
         if step not in migrations:
             raise DataError(
@@ -181,8 +246,15 @@ def prepare(connection: sa.Connection, name: str, version: int, migrations: Mapp
         connection.execute(sa.update(META).values(schema=step + 1))
 
 
-def _version(connection: sa.Connection, name: str) -> int | None:
-    """Give the version of the tables; None where there are none yet."""
+def _newer(found: int, known: int, name: str) -> DataError:
+    return DataError(
+        f"the store {name} has tables of version {found} and this hushquery knows only version {known}",
+        fix="Upgrade hushquery to the version that wrote it",
+    )
+
+
+def version_of(connection: sa.Connection, name: str) -> int | None:
+    """Read the version of the tables; None where there are none yet."""
     inspector = sa.inspect(connection)
     names = set(inspector.get_table_names())
     if META.name not in names:

@@ -11,8 +11,8 @@ import fcntl
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from hushquery.collect.schema import MIGRATIONS, SCHEMA, TABLES, Migration, prepare
+from hushquery.collect.schema import check_version, make_tables, version_of
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
 __all__ = ["Store", "StoreFull", "sync_folder"]
@@ -30,6 +30,25 @@ WAIT_SECONDS = 30
 
 # Keeps two processes from making or converting the tables at once.
 _PREPARE_LOCK = 0x48514331
+
+
+# The tables of reports come and go, so they are found by their names.
+_POSTGRESQL_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class "
+    "WHERE relkind = 'r' AND pg_table_is_visible(oid) AND starts_with(relname::text, 'hushquery_collect_')"
+)
+
+# What decides how long PostgreSQL keeps its write-ahead log.
+_LOG_SETTINGS = (
+    "SELECT name, current_setting(name) FROM pg_settings "
+    "WHERE name IN ('wal_recycle', 'wal_keep_size', 'archive_mode', 'checkpoint_timeout') "
+    "UNION ALL SELECT 'replication slots', count(*)::text FROM pg_replication_slots "
+    "UNION ALL SELECT 'replicas', count(*)::text FROM pg_stat_replication"
+)
+
+# SQLite counts as full when fewer pages than this are left.
+_SOME_PAGES = 4
+_ANY_PAGES = 2**32 - 2
 
 
 class StoreFull(Unavailable):
@@ -60,6 +79,7 @@ class Store:
         self.name = name
         self.path = path
         self.most_bytes = most_bytes
+        self._leaves_log = False
 
     @classmethod
     def open(
@@ -67,22 +87,48 @@ class Store:
         where: str | os.PathLike[str],
         *,
         create: bool = True,
+        write: bool = True,
         most_bytes: int | None = None,
-        version: int = SCHEMA,
-        migrations: Mapping[int, Migration] = MIGRATIONS,
     ) -> Store:
-        """Open the store at a path or URL; make its tables where there are none, convert them where they are older.
+        """Open the store at a path or URL; make its tables where there are none.
 
         Args:
             where: A path, ``sqlite:///PATH`` or ``postgresql://USER@HOST:PORT/DATABASE``.
             create: Whether a SQLite file may be made where there is none.
+            write: Whether it may be changed. A store that is only read stays as it is, byte for byte.
             most_bytes: The size that the store may have.
-            version: The version of the tables to reach; for tests of conversions.
-            migrations: How to reach it.
+
+        Raises:
+            DataError: Its tables are of another version; ``hushquery collect migrate`` converts older ones.
         """
+        store = cls.locate(where, create=create and write, write=write, most_bytes=most_bytes)
+        try:
+            with store.prepare() if write else store.read() as connection:
+                found = version_of(connection, store.name)
+                if found is not None:
+                    check_version(found, store.name)
+                elif write:
+                    make_tables(connection)
+                else:
+                    raise _no_store(store.name)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def locate(
+        cls,
+        where: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        write: bool = True,
+        most_bytes: int | None = None,
+    ) -> Store:
+        """Find the store at a path or URL, as :meth:`open` does, without a look at its tables."""
         text = os.fspath(where)
         if "://" not in text:
-            store = cls._sqlite(text, create, most_bytes)
+            store = cls._sqlite(text, create, write, most_bytes)
         else:
             try:
                 url = sa.make_url(text)
@@ -91,29 +137,21 @@ class Store:
             if url.drivername in ("sqlite", "sqlite+pysqlite"):
                 if "?" in text or url.host:
                     raise _unreadable()
-                store = cls._sqlite(url.database or "", create, most_bytes)
+                store = cls._sqlite(url.database or "", create, write, most_bytes)
             elif url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
                 store = cls._postgresql(url, most_bytes)
             else:
                 raise _unreadable()
-        try:
-            with store.write() as connection:
-                if store.path is None:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
-                prepare(connection, store.name, version, migrations)
-        except BaseException:
-            store.close()
-            raise
         return store
 
     @classmethod
-    def _sqlite(cls, text: str, create: bool, most_bytes: int | None) -> Store:
+    def _sqlite(cls, text: str, create: bool, write: bool, most_bytes: int | None) -> Store:
         if text in ("", ":memory:"):
             raise UsageError("a collector can't keep reports in memory", fix="Give the path of a file: collector.db")
         path = Path(os.path.realpath(text))
         if not path.exists():
             if not create:
-                raise Unavailable(f"there is no store at {text}", fix="Start `hushquery serve`, which makes it")
+                raise _no_store(text)
             try:
                 # The write-ahead log takes the mode of the file: for its owner only.
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -122,7 +160,9 @@ class Store:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        return cls(_sqlite_engine(path, most_bytes), text, path, (), most_bytes)
+        store = cls(_sqlite_engine(path, write), text, path, (), most_bytes)
+        store._leaves_log = not write and not Path(f"{path}-wal").exists()
+        return store
 
     @classmethod
     def _postgresql(cls, url: sa.URL, most_bytes: int | None) -> Store:
@@ -148,8 +188,13 @@ class Store:
     # ---- transactions --------------------------------------------------------------------------------------
 
     @contextmanager
-    def read(self) -> Iterator[sa.Connection]:
-        """Look at the store: everything read inside belongs to one moment."""
+    def read(self, *tables: sa.Table) -> Iterator[sa.Connection]:
+        """Look at the store: everything read inside belongs to one moment.
+
+        Args:
+            tables: Tables of reports that are read. While one is, it is not emptied: to a moment before that
+                PostgreSQL would show it empty. So they are locked first, and the moment is chosen after.
+        """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("BEGIN")
@@ -159,12 +204,19 @@ class Store:
                     with suppress(SQLAlchemyError, sqlite3.Error):
                         connection.exec_driver_sql("ROLLBACK")
             else:
-                with connection.execution_options(isolation_level="REPEATABLE READ").begin():
+                with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
+                    if tables:
+                        names = ", ".join(f'"{table.name}"' for table in tables)
+                        connection.exec_driver_sql(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
                     yield connection
 
     @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """Change the store: durable when the block ends, nothing when it raises."""
+    def write(self, *, frees: bool = False) -> Iterator[sa.Connection]:
+        """Change the store: durable when the block ends, nothing when it raises.
+
+        Args:
+            frees: Whether this is part of making room: then the size limit, which is there for uploads, does not hold.
+        """
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
                 with connection.begin():
@@ -173,6 +225,10 @@ class Store:
                     yield connection
                 return
             self._still_there(connection)
+            if self.most_bytes is not None:
+                page = int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+                most = _ANY_PAGES if frees else max(1, self.most_bytes // page)
+                connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -182,6 +238,15 @@ class Store:
                     connection.exec_driver_sql("ROLLBACK")
                 raise
             self._still_there(connection)
+
+    @contextmanager
+    def prepare(self) -> Iterator[sa.Connection]:
+        """Make or convert the tables: a :meth:`write` that keeps out all others who do."""
+        with self.write() as connection:
+            if self.path is None:
+                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # all reports there are may be moved
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
+            yield connection
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
@@ -230,13 +295,7 @@ class Store:
             if self.path is not None:
                 pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
                 return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
-            sizes = (
-                connection.execute(
-                    sa.select(sa.func.coalesce(sa.func.pg_total_relation_size(sa.func.to_regclass(table)), 0))
-                )
-                for table in TABLES.tables
-            )
-            return sum(int(size.scalar_one()) for size in sizes)
+            return int(connection.exec_driver_sql(_POSTGRESQL_SIZE).scalar_one())
 
     def is_full(self) -> bool:
         """Say whether the size limit is reached; SQLite's freed pages count as free, because they are used again."""
@@ -245,24 +304,59 @@ class Store:
         with self.read() as connection:
             names = ("page_count", "freelist_count", "page_size")
             pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
-        return pages - spare >= max(1, self.most_bytes // page)
+        # One report may need some pages at once, and is refused where the last ones do not suffice.
+        return pages - spare + _SOME_PAGES > max(1, self.most_bytes // page)
 
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 
-        PostgreSQL keeps deleted rows in its own log for a while; what must not be read there has to be written as
-        ciphertext from the start.
+        PostgreSQL's log is not ours. Where we have the right to (the role ``pg_checkpoint``, and EXECUTE on
+        ``pg_switch_wal``) we end the file that is being written and ask for a checkpoint, after which PostgreSQL
+        needs none of the files before it; :meth:`log_settings` tells what keeps them all the same.
         """
         if self.path is None:
-            return
-        with self._translated(), self._engine.connect() as connection:
-            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-        if busy:
+            self._ask("SELECT pg_switch_wal()")
+            self._ask("CHECKPOINT")
+        elif not self._truncate_log():
             raise NotReady("the write-ahead log is in use and could not be emptied", fix="Try again")
+
+    def shorten_log(self) -> bool:
+        """Empty SQLite's write-ahead log, which tells the order of arrival; False if somebody reads in it just now."""
+        return self.path is None or self._truncate_log("PRAGMA busy_timeout=0")
+
+    def _truncate_log(self, *before: str) -> bool:
+        with self._translated(), self._engine.connect() as connection:
+            try:
+                for pragma in before:
+                    connection.exec_driver_sql(pragma)
+                return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={WAIT_SECONDS * 1000}")
+
+    def vacuum(self, table: sa.Table) -> None:
+        """Let PostgreSQL use the room of deleted rows again, at once; if it can't, it will by itself."""
+        if self.path is None:
+            self._ask(f'VACUUM "{table.name}"')
+
+    def _ask(self, statement: str) -> None:
+        """Run what PostgreSQL takes outside of transactions only; what it refuses is not done."""
+        with suppress(Unavailable), self._translated(), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
+
+    def log_settings(self) -> dict[str, str] | None:
+        """Read what keeps old files of PostgreSQL's write-ahead log, by the names of its settings; None for SQLite."""
+        if self.path is not None:
+            return None
+        with self.read() as connection:
+            return {name: str(value) for name, value in connection.exec_driver_sql(_LOG_SETTINGS)}
 
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+        if self._leaves_log and self.path is not None:
+            # Whoever only reads may not remove the empty log that reading makes. Who may write does, unless it is used.
+            with suppress(sqlite3.Error), closing(sqlite3.connect(_address(self.path, "rw"), uri=True)) as connection:
+                connection.execute("SELECT name FROM sqlite_master").fetchone()
 
     def _still_there(self, connection: sa.Connection) -> None:
         """Refuse to write into a file that was deleted or replaced: nobody would ever find it again."""
@@ -307,6 +401,10 @@ class Store:
         return why
 
 
+def _no_store(name: str) -> Unavailable:
+    return Unavailable(f"there is no store at {name}", fix="Start `hushquery serve`, which makes it")
+
+
 def _unreadable() -> UsageError:
     return UsageError(  # and the address is not shown: it may hold a password
         "the address of the store can't be read",
@@ -332,20 +430,22 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _sqlite_engine(path: Path, most_bytes: int | None) -> sa.Engine:
-    # mode=rw never creates a file: one that was deleted while we run must not come back empty.
-    address = f"file:{quote(os.fsencode(path))}?mode=rw"
+def _address(path: Path, mode: str) -> str:
+    # Neither mode creates a file: one that was deleted while we run must not come back empty.
+    return f"file:{quote(os.fsencode(path))}?mode={mode}"
+
+
+def _sqlite_engine(path: Path, write: bool) -> sa.Engine:
+    address = _address(path, "rw" if write else "ro")
+    changing = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
             address, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):
+            for pragma in changing if write else ():
                 connection.execute(f"PRAGMA {pragma}").fetchall()
-            if most_bytes is not None:
-                (page,) = connection.execute("PRAGMA page_size").fetchone()
-                connection.execute(f"PRAGMA max_page_count={max(1, most_bytes // page)}").fetchall()
         except BaseException:
             connection.close()
             raise

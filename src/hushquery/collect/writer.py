@@ -6,9 +6,13 @@ not fit is refused at once. Whoever waited when the store failed is told that no
 bytes again.
 
 Several processes may write to one PostgreSQL. An id is inserted if it is new, else what is there is compared: the
-database decides which of two equals came first. Rows are written in the order of their keys, so that no two
-processes wait for each other in a circle. The epoch's row is held for reading until the commit, so that an epoch does
-not close over a report that is being written.
+database decides which of two equals came first. Rows are written in the order of their random ids, so that no two
+processes wait for each other in a circle, and the rows of a group do not tell in which order or with whom they came.
+The epoch's row is held for reading until the commit, so that an epoch does not close over a report that is being
+written.
+
+SQLite's write-ahead log keeps one group after the other, so it is emptied every fifth of a second in which something
+was written.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from hushquery.collect.epochs import PHASES, REPORTS_OPEN
+from hushquery.collect.epochs import PHASES, REPORTS_OPEN, holds_reports
 from hushquery.collect.problems import refuse
-from hushquery.collect.schema import COUNTER, EPOCH, REPORT
+from hushquery.collect.schema import COUNTER, EPOCH, KNOWN, reports_table
 from hushquery.collect.store import Store, StoreFull
 from hushquery.errors import HushqueryError, Unavailable
 
@@ -45,6 +49,8 @@ REPEATED = "repeated"
 _MOST_AT_ONCE = 2000
 # How often counters are written when no reports come.
 _FLUSH_SECONDS = 1.0
+# How often SQLite's write-ahead log is emptied while something is written.
+_SHORTEN_SECONDS = 0.2
 # How often the size of a PostgreSQL store is looked at.
 _SIZE_SECONDS = 5.0
 _SLOTS = 16
@@ -52,12 +58,12 @@ _SLOTS = 16
 _EARLY = PHASES[: PHASES.index(REPORTS_OPEN)]
 
 
-_INTO = f"INSERT INTO {REPORT.name} (task, id, epoch, sha256, data, received)"
-_INSERT_ONE = f"{_INTO} VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_ARRAYS = "%s::int[], %s::bytea[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[]"
-_INSERT_MANY = f"{_INTO} SELECT * FROM unnest({_ARRAYS}) ON CONFLICT DO NOTHING RETURNING task, id"  # noqa: S608 -- names of ours
+_INSERT_ONE = 'INSERT INTO "{}" (id, data) VALUES (?, ?) ON CONFLICT DO NOTHING'
+_INSERT_MANY = (
+    'INSERT INTO "{}" (id, data) SELECT * FROM unnest(%s::bytea[], %s::bytea[]) ON CONFLICT DO NOTHING RETURNING id'
+)
 _PHASE = (
-    sa.select(EPOCH.c.phase, EPOCH.c.moving)
+    sa.select(EPOCH.c.phase, EPOCH.c.moving, EPOCH.c.scrubbed)
     .where(EPOCH.c.task == sa.bindparam("of_task"), EPOCH.c.number == sa.bindparam("of_number"))
     .with_for_update(read=True)
 )
@@ -81,17 +87,18 @@ class Arrival:
         task: The task's number in the store.
         epoch: The period it belongs to.
         id: Its id.
-        sha256: The hash of its bytes.
         data: Its bytes.
-        received: When it came, as coarse as the task's times.
     """
 
     task: int
     epoch: int
     id: bytes
-    sha256: bytes
     data: bytes
-    received: int
+
+    @property
+    def key(self) -> tuple[int, int, bytes]:
+        """What two arrivals of one report have in common; its time, and so its epoch, is in its bytes."""
+        return self.task, self.epoch, self.id
 
 
 @dataclass(slots=True)
@@ -119,6 +126,7 @@ class Writer:
         self._closing = False
         self._slot = secrets.randbelow(_SLOTS)
         self._measured, self._full = 0.0, False
+        self._shortened, self._log_grew = 0.0, False
         self._thread = threading.Thread(target=self._run, name="hushquery-writer", daemon=True)
         self._thread.start()
 
@@ -164,14 +172,23 @@ class Writer:
         while True:
             with self._changed:
                 if not self._queue and not self._closing:
-                    self._changed.wait(_FLUSH_SECONDS)
+                    self._changed.wait(_SHORTEN_SECONDS if self._log_grew else _FLUSH_SECONDS)
                 group = self._take()
                 refused, self._refused = self._refused, Counter()
                 ending = self._closing and not self._queue
             if group or refused:
                 self._write_group(group, refused)
+                self._log_grew = self._store.path is not None
+            self._shorten_log()
             if ending:
                 return
+
+    def _shorten_log(self) -> None:
+        """Empty SQLite's log now and then; where somebody reads in it, or the store is away, the next time will do."""
+        if self._log_grew and time.monotonic() - self._shortened >= _SHORTEN_SECONDS:
+            with suppress(Exception):  # whatever it is, nobody may wait for ever because this thread ended
+                self._log_grew = not self._store.shorten_log()
+            self._shortened = time.monotonic()
 
     def _take(self) -> list[_Waiting]:
         group: list[_Waiting] = []
@@ -239,73 +256,78 @@ def _settle(pairs: list[tuple[asyncio.Future[list[str]], Any]]) -> None:
 
 def write_reports(connection: sa.Connection, arrivals: Sequence[Arrival]) -> list[str]:
     """Write what is new and give the outcome of each report, in their order."""
-    if not arrivals:
-        return []
-    phases = _phases(connection, {(one.task, one.epoch) for one in arrivals})
-    first: dict[tuple[int, bytes], Arrival] = {}
+    first: dict[tuple[int, int, bytes], Arrival] = {}
     for one in arrivals:
-        first.setdefault((one.task, one.id), one)
-    fitting = sorted(
-        (one for one in first.values() if phases.get((one.task, one.epoch)) == ACCEPTED),
-        key=lambda one: (one.task, one.id),
-    )
-    new = _insert(connection, fitting)
-    known = _known(connection, [key for key in first if key not in new])
+        first.setdefault(one.key, one)
+    places: dict[tuple[int, int], tuple[str, bool]] = {}
+    new: set[tuple[int, int, bytes]] = set()
+    known: dict[tuple[int, int, bytes], bytes | None] = {}
+    # All epochs first, and only then their reports: whoever erases those holds the epoch as well, in the same order.
+    for task, epoch in sorted({(one.task, one.epoch) for one in arrivals}):
+        places[task, epoch] = _place(connection, task, epoch)
+    for (task, epoch), (reason, holds) in places.items():
+        mine = sorted((one for one in first.values() if (one.task, one.epoch) == (task, epoch)), key=lambda one: one.id)
+        table = reports_table(task, epoch)
+        inserted = _insert(connection, table, mine) if reason == ACCEPTED else set()
+        new |= {(task, epoch, report_id) for report_id in inserted}
+        others = [one.id for one in mine if one.id not in inserted]
+        there = _known(connection, task, epoch, table if holds else None, others)
+        known |= {(task, epoch, report_id): data for report_id, data in there.items()}
     outcomes = []
     for one in arrivals:
-        key = (one.task, one.id)
-        if key in new and first[key] is one:
+        if one.key in new and first[one.key] is one:
             outcomes.append(ACCEPTED)
-        elif key in new or key in known:
-            there = first[key].sha256 if key in new else known[key]
-            outcomes.append(REPEATED if there == one.sha256 else "other-bytes")
+        elif one.key in new or one.key in known:
+            data = first[one.key].data if one.key in new else known[one.key]
+            # Of what was counted and erased only the id is known.
+            outcomes.append(REPEATED if data in (None, one.data) else "other-bytes")
         else:
             # Neither inserted nor there: its epoch takes none, and that is the reason.
-            reason = phases.get((one.task, one.epoch), "phase-over")
+            reason, _ = places[one.task, one.epoch]
             outcomes.append(reason if reason != ACCEPTED else "unavailable")
     return outcomes
 
 
-def _phases(connection: sa.Connection, keys: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Say of each epoch what becomes of its new reports, and keep the epochs from moving until the commit."""
-    found = {}
-    for task, number in sorted(keys):
-        row = connection.execute(_PHASE, {"of_task": task, "of_number": number}).one_or_none()
-        if row is None:
-            continue
-        if row.phase == REPORTS_OPEN and row.moving is None:
-            found[task, number] = ACCEPTED
-        else:
-            found[task, number] = "too-early" if row.phase in _EARLY else "phase-over"
-    return found
+def _place(connection: sa.Connection, task: int, epoch: int) -> tuple[str, bool]:
+    """Say what becomes of an epoch's new reports, and whether it has a table of them; it stays so until the commit."""
+    row = connection.execute(_PHASE, {"of_task": task, "of_number": epoch}).one_or_none()
+    if row is None:
+        return "phase-over", False
+    holds = holds_reports(row.phase, scrubbed=row.scrubbed)
+    if row.phase == REPORTS_OPEN and row.moving is None:
+        return ACCEPTED, holds
+    return "too-early" if row.phase in _EARLY else "phase-over", holds
 
 
-def _insert(connection: sa.Connection, arrivals: Sequence[Arrival]) -> set[tuple[int, bytes]]:
-    """Insert the reports whose ids are new, and give their keys.
+def _insert(connection: sa.Connection, table: sa.Table, arrivals: Sequence[Arrival]) -> set[bytes]:
+    """Insert the reports whose ids are new, and give these.
 
     This is the one place where speed decides how many reports a collector takes, so it speaks to the drivers.
     """
-    if not arrivals:
-        return set()
-    rows = [(one.task, one.id, one.epoch, one.sha256, one.data, one.received) for one in arrivals]
+    rows = [(one.id, one.data) for one in arrivals]
     if connection.dialect.name == "sqlite":
+        statement = _INSERT_ONE.format(table.name)
         cursor: sqlite3.Cursor = connection.connection.cursor()  # type: ignore[assignment]
         try:
-            return {(row[0], row[1]) for row in rows if cursor.execute(_INSERT_ONE, row).rowcount == 1}
+            return {row[0] for row in rows if cursor.execute(statement, row).rowcount == 1}
         finally:
             cursor.close()
     # A column of each becomes an array, so that one short statement inserts them all.
-    inserted = connection.exec_driver_sql(_INSERT_MANY, tuple(list(column) for column in zip(*rows, strict=True)))
-    return {(task, bytes(report_id)) for task, report_id in inserted}
+    columns = tuple(list(column) for column in zip(*rows, strict=True))
+    return {bytes(row[0]) for row in connection.exec_driver_sql(_INSERT_MANY.format(table.name), columns)}
 
 
-def _known(connection: sa.Connection, keys: Sequence[tuple[int, bytes]]) -> dict[tuple[int, bytes], bytes]:
-    found = {}
-    for task in sorted({task for task, _ in keys}):
-        ids = [report_id for number, report_id in keys if number == task]
-        query = sa.select(REPORT.c.id, REPORT.c.sha256).where(REPORT.c.task == task, REPORT.c.id.in_(ids))
-        for report_id, digest in connection.execute(query):
-            found[task, bytes(report_id)] = bytes(digest)
+def _known(
+    connection: sa.Connection, task: int, epoch: int, table: sa.Table | None, ids: Sequence[bytes]
+) -> dict[bytes, bytes | None]:
+    """Give what is there under some ids: the report, or None where it was counted and erased."""
+    found: dict[bytes, bytes | None] = {}
+    if ids and table is not None:
+        for report_id, data in connection.execute(sa.select(table).where(table.c.id.in_(ids))):
+            found[bytes(report_id)] = bytes(data)
+    if rest := [one for one in ids if one not in found]:
+        counted = sa.select(KNOWN.c.id).where(KNOWN.c.task == task, KNOWN.c.epoch == epoch, KNOWN.c.id.in_(rest))
+        found |= dict.fromkeys(map(bytes, connection.execute(counted).scalars()))
     return found
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "Post",
     "check_post",
     "estimate",
+    "estimate_counted",
     "estimate_texts",
     "new_folder",
 ]
@@ -94,6 +95,32 @@ def estimate(
     configuration = Configuration.of(task, head)
     _check_options(configuration, level, post, candidates)
     count = _counted(configuration, _asked(task, period), reports, engine, progress, strict=strict)
+    return estimate_counted(count, level=level, post=post, candidates=candidates)
+
+
+def estimate_counted(
+    count: ReportCount,
+    *,
+    level: float = 0.95,
+    post: Post | None = None,
+    candidates: Iterable[str] | None = None,
+    strict: bool = False,
+) -> ClientEstimate:
+    """Estimate as :func:`estimate` does, from reports that are counted already.
+
+    Args:
+        count: The count, closed where it waited for the period that most reports are from.
+        level: The coverage of each interval.
+        post: Named post-processing; by default the estimates are raw and unbiased.
+        candidates: For a task of texts: the texts to look for.
+        strict: Refuse everything if one report was bad.
+
+    Raises:
+        NotReady: Fewer good reports than the task's ``min_batch``.
+    """
+    configuration, task = count.configuration, count.configuration.task
+    _check_options(configuration, level, post, candidates)
+    _check_strict(count, strict=strict)
     _check_enough(count, task.collect.min_batch)
     table, notes = _table(configuration, count.support, count.n, level, candidates, repeats=len(count.periods))
     table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
