@@ -192,6 +192,38 @@ def test_not_ready_without_the_store(tmp_path: Path, clock: Clock) -> None:
         assert admin.get("/readyz").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8081", 200),
+        ("[::1]:8081", 200),
+        ("localhost:8081", 200),
+        ("metrics.internal", 200),
+        ("Metrics.Internal:9090", 200),
+        ("evil.example", 421),
+        ("evil.example:8081", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example:8081", 421),
+        ("", 421),
+        ("127.0.0.1:8081@evil.example", 421),
+    ],
+)
+def test_the_admin_listener_answers_to_no_name_of_others(
+    sqlite_url: str, folder: Path, clock: Clock, host: str, status: int
+) -> None:
+    """A page that gives its own name our address is a reader of the metrics, for the operator's browser."""
+    from fastapi.testclient import TestClient
+
+    with running(settings_for(sqlite_url, folder, SETTING), clock) as (_, collector):
+        admin = TestClient(make_admin(collector.store, name="metrics.internal"), base_url="http://127.0.0.1")
+        for path in ("/healthz", "/metrics", "/openapi.json"):
+            answer = admin.get(path, headers={"Host": host})
+            assert answer.status_code == status
+            assert status == 200 or "hushquery_" not in answer.text
+        assert admin.get("/nowhere", headers={"Host": host}).status_code == (404 if status == 200 else 421)
+
+
 # ---- over a real socket ------------------------------------------------------------------------------------
 
 

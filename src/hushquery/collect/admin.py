@@ -10,6 +10,7 @@ from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
 from hushquery.collect.epochs import registered, standing
+from hushquery.collect.http import KnownHosts, silent_app
 from hushquery.collect.problems import PROBLEMS
 from hushquery.collect.schema import SCHEMA
 from hushquery.collect.store import Store
@@ -22,13 +23,15 @@ __all__ = ["make_admin", "metrics"]
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def make_admin(store: Store) -> FastAPI:
+def make_admin(store: Store, *, name: str = "localhost") -> FastAPI:
     """Make the operator's application; it belongs on a loopback address.
 
     Args:
         store: The collector's store.
+        name: The name by which it is asked; addresses and ``localhost`` will do always, other names never.
     """
-    app = FastAPI(title="hushquery collector: admin", version=__version__, docs_url=None, redoc_url=None)
+    app = silent_app(title="hushquery collector: admin", version=__version__)
+    app.add_middleware(KnownHosts, name=name)
 
     @app.get("/healthz", summary="Whether the process lives.")
     def healthz() -> Response:

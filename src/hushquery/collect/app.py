@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from hushquery._version import __version__
 from hushquery.collect.collector import Collector
 from hushquery.collect.documents import BATCH, RECORDS, REPORT, RESULTS, TASK, TASK_LIST, answers, body, cleaned
-from hushquery.collect.http import Guard, media_type, problem_response, read_body
+from hushquery.collect.http import Guard, media_type, problem_response, read_body, silent_app
 from hushquery.collect.ingest import check
 from hushquery.collect.pages import PageFile, Pages
 from hushquery.collect.phases import EpochWork
@@ -69,14 +69,12 @@ def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callab
         finally:
             await asyncio.to_thread(collector.stop)
 
-    app = FastAPI(
+    app = silent_app(
         title="hushquery collector",
         version=__version__,
         description="Takes locally private reports and serves tasks and releases.",
         lifespan=life,
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # these pages load scripts from elsewhere
-        redoc_url=None,
         redirect_slashes=False,
     )
     app.state.collector = collector

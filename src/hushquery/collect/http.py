@@ -6,7 +6,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from inspect import signature
+from ipaddress import ip_address
+from typing import Any
 
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -15,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hushquery.collect.problems import MEDIA_TYPE, document, problem_of, refuse
 from hushquery.errors import HushqueryError
 
-__all__ = ["Guard", "media_type", "problem_response", "read_body"]
+__all__ = ["Guard", "KnownHosts", "media_type", "problem_response", "read_body", "silent_app"]
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -35,6 +39,17 @@ _DAY = "86400"
 # Statuses after which the rest of the body is not worth reading, and those that say when to come back.
 _CLOSING = (408, 413)
 _LATER = (425, 429, 503)
+
+
+def silent_app(**options: Any) -> FastAPI:
+    """Make an application without pages that load scripts from elsewhere, and without telemetry.
+
+    Where a program has set up OpenTelemetry, FastAPI tells it of each request with its whole path, report ids included,
+    unless all of that is switched off.
+    """
+    if "telemetry" in signature(FastAPI).parameters:  # older ones have none
+        options["telemetry"] = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+    return FastAPI(docs_url=None, redoc_url=None, **options)
 
 
 def media_type(request: Request) -> str:
@@ -149,3 +164,36 @@ class Guard:
             found["Access-Control-Expose-Headers"] = _SHOWN
             found["Access-Control-Max-Age"] = _DAY
         return found
+
+
+class KnownHosts:
+    """Stands before the operator's application: answers no request that was sent to a name.
+
+    A page of anybody can give its own name the address of this machine, and its browser then lets it read what is
+    answered there. Addresses, ``localhost`` and the name that the operator chose can't be taken over like that.
+
+    Args:
+        app: The application.
+        name: The name that the listener was given.
+    """
+
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        self._app = app
+        self._names = {"localhost", name.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "http" and not self._knows(Headers(scope=scope).getlist("host")):
+            await Response("this listener has another name\n", 421, media_type="text/plain")(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _knows(self, hosts: list[str]) -> bool:
+        if len(hosts) != 1:
+            return False
+        host, _, port = hosts[0].lower().rpartition(":")
+        name = host if host and port.isdecimal() else hosts[0].lower()
+        try:
+            return name in self._names or bool(ip_address(name.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            return False

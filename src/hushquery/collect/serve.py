@@ -152,7 +152,7 @@ def _admin(store: Any, host: str, port: int | None) -> Iterator[str | None]:
     from hushquery.collect.admin import make_admin
 
     with _bound(host, port) as bound:
-        server = uvicorn.Server(uvicorn.Config(make_admin(store), lifespan="off", **_QUIET))
+        server = uvicorn.Server(uvicorn.Config(make_admin(store, name=host), lifespan="off", **_QUIET))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="hushquery-admin", daemon=True)
         thread.start()
         try:
