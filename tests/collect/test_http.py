@@ -142,7 +142,7 @@ def test_a_defect_says_nothing(
     def fail(*_: object) -> None:
         raise ValueError("embarrassing-illness")
 
-    monkeypatch.setattr("hushquery.collect.app.check", fail)
+    monkeypatch.setattr("hushquery.collect.ingest.check", fail)
     with running(settings_for(sqlite_url, folder, SETTING), clock) as (client, _), caplog.at_level(logging.DEBUG):
         answer = put(client, make_report(TASK))
         assert answer.status_code == 500

@@ -9,8 +9,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -30,6 +32,12 @@ from hushquery.errors import HushqueryError
 __all__ = ["Collector"]
 
 _log = logging.getLogger("hushquery.collect")
+
+T = TypeVar("T")
+
+# A body of this length is read where it arrives; a longer one in a thread, and this many may wait for that.
+_SHORT = 4096
+_MOST_APART = 64
 
 
 class Collector:
@@ -66,6 +74,8 @@ class Collector:
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
         self._looking = asyncio.Lock()
+        self._reader = ThreadPoolExecutor(1, "hushquery-reader")
+        self._apart = 0
         self._documents: dict[int, tuple[Epoch | None, list[tuple[int, str]], bytes, str]] = {}
 
     # ---- its life ------------------------------------------------------------------------------------------
@@ -91,6 +101,7 @@ class Collector:
             self.writer.close()
         if self._ticker is not None:
             self._ticker.join()
+        self._reader.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
     def _tick(self) -> None:
@@ -111,6 +122,22 @@ class Collector:
         if self.board.stale and not self._looking.locked():
             async with self._looking:
                 await asyncio.to_thread(self.board.refresh)
+
+    async def apart(self, body: bytes, work: Callable[..., T], *arguments: Any) -> T:
+        """Do what a body asks for; if that is long, in a thread, so that nobody else waits for it.
+
+        Raises:
+            Refusal: Too many wait for the thread.
+        """
+        if len(body) <= _SHORT:
+            return work(*arguments)
+        if self._apart >= _MOST_APART:
+            raise refuse("busy")
+        self._apart += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, partial(work, *arguments))
+        finally:
+            self._apart -= 1
 
     @contextmanager
     def counting(self, task_number: int) -> Iterator[Writer]:
