@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from collect.helpers import (
     BINARY,
@@ -30,6 +31,7 @@ from collect.helpers import (
 )
 from hushquery.collect.admin import make_admin, metrics
 from hushquery.collect.app import make_app
+from hushquery.collect.connections import Connection
 from hushquery.collect.serve import run
 from hushquery.collect.settings import Settings
 from hushquery.errors import NotReady
@@ -351,10 +353,16 @@ def test_headers_are_limited_whatever_is_installed(
     sqlite_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where httptools is installed Uvicorn would take it, and one connection could fill the memory with a header."""
-    parsers: list[object] = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda server, **_: parsers.append(server.config.http))
+    parsers: list[type] = []
+
+    def note(server: uvicorn.Server, **_: Any) -> None:
+        server.config.load()
+        parsers.append(server.config.http_protocol_class)
+
+    monkeypatch.setattr(uvicorn.Server, "run", note)
     run(settings_for(sqlite_url, folder, SETTING), port=0, admin_port=0)
-    assert parsers == ["h11", "h11"]  # of both listeners
+    assert parsers == [Connection, Connection]  # of both listeners
+    assert issubclass(Connection, H11Protocol)
 
 
 def test_settings_that_mean_nothing(folder: Path) -> None:

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from hushquery._version import __version__
 from hushquery.collect.collector import Collector
+from hushquery.collect.connections import STATE, Connections
 from hushquery.collect.documents import BATCH, RECORDS, REPORT, RESULTS, TASK, TASK_LIST, answers, body, cleaned
 from hushquery.collect.http import Guard, media_type, problem_response, read_body, silent_app
 from hushquery.collect.ingest import check_batch, check_one
@@ -65,11 +66,13 @@ def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callab
     collector = Collector(settings, work, clock)
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         sys.setswitchinterval(_SWITCH_SECONDS)
         collector.start()
+        connections = Connections(collector.count_connection)
+        connections.watch_loop()
         try:
-            yield
+            yield {STATE: connections}
         finally:
             await asyncio.to_thread(collector.stop)
 
@@ -88,7 +91,7 @@ def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callab
     _take_records(app, collector)
     _serve_pages(app, Pages(collector))
     origins = {task.id: task.collect.origins for task in collector.board.numbers.values()}
-    app.add_middleware(Guard, origins=origins)
+    app.add_middleware(Guard, origins=origins, retry_after=settings.retry_after)
     described = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -26,7 +26,7 @@ from hushquery.collect.store import Store
 from hushquery.collect.tokens import Tokens
 from hushquery.collect.vault import Vault
 from hushquery.collect.work import make_work
-from hushquery.collect.writer import Writer
+from hushquery.collect.writer import NO_TASK, Writer
 from hushquery.errors import HushqueryError
 
 __all__ = ["Collector"]
@@ -149,6 +149,11 @@ class Collector:
         except HushqueryError as error:
             self.writer.count(task_number, [problem_of(error).name])
             raise
+
+    def count_connection(self, outcome: str) -> None:
+        """Count what became of a connection; it belongs to no task, so it is counted under the number that none has."""
+        if self.writer is not None:
+            self.writer.count(NO_TASK, [outcome])
 
     def task_document(self, task_number: int) -> tuple[bytes, str]:
         """Give what clients fetch: the task, its epoch and what they run; and the ETag of it."""

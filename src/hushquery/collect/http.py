@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hushquery.collect.connections import STATE
 from hushquery.collect.problems import MEDIA_TYPE, document, problem_of, refuse
 from hushquery.errors import HushqueryError
 
@@ -36,6 +37,8 @@ _METHODS = "GET, PUT, POST"
 _SENT = "Authorization, Content-Type, If-None-Match"
 _SHOWN = "ETag, Retry-After"
 _DAY = "86400"
+# Answers are handed over in parts of this size.
+_PART = 1 << 14
 # Statuses after which the rest of the body is not worth reading, and those that say when to come back.
 _CLOSING = (408, 413)
 _LATER = (425, 429, 503)
@@ -107,10 +110,12 @@ class Guard:
     Args:
         app: The application.
         origins: The origins that each task allows, by task id; ``*`` stands for all.
+        retry_after: What Retry-After says, in seconds.
     """
 
-    def __init__(self, app: ASGIApp, origins: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, app: ASGIApp, origins: Mapping[str, Iterable[str]], retry_after: int) -> None:
         self._app = app
+        self._retry_after = retry_after
         self._origins = {task: frozenset(allowed) for task, allowed in origins.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,8 +134,19 @@ class Guard:
                 answer = MutableHeaders(scope=message)
                 for name, value in (*_HEADERS.items(), *cross.items()):
                     answer.setdefault(name, value)  # pages have a policy of their own
-            await send(message)
+            body = message.get("body", b"")
+            for start in range(0, len(body), _PART):  # the next when this one is read, so that none lies about twice
+                more = start + _PART < len(body) or message.get("more_body", False)
+                await send({**message, "body": body[start : start + _PART], "more_body": more})
+            if not body:
+                await send(message)
 
+        connections = scope.get("state", {}).get(STATE)
+        if connections is not None and connections.crowded:
+            refusal = problem_response(refuse("crowded"), self._retry_after)
+            refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, guarded)
+            return
         if "transfer-encoding" in headers and "content-length" in headers:
             # Two lengths of one body: what stands before us may believe the other one, and smuggle a request in it.
             refusal = problem_response(refuse("malformed", "the body has two lengths"), 1)
