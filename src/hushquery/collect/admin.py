@@ -28,9 +28,7 @@ __all__ = ["make_admin", "metrics"]
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def make_admin(
-    store: Store, *, name: str = "localhost", public: Callable[[], str | None] = lambda: None
-) -> FastAPI:
+def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], str | None] = lambda: None) -> FastAPI:
     """Make the operator's application; it belongs on a loopback address.
 
     Args:

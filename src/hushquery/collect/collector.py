@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -38,6 +38,7 @@ T = TypeVar("T")
 # A body of this length is read where it arrives; a longer one in a thread, and this many may wait for that.
 _SHORT = 4096
 _MOST_APART = 64
+_KEPT_RELEASES = 8
 
 
 class Collector:
@@ -76,6 +77,8 @@ class Collector:
         self._looking = asyncio.Lock()
         self._reader = ThreadPoolExecutor(1, "hushquery-reader")
         self._apart = 0
+        # All who read a release now share its bytes.
+        self.release = lru_cache(_KEPT_RELEASES)(self._release)
         self._documents: dict[int, tuple[Epoch | None, list[tuple[int, str]], bytes, str]] = {}
 
     # ---- its life ------------------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class Collector:
             found.append({"id": task.id, "name": part.name, "kind": part.kind, "epoch": present})
         return {"tasks": found}
 
-    def release(self, release_id: str) -> bytes:
+    def _release(self, release_id: str) -> bytes:
         """Read a release, or refuse with 404."""
         with self.store.read() as connection:
             found = connection.execute(

@@ -12,6 +12,8 @@ import asyncio
 import errno
 import json
 import logging
+import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -145,6 +147,8 @@ class Connection(H11Protocol):
         """Take a connection, or turn it away."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_BUFFER)
+        # The system would hold megabytes more of an answer, for as long as nobody reads it.
+        self._set_option(socket.SO_SNDBUF, 4 * _BUFFER)
         if not self._all.opened(self):
             transport.abort()
             return
@@ -159,9 +163,14 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """Close it at once, whatever is still to be said."""
+        """Close it at once, and let the system forget too what is still to be said."""
         self._all.closed(self)
+        self._set_option(socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
+
+    def _set_option(self, name: int, value: int | bytes) -> None:
+        with suppress(OSError):  # it has just been closed
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, name, value)
 
     # ---- whose turn it is ----------------------------------------------------------------------------------
 
