@@ -129,10 +129,14 @@ def test_a_byte_now_and_then_is_no_request(folder: Path, clock: Clock, monkeypat
         started = head("GET", "/v1/ta")[:-2]  # a head that goes on and on
         answered = head("GET", "/nowhere", "Content-Length: 1000000")  # a body of a request that has its answer
         for wire in (there.connect(started), there.connect(answered)):
-            with pytest.raises(OSError):  # noqa: PT011 -- broken, reset or aborted
-                for _ in range(int(PATIENCE / 0.02)):
-                    wire.sendall(b"x")
-                    time.sleep(0.02)
+
+            def refused(wire: socket.socket = wire) -> bool:
+                try:
+                    return wire.send(b"x") == 0
+                except OSError:
+                    return True
+
+            until(refused)
         assert there.counted() == {"idle": 2}
 
 

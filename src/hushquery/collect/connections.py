@@ -121,7 +121,7 @@ class Connections:
         self._waiting.pop(connection, None)
 
     def watch_loop(self) -> None:
-        """Keep the event loop from writing down what went wrong: it would write the same line for each failed accept."""
+        """Keep the event loop from writing a line for each failed accept, and what other errors say."""
 
         def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             error = context.get("exception")
@@ -227,7 +227,7 @@ class Connection(H11Protocol):
             self._unread.cancel()
         self._unread = None
 
-    def send_400_response(self, msg: str) -> None:
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- Uvicorn's words
         """Answer what is no HTTP with a problem document, and count it."""
         self._all.count("not-http")
         body = json.dumps(document(refuse("malformed", "it is not HTTP/1.1"))).encode()
