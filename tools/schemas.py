@@ -283,10 +283,9 @@ def results() -> Schema:
     item = made["properties"]["results"]["items"]
     item["properties"]["id"] |= {"pattern": documents.REPORT["properties"]["id"]["pattern"]}
     item["properties"]["status"] = {"enum": sorted({200, 201, *(problem.status for problem in PROBLEMS.values())})}
-    item["properties"]["type"] = {"enum": [problem.uri for problem in PROBLEMS.values()]}
     item["if"] = {"properties": {"status": {"enum": [200, 201]}}}
-    item["then"] = {"properties": {"type": False}}
-    item["else"] = {"required": ["type"]}
+    item["then"] = {"properties": {"problem": False}}
+    item["else"] = {"required": ["problem"]}
     return document("results", "the answer to many reports: a status for each, in their order", made)
 
 

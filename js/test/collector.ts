@@ -30,7 +30,7 @@ export class Collector {
     const many = "reports" in plain;
     const results = (many ? plain.reports : [plain]).map((one) => ({ id: one.id, status: this.#take(one) }));
     if (next) throw new TypeError("network");
-    return many ? Response.json({ results }) : new Response(null, { status: results[0]!.status });
+    return many ? Response.json({ version: 2, results, problems: [] }) : new Response(null, { status: results[0]!.status });
   };
 
   #take(plain: ReportJson): number {

@@ -22,10 +22,14 @@ from hushquery.local.report import Report
 class Server:
     """`hushquery serve` as a process of its own."""
 
-    def __init__(self, store: str, folder: Path, task: Path, *more: str, port: int = 0) -> None:
+    def __init__(
+        self, store: str, folder: Path, task: Path, *more: str, port: int = 0, descriptors: int | str | None = None
+    ) -> None:
         self.log = folder / f"server-{time.monotonic_ns()}.log"
         options = ["--store", store, "--task", str(task), "--keys", str(folder / "keys"), "--json", *more]
         command = [sys.executable, "-m", "hushquery", "serve", "--port", str(port), "--admin-port", "0", *options]
+        if descriptors is not None:
+            command = ["bash", "-c", f'ulimit -n {descriptors} && exec "$@"', "-", *command]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=folder, stdout=subprocess.PIPE, stderr=log, start_new_session=True

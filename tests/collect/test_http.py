@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from collect.helpers import (
     BINARY,
@@ -30,6 +31,7 @@ from collect.helpers import (
 )
 from hushquery.collect.admin import make_admin, metrics
 from hushquery.collect.app import make_app
+from hushquery.collect.connections import Connection
 from hushquery.collect.serve import run
 from hushquery.collect.settings import Settings
 from hushquery.errors import NotReady
@@ -142,7 +144,7 @@ def test_a_defect_says_nothing(
     def fail(*_: object) -> None:
         raise ValueError("embarrassing-illness")
 
-    monkeypatch.setattr("hushquery.collect.app.check", fail)
+    monkeypatch.setattr("hushquery.collect.ingest.check", fail)
     with running(settings_for(sqlite_url, folder, SETTING), clock) as (client, _), caplog.at_level(logging.DEBUG):
         answer = put(client, make_report(TASK))
         assert answer.status_code == 500
@@ -190,6 +192,38 @@ def test_not_ready_without_the_store(tmp_path: Path, clock: Clock) -> None:
         assert admin.get("/healthz").status_code == 200
         (tmp_path / "away.db").rename(path)
         assert admin.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8081", 200),
+        ("[::1]:8081", 200),
+        ("localhost:8081", 200),
+        ("metrics.internal", 200),
+        ("Metrics.Internal:9090", 200),
+        ("evil.example", 421),
+        ("evil.example:8081", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example:8081", 421),
+        ("", 421),
+        ("127.0.0.1:8081@evil.example", 421),
+    ],
+)
+def test_the_admin_listener_answers_to_no_name_of_others(
+    sqlite_url: str, folder: Path, clock: Clock, host: str, status: int
+) -> None:
+    """A page that gives its own name our address is a reader of the metrics, for the operator's browser."""
+    from fastapi.testclient import TestClient
+
+    with running(settings_for(sqlite_url, folder, SETTING), clock) as (_, collector):
+        admin = TestClient(make_admin(collector.store, name="metrics.internal"), base_url="http://127.0.0.1")
+        for path in ("/healthz", "/metrics", "/openapi.json"):
+            answer = admin.get(path, headers={"Host": host})
+            assert answer.status_code == status
+            assert status == 200 or "hushquery_" not in answer.text
+        assert admin.get("/nowhere", headers={"Host": host}).status_code == (404 if status == 200 else 421)
 
 
 # ---- over a real socket ------------------------------------------------------------------------------------
@@ -319,10 +353,16 @@ def test_headers_are_limited_whatever_is_installed(
     sqlite_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where httptools is installed Uvicorn would take it, and one connection could fill the memory with a header."""
-    parsers: list[object] = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda server, **_: parsers.append(server.config.http))
+    parsers: list[type] = []
+
+    def note(server: uvicorn.Server, **_: Any) -> None:
+        server.config.load()
+        parsers.append(server.config.http_protocol_class)
+
+    monkeypatch.setattr(uvicorn.Server, "run", note)
     run(settings_for(sqlite_url, folder, SETTING), port=0, admin_port=0)
-    assert parsers == ["h11", "h11"]  # of both listeners
+    assert parsers == [Connection, Connection]  # of both listeners
+    assert issubclass(Connection, H11Protocol)
 
 
 def test_settings_that_mean_nothing(folder: Path) -> None:

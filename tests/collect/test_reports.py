@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from collect.helpers import (
     running,
     settings_for,
 )
+from hushquery.collect.collector import Collector
+from hushquery.collect.problems import Refusal
 from hushquery.collect.wire import pack_batch
 from hushquery.collect.writer import counts
 from hushquery.task import Task
@@ -153,9 +157,60 @@ def test_one_bad_report_never_spoils_a_batch(store_url: str, folder: Path, clock
         results = answer.json()["results"]
         assert [one["status"] for one in results] == [201, 422, 201, 200, 400, 409, 201]
         assert [one["id"] is None for one in results] == [one is None for one in sent]
-        assert results[5]["type"] == "urn:hushquery:problem:other-bytes"
+        problems = answer.json()["problems"]
+        assert problems[results[5]["problem"]]["type"] == "urn:hushquery:problem:other-bytes"
+        assert [one["status"] for one in problems] == [422, 400, 409]  # each once
+        for one in results:
+            assert "problem" not in one if one["status"] < 400 else problems[one["problem"]]["status"] == one["status"]
         drain(collector)
         assert counts(collector.store)[1, "accepted"] == 3
+
+
+def test_an_answer_is_no_longer_than_what_was_sent(store_url: str, folder: Path, clock: Clock) -> None:
+    """Else a few bytes of one address would make many, which it need not even read."""
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
+        path = f"/v1/tasks/{TASK.id}/reports"
+        numbers = b'{"reports":[' + b",".join([b"1"] * 9999) + b"]}"
+        refused = client.post(path, content=numbers, headers={"Content-Type": "application/json"})
+        assert kind(refused) == (400, "malformed")
+        assert len(refused.content) < 1000
+        bad = [replace(make_report(TASK, number), time=0) for number in range(600)]
+        for body, headers in (
+            (pack_batch([one.to_bytes() for one in bad]), BINARY),
+            (b'{"reports":[' + b",".join([b"1"] * 16) + b"]}", {"Content-Type": "application/json"}),
+        ):
+            answer = client.post(path, content=body, headers=headers)
+            assert answer.status_code == 200
+            assert len(answer.content) < len(body) + 1000
+            assert len(answer.json()["problems"]) == 1
+        drain(collector)
+        assert counts(collector.store)[1, "malformed"] == 17
+
+
+def test_large_bodies_are_read_in_a_thread_and_few_wait_for_it(store_url: str, folder: Path, clock: Clock) -> None:
+    async def work(collector: Collector) -> None:
+        def where(*_: object) -> str:
+            assert let_go.wait(20)
+            return threading.current_thread().name
+
+        let_go = threading.Event()
+        large = [asyncio.create_task(collector.apart(bytes(5000), where)) for _ in range(64)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal, match="more arrives"):
+            await collector.apart(bytes(5000), where)
+        assert await collector.apart(bytes(100), lambda: threading.current_thread()) is threading.current_thread()
+        let_go.set()
+        assert {name.rpartition("_")[0] for name in await asyncio.gather(*large)} == {"hushquery-reader"}
+
+    with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
+        asyncio.run(work(collector))
+        seen: list[str] = []
+        board = collector.board.now
+        collector.board.now = lambda: seen.append(threading.current_thread().name) or board()  # type: ignore[method-assign,func-returns-value]
+        batch = pack_batch([make_report(TASK, number).to_bytes() for number in range(60)])
+        answer = client.post(f"/v1/tasks/{TASK.id}/reports", content=batch, headers=BINARY)
+        assert {one["status"] for one in answer.json()["results"]} == {201}
+        assert {name.rpartition("_")[0] for name in seen} == {"hushquery-reader"}
 
 
 def test_a_full_queue_is_told_when_to_come_back(store_url: str, folder: Path, clock: Clock) -> None:
@@ -180,7 +235,7 @@ def test_a_broken_frame_takes_nothing(store_url: str, folder: Path, clock: Clock
             assert client.post(path, content=text, headers=headers).status_code in (400, 413)
         drain(collector)
         assert (1, "accepted") not in counts(collector.store)
-        assert client.post(path, content=b"", headers=BINARY).json() == {"results": []}
+        assert client.post(path, content=b"", headers=BINARY).json() == {"version": 2, "results": [], "problems": []}
 
 
 def test_no_answer_repeats_what_was_sent(store_url: str, folder: Path, clock: Clock) -> None:

@@ -106,9 +106,43 @@ def test_a_repeated_key_spoils_its_report_only() -> None:
         read_batch(JSON, f'{{"reports": [], "reports": [{good}]}}'.encode())
 
 
-def test_too_many_reports() -> None:
+def bodies(number: int) -> dict[str, bytes]:
+    """As many shortest possible items, in both forms."""
+    return {BINARY: pack_batch([b""] * number), JSON: b'{"reports":[' + b",".join([b"1"] * number) + b"]}"}
+
+
+@pytest.mark.parametrize("kind", [BINARY, JSON])
+def test_the_work_of_a_batch_is_bounded_by_its_length(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(item: Any) -> Report:
+        read.append(1)
+        raise ReportError("x")
+
+    monkeypatch.setattr(Report, "from_bytes" if kind == BINARY else "from_json", counted)
+    body = bodies(9999)[kind]
     with pytest.raises(Refusal) as caught:
-        read_batch(BINARY, pack_batch([b""] * (MOST_REPORTS + 1)))
+        read_batch(kind, body)
+    assert caught.value.problem.status == 400
+    assert len(read) <= 16 + len(body) // 90
+    read.clear()
+    assert len(read_batch(kind, bodies(16)[kind])) == len(read) == 16  # a few broken ones are answered one by one
+
+
+@pytest.mark.parametrize("kind", [BINARY, JSON])
+def test_as_many_reports_as_fit_are_never_too_many(kind: str) -> None:
+    shortest = Report(bytes(16), TASK.digest, bytes(32), 0, b"")
+    for number in (1, 17, 100, MOST_REPORTS):
+        body = pack_batch([shortest.to_bytes()] * number)
+        if kind == JSON:
+            body = json.dumps({"reports": [shortest.to_json()] * number}, separators=(",", ":")).encode()
+        assert read_batch(kind, body) == [shortest] * number
+
+
+def test_too_many_reports() -> None:
+    one = make_report(TASK).to_bytes()
+    with pytest.raises(Refusal) as caught:
+        read_batch(BINARY, pack_batch([one] * (MOST_REPORTS + 1)))
     assert caught.value.problem.status == 413
 
 

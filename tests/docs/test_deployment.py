@@ -23,6 +23,7 @@ import typer.main
 import postgres
 from deployment import EXAMPLE, ORIGIN, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
 from hushquery.cli.app import app
+from hushquery.collect.wire import MOST_REPORTS, pack_batch
 from hushquery.local.client import Client
 from hushquery.local.report import Report
 from hushquery.local.send import Sender
@@ -254,11 +255,11 @@ def test_the_workers_see_only_the_headers_that_they_read() -> None:
 
 def test_one_address_can_not_hold_all_connections(deployed: Deployed) -> None:
     address = "127.0.0.78"
-    path = f"/v1/tasks/{Task.load(TASKS / 'setting.toml').id}/reports"
+    path = f"/v1/tasks/{Task.load(TASKS / 'setting.toml').id}/reports/{'A' * 22}"
     held = [connected(deployed, address) for _ in range(50)]
     try:
         for one in held:  # a body that never comes
-            one.putrequest("POST", path)
+            one.putrequest("PUT", path)
             one.putheader("Content-Length", "100")
             one.endheaders()
         end, status = time.monotonic() + 8, 200
@@ -275,6 +276,42 @@ def test_one_address_can_not_hold_all_connections(deployed: Deployed) -> None:
     finally:
         for one in held:
             one.close()
+
+
+def reports_of_one_address() -> tuple[float, int]:
+    """What the limits let one address send: reports a second in the long run, and reports at once."""
+    text = (EXAMPLE / "nginx.conf").read_text(encoding="utf-8")
+    rates = {
+        zone: int(n) / (60 if unit == "m" else 1)
+        for zone, n, unit in re.findall(r"zone=(\w+):10m rate=(\d+)r/(\w);", text)
+    }
+    bursts = {zone: int(burst) for zone, burst in re.findall(r"limit_req zone=(\w+) burst=(\d+) nodelay;", text)}
+    least = len(pack_batch([Report(bytes(16), bytes(32), bytes(32), 0, b"").to_bytes()]))
+    held = {"each": 1, "tens": 999 // least, "hundreds": 9999 // least, "thousands": MOST_REPORTS}
+    assert rates.keys() == bursts.keys() == held.keys()
+    return sum(rates[zone] * held[zone] for zone in held), sum((1 + bursts[zone]) * held[zone] for zone in held)
+
+
+def test_limits_count_reports_and_the_page_says_how_many() -> None:
+    rate, at_once = reports_of_one_address()
+    page = " ".join((ROOT / "docs" / "limits.md").read_text(encoding="utf-8").split())
+    assert f"{rate:.0f} reports a second" in page
+    assert f"{rate * 86400 / 1e6:.1f} million a day" in page
+    assert f"{at_once:,} at once" in page
+
+
+def test_the_longer_a_batch_the_fewer_of_them(deployed: Deployed) -> None:
+    path = f"/v1/tasks/{Task.load(TASKS / 'setting.toml').id}/reports"
+    for place, (length, most) in enumerate(((5000, 11), (50_000, 4))):
+        address = f"127.0.0.{80 + place}"
+        # Each is a refused batch of one frame, which is all that a limit on requests would see.
+        body = (length - 4).to_bytes(4, "big") + bytes(length - 4)
+        statuses = [ask(deployed, "POST", path, body, address=address, **BYTES)[0] for _ in range(most + 30)]
+        assert statuses[:most] == [200] * most
+        assert 429 in statuses[most:]
+        report = os.urandom(16)
+        answer = ask(deployed, "PUT", f"{path}/{name_of(report)}", body[:95], address=address, **BYTES)
+        assert answer[0] == 400  # not 429: single reports have their own share
 
 
 def test_the_admin_listeners_are_not_reachable(deployed: Deployed) -> None:

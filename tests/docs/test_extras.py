@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What is imported for each extra; the names of the packages are in pyproject.toml.
 IMPORTED = {
     "plot": ["altair", "vl_convert"],
-    "serve": ["cryptography", "fastapi", "psycopg", "starlette", "uvicorn"],
+    "serve": ["cryptography", "fastapi", "h11", "psycopg", "starlette", "uvicorn"],
     "spark": ["pandas", "pyspark"],
 }
 ALL = sorted({name for names in IMPORTED.values() for name in names})
@@ -110,7 +110,7 @@ def test_the_collector_and_postgresql(folder: Path) -> None:
     assert not (folder / "collector.db").exists()
 
 
-@pytest.mark.parametrize("name", ["uvicorn", "cryptography"])
+@pytest.mark.parametrize("name", ["uvicorn", "h11", "cryptography"])
 def test_half_an_installation_is_told_too(name: str, folder: Path) -> None:
     [_, (code, said)] = without([name], [NEW, SERVED[0]], folder)
     assert code == 69
@@ -175,4 +175,4 @@ def test_only_the_http_application_is_imported_with_its_packages(folder: Path) -
     )
     command = [sys.executable, "-c", program, json.dumps(ALL), "[]"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [f"hushquery.collect.{name}" for name in ("admin", "app", "http")]
+    assert json.loads(done.stdout) == [f"hushquery.collect.{name}" for name in ("admin", "app", "connections", "http")]

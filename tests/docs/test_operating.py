@@ -8,11 +8,12 @@ from pathlib import Path
 import typer.main
 
 from hushquery.cli.app import app
+from hushquery.collect import connections
 from hushquery.collect.admin import metrics
 from hushquery.collect.problems import PROBLEMS
-from hushquery.collect.serve import _MOST_CONNECTIONS
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
+from hushquery.collect.wire import MOST_REPORTS
 from hushquery.local.send import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -47,6 +48,11 @@ def test_every_metric_is_listed(tmp_path: Path) -> None:
 
 
 def test_the_fixed_limits_are_as_the_page_says() -> None:
-    limits, told = Settings(("task.toml",)), PAGE.partition("Fixed limits:")[2].partition("\n\n")[0]
-    for number in (limits.most_waiting, _MOST_CONNECTIONS, int(limits.body_seconds), limits.retry_after):
+    limits, told = Settings(("task.toml",)), PAGE.partition("Fixed limits, per worker:")[2].partition("\n\n")[0]
+    told = " ".join(told.split())
+    assert f"keeps {connections._KEPT} descriptors" in told
+    assert f"A head has {connections._HEAD_SECONDS:.0f} seconds to arrive, a body {limits.body_seconds:.0f}," in told
+    assert f"the next request {connections._NEXT_SECONDS:.0f};" in told
+    assert f"cut after {connections._UNREAD_SECONDS:.0f}." in told
+    for number in (limits.most_waiting, connections._MOST, MOST_REPORTS, limits.retry_after):
         assert f"{number:,} " in told

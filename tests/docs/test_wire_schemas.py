@@ -84,10 +84,12 @@ def test_every_problem(name: str) -> None:
     for required in ("type", "title", "status", "fix"):
         assert not validator("problem").is_valid(without(found, required))
     assert not validator("problem").is_valid(instead(found, "urn:hushquery:problem:other", "type"))
-    result = {"id": None, "status": found["status"], "type": found["type"]}
-    assert faults("results", {"results": [result]}) == []
-    assert not validator("results").is_valid({"results": [without(result, "type")]})
-    assert not validator("results").is_valid({"results": [{**result, "status": 201}]})
+    result = {"id": None, "status": found["status"], "problem": 0}
+    answer = {"version": 2, "results": [result], "problems": [found]}
+    assert faults("results", answer) == []
+    assert not validator("results").is_valid({**answer, "results": [without(result, "problem")]})
+    assert not validator("results").is_valid({**answer, "results": [{**result, "status": 201}]})
+    assert not validator("results").is_valid({**answer, "problems": [without(found, "type")]})
 
 
 @pytest.mark.parametrize(("name", "sent"), [("batch", {"reports": []}), ("records", {"records": [["news", ""]]})])

@@ -1,5 +1,5 @@
 // The background worker: what comes in from pages and from the popup, the clock, and the switch.
-import { fetchTask } from "./lib/hushquery-client.js";
+import { fetchTask, normalQuery } from "./lib/hushquery-client.js";
 import { chosen, withClick } from "./choice.js";
 import { doorTo } from "./door.js";
 import { ensureScheduled, schedule, settled, started, work } from "./reporting.js";
@@ -24,16 +24,29 @@ function applySwitch() {
   return last;
 }
 
-async function noteSearch({ search, clicked }, address) {
+// What was typed and submitted in each tab, until its next page is there. It is never stored.
+const submitted = new Map();
+const SUBMITTED = 60_000;
+
+/** Take what was submitted in a tab; say whether this query is it. */
+function isOwn(tab, query) {
+  const { words = [], until = 0 } = submitted.get(tab) ?? {};
+  submitted.delete(tab);
+  return Date.now() < until && words.some((one) => normalQuery(one) === normalQuery(query));
+}
+
+async function noteSearch({ search, clicked }, { url: address, tab }) {
   const now = Date.now() / 1000;
+  const { settings: known } = await read();
+  const asked = clicked === undefined && known ? new URL(address).searchParams.get(known.parameter)?.trim() : "";
+  const query = asked && asked.length <= LONGEST && isOwn(tab?.id, asked) ? asked : "";
   await change((state) => {
     const { on, settings } = state;
     if (!on || !settings) return {};
     const period = periodAt(settings, now);
     const { running, ended } = rolled(state, period);
     if (clicked !== undefined) return { running: withClick(running, search, clicked), ended: withClick(ended, search, clicked) };
-    const query = new URL(address).searchParams.get(settings.parameter)?.trim();
-    if (!query || query.length > LONGEST) return { running, ended };
+    if (!query) return { running, ended };
     return { running: chosen(running, period, { id: search, query, url: "" }), ended };
   });
 }
@@ -88,7 +101,8 @@ async function answer(message, sender) {
   if (sender.url?.startsWith(api.runtime.getURL(""))) {
     return { problem: await ACTIONS[message.action](message) };
   }
-  if (typeof message.search === "string" && sender.url) await noteSearch(message, sender.url);
+  if (Array.isArray(message.typed)) submitted.set(sender.tab?.id, { words: message.typed, until: Date.now() + SUBMITTED });
+  if (typeof message.search === "string" && sender.url) await noteSearch(message, sender);
   return {};
 }
 

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
-import { root, startCollector, startProxy, startSearchPage } from "./house.mjs";
+import { root, startCollector, startOtherSite, startProxy, startSearchPage } from "./house.mjs";
 
 // Behind Debian's wrapper, which adds arguments of its own.
 const binary = [process.env.CHROMIUM, "/usr/lib/chromium/chromium", "/usr/bin/chromium"].find((path) => path && existsSync(path));
@@ -34,8 +34,15 @@ async function startBrowser() {
       ...[`--proxy-server=${proxy.address}`, "--proxy-bypass-list=<-loopback>"],
     ],
   });
+  const page = (request) => {
+    try {
+      return request.frame().url();
+    } catch {
+      return ""; // a window that is just being opened
+    }
+  };
   browser.on("request", (request) => {
-    if (request.serviceWorker() || request.frame().url().startsWith("chrome-extension:")) own.push(`${request.method()} ${request.url()}`);
+    if (request.serviceWorker() || page(request).startsWith("chrome-extension:")) own.push(`${request.method()} ${request.url()}`);
   });
   const worker = browser.serviceWorkers()[0] ?? (await browser.waitForEvent("serviceworker"));
   home = worker.url().replace(/worker\.js$/, "");
@@ -236,6 +243,74 @@ test("one report per period, and the popup shows its bytes", async () => {
   await until("the collector has it", async () => (await collector.counted("accepted")) >= 2);
   assert.equal(new Set(uploads().filter((one) => periodOf(one) === made).map((one) => one.body)).size, 1);
   assert.match(await popup.locator("#account-note").textContent(), /^ε [246] of 8 /);
+  await popup.close();
+});
+
+/** All that the extension keeps. */
+const kept = (page) => page.evaluate(async () => JSON.stringify(await chrome.storage.local.get()));
+
+test("a search that another site leads to is not its user's", async () => {
+  const other = await startOtherSite(`${site.address}/?q=planted+words`);
+  const popup = await open("popup.html");
+  assert.ok(await popup.getByRole("switch").isChecked());
+  const page = await browser.newPage();
+  const landed = () => page.waitForURL(/\?q=planted/);
+  try {
+    for (const way of other.ways.filter((one) => one !== "/opener")) {
+      await page.goto(other.address + way).catch(() => {}); // some have gone on before they are there
+      if (/link|noreferrer/.test(way)) await page.getByRole("link").click();
+      if (way === "/frame") await page.frameLocator("iframe").getByRole("searchbox").waitFor();
+      else await landed();
+      await page.waitForTimeout(200);
+      assert.doesNotMatch(await kept(popup), /planted/, way);
+    }
+    // From the address bar or a bookmark: nobody can tell whose idea it was.
+    await page.goto(`${site.address}/?q=planted+bookmark`);
+    // The words that came with the address, sent once more with a click or by the page's script, were not typed either.
+    await page.goto(`${other.address}/link`);
+    await page.getByRole("link").click();
+    await landed();
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.waitForLoadState();
+    await page.evaluate(() => document.forms[0].requestSubmit());
+    await page.waitForLoadState();
+    await page.waitForTimeout(200);
+    assert.doesNotMatch(await kept(popup), /planted/);
+    // Who holds the window can send it elsewhere right after its user has searched.
+    await page.goto(`${other.address}/opener`);
+    const [opened] = await Promise.all([page.waitForEvent("popup"), page.getByRole("button").click()]);
+    await opened.getByRole("searchbox").fill("typed in a window of theirs");
+    await page.evaluate((target) => setTimeout(() => (globalThis.w.location = target), 300), `${site.address}/?q=planted+late`);
+    await opened.evaluate(() => document.forms[0].addEventListener("submit", (event) => event.preventDefault()));
+    await opened.getByRole("searchbox").press("Enter");
+    await opened.waitForURL(/planted/);
+    await opened.waitForTimeout(200);
+    await opened.close();
+    assert.doesNotMatch(await kept(popup), /planted|window of theirs/);
+    // On the page that they led to its user types something: that is a search.
+    await untilPeriodBegins();
+    await page.goto(`${other.address}/link`);
+    await page.getByRole("link").click();
+    await landed();
+    await page.getByRole("searchbox").fill("my very own words");
+    await page.getByRole("searchbox").press("Enter");
+    await page.waitForURL(/very/);
+    await until("it is kept", async () => /my very own words/.test(await kept(popup)));
+  } finally {
+    await page.close();
+    await popup.close();
+    other.close();
+  }
+});
+
+test("what is typed is shown as text", async () => {
+  const markup = '<img src=x onerror="globalThis.harm = 1"><b id=harm>';
+  const popup = await open("popup.html");
+  await untilPeriodBegins();
+  await search(markup);
+  await popup.getByText(markup).first().waitFor();
+  assert.equal(await popup.evaluate(() => globalThis.harm), undefined);
+  assert.equal(await popup.locator("img[src=x], #harm").count(), 0);
   await popup.close();
 });
 

@@ -27,6 +27,25 @@ export async function startSearchPage() {
   return { address: `http://localhost:${await listen(server)}`, close: closing(server) };
 }
 
+/** Serve a site of somebody else, who wants a search of his choice reported: one page for each way to lead there. */
+export async function startOtherSite(target) {
+  const pages = {
+    "/link": `<a href="${target}">a nice page</a>`,
+    "/noreferrer": `<a rel="noreferrer" href="${target}">a nice page</a>`,
+    "/script": `<script>location = "${target}"</script>`,
+    "/replace": `<script>location.replace("${target}")</script>`,
+    "/refresh": `<meta http-equiv="refresh" content="0; url=${target}">`,
+    "/form": `<form action="${target.split("?")[0]}"><input name="q" value="${new URL(target).searchParams.get("q")}"></form><script>document.forms[0].submit()</script>`,
+    "/frame": `<iframe src="${target}"></iframe>`,
+    "/opener": `<button onclick="globalThis.w = window.open('${target.split("?")[0]}')">open</button>`,
+  };
+  const server = createServer((request, response) => {
+    if (request.url === "/redirect") return void response.writeHead(302, { Location: target }).end();
+    response.setHeader("Content-Type", "text/html").end(`<!doctype html>${pages[request.url] ?? ""}`);
+  });
+  return { address: `http://127.0.0.1:${await listen(server)}`, ways: ["/redirect", ...Object.keys(pages)], close: closing(server) };
+}
+
 /**
  * Stand between the browser and the network: everything goes through here, loopback too, and is written down.
  * Only this machine is reached. `forge` may change what a collector answers to a GET.

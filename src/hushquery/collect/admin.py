@@ -5,15 +5,21 @@ Metrics count per task and reason, never per value or client.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
 import sqlalchemy as sa
 from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
+from hushquery.collect.connections import ADMIN_CONNECTIONS, OUTCOMES, STATE, Connections
 from hushquery.collect.epochs import registered, standing
+from hushquery.collect.http import KnownHosts, silent_app
 from hushquery.collect.problems import PROBLEMS
 from hushquery.collect.schema import SCHEMA
 from hushquery.collect.store import Store
-from hushquery.collect.writer import ACCEPTED, REPEATED, counts
+from hushquery.collect.writer import ACCEPTED, NO_TASK, REPEATED, counts
 from hushquery.errors import HushqueryError
 
 __all__ = ["make_admin", "metrics"]
@@ -22,20 +28,32 @@ __all__ = ["make_admin", "metrics"]
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def make_admin(store: Store) -> FastAPI:
+def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], str | None] = lambda: None) -> FastAPI:
     """Make the operator's application; it belongs on a loopback address.
 
     Args:
         store: The collector's store.
+        name: The name by which it is asked; addresses and ``localhost`` will do always, other names never.
+        public: Says what is wrong with the public listener; None if it serves.
     """
-    app = FastAPI(title="hushquery collector: admin", version=__version__, docs_url=None, redoc_url=None)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        connections = Connections(most=ADMIN_CONNECTIONS)
+        connections.watch_loop()
+        yield {STATE: connections}
+
+    app = silent_app(title="hushquery collector: admin", version=__version__, lifespan=life)
+    app.add_middleware(KnownHosts, name=name)
 
     @app.get("/healthz", summary="Whether the process lives.")
     def healthz() -> Response:
         return Response("ok\n", media_type="text/plain")
 
-    @app.get("/readyz", summary="Whether the store can be written.")
+    @app.get("/readyz", summary="Whether clients are answered and the store can be written.")
     def readyz() -> Response:
+        if (trouble := public()) is not None:
+            return Response(f"{trouble}\n", 503, media_type="text/plain")
         try:
             with store.write() as connection:
                 connection.execute(sa.select(1))
@@ -80,6 +98,11 @@ def metrics(store: Store) -> str:
                 stuck.append(f"hushquery_epoch_trouble{{{where}}} {int(None not in (epoch.moving, epoch.trouble))}")
                 if epoch.reports is not None:
                     closed.append(f"hushquery_epoch_reports{{{where}}} {epoch.reports}")
+    connections = ["# HELP hushquery_connections_total Connections that were not served, by what became of them."]
+    connections.append("# TYPE hushquery_connections_total counter")
+    for outcome in OUTCOMES:
+        value = counted.get((NO_TASK, outcome), 0)
+        connections.append(f'hushquery_connections_total{{outcome="{outcome}"}} {value}')
     store_lines = [
         "# HELP hushquery_store_bytes The size of the tables.",
         "# TYPE hushquery_store_bytes gauge",
@@ -88,4 +111,4 @@ def metrics(store: Store) -> str:
         "# TYPE hushquery_schema_version gauge",
         f"hushquery_schema_version {SCHEMA}",
     ]
-    return "\n".join([*uploads, *phases, *stuck, *closed, *store_lines]) + "\n"
+    return "\n".join([*uploads, *phases, *stuck, *closed, *connections, *store_lines]) + "\n"

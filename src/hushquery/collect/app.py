@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,21 +20,24 @@ from starlette.exceptions import HTTPException
 
 from hushquery._version import __version__
 from hushquery.collect.collector import Collector
+from hushquery.collect.connections import STATE, Connections
 from hushquery.collect.documents import BATCH, RECORDS, REPORT, RESULTS, TASK, TASK_LIST, answers, body, cleaned
-from hushquery.collect.http import Guard, media_type, problem_response, read_body
-from hushquery.collect.ingest import check
+from hushquery.collect.http import Guard, media_type, problem_response, read_body, silent_app
+from hushquery.collect.ingest import check_batch, check_one
 from hushquery.collect.pages import PageFile, Pages
 from hushquery.collect.phases import EpochWork
-from hushquery.collect.problems import PROBLEMS, problem_of, refuse
+from hushquery.collect.problems import PROBLEMS, document, refuse
 from hushquery.collect.records import put_records
 from hushquery.collect.settings import VARIABLE, Settings
-from hushquery.collect.wire import JSON, read_batch, read_id, read_records, read_report, write_id
+from hushquery.collect.wire import JSON, read_id, read_records, write_id
 from hushquery.collect.writer import ACCEPTED, REPEATED, Arrival
 from hushquery.errors import HushqueryError
 
 __all__ = ["from_environment", "make_app"]
 
 _STATUS = {ACCEPTED: 201, REPEATED: 200}
+# How long the event loop may have to wait for a thread that reads a large body: once for each of its turns.
+_SWITCH_SECONDS = 0.0005
 
 TaskId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The task id: 64 hexadecimal digits.")]
 UploadId = Annotated[
@@ -62,21 +66,22 @@ def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callab
     collector = Collector(settings, work, clock)
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        sys.setswitchinterval(_SWITCH_SECONDS)
         collector.start()
+        connections = Connections(collector.count_connection)
+        connections.watch_loop()
         try:
-            yield
+            yield {STATE: connections}
         finally:
             await asyncio.to_thread(collector.stop)
 
-    app = FastAPI(
+    app = silent_app(
         title="hushquery collector",
         version=__version__,
         description="Takes locally private reports and serves tasks and releases.",
         lifespan=life,
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # these pages load scripts from elsewhere
-        redoc_url=None,
         redirect_slashes=False,
     )
     app.state.collector = collector
@@ -86,7 +91,7 @@ def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callab
     _take_records(app, collector)
     _serve_pages(app, Pages(collector))
     origins = {task.id: task.collect.origins for task in collector.board.numbers.values()}
-    app.add_middleware(Guard, origins=origins)
+    app.add_middleware(Guard, origins=origins, retry_after=settings.retry_after)
     described = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -201,11 +206,9 @@ def _take_reports(app: FastAPI, collector: Collector) -> None:
         with collector.counting(number) as writer:
             kind, report_id = media_type(request), read_id(id)
             data = await read_body(request, collector.board.numbers[number].collect.max_body, seconds)
-            report = read_report(kind, data)
-            if report.id != report_id:
-                raise refuse("malformed", "the id in the address is not that of the report")
             await collector.look()
-            (outcome,) = await writer.write([check(collector.board, number, report)])
+            arrival = await collector.apart(data, check_one, collector.board, number, kind, data, report_id)
+            (outcome,) = await writer.write([arrival])
         return _answer(outcome)
 
     @app.post(
@@ -221,32 +224,26 @@ def _take_reports(app: FastAPI, collector: Collector) -> None:
             kind = media_type(request)
             data = await read_body(request, collector.board.numbers[number].collect.max_body, seconds)
             await collector.look()
-            results: list[dict[str, Any]] = []
-            good: list[tuple[int, Arrival]] = []
-            for place, report in enumerate(read_batch(kind, data)):
-                results.append({"id": None if isinstance(report, HushqueryError) else write_id(report.id)})
-                try:
-                    if isinstance(report, HushqueryError):
-                        raise report
-                    good.append((place, check(collector.board, number, report)))
-                except HushqueryError as error:
-                    _note(results[place], problem_of(error).name)
-            bad = [str(result["reason"]) for result in results if "reason" in result]
-            outcomes = await writer.write([arrival for _, arrival in good]) if good else []
-            writer.count(number, bad)
-        for (place, _), outcome in zip(good, outcomes, strict=True):
-            _note(results[place], outcome)
-        for result in results:
-            del result["reason"]
-        return Response(json.dumps({"results": results}), media_type=JSON, headers={"Cache-Control": "no-store"})
+            found = await collector.apart(data, check_batch, collector.board, number, kind, data)
+            arrivals = [item for _, item in found if isinstance(item, Arrival)]
+            written = iter(await writer.write(arrivals) if arrivals else [])
+            writer.count(number, [item for _, item in found if isinstance(item, str)])
+        outcomes = [(name, next(written) if isinstance(item, Arrival) else item) for name, item in found]
+        return Response(_results(outcomes), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
-def _note(result: dict[str, Any], outcome: str) -> None:
-    result["reason"] = outcome
-    if outcome in _STATUS:
-        result["status"] = _STATUS[outcome]
-    else:
-        result["status"], result["type"] = PROBLEMS[outcome].status, PROBLEMS[outcome].uri
+def _results(outcomes: list[tuple[bytes | None, str]]) -> bytes:
+    """Write the answer to many reports: a status for each, and each problem document once."""
+    problems = list(dict.fromkeys(outcome for _, outcome in outcomes if outcome not in _STATUS))
+    results: list[dict[str, Any]] = []
+    for name, outcome in outcomes:
+        results.append({"id": None if name is None else write_id(name)})
+        if outcome in _STATUS:
+            results[-1]["status"] = _STATUS[outcome]
+        else:
+            results[-1].update(status=PROBLEMS[outcome].status, problem=problems.index(outcome))
+    told = {"version": 2, "results": results, "problems": [document(refuse(name)) for name in problems]}
+    return json.dumps(told, separators=(",", ":")).encode()
 
 
 def _answer(outcome: str) -> Response:
@@ -278,7 +275,7 @@ def _take_records(app: FastAPI, collector: Collector) -> None:
             token = await asyncio.to_thread(collector.tokens.check, number, header)
             kind, record_id = media_type(request), read_id(id)
             data = await read_body(request, spec.collect.max_body, seconds=collector.settings.body_seconds)
-            records = read_records(kind, data, spec)
+            records = await collector.apart(data, read_records, kind, data, spec)
             period = spec.period_at(collector.board.now())
             outcome = await asyncio.to_thread(
                 put_records, collector.store, collector.vault, spec, number, period, token, record_id, records

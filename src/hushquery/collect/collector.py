@@ -9,8 +9,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -24,12 +26,19 @@ from hushquery.collect.store import Store
 from hushquery.collect.tokens import Tokens
 from hushquery.collect.vault import Vault
 from hushquery.collect.work import make_work
-from hushquery.collect.writer import Writer
+from hushquery.collect.writer import NO_TASK, Writer
 from hushquery.errors import HushqueryError
 
 __all__ = ["Collector"]
 
 _log = logging.getLogger("hushquery.collect")
+
+T = TypeVar("T")
+
+# A body of this length is read where it arrives; a longer one in a thread, and this many may wait for that.
+_SHORT = 4096
+_MOST_APART = 64
+_KEPT_RELEASES = 8
 
 
 class Collector:
@@ -66,6 +75,10 @@ class Collector:
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
         self._looking = asyncio.Lock()
+        self._reader = ThreadPoolExecutor(1, "hushquery-reader")
+        self._apart = 0
+        # All who read a release now share its bytes.
+        self.release = lru_cache(_KEPT_RELEASES)(self._release)
         self._documents: dict[int, tuple[Epoch | None, list[tuple[int, str]], bytes, str]] = {}
 
     # ---- its life ------------------------------------------------------------------------------------------
@@ -91,6 +104,7 @@ class Collector:
             self.writer.close()
         if self._ticker is not None:
             self._ticker.join()
+        self._reader.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
     def _tick(self) -> None:
@@ -112,6 +126,22 @@ class Collector:
             async with self._looking:
                 await asyncio.to_thread(self.board.refresh)
 
+    async def apart(self, body: bytes, work: Callable[..., T], *arguments: Any) -> T:
+        """Do what a body asks for; if that is long, in a thread, so that nobody else waits for it.
+
+        Raises:
+            Refusal: Too many wait for the thread.
+        """
+        if len(body) <= _SHORT:
+            return work(*arguments)
+        if self._apart >= _MOST_APART:
+            raise refuse("busy")
+        self._apart += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, partial(work, *arguments))
+        finally:
+            self._apart -= 1
+
     @contextmanager
     def counting(self, task_number: int) -> Iterator[Writer]:
         """Count what is refused in the block."""
@@ -122,6 +152,11 @@ class Collector:
         except HushqueryError as error:
             self.writer.count(task_number, [problem_of(error).name])
             raise
+
+    def count_connection(self, outcome: str) -> None:
+        """Count what became of a connection; it belongs to no task, so it is counted under the number that none has."""
+        if self.writer is not None:
+            self.writer.count(NO_TASK, [outcome])
 
     def task_document(self, task_number: int) -> tuple[bytes, str]:
         """Give what clients fetch: the task, its epoch and what they run; and the ETag of it."""
@@ -158,7 +193,7 @@ class Collector:
             found.append({"id": task.id, "name": part.name, "kind": part.kind, "epoch": present})
         return {"tasks": found}
 
-    def release(self, release_id: str) -> bytes:
+    def _release(self, release_id: str) -> bytes:
         """Read a release, or refuse with 404."""
         with self.store.read() as connection:
             found = connection.execute(

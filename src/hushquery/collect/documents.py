@@ -28,7 +28,7 @@ REPORT: dict[str, Any] = {
 }
 
 #: The JSON form of many reports. What is in the list may be anything: each item gets its own status. How many fit is a
-#: matter of size (413), not of form.
+#: matter of size (413, or 400 where they are more than reports fit into the bytes), not of form.
 BATCH: dict[str, Any] = {
     "type": "object",
     "properties": {"reports": {"type": "array", "items": {}}},
@@ -109,26 +109,6 @@ TASK: dict[str, Any] = {
     "required": ["id", "task", "epoch", "configuration", "configuration_hash", "optin", "releases", "lists"],
 }
 
-#: A status per report, in the order of the request.
-RESULTS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "results": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": ["string", "null"]},
-                    "status": {"type": "integer"},
-                    "type": {"type": "string"},
-                },
-                "required": ["id", "status"],
-            },
-        }
-    },
-    "required": ["results"],
-}
-
 #: A problem document (RFC 9457).
 PROBLEM: dict[str, Any] = {
     "type": "object",
@@ -141,6 +121,31 @@ PROBLEM: dict[str, Any] = {
     },
     "required": ["type", "title", "status", "fix"],
 }
+
+#: The answer to many reports: a status for each, in the order of the request, and each problem once. Version 1 had no
+#: number, and the type of a problem beside each status.
+RESULTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "version": {"const": 2},
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": ["string", "null"]},
+                    "status": {"type": "integer"},
+                    # The place of its problem in the list below, from 0.
+                    "problem": {"type": "integer", "minimum": 0},
+                },
+                "required": ["id", "status"],
+            },
+        },
+        "problems": {"type": "array", "items": PROBLEM},
+    },
+    "required": ["version", "results", "problems"],
+}
+
 # What can happen to every request, and to every one with a body.
 _ALWAYS = ("busy", "internal", "unavailable")
 

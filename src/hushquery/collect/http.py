@@ -6,16 +6,21 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from inspect import signature
+from ipaddress import ip_address
+from typing import Any
 
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hushquery.collect.connections import STATE
 from hushquery.collect.problems import MEDIA_TYPE, document, problem_of, refuse
 from hushquery.errors import HushqueryError
 
-__all__ = ["Guard", "media_type", "problem_response", "read_body"]
+__all__ = ["Guard", "KnownHosts", "media_type", "problem_response", "read_body", "silent_app"]
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -32,9 +37,22 @@ _METHODS = "GET, PUT, POST"
 _SENT = "Authorization, Content-Type, If-None-Match"
 _SHOWN = "ETag, Retry-After"
 _DAY = "86400"
+# Answers are handed over in parts of this size.
+_PART = 1 << 14
 # Statuses after which the rest of the body is not worth reading, and those that say when to come back.
 _CLOSING = (408, 413)
 _LATER = (425, 429, 503)
+
+
+def silent_app(**options: Any) -> FastAPI:
+    """Make an application without pages that load scripts from elsewhere, and without telemetry.
+
+    Where a program has set up OpenTelemetry, FastAPI tells it of each request with its whole path, report ids included,
+    unless all of that is switched off.
+    """
+    if "telemetry" in signature(FastAPI).parameters:  # older ones have none
+        options["telemetry"] = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+    return FastAPI(docs_url=None, redoc_url=None, **options)
 
 
 def media_type(request: Request) -> str:
@@ -92,10 +110,12 @@ class Guard:
     Args:
         app: The application.
         origins: The origins that each task allows, by task id; ``*`` stands for all.
+        retry_after: What Retry-After says, in seconds.
     """
 
-    def __init__(self, app: ASGIApp, origins: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, app: ASGIApp, origins: Mapping[str, Iterable[str]], retry_after: int) -> None:
         self._app = app
+        self._retry_after = retry_after
         self._origins = {task: frozenset(allowed) for task, allowed in origins.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,8 +134,19 @@ class Guard:
                 answer = MutableHeaders(scope=message)
                 for name, value in (*_HEADERS.items(), *cross.items()):
                     answer.setdefault(name, value)  # pages have a policy of their own
-            await send(message)
+            body = message.get("body", b"")
+            for start in range(0, len(body), _PART):  # the next when this one is read, so that none lies about twice
+                more = start + _PART < len(body) or message.get("more_body", False)
+                await send({**message, "body": body[start : start + _PART], "more_body": more})
+            if not body:
+                await send(message)
 
+        connections = scope.get("state", {}).get(STATE)
+        if connections is not None and connections.crowded:
+            refusal = problem_response(refuse("crowded"), self._retry_after)
+            refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, guarded)
+            return
         if "transfer-encoding" in headers and "content-length" in headers:
             # Two lengths of one body: what stands before us may believe the other one, and smuggle a request in it.
             refusal = problem_response(refuse("malformed", "the body has two lengths"), 1)
@@ -149,3 +180,36 @@ class Guard:
             found["Access-Control-Expose-Headers"] = _SHOWN
             found["Access-Control-Max-Age"] = _DAY
         return found
+
+
+class KnownHosts:
+    """Stands before the operator's application: answers no request that was sent to a name.
+
+    A page of anybody can give its own name the address of this machine, and its browser then lets it read what is
+    answered there. Addresses, ``localhost`` and the name that the operator chose can't be taken over like that.
+
+    Args:
+        app: The application.
+        name: The name that the listener was given.
+    """
+
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        self._app = app
+        self._names = {"localhost", name.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "http" and not self._knows(Headers(scope=scope).getlist("host")):
+            await Response("this listener has another name\n", 421, media_type="text/plain")(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _knows(self, hosts: list[str]) -> bool:
+        if len(hosts) != 1:
+            return False
+        host, _, port = hosts[0].lower().rpartition(":")
+        name = host if host and port.isdecimal() else hosts[0].lower()
+        try:
+            return name in self._names or bool(ip_address(name.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            return False

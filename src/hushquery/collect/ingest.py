@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterable
 import sqlalchemy as sa
 
 from hushquery.collect.epochs import OPTIN_OPEN, Epoch, epoch_row, register, standing
-from hushquery.collect.problems import refuse
+from hushquery.collect.problems import problem_of, refuse
 from hushquery.collect.schema import EPOCH, RELEASE
 from hushquery.collect.store import Store
+from hushquery.collect.wire import read_batch, read_report
 from hushquery.collect.writer import Arrival
+from hushquery.errors import HushqueryError
 from hushquery.local.report import Report, ReportOfAnotherTask
 from hushquery.task import Task
 
-__all__ = ["Board", "check"]
+__all__ = ["Board", "check", "check_batch", "check_one"]
 
 # An epoch that is not known is looked for at most this often.
 _LOOK_SECONDS = 1.0
@@ -149,3 +151,35 @@ def check(board: Board, task_number: int, report: Report) -> Arrival:
         raise refuse("too-early" if epoch.phase == OPTIN_OPEN else "phase-over")
     report.open(epoch.configuration)
     return Arrival(task=task_number, epoch=number, id=report.id, data=report.to_bytes())
+
+
+def check_one(board: Board, task_number: int, media_type: str, body: bytes, report_id: bytes) -> Arrival:
+    """Read and check a body with one report, which was sent under an id.
+
+    Raises:
+        HushqueryError: What is wrong with it.
+    """
+    report = read_report(media_type, body)
+    if report.id != report_id:
+        raise refuse("malformed", "the id in the address is not that of the report")
+    return check(board, task_number, report)
+
+
+def check_batch(
+    board: Board, task_number: int, media_type: str, body: bytes
+) -> list[tuple[bytes | None, Arrival | str]]:
+    """Read and check many reports: the id of each that can be read, with what may be written or the name of a problem.
+
+    Raises:
+        Refusal: The body can't be read, or has more items than it may have.
+    """
+    found: list[tuple[bytes | None, Arrival | str]] = []
+    for report in read_batch(media_type, body):
+        if isinstance(report, HushqueryError):
+            found.append((None, problem_of(report).name))
+            continue
+        try:
+            found.append((report.id, check(board, task_number, report)))
+        except HushqueryError as error:
+            found.append((report.id, problem_of(error).name))
+    return found

@@ -7,7 +7,8 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -17,12 +18,14 @@ from hushquery.errors import Unavailable, UsageError
 __all__ = ["need_packages", "run"]
 
 # What the extra `serve` brings and a collector imports.
-_PACKAGES = ("fastapi", "uvicorn", "cryptography")
+_PACKAGES = ("fastapi", "uvicorn", "h11", "cryptography")
 
 # How long a shutdown waits for requests that are under way.
 _DRAIN_SECONDS = 30
-# More connections than this at once are turned away with 503.
-_MOST_CONNECTIONS = 2000
+# How many connections may wait to be accepted, and how often it is looked whether the listener answers.
+_BACKLOG = 2048
+_LOOK_SECONDS = 0.05
+_ANSWER_SECONDS = 1.0
 
 _QUIET: dict[str, Any] = {
     "access_log": False,
@@ -30,8 +33,11 @@ _QUIET: dict[str, Any] = {
     "proxy_headers": False,
     "forwarded_allow_ips": "",
     "log_level": "warning",
-    # Not the faster parser, which Uvicorn would take where it is installed: that one has no limit on headers.
-    "http": "h11",
+    # On h11, not the faster parser, which Uvicorn would take where it is installed: that one has no limit on headers.
+    "http": "hushquery.collect.connections:Connection",
+    # So many are accepted before any is looked at.
+    "backlog": 64,
+    "lifespan": "on",
     "ws": "none",
     "timeout_graceful_shutdown": _DRAIN_SECONDS,
     "timeout_keep_alive": 20,
@@ -70,14 +76,16 @@ def run(
         admin_host: The address of the operator's listener.
         admin_port: Its port; None for no such listener.
         workers: How many processes; more than one needs PostgreSQL.
-        ready: Is called with both addresses once they are taken.
+        ready: Is called with both addresses once they answer, from a thread.
     """
     need_packages()
     import uvicorn
 
     from hushquery.collect.app import make_app
+    from hushquery.collect.connections import raise_limit
     from hushquery.collect.store import Store
 
+    raise_limit()  # before there are workers, which inherit it
     if workers < 1:
         raise UsageError("a collector needs one worker at least")
     settings.load_tasks()  # what is wrong with them is said here, once, and not by each worker
@@ -85,27 +93,56 @@ def run(
     with (
         closing(Store.open(settings.store, most_bytes=settings.most_bytes)) as store,
         _bound(host, port) as public,
-        _admin(store, admin_host, admin_port) as admin,
+        _admin(store, admin_host, admin_port, public) as admin,
         _signals_end_here(),
     ):
         if workers > 1 and store.path is not None:
             raise UsageError(
                 "several workers need PostgreSQL", why="SQLite has one writer", fix="Give --store postgresql://..."
             )
-        ready(_address(public), admin)
-        if workers == 1:
-            config = uvicorn.Config(make_app(settings), limit_concurrency=_MOST_CONNECTIONS, **_QUIET)
-            uvicorn.Server(config).run(sockets=[public])
-        else:
-            os.environ[VARIABLE] = settings.to_json()
-            uvicorn.run(
-                "hushquery.collect.app:from_environment",
-                factory=True,
-                workers=workers,
-                fd=public.fileno(),
-                limit_concurrency=_MOST_CONNECTIONS,
-                **_QUIET,
-            )
+        with _announced(public, lambda: ready(_address(public), admin)):
+            if workers == 1:
+                uvicorn.Server(uvicorn.Config(make_app(settings), **_QUIET)).run(sockets=[public])
+            else:
+                os.environ[VARIABLE] = settings.to_json()
+                factory = "hushquery.collect.app:from_environment"
+                uvicorn.run(factory, factory=True, workers=workers, fd=public.fileno(), **_QUIET)
+
+
+@contextmanager
+def _announced(public: socket.socket, ready: Callable[[], None]) -> Iterator[None]:
+    """Call when the public listener answers, in this process or in a worker; never if it ends before that."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            if _trouble(public.family, address) is None:
+                with suppress(OSError):  # it has just been closed
+                    public.listen(_BACKLOG)  # Uvicorn has set it to as many as it accepts at once
+                ready()
+                return
+
+    address = public.getsockname()
+    thread = threading.Thread(target=watch, name="hushquery-ready", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _trouble(family: int, address: Any) -> str | None:
+    """Say what is wrong with a listener that clients use, as one of them; None if it serves."""
+    try:
+        with socket.socket(family) as wire:
+            wire.settimeout(_ANSWER_SECONDS)
+            wire.connect(address)
+            wire.sendall(b"HEAD /v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            status = wire.recv(12).partition(b" ")[2]
+    except OSError:
+        return "the public listener does not answer"
+    return "more connections are open than can be served" if status in (b"503", b"") else None
 
 
 @contextmanager
@@ -142,7 +179,7 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _admin(store: Any, host: str, port: int | None) -> Iterator[str | None]:
+def _admin(store: Any, host: str, port: int | None, public: socket.socket) -> Iterator[str | None]:
     """Run the operator's listener in a thread, so that it answers for all workers."""
     if port is None:
         yield None
@@ -151,8 +188,9 @@ def _admin(store: Any, host: str, port: int | None) -> Iterator[str | None]:
 
     from hushquery.collect.admin import make_admin
 
+    trouble = partial(_trouble, public.family, public.getsockname())
     with _bound(host, port) as bound:
-        server = uvicorn.Server(uvicorn.Config(make_admin(store), lifespan="off", **_QUIET))
+        server = uvicorn.Server(uvicorn.Config(make_admin(store, name=host, public=trouble), **_QUIET))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="hushquery-admin", daemon=True)
         thread.start()
         try:

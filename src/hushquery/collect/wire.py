@@ -9,7 +9,8 @@
     records       application/json           {"records": [[query, URL], ...]}, an empty URL where nothing was clicked
 
 A frame that can't be read spoils its request, because nobody can say where the next report begins. A report that
-can't be read spoils only itself.
+can't be read spoils only itself. A body with more items than reports fit into its bytes is refused as a whole: what it
+costs to answer a request is bounded by its length.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import base64
 import binascii
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hushquery.collect.problems import refuse
 from hushquery.errors import HushqueryError
-from hushquery.local.report import Report, ReportError
+from hushquery.local.report import HEADER_BYTES, Report, ReportError
 from hushquery.task import Task
 from hushquery.task.domain import LONGEST
 
@@ -46,9 +47,15 @@ BINARY = "application/octet-stream"
 JSON = "application/json"
 
 #: The most reports in one request.
-MOST_REPORTS = 10_000
+MOST_REPORTS = 1000
 
 _LENGTH = struct.Struct(">I")
+# No report takes less than this of a body, and a few broken ones may be among the others.
+_LEAST = {
+    BINARY: _LENGTH.size + HEADER_BYTES,
+    JSON: len(json.dumps(Report(bytes(16), bytes(32), bytes(32), 0, b"").to_json(), separators=(",", ":"))),
+}
+_SPARE = 16
 _ID_CHARACTERS = 22
 
 
@@ -89,18 +96,17 @@ def pack_batch(reports: list[bytes]) -> bytes:
 
 def read_batch(media_type: str, body: bytes) -> list[Report | HushqueryError]:
     """Read a body with many reports: each one, or what is wrong with it, in their order."""
-    if media_type == BINARY:
-        items: list[Any] = _frames(body)
-        read: Any = Report.from_bytes
-    elif media_type == JSON:
-        items = _list_of(body, "reports")
-        read = _from_json
-    else:
+    if media_type not in _LEAST:
         raise refuse("media-type")
-    if len(items) > MOST_REPORTS:
-        raise refuse("too-large", f"a request has at most {MOST_REPORTS:,} reports")
+    items: Iterable[Any] = _frames(body) if media_type == BINARY else _list_of(body, "reports")
+    read: Any = Report.from_bytes if media_type == BINARY else _from_json
+    most = min(MOST_REPORTS, _SPARE + len(body) // _LEAST[media_type])
     found: list[Report | HushqueryError] = []
     for item in items:
+        if len(found) == MOST_REPORTS:
+            raise refuse("too-large", f"a request has at most {MOST_REPORTS:,} reports")
+        if len(found) == most:
+            raise refuse("malformed", "it has more items than reports fit into its bytes")
         try:
             found.append(read(item))
         except ReportError as error:
@@ -131,8 +137,8 @@ def _from_json(item: Any) -> Report:
     return Report.from_json(item if isinstance(item, Mapping) else b"")
 
 
-def _frames(body: bytes) -> list[bytes]:
-    found, at = [], 0
+def _frames(body: bytes) -> Iterator[bytes]:
+    at = 0
     while at < len(body):
         if at + _LENGTH.size > len(body):
             raise refuse("malformed", "the body ends inside a length")
@@ -140,9 +146,8 @@ def _frames(body: bytes) -> list[bytes]:
         at += _LENGTH.size
         if at + length > len(body):
             raise refuse("malformed", "the body ends inside a report")
-        found.append(body[at : at + length])
+        yield body[at : at + length]
         at += length
-    return found
 
 
 def _list_of(body: bytes, key: str) -> list[Any]:

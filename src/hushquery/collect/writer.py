@@ -37,13 +37,16 @@ from hushquery.collect.schema import COUNTER, EPOCH, KNOWN, reports_table
 from hushquery.collect.store import Store, StoreFull
 from hushquery.errors import HushqueryError, Unavailable
 
-__all__ = ["ACCEPTED", "REPEATED", "Arrival", "Writer", "add_counts", "counts", "write_reports"]
+__all__ = ["ACCEPTED", "NO_TASK", "REPEATED", "Arrival", "Writer", "add_counts", "counts", "write_reports"]
 
 #: The outcome of a report that is new and now durable.
 ACCEPTED = "accepted"
 
 #: The outcome of a report that was there already, with the same bytes.
 REPEATED = "repeated"
+
+#: The number under which is counted what belongs to no task; tasks are numbered from 1.
+NO_TASK = 0
 
 # The most reports in one transaction: enough to make its price small, few enough to answer soon.
 _MOST_AT_ONCE = 2000
