@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
+from hushquery.collect.deadlines import Asker
 from hushquery.collect.epochs import registered, standing
 from hushquery.collect.problems import PROBLEMS
 from hushquery.collect.schema import SCHEMA
@@ -16,8 +17,10 @@ from hushquery.collect.store import Store
 from hushquery.collect.writer import ACCEPTED, REPEATED, counts
 from hushquery.errors import HushqueryError
 
-__all__ = ["make_admin", "metrics"]
+__all__ = ["health", "make_admin", "metrics"]
 
+#: Within how many seconds readiness and metrics answer, whatever the store does.
+READY_SECONDS, METRICS_SECONDS = 1.5, 5.0
 #: The media type of Prometheus's text format.
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,31 +31,69 @@ def make_admin(store: Store) -> FastAPI:
     Args:
         store: The collector's store.
     """
+    asker = Asker(most=4)
     app = FastAPI(title="hushquery collector: admin", version=__version__, docs_url=None, redoc_url=None)
 
     @app.get("/healthz", summary="Whether the process lives.")
-    def healthz() -> Response:
+    async def healthz() -> Response:
         return Response("ok\n", media_type="text/plain")
 
-    @app.get("/readyz", summary="Whether the store can be written.")
-    def readyz() -> Response:
+    @app.get("/readyz", summary="Whether reports are taken and epochs move.")
+    async def readyz() -> Response:
         try:
-            with store.write() as connection:
-                connection.execute(sa.select(1))
-            if store.is_full():
-                return Response("the store is full\n", 503, media_type="text/plain")
+            why = await asker.ask(READY_SECONDS, _lacks, store)
         except HushqueryError as error:
-            return Response(f"{error.what}\n", 503, media_type="text/plain")
-        return Response("ready\n", media_type="text/plain")
+            why = error.what
+        return Response("ready\n" if why is None else f"{why}\n", 200 if why is None else 503, media_type="text/plain")
 
     @app.get("/metrics", summary="Counts in Prometheus's text format.")
-    def show_metrics() -> Response:
+    async def show_metrics() -> Response:
         try:
-            return Response(metrics(store), media_type=_TEXT)
-        except HushqueryError as error:
-            return Response(f"# {error.what}\n", 503, media_type="text/plain")
+            found, up = await asker.ask(METRICS_SECONDS, metrics, store), True
+        except HushqueryError:
+            found, up = "", False
+        return Response(found + health(store, up=up), media_type=_TEXT)
 
     return app
+
+
+def _lacks(store: Store) -> str | None:
+    """Return what a collector lacks to do its work; None where it lacks nothing."""
+    with store.write() as connection:
+        connection.execute(sa.select(1))
+    if store.lacks_room():
+        return "the store or its disk is full: close epochs, raise the limit, or add a disk"
+    return None
+
+
+def health(store: Store, *, up: bool) -> str:
+    """Write what is known without the store, in Prometheus's text format.
+
+    Args:
+        store: The store, which is not asked.
+        up: Whether it has just answered.
+    """
+    full, other = store.tally.failures
+    free = store.free() if up else None  # the disk of a store that hangs may hang too
+    lines = [
+        "# HELP hushquery_store_up 1 if the store has just answered; if not, only these few metrics are shown.",
+        "# TYPE hushquery_store_up gauge",
+        f"hushquery_store_up {int(up)}",
+        "# HELP hushquery_store_full 1 if the store had no room for reports a moment ago.",
+        "# TYPE hushquery_store_full gauge",
+        f"hushquery_store_full {int(store.tally.full)}",
+        "# HELP hushquery_store_failures_total How often the store failed in this server, by reason.",
+        "# TYPE hushquery_store_failures_total counter",
+        f'hushquery_store_failures_total{{reason="full"}} {full}',
+        f'hushquery_store_failures_total{{reason="other"}} {other}',
+    ]
+    if free is not None:
+        lines += [
+            "# HELP hushquery_disk_free_bytes What the disk of a SQLite store has left.",
+            "# TYPE hushquery_disk_free_bytes gauge",
+            f"hushquery_disk_free_bytes {free}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def metrics(store: Store) -> str:

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from hushquery.collect.deadlines import Asker, within
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.ingest import Board
 from hushquery.collect.phases import EpochWork, Phases
@@ -21,6 +22,7 @@ from hushquery.collect.problems import problem_of, refuse
 from hushquery.collect.schema import RELEASE
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
+from hushquery.collect.tally import Tally
 from hushquery.collect.tokens import Tokens
 from hushquery.collect.vault import Vault
 from hushquery.collect.work import make_work
@@ -28,6 +30,8 @@ from hushquery.collect.writer import Writer
 from hushquery.errors import HushqueryError
 
 __all__ = ["Collector"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -45,7 +49,8 @@ class Collector:
         self, settings: Settings, work: EpochWork | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.settings = settings
-        self.store = Store.open(settings.store, most_bytes=settings.most_bytes)
+        self.store = Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(settings.tally_file))
+        self.store.keep_reserve()
         self.board = Board(self.store, settings.load_tasks(), clock)
         self.tokens = Tokens(self.store, clock)
         self.vault = Vault(self.store, settings.keys, settings.operator())
@@ -65,6 +70,7 @@ class Collector:
         self.writer: Writer | None = None
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
+        self._asker = Asker()
         self._looking = asyncio.Lock()
         self._documents: dict[int, tuple[Epoch | None, list[tuple[int, str]], bytes, str]] = {}
 
@@ -72,7 +78,7 @@ class Collector:
 
     def start(self) -> None:
         """Start the writer, and the watch over time."""
-        self.writer = Writer(self.store, self.settings.most_waiting)
+        self.writer = Writer(self.store, self.settings.most_waiting, self.settings.store_seconds)
         if self.settings.tick_seconds:
             self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
             self._ticker.start()
@@ -85,12 +91,12 @@ class Collector:
             _log.error("opt-in records of epoch %d are refused: %s: %s", epoch.number, error.what, error.why)
 
     def stop(self) -> None:
-        """Write what waits, then let go of the store."""
+        """Write what waits, then let go of the store; a move that takes longer is taken up again at the next start."""
         self._stop.set()
         if self.writer is not None:
             self.writer.close()
         if self._ticker is not None:
-            self._ticker.join()
+            self._ticker.join(self.settings.store_seconds)
         self.store.close()
 
     def _tick(self) -> None:
@@ -110,7 +116,15 @@ class Collector:
         """See where the epochs stand, if nobody has done so for a while; who comes meanwhile does not wait."""
         if self.board.stale and not self._looking.locked():
             async with self._looking:
-                await asyncio.to_thread(self.board.refresh)
+                await self.read(self.board.refresh)
+
+    async def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Ask the store something for a request, without waiting for it too long."""
+        return await self._asker.ask(self.settings.store_seconds / 3, function, *arguments)
+
+    async def write(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Let the store write something for a request, without waiting for it too long."""
+        return await self._asker.ask(self.settings.store_seconds, function, *arguments)
 
     @contextmanager
     def counting(self, task_number: int) -> Iterator[Writer]:
@@ -160,7 +174,7 @@ class Collector:
 
     def release(self, release_id: str) -> bytes:
         """Read a release, or refuse with 404."""
-        with self.store.read() as connection:
+        with within(self.settings.store_seconds), self.store.read() as connection:
             found = connection.execute(
                 sa.select(RELEASE.c.document).where(RELEASE.c.id == release_id)
             ).scalar_one_or_none()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from hushquery.collect.ending import signals_end_here
 from hushquery.collect.settings import VARIABLE, Settings
 from hushquery.errors import Unavailable, UsageError
 
@@ -20,7 +21,9 @@ __all__ = ["need_packages", "run"]
 _PACKAGES = ("fastapi", "uvicorn", "cryptography")
 
 # How long a shutdown waits for requests that are under way.
-_DRAIN_SECONDS = 30
+_DRAIN_SECONDS = 12
+# How long it waits for the operator's listener after that.
+_ADMIN_SECONDS = 3
 # More connections than this at once are turned away with 503.
 _MOST_CONNECTIONS = 2000
 
@@ -77,21 +80,24 @@ def run(
 
     from hushquery.collect.app import make_app
     from hushquery.collect.store import Store
+    from hushquery.collect.tally import Tally
 
     if workers < 1:
         raise UsageError("a collector needs one worker at least")
     settings.load_tasks()  # what is wrong with them is said here, once, and not by each worker
     settings.operator()
     with (
-        closing(Store.open(settings.store, most_bytes=settings.most_bytes)) as store,
+        Tally.shared() as tally,
+        closing(Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(tally))) as store,
         _bound(host, port) as public,
         _admin(store, admin_host, admin_port) as admin,
-        _signals_end_here(),
+        signals_end_here(settings.end_seconds),
     ):
         if workers > 1 and store.path is not None:
             raise UsageError(
                 "several workers need PostgreSQL", why="SQLite has one writer", fix="Give --store postgresql://..."
             )
+        settings = replace(settings, tally_file=tally)
         ready(_address(public), admin)
         if workers == 1:
             config = uvicorn.Config(make_app(settings), limit_concurrency=_MOST_CONNECTIONS, **_QUIET)
@@ -106,20 +112,6 @@ def run(
                 limit_concurrency=_MOST_CONNECTIONS,
                 **_QUIET,
             )
-
-
-@contextmanager
-def _signals_end_here() -> Iterator[None]:
-    """Keep Uvicorn, which raises a signal again after it has shut down, from ending the process before we are done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -159,7 +151,7 @@ def _admin(store: Any, host: str, port: int | None) -> Iterator[str | None]:
             yield _address(bound)
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(_ADMIN_SECONDS)
 
 
 def _address(bound: socket.socket) -> str:

@@ -20,13 +20,30 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from hushquery.collect.deadlines import CONNECT_SECONDS, bounded_connection, left
 from hushquery.collect.schema import MIGRATIONS, SCHEMA, TABLES, Migration, prepare
+from hushquery.collect.tally import Tally
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
 __all__ = ["Store", "StoreFull", "sync_folder"]
 
-#: How long a writer waits for its turn.
+#: How long a writer waits for its turn where nobody is in a hurry (:mod:`~hushquery.collect.deadlines`).
 WAIT_SECONDS = 30
+# Below this many bytes the disk of a SQLite store counts as full: its write-ahead log grows by more at once.
+_LEAST_FREE = 1 << 20
+# What is kept for closing epochs: their changes pass through the write-ahead log, a block of rows at a time.
+_RESERVE = 16 << 20
+# How long a request waits for one of the connections to be free.
+_POOL_SECONDS = 2
+# A peer that is gone is found out in half a minute; libpq's default is two hours.
+_TCP = {
+    "connect_timeout": int(CONNECT_SECONDS),
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 
 # Keeps two processes from making or converting the tables at once.
 _PREPARE_LOCK = 0x48514331
@@ -45,6 +62,7 @@ class Store:
         path: The file, for SQLite.
         secrets: What must not appear in any message.
         most_bytes: The size that the store may have; None for no limit.
+        tally: What counts its failures.
     """
 
     def __init__(
@@ -54,12 +72,14 @@ class Store:
         path: Path | None = None,
         secrets: tuple[str, ...] = (),
         most_bytes: int | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._engine = engine
         self._secrets = secrets
         self.name = name
         self.path = path
         self.most_bytes = most_bytes
+        self.tally = tally or Tally()
 
     @classmethod
     def open(
@@ -68,6 +88,7 @@ class Store:
         *,
         create: bool = True,
         most_bytes: int | None = None,
+        tally: Tally | None = None,
         version: int = SCHEMA,
         migrations: Mapping[int, Migration] = MIGRATIONS,
     ) -> Store:
@@ -77,6 +98,7 @@ class Store:
             where: A path, ``sqlite:///PATH`` or ``postgresql://USER@HOST:PORT/DATABASE``.
             create: Whether a SQLite file may be made where there is none.
             most_bytes: The size that the store may have.
+            tally: What counts its failures; by default one of its own.
             version: The version of the tables to reach; for tests of conversions.
             migrations: How to reach it.
         """
@@ -96,6 +118,7 @@ class Store:
                 store = cls._postgresql(url, most_bytes)
             else:
                 raise _unreadable()
+        store.tally = tally or store.tally
         try:
             with store.write() as connection:
                 if store.path is None:
@@ -136,13 +159,19 @@ class Store:
                 pool_pre_ping=True,
                 pool_size=4,
                 max_overflow=16,
+                pool_timeout=_POOL_SECONDS,
                 isolation_level="READ COMMITTED",
-                connect_args={} if "connect_timeout" in url.query else {"connect_timeout": 10},
+                connect_args={name: value for name, value in _TCP.items() if name not in url.query},
             )
         except ImportError:
             raise Unavailable(
                 "a store in PostgreSQL needs the package psycopg", fix="pip install 'hushquery[serve]'"
             ) from None
+
+        @sa.event.listens_for(engine, "do_connect")
+        def connect(_: object, __: object, arguments: list[object], options: dict[str, object]) -> object:
+            return bounded_connection().connect(*arguments, **options)
+
         return cls(engine, name, None, secrets, most_bytes)
 
     # ---- transactions --------------------------------------------------------------------------------------
@@ -152,6 +181,7 @@ class Store:
         """Look at the store: everything read inside belongs to one moment."""
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
+                _be_patient(connection)
                 connection.exec_driver_sql("BEGIN")
                 try:
                     yield connection
@@ -160,6 +190,8 @@ class Store:
                         connection.exec_driver_sql("ROLLBACK")
             else:
                 with connection.execution_options(isolation_level="REPEATABLE READ").begin():
+                    if left() is not None:
+                        connection.execute(_LIMIT, _limits())
                     yield connection
 
     @contextmanager
@@ -168,10 +200,10 @@ class Store:
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
                 with connection.begin():
-                    connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
-                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
+                    connection.execute(_LIMIT, _limits())
                     yield connection
                 return
+            _be_patient(connection)
             self._still_there(connection)
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
@@ -247,6 +279,51 @@ class Store:
             pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
         return pages - spare >= max(1, self.most_bytes // page)
 
+    def free(self) -> int | None:
+        """Return how many bytes the disk of a SQLite store has left; of PostgreSQL's disk nothing is known here."""
+        if self.path is None:
+            return None
+        there = os.statvfs(self.path.parent)
+        return there.f_bavail * there.f_frsize
+
+    def lacks_room(self) -> bool:
+        """Return whether reports find no room: the store was full a moment ago, at its limit, or its disk is full."""
+        free = self.free()
+        if self.tally.full or self.is_full():
+            return True
+        return free is not None and free < _LEAST_FREE and self._spare() < _LEAST_FREE
+
+    def _spare(self) -> int:
+        """Return how many bytes of a SQLite file are free, because what was in them is deleted."""
+        with self.read() as connection:
+            pages = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+            return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+    def keep_reserve(self) -> None:
+        """Keep some room on the disk of a SQLite store: when it is full, epochs can still be closed, which frees more.
+
+        It is a file of its own beside the store. Where there is too little room already there is none.
+        """
+        if self.path is None or (self.free() or 0) < 4 * _RESERVE or self._reserve.exists():
+            return
+        try:
+            handle = os.open(self._reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, _RESERVE)
+            finally:
+                os.close(handle)
+        except OSError:
+            self.use_reserve()
+
+    def use_reserve(self) -> None:
+        """Give the reserved room back to the disk."""
+        with suppress(OSError):
+            self._reserve.unlink()
+
+    @property
+    def _reserve(self) -> Path:
+        return Path(f"{self.path}.reserve")
+
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 
@@ -288,7 +365,11 @@ class Store:
                 sqlite3.SQLITE_CORRUPT,
             ):
                 raise DataError(f"the store {self.name} is damaged or no SQLite file", fix="Restore a backup") from None
-            if _code(cause) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) in ("53100", "54000"):
+            full = _code(cause) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) in ("53100", "54000")
+            # A write-ahead log that can't grow is an error of input and output to SQLite.
+            full = full or (_code(cause) == sqlite3.SQLITE_IOERR and (self.free() or 0) < _LEAST_FREE)
+            self.tally.failed(full=full)
+            if full:
                 raise StoreFull(
                     f"the store {self.name} is full", fix="Close and release epochs, raise the limit, or add a disk"
                 ) from None
@@ -305,6 +386,33 @@ class Store:
             for form in (secret, quote(secret), quote(secret, safe="")):
                 why = why.replace(form, "***")
         return why
+
+
+# Of a transaction of PostgreSQL: all in one question. The last one frees its locks should this process hang.
+_LIMIT = sa.select(
+    sa.func.set_config("synchronous_commit", "on", True),
+    sa.func.set_config("lock_timeout", sa.bindparam("lock", type_=sa.Text), True),
+    sa.func.set_config("statement_timeout", sa.bindparam("statement", type_=sa.Text), True),
+    sa.func.set_config("idle_in_transaction_session_timeout", sa.bindparam("idle", type_=sa.Text), True),
+)
+
+
+def _limits() -> dict[str, str]:
+    """Return PostgreSQL's timeouts: those of the deadline, else one for locks only, for moves may take their time."""
+    seconds = left()
+    if seconds is None:
+        return {"lock": f"{WAIT_SECONDS}s", "statement": "0", "idle": "0"}
+    each = f"{max(1, int(1000 * seconds))}ms"
+    return {"lock": each, "statement": each, "idle": each}
+
+
+def _be_patient(connection: sa.Connection) -> None:
+    """Let SQLite wait for a lock as long as there is time."""
+    seconds = left()
+    milliseconds = int(1000 * (WAIT_SECONDS if seconds is None else seconds))
+    if connection.info.get("patience") != milliseconds:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={milliseconds}")
+        connection.info["patience"] = milliseconds
 
 
 def _unreadable() -> UsageError:
@@ -352,7 +460,13 @@ def _sqlite_engine(path: Path, most_bytes: int | None) -> sa.Engine:
         return connection
 
     engine = sa.create_engine(
-        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=4, max_overflow=16, isolation_level="AUTOCOMMIT"
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=4,
+        max_overflow=16,
+        isolation_level="AUTOCOMMIT",
+        pool_timeout=_POOL_SECONDS,
     )
 
     @sa.event.listens_for(engine, "connect")
