@@ -19,13 +19,13 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from collect.helpers import SETTING, put
+from collect.helpers import SETTING, Clock, make_report, put
+from collect.houses import House
 from collect.servers import Server
 from collect.test_faults import wait_for
-from collect.test_kill import TASK, many_reports, stored
-from hushquery.collect.epochs import register
+from collect.test_kill import many_reports, stored
 from hushquery.collect.store import Store
-from hushquery.collect.writer import Arrival, Writer
+from hushquery.collect.writer import Arrival, Writer, write_reports
 from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 
@@ -160,25 +160,41 @@ def test_who_waits_for_a_call_that_does_not_come_back_is_answered() -> None:
     store.away.set()
 
 
-def test_what_was_given_up_is_not_written_later(tmp_path: Path) -> None:
-    """Nobody waits for it any more, and its device sends it again: writing it now would only take the others' time."""
-    store = Store.open(tmp_path / "collector.db")
-    number = register(store, TASK, 0)
-    writer = Writer(store, seconds=0.2)
-    other = sqlite3.connect(tmp_path / "collector.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    arrivals = [Arrival(number, 0, bytes([n] * 16), bytes(32), b"", 0) for n in range(3)]
+class Gated(Hung):
+    """A store whose calls come back, late."""
 
-    async def ask(one: Arrival) -> object:
-        return (await asyncio.gather(writer.write([one]), return_exceptions=True))[0]
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store, self.tally = store, store.tally
 
-    assert [type(asyncio.run(asyncio.wait_for(ask(one), PATIENCE))) for one in arrivals] == [Unavailable] * 3
-    other.execute("ROLLBACK")
-    other.close()
-    assert writer.waiting == 0
+    @contextmanager
+    def write(self) -> Iterator[Any]:
+        self.asked.set()
+        self.away.wait()
+        with self.store.write() as connection:
+            yield connection
+
+
+def test_what_was_given_up_is_taken_once(folder: Path, clock: Clock) -> None:
+    """What the store has begun may be there later; what had not begun is left alone, for its device sends it again."""
+    house = House(str(folder / "collector.db"), folder, clock, SETTING)
+    reports = [make_report(house.task, n, time=clock()) for n in range(3)]
+    first, *others = (Arrival(house.number, 0, one.id, bytes(32), one.to_bytes(), 0) for one in reports)
+    gated = Gated(house.store)
+    writer = Writer(gated, seconds=0.2)  # type: ignore[arg-type]
+
+    async def ask() -> list[object]:
+        begun = asyncio.create_task(writer.write([first]))
+        await asyncio.to_thread(gated.asked.wait)
+        return list(await asyncio.gather(begun, *(writer.write([one]) for one in others), return_exceptions=True))
+
+    assert [type(answer) for answer in asyncio.run(asyncio.wait_for(ask(), PATIENCE))] == [Unavailable] * 3
+    gated.away.set()
     writer.close()
-    store.close()
-    assert stored(str(tmp_path / "collector.db")) == []
+    assert stored(str(folder / "collector.db")) == [first.id]
+    with house.store.write() as connection:
+        assert write_reports(connection, [first, *others]) == ["repeated", "accepted", "accepted"]
+    house.store.close()
 
 
 _HANG = """

@@ -11,9 +11,11 @@ from collect.helpers import Clock, running, settings_for
 from collect.houses import PROCESSES
 from collect.racers import tick
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts, whole_epoch
+from hushquery.collect.clock import confirm
 from hushquery.collect.epochs import epochs_of
 from hushquery.collect.schema import RECORD, RELEASE
 from hushquery.collect.settings import Settings
+from hushquery.collect.store import Store
 from hushquery.privacy.ledger import Ledger
 
 RACERS = 2
@@ -21,6 +23,9 @@ DAY = 86400
 
 
 def race(settings: Settings, now: float) -> None:
+    store = Store.open(settings.store)
+    confirm(store, now)  # days have passed in which no server ran
+    store.close()
     start, answers = PROCESSES.Barrier(RACERS), PROCESSES.Queue()
     racers = [PROCESSES.Process(target=tick, args=(settings, now, start, answers)) for _ in range(RACERS)]
     for racer in racers:

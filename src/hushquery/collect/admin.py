@@ -5,10 +5,10 @@ Metrics count per task and reason, never per value or client.
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
+from hushquery.collect.clock import read_clock
 from hushquery.collect.deadlines import Asker
 from hushquery.collect.epochs import registered, standing
 from hushquery.collect.problems import PROBLEMS
@@ -60,7 +60,9 @@ def make_admin(store: Store) -> FastAPI:
 def _lacks(store: Store) -> str | None:
     """Return what a collector lacks to do its work; None where it lacks nothing."""
     with store.write() as connection:
-        connection.execute(sa.select(1))
+        stopped = read_clock(connection).stopped
+    if stopped is not None:
+        return f"no epoch moves by time: {stopped['what']}\n{stopped['why']}\n{stopped['fix']}"
     if store.lacks_room():
         return "the store or its disk is full: close epochs, raise the limit, or add a disk"
     return None
@@ -109,6 +111,7 @@ def metrics(store: Store) -> str:
     tasks = dict(registered(store))
     with store.read() as connection:
         epochs = standing(connection, tasks)
+        stopped = read_clock(connection).stopped is not None
     for number, task in tasks.items():
         reasons = {reason for of_task, reason in counted if of_task == number}
         for reason in sorted(reasons | set(PROBLEMS) | {ACCEPTED, REPEATED}):
@@ -128,5 +131,8 @@ def metrics(store: Store) -> str:
         "# HELP hushquery_schema_version The version of the tables.",
         "# TYPE hushquery_schema_version gauge",
         f"hushquery_schema_version {SCHEMA}",
+        "# HELP hushquery_clock_stopped 1 if no epoch moves by time; `collect clock` says why.",
+        "# TYPE hushquery_clock_stopped gauge",
+        f"hushquery_clock_stopped {int(stopped)}",
     ]
     return "\n".join([*uploads, *phases, *stuck, *closed, *store_lines]) + "\n"

@@ -48,22 +48,29 @@ ReleaseId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The id of
 
 
 def from_environment() -> FastAPI:
-    """Make the application from the settings in the environment; worker processes start here and end with their parent."""
+    """Make the application from the settings in the environment; worker processes start here."""
     settings = Settings.from_json(os.environ[VARIABLE])
     end_with_parent()
     end_in_time(settings.end_seconds)
     return make_app(settings)
 
 
-def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callable[[], float] = time.time) -> FastAPI:
+def make_app(
+    settings: Settings,
+    *,
+    work: EpochWork | None = None,
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+) -> FastAPI:
     """Make the public application.
 
     Args:
         settings: The settings.
         work: What is computed at the moves of epochs.
         clock: Gives the time in seconds since 1970.
+        steady: Gives seconds that nobody sets.
     """
-    collector = Collector(settings, work, clock)
+    collector = Collector(settings, work, clock, steady)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -284,6 +291,8 @@ def _take_records(app: FastAPI, collector: Collector) -> None:
             kind, record_id = media_type(request), read_id(id)
             data = await read_body(request, spec.collect.max_body, seconds=collector.settings.body_seconds)
             records = read_records(kind, data, spec)
+            if collector.watch.doubt:
+                raise refuse("clock-stopped")  # here the clock says which epoch they belong to
             period = spec.period_at(collector.board.now())
             outcome = await collector.write(
                 put_records, collector.store, collector.vault, spec, number, period, token, record_id, records

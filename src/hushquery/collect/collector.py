@@ -6,14 +6,16 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from hushquery.collect.clock import Watch, tolerance
 from hushquery.collect.deadlines import Asker, within
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.ingest import Board
@@ -43,26 +45,35 @@ class Collector:
         settings: The settings.
         work: What is computed at the moves of epochs; by default the counting of reports.
         clock: Gives the time in seconds since 1970.
+        steady: Gives seconds that nobody sets.
     """
 
     def __init__(
-        self, settings: Settings, work: EpochWork | None = None, clock: Callable[[], float] = time.time
+        self,
+        settings: Settings,
+        work: EpochWork | None = None,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.store = Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(settings.tally_file))
         self.store.keep_reserve()
-        self.board = Board(self.store, settings.load_tasks(), clock)
-        self.tokens = Tokens(self.store, clock)
+        tasks = settings.load_tasks()
+        self.watch = Watch(self.store, tolerance(tasks), clock, steady)
+        self.board = Board(self.store, tasks, self.watch, doubt=lambda: self.watch.doubt)
+        self.tokens = Tokens(self.store, self.watch)
         self.vault = Vault(self.store, settings.keys, settings.operator())
         self.phases = Phases(
             self.store,
             work or make_work(self.store, self.vault, settings.ledger),
             self.vault,
-            clock=clock,
+            clock=self.watch,
+            watch=self.watch,
             optin_share=settings.optin_share,
         )
-        for number, task in self.board.numbers.items():
-            self.phases.ensure(task, number)
+        if self.watch.look() is None:  # else nobody knows which periods there are
+            for number, task in self.board.numbers.items():
+                self.phases.ensure(task, number)
         self.board.refresh()
         for epoch in self.board.epochs():
             if epoch.takes_records:
@@ -79,9 +90,8 @@ class Collector:
     def start(self) -> None:
         """Start the writer, and the watch over time."""
         self.writer = Writer(self.store, self.settings.most_waiting, self.settings.store_seconds)
-        if self.settings.tick_seconds:
-            self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
-            self._ticker.start()
+        self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
+        self._ticker.start()
 
     def _check_key(self, epoch: Epoch) -> None:
         """Say at once that records can't be taken; reports can, so the server starts all the same."""
@@ -100,8 +110,16 @@ class Collector:
         self.store.close()
 
     def _tick(self) -> None:
-        while not self._stop.wait(self.settings.tick_seconds):
-            self.phases.tick(self.board.numbers)
+        """Look at the clock often enough to know what it did; move epochs as often as was said, or by hand only."""
+        tick = self.settings.tick_seconds or math.inf
+        moved = time.monotonic()
+        while not self._stop.wait(min(tick, self.watch.pause)):
+            if time.monotonic() - moved >= tick:
+                moved = time.monotonic()
+                self.phases.tick(self.board.numbers)
+            else:
+                with suppress(HushqueryError):  # a store that is away: it is looked at again
+                    self.watch.look()
 
     # ---- what requests ask ---------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from hushquery.errors import DataError
 
 __all__ = [
+    "CLOCK",
     "COUNTER",
     "EPOCH",
     "META",
@@ -33,7 +34,7 @@ __all__ = [
 Migration = Callable[[sa.Connection], None]
 
 #: The version of the tables that this hushquery works with.
-SCHEMA = 2
+SCHEMA = 3
 
 
 #: All tables.
@@ -143,13 +144,28 @@ RELEASE = sa.Table(
 )
 
 
+#: One row: the newest time that was believed, how often the operator confirmed it, and why epochs do not move by it.
+CLOCK = sa.Table(
+    "hushquery_collect_clock",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("newest", sa.BigInteger),
+    sa.Column("confirmed", sa.BigInteger, nullable=False),
+    sa.Column("stopped", sa.Text),
+)
+
+
 def _whole_tasks_and_troubles(connection: sa.Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {TASK.name} RENAME COLUMN canonical TO document")
     connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN trouble TEXT")
 
 
+def _clock(connection: sa.Connection) -> None:
+    CLOCK.create(connection, checkfirst=True)
+
+
 #: By the version they start from: what makes the next version of it.
-MIGRATIONS: Mapping[int, Migration] = {1: _whole_tasks_and_troubles}
+MIGRATIONS: Mapping[int, Migration] = {1: _whole_tasks_and_troubles, 2: _clock}
 
 
 def prepare(connection: sa.Connection, name: str, version: int, migrations: Mapping[int, Migration]) -> None:

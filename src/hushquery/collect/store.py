@@ -29,6 +29,8 @@ __all__ = ["Store", "StoreFull", "sync_folder"]
 
 #: How long a writer waits for its turn where nobody is in a hurry (:mod:`~hushquery.collect.deadlines`).
 WAIT_SECONDS = 30
+# A file with fewer pages left counts as full: a report and its indices may need so many.
+_LEAST_PAGES = 4
 # Below this many bytes the disk of a SQLite store counts as full: its write-ahead log grows by more at once.
 _LEAST_FREE = 1 << 20
 # What is kept for closing epochs: their changes pass through the write-ahead log, a block of rows at a time.
@@ -277,7 +279,7 @@ class Store:
         with self.read() as connection:
             names = ("page_count", "freelist_count", "page_size")
             pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
-        return pages - spare >= max(1, self.most_bytes // page)
+        return pages - spare + _LEAST_PAGES > max(1, self.most_bytes // page)
 
     def free(self) -> int | None:
         """Return how many bytes the disk of a SQLite store has left; of PostgreSQL's disk nothing is known here."""
