@@ -12,6 +12,7 @@ from hushquery.collect.clock import read_clock
 from hushquery.collect.deadlines import Asker
 from hushquery.collect.epochs import registered, standing
 from hushquery.collect.problems import PROBLEMS
+from hushquery.collect.room import free
 from hushquery.collect.schema import SCHEMA
 from hushquery.collect.store import Store
 from hushquery.collect.writer import ACCEPTED, REPEATED, counts
@@ -76,7 +77,6 @@ def health(store: Store, *, up: bool) -> str:
         up: Whether it has just answered.
     """
     full, other = store.tally.failures
-    free = store.free() if up else None  # the disk of a store that hangs may hang too
     lines = [
         "# HELP hushquery_store_up 1 if the store has just answered; if not, only these few metrics are shown.",
         "# TYPE hushquery_store_up gauge",
@@ -89,11 +89,11 @@ def health(store: Store, *, up: bool) -> str:
         f'hushquery_store_failures_total{{reason="full"}} {full}',
         f'hushquery_store_failures_total{{reason="other"}} {other}',
     ]
-    if free is not None:
+    if up and store.path is not None:  # the disk of a store that hangs may hang too
         lines += [
             "# HELP hushquery_disk_free_bytes What the disk of a SQLite store has left.",
             "# TYPE hushquery_disk_free_bytes gauge",
-            f"hushquery_disk_free_bytes {free}",
+            f"hushquery_disk_free_bytes {free(store.path)}",
         ]
     return "\n".join(lines) + "\n"
 

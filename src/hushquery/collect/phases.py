@@ -48,6 +48,7 @@ from hushquery.collect.epochs import (
     lock_name,
     standing,
 )
+from hushquery.collect.room import make_room
 from hushquery.collect.schema import EPOCH, RECORD, RELEASE, REPORT
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
@@ -157,6 +158,8 @@ class Phases:
             UsageError: That phase does not follow.
             NotReady: Another server is at it, or there are too few reports to release.
         """
+        if self._store.path is not None:
+            make_room(self._store.path)  # the moves to come free more than they need
         with self._store.alone(lock_name(task, number)):
             epoch = self._read(task, task_number, number)
             if to is not None and epoch.phase == to:

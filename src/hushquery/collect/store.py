@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from hushquery.collect.deadlines import CONNECT_SECONDS, bounded_connection, left
+from hushquery.collect.room import LEAST_FREE, free
 from hushquery.collect.schema import MIGRATIONS, SCHEMA, TABLES, Migration, prepare
 from hushquery.collect.tally import Tally
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
@@ -31,10 +32,6 @@ __all__ = ["Store", "StoreFull", "sync_folder"]
 WAIT_SECONDS = 30
 # A file with fewer pages left counts as full: a report and its indices may need so many.
 _LEAST_PAGES = 4
-# Below this many bytes the disk of a SQLite store counts as full: its write-ahead log grows by more at once.
-_LEAST_FREE = 1 << 20
-# What is kept for closing epochs: their changes pass through the write-ahead log, a block of rows at a time.
-_RESERVE = 16 << 20
 # How long a request waits for one of the connections to be free.
 _POOL_SECONDS = 2
 # A peer that is gone is found out in half a minute; libpq's default is two hours.
@@ -281,50 +278,17 @@ class Store:
             pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
         return pages - spare + _LEAST_PAGES > max(1, self.most_bytes // page)
 
-    def free(self) -> int | None:
-        """Return how many bytes the disk of a SQLite store has left; of PostgreSQL's disk nothing is known here."""
-        if self.path is None:
-            return None
-        there = os.statvfs(self.path.parent)
-        return there.f_bavail * there.f_frsize
-
     def lacks_room(self) -> bool:
-        """Return whether reports find no room: the store was full a moment ago, at its limit, or its disk is full."""
-        free = self.free()
+        """Return whether reports find no room: the store was just full, is at its limit, or its disk is full."""
         if self.tally.full or self.is_full():
             return True
-        return free is not None and free < _LEAST_FREE and self._spare() < _LEAST_FREE
+        return self.path is not None and free(self.path) < LEAST_FREE and self._spare() < LEAST_FREE
 
     def _spare(self) -> int:
         """Return how many bytes of a SQLite file are free, because what was in them is deleted."""
         with self.read() as connection:
             pages = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
             return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
-
-    def keep_reserve(self) -> None:
-        """Keep some room on the disk of a SQLite store: when it is full, epochs can still be closed, which frees more.
-
-        It is a file of its own beside the store. Where there is too little room already there is none.
-        """
-        if self.path is None or (self.free() or 0) < 4 * _RESERVE or self._reserve.exists():
-            return
-        try:
-            handle = os.open(self._reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            try:
-                os.posix_fallocate(handle, 0, _RESERVE)
-            finally:
-                os.close(handle)
-        except OSError:
-            self.use_reserve()
-
-    def use_reserve(self) -> None:
-        """Give the reserved room back to the disk."""
-        with suppress(OSError):
-            self._reserve.unlink()
-
-    @property
-    def _reserve(self) -> Path:
-        return Path(f"{self.path}.reserve")
 
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
@@ -369,7 +333,7 @@ class Store:
                 raise DataError(f"the store {self.name} is damaged or no SQLite file", fix="Restore a backup") from None
             full = _code(cause) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) in ("53100", "54000")
             # A write-ahead log that can't grow is an error of input and output to SQLite.
-            full = full or (_code(cause) == sqlite3.SQLITE_IOERR and (self.free() or 0) < _LEAST_FREE)
+            full = full or (_code(cause) == sqlite3.SQLITE_IOERR and self._disk_is_full())
             self.tally.failed(full=full)
             if full:
                 raise StoreFull(
@@ -380,6 +344,12 @@ class Store:
                 why=self._why(cause),
                 fix="Check that it is there, that you may write to it and that its disk is not full",
             ) from None
+
+    def _disk_is_full(self) -> bool:
+        try:
+            return self.path is not None and free(self.path) < LEAST_FREE
+        except OSError:
+            return False
 
     def _why(self, cause: BaseException) -> str:
         # The first line only: PostgreSQL's further lines may show the values of a row.

@@ -23,7 +23,7 @@ _PLACE = struct.Struct("=QQdd")
 _PLACES = 128
 # A store that was full counts as full for so long, unless it takes a report: where readiness keeps uploads away, nobody
 # else would ever try it again.
-_FULL_SECONDS = 60.0
+_FULL_SECONDS = 15.0
 
 
 class Tally:
