@@ -220,9 +220,11 @@ def test_by_hand_nothing_is_destroyed_by_a_wrong_clock(store_url: str, folder: P
     store.close()
 
 
-def test_the_command(store_url: str) -> None:
+def test_the_command(store_url: str, folder: Path) -> None:
     store = Store.open(store_url)
-    register(store, TASK, time.time())
+    number = register(store, TASK, time.time())
+    vault = Vault(store, folder / "keys")
+    Phases(store, FakeWork(store, vault), vault, clock=lambda: time.time() - 8 * DAY).ensure(TASK, number)
     where = ("--store", store_url)
     assert "none yet" in run("clock", *where)
     ahead = Watch(store, SKEW, lambda: time.time() + 8 * DAY)
@@ -234,6 +236,7 @@ def test_the_command(store_url: str) -> None:
     text = run("clock", *where)
     assert "no epoch moves by time" in text
     assert found["fix"] in text
+    assert "of theme closes: it takes no more reports" in text  # what will be done when it is confirmed
     assert read("clock", "--confirm", *where)["stopped"] is None
     assert "epochs move by time" in run("clock", *where)
     assert behind.look() is None

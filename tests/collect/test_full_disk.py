@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2 as httpx
+import psycopg
 import pytest
 
 from collect.commands import read
@@ -121,3 +123,35 @@ def test_a_tally_is_shared_and_forgets() -> None:
         now[0] += 15
         assert not other.full  # somebody has to try it again
         assert other.failures == (2, 1)
+
+
+def test_a_full_disk_of_postgresql_is_seen_by_the_listener_that_writes_nothing(
+    small_disk: Path, folder: Path, postgres_url: str
+) -> None:
+    place = small_disk / "tables"
+    place.mkdir()
+    if os.getuid() == 0:
+        shutil.chown(place, "postgres", "postgres")
+        for parent in (small_disk, *small_disk.parents):  # pytest's folders are for their owner only
+            if not parent.stat().st_mode & 0o001:
+                parent.chmod(0o711)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
+        connection.execute("CREATE SCHEMA small")
+        try:
+            options = "-csearch_path%3Dsmall%20-cdefault_tablespace%3Dsmall"
+            running = start(f"{postgres_url}?options={options}", folder, "--workers", "2")
+            assert (ready(running), metric(running, "hushquery_store_full")) == (200, 0)
+            filler = fill(small_disk)
+            reports = many_reports(2000)
+            with httpx.Client(base_url=running.address, timeout=30) as client:
+                # The first still fit into pages that are there.
+                answer = next(answer for answer in (put(client, one) for one in reports) if answer.status_code != 201)
+            assert (answer.status_code, answer.json()["type"]) == (503, "urn:hushquery:problem:store-full")
+            assert (ready(running), metric(running, "hushquery_store_full")) == (503, 1)
+            assert metric(running, 'hushquery_store_failures_total{reason="full"}') >= 1
+            filler.unlink()
+            assert running.stop() == 0
+        finally:
+            connection.execute("DROP SCHEMA small CASCADE")
+            connection.execute("DROP TABLESPACE small")

@@ -209,6 +209,10 @@ def clock(
     import time
 
     from hushquery.collect.clock import confirm, read_clock, said
+    from hushquery.collect.epochs import registered
+    from hushquery.collect.phases import Phases
+    from hushquery.collect.vault import Vault
+    from hushquery.collect.work import make_work
 
     now = time.time()
     with _opened(store) as opened:
@@ -216,13 +220,19 @@ def clock(
             confirm(opened, now)
         with opened.read() as connection:
             state = read_clock(connection)
+        vault = Vault(opened, "collector-keys")  # is not asked for any key
+        due = Phases(opened, make_work(opened, vault, "ledger.db"), vault).due(dict(registered(opened)))
     newest = "none yet" if state.newest is None else said(state.newest)
     lines = [f"now, on this machine:      {said(now)}", f"newest time in the store:  {newest}"]
     if state.stopped is None:
         lines.append("epochs move by time")
     else:
         lines += ["no epoch moves by time", *(f"  {state.stopped[part]}" for part in ("what", "why", "fix"))]
-    data = {"now": int(now), "newest": state.newest, "stopped": state.stopped, "confirmed": yes}
+    ends = [{"task": epoch.task.id, "epoch": epoch.number, "what": what} for epoch, what in due]
+    if due:
+        lines.append("by this time:" if state.stopped is None else "by this time, once it is confirmed:")
+        lines += [f"  epoch {epoch.number} of {epoch.task.task.name} {what}" for epoch, what in due]
+    data = {"now": int(now), "newest": state.newest, "stopped": state.stopped, "confirmed": yes, "due": ends}
     emit(data, "\n".join(lines), as_json=as_json)
 
 

@@ -345,6 +345,18 @@ class Phases:
                     troubles.append(_told(error))
         return troubles
 
+    def due(self, tasks: Mapping[int, Task]) -> list[tuple[Epoch, str]]:
+        """Return which epochs time alone would end now, and how: what an operator has to know who confirms the time."""
+        with self._store.read() as connection:
+            epochs = [one for one in standing(connection, tasks) if not one.forgotten]
+        found = []
+        for epoch in epochs:
+            if self._has_lapsed(epoch):
+                found.append((epoch, "expires, and its opt-in records are destroyed"))
+            elif epoch.phase == REPORTS_OPEN and self._is_due(epoch):
+                found.append((epoch, "closes: it takes no more reports, and their payloads are erased"))
+        return found
+
     def _complain(self, epoch: Epoch, error: HushqueryError) -> None:
         """Log a trouble once; it is tried again at every tick."""
         trouble = (epoch.task.id, epoch.number, error.what)
