@@ -14,6 +14,12 @@ from collect.helpers import Clock
 _numbers = itertools.count()
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readiness in this process has time: the machine of a test may be busy."""
+    monkeypatch.setattr("hushquery.collect.admin.READY_SECONDS", 60.0)
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

@@ -139,7 +139,13 @@ def settings_for(url: str, folder: Path, *tasks: str, **more: Any) -> Settings:
         path = folder / f"task-{next(_files)}.toml"
         path.write_text(text)
         paths.append(str(path))
-    given = {"tick_seconds": 0, "keys": str(folder / "keys"), "ledger": str(folder / "ledger.db"), **more}
+    given = {
+        "tick_seconds": 0,
+        "store_seconds": 60.0,
+        "keys": str(folder / "keys"),
+        "ledger": str(folder / "ledger.db"),
+        **more,
+    }
     return Settings(tasks=tuple(paths), store=url, **given)
 
 

@@ -76,7 +76,8 @@ def test_a_full_disk_is_seen_and_an_epoch_can_be_closed(small_disk: Path, folder
         with store.write() as connection:
             write_reports(connection, [Arrival(number, 0, one.id, bytes(32), one.to_bytes(), 0) for one in some])
     store.close()
-    assert (ready(running), metric(running, "hushquery_store_full")) == (200, 0)
+    wait_for(lambda: ready(running) == 200)
+    assert metric(running, "hushquery_store_full") == 0
     filler = fill(small_disk)
     assert ready(running) == 503  # before anybody was refused
     told = [report.id for report in reports[:BEFORE]]
@@ -141,7 +142,8 @@ def test_a_full_disk_of_postgresql_is_seen_by_the_listener_that_writes_nothing(
         try:
             options = "-csearch_path%3Dsmall%20-cdefault_tablespace%3Dsmall"
             running = start(f"{postgres_url}?options={options}", folder, "--workers", "2")
-            assert (ready(running), metric(running, "hushquery_store_full")) == (200, 0)
+            wait_for(lambda: ready(running) == 200)
+            assert metric(running, "hushquery_store_full") == 0
             filler = fill(small_disk)
             reports = many_reports(2000)
             with httpx.Client(base_url=running.address, timeout=30) as client:

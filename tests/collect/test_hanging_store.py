@@ -31,7 +31,7 @@ from hushquery.local.report import Report
 
 # What each answer may take here is far above the deadline that the servers are given, and far below for ever.
 PATIENCE = 30.0
-SOON = ("--store-seconds", "1")
+SOON = ("--store-seconds", "2")
 
 
 @contextmanager
@@ -72,6 +72,12 @@ def ready(running: Server) -> Any:
     return httpx.get(f"{running.admin}/readyz", timeout=PATIENCE)
 
 
+def deliver(running: Server, *reports: Report) -> None:
+    """Send reports until they are taken, as devices do: a machine that is busy may be too late at first."""
+    for report in reports:
+        wait_for(lambda report=report: send(running, report).status_code in (200, 201))  # type: ignore[misc]
+
+
 def check_refusal(answer: Any) -> None:
     assert answer.status_code == 503
     assert answer.headers["content-type"] == "application/problem+json"
@@ -86,8 +92,8 @@ def test_postgresql_hangs(postgres_url: str, folder: Path, workers: str) -> None
     url = f"{postgres_url}?options=-csearch_path%3Dhangs{workers}"
     running = start(url, folder, "--workers", workers)
     reports = many_reports(24)
-    assert send(running, reports[0]).status_code == 201
-    assert ready(running).status_code == 200
+    deliver(running, reports[0])
+    wait_for(lambda: ready(running).status_code == 200)
     with frozen(postgres_url):
         with ThreadPoolExecutor(12) as threads:
             for answer in threads.map(lambda report: send(running, report), reports[1:13]):
@@ -98,8 +104,7 @@ def test_postgresql_hangs(postgres_url: str, folder: Path, workers: str) -> None
         assert (metrics.status_code, "\nhushquery_store_up 0\n" in metrics.text) == (200, True)
     # It goes on as soon as the store does, and what was refused may be there or not: it is taken once.
     wait_for(lambda: ready(running).status_code == 200)
-    for report in reports[:13]:
-        wait_for(lambda report=report: send(running, report).status_code in (200, 201))  # type: ignore[misc]
+    deliver(running, *reports[:13])
     with frozen(postgres_url):
         check_refusal(send(running, reports[13]))
         running.process.send_signal(signal.SIGTERM)
@@ -107,8 +112,7 @@ def test_postgresql_hangs(postgres_url: str, folder: Path, workers: str) -> None
     assert running.process.stdout is not None
     running.process.stdout.close()
     running = start(url, folder)
-    for report in reports[13:]:
-        assert send(running, report).status_code in (200, 201)
+    deliver(running, *reports[13:])
     assert running.stop() == 0
     assert sorted(stored(url)) == [report.id for report in reports]
 
@@ -116,15 +120,15 @@ def test_postgresql_hangs(postgres_url: str, folder: Path, workers: str) -> None
 def test_somebody_else_locks_a_sqlite_file(folder: Path) -> None:
     running = start(str(folder / "collector.db"), folder)
     (first, second) = many_reports(2)
-    assert send(running, first).status_code == 201
+    deliver(running, first)
     other = sqlite3.connect(folder / "collector.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     check_refusal(send(running, second))
     assert ready(running).status_code == 503
     other.execute("ROLLBACK")
     other.close()
-    assert ready(running).status_code == 200
-    assert send(running, second).status_code == 201
+    wait_for(lambda: ready(running).status_code == 200)
+    deliver(running, second)
     assert running.stop() == 0
     assert running.log.read_text() == ""
 

@@ -39,7 +39,8 @@ def test_killing_the_parent_ends_the_workers(postgres_url: str, folder: Path) ->
     assert len(workers) == 2
     reports = many_reports(3)
     with httpx.Client(base_url=server.address, timeout=30) as client:
-        assert [put(client, report).status_code for report in reports] == [201] * 3
+        for report in reports:
+            wait_for(lambda report=report: put(client, report).status_code in (200, 201))  # type: ignore[misc]
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     try:
