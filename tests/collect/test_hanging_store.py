@@ -24,6 +24,7 @@ from collect.houses import House
 from collect.servers import Server
 from collect.test_faults import wait_for
 from collect.test_kill import many_reports, stored
+from hushquery.collect.deadlines import Asker, left
 from hushquery.collect.store import Store
 from hushquery.collect.writer import Arrival, Writer, write_reports
 from hushquery.errors import Unavailable
@@ -231,3 +232,21 @@ def test_a_call_that_never_comes_back_does_not_keep_the_server_from_ending(folde
         server.terminate()
         server.communicate(timeout=PATIENCE)
         assert server.returncode is not None
+
+
+def test_who_asks_a_store_that_hangs_is_answered_and_the_next_has_a_place_once_it_comes_back() -> None:
+    back = threading.Event()
+
+    async def ask() -> None:
+        asker = Asker(most=2)
+        for _ in range(5):  # two wait for the store and three for a place
+            with pytest.raises(Unavailable, match="in time"):
+                await asyncio.wait_for(asker.ask(0.05, back.wait), PATIENCE)
+        back.set()
+        answers = await asyncio.gather(*(asker.ask(PATIENCE, lambda n=n: (n, left())) for n in range(5)))
+        assert [n for n, _ in answers] == list(range(5))
+        assert all(0 < seconds <= PATIENCE for _, seconds in answers)
+        with pytest.raises(ZeroDivisionError):
+            await asker.ask(PATIENCE, lambda: 1 // 0)
+
+    asyncio.run(ask())

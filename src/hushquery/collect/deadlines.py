@@ -134,7 +134,11 @@ class Asker:
                         loop.call_soon_threadsafe(self._settle, future, answer, failed)
 
                 context = copy_context()
-                threading.Thread(target=context.run, args=(run,), name="hushquery-asker", daemon=True).start()
+                try:
+                    threading.Thread(target=context.run, args=(run,), name="hushquery-asker", daemon=True).start()
+                except RuntimeError:  # the operating system gives no more threads
+                    self._free.release()
+                    raise Unavailable("the collector has no thread left", fix="Send it again later") from None
                 return await future
         except TimeoutError:
             raise Unavailable("the store does not answer in time", fix="Send it again later") from None
