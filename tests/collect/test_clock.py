@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from collect.commands import read, run
 from collect.helpers import SEARCHES, WEEKLY, Clock, FakeWork, make_report, put, running, settings_for
+from collect.test_faults import wait_for
 from collect.test_records import give
 from hushquery.collect.admin import make_admin
 from hushquery.collect.clock import Watch, confirm, read_clock, tolerance
@@ -241,3 +242,20 @@ def test_the_command(store_url: str, folder: Path) -> None:
     assert "epochs move by time" in run("clock", *where)
     assert behind.look() is None
     store.close()
+
+
+def test_a_server_that_is_moved_by_hand_looks_at_its_clock_too(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its next start would be the end of a long stop, however short it was."""
+    monkeypatch.undo()  # of what keeps the ticker of tests quiet
+    monkeypatch.setattr(Watch, "pause", 0.01)
+    with running(settings_for(store_url, folder, WEEKLY), clock) as (_, collector):
+        clock.now += 30 * DAY
+        wait_for(lambda: newest(collector.store) == int(clock.now))
+        assert phases(collector) == [(0, "reports_open")]
+
+
+def newest(store: Store) -> int | None:
+    with store.read() as connection:
+        return read_clock(connection).newest

@@ -44,7 +44,8 @@ def test_two_servers_publish_once(new_store: Callable[[], str], folder: Path, cl
         epoch = collector.board.present(1)
         assert epoch is not None
         give_many(collector, epoch)
-        race(settings, clock.now + 3 * DAY)  # to the head list, paid for from a real ledger, and to open reports
+        clock.now += 3 * DAY
+        race(settings, clock.now)  # to the head list, paid for from a real ledger, and to open reports
         (moved,) = epochs_of(collector.store, TASK, 1)
         assert moved.phase == "reports_open"
         spends = [entry for entry in Ledger.open(folder / "ledger.db").history() if entry.kind == "spend"]
@@ -52,7 +53,8 @@ def test_two_servers_publish_once(new_store: Callable[[], str], folder: Path, cl
         with collector.store.read() as connection:
             assert connection.execute(sa.select(sa.func.count()).select_from(RECORD)).scalar_one() == 0
         whole_epoch(client, collector, clock, send_only=True)
-        race(settings, clock.now + 8 * DAY)  # to closing and publishing
+        clock.now += 5 * DAY
+        race(settings, clock.now)  # to closing and publishing
         moved, _ = epochs_of(collector.store, TASK, 1)
         assert (moved.phase, moved.reports) == ("released", 300)
         with collector.store.read() as connection:
