@@ -67,10 +67,20 @@ HEAD = [["weather leeds", "https://weather.example"], ["news", "https://news.exa
 
 
 class Clock:
-    """A clock that tells what a test says."""
+    """A clock that tells what a test says; time passes when `now` is set, and jumps when it is told to."""
 
     def __init__(self) -> None:
         self.now = NOW
+        self._jumped = 0.0
+
+    def steady(self) -> float:
+        """Tell seconds that no jump changes."""
+        return self.now - self._jumped
+
+    def jump(self, seconds: float) -> None:
+        """Be set forward or back."""
+        self.now += seconds
+        self._jumped += seconds
 
     def __call__(self) -> float:
         return self.now
@@ -130,14 +140,20 @@ def settings_for(url: str, folder: Path, *tasks: str, **more: Any) -> Settings:
         path = folder / f"task-{next(_files)}.toml"
         path.write_text(text)
         paths.append(str(path))
-    given = {"tick_seconds": 0, "keys": str(folder / "keys"), "ledger": str(folder / "ledger.db"), **more}
+    given = {
+        "tick_seconds": 0,
+        "store_seconds": 60.0,
+        "keys": str(folder / "keys"),
+        "ledger": str(folder / "ledger.db"),
+        **more,
+    }
     return Settings(tasks=tuple(paths), store=url, **given)
 
 
 @contextmanager
 def running(settings: Settings, clock: Clock, work: Any = None) -> Iterator[tuple[TestClient, Collector]]:
     """Run the application in this process."""
-    app = make_app(settings, work=work, clock=clock)
+    app = make_app(settings, work=work, clock=clock, steady=clock.steady)
     with TestClient(app, base_url="http://collect.example.org", raise_server_exceptions=True) as client:
         yield client, app.state.collector
 

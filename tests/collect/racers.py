@@ -14,7 +14,7 @@ def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
     try:
         clock = Clock()
         clock.now = now
-        collector = Collector(settings, clock=clock)
+        collector = Collector(settings, clock=clock, steady=clock.steady)
         start.wait(timeout=60)
         troubles = collector.phases.tick(collector.board.numbers)
         collector.store.close()

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2 as httpx
@@ -58,7 +59,8 @@ class Server:
 
     def kill(self) -> None:
         """Kill it and its workers at once (kill -9)."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may be gone
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._close()
 

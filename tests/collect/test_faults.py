@@ -80,7 +80,7 @@ def test_postgresql_stops_during_load(folder: Path) -> None:
             told = acknowledged(senders)
             control("-l", str(Path(data).parent / "log"), "-o", options, "start")
             assert told <= set(stored(url))
-        assert ready(running) == 200
+        wait_for(lambda: ready(running) == 200)
         assert running.stop() == 0
         assert sorted(stored(url)) == [report.id for report in reports]
 

@@ -9,7 +9,7 @@ import typer.main
 
 from hushquery.cli.app import app
 from hushquery.collect import connections
-from hushquery.collect.admin import metrics
+from hushquery.collect.admin import health, metrics
 from hushquery.collect.problems import PROBLEMS
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
@@ -42,7 +42,7 @@ def test_every_option_of_serve_is_listed() -> None:
 
 def test_every_metric_is_listed(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "collector.db")
-    known = set(re.findall(r"^# TYPE (\w+) ", metrics(store), flags=re.MULTILINE))
+    known = set(re.findall(r"^# TYPE (\w+) ", metrics(store) + health(store, up=True), flags=re.MULTILINE))
     store.close()
     assert set(re.findall(r"^\| `(hushquery_\w+)[`{]", PAGE, flags=re.MULTILINE)) == known
 

@@ -93,6 +93,7 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
 
     hushquery collect status
     """
+    from hushquery.collect.clock import read_clock
     from hushquery.collect.epochs import epochs_of, registered
     from hushquery.collect.writer import counts
 
@@ -103,7 +104,15 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
             uploads = {reason: count for (of_task, reason), count in sorted(counted.items()) if of_task == number}
             epochs = [_described(epoch) for epoch in epochs_of(opened, task, number)]
             tasks.append({"id": task.id, "name": task.task.name, "uploads": uploads, "epochs": epochs})
-        data = {"store": opened.name, "bytes": opened.size(), "log": opened.log_settings(), "tasks": tasks}
+        with opened.read() as connection:
+            stopped = read_clock(connection).stopped
+        data = {
+            "store": opened.name,
+            "bytes": opened.size(),
+            "clock_stopped": stopped,
+            "log": opened.log_settings(),
+            "tasks": tasks,
+        }
     emit(data, "\n".join(_lines(data)), as_json=as_json)
 
 
@@ -126,6 +135,10 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
     if data["log"] is not None:
         settings = ", ".join(f"{name} {value}" for name, value in data["log"].items())
         yield f"PostgreSQL's log may keep reports that were erased, for as long as it keeps its files: {settings}"
+    if data["clock_stopped"] is not None:
+        told = data["clock_stopped"]
+        yield "\nno epoch moves by time"
+        yield from (f"  {told[part]}" for part in ("what", "why", "fix"))
     for task in data["tasks"]:
         yield f"\n{task['name']}  {task['id']}"
         for epoch in task["epochs"]:
@@ -167,6 +180,8 @@ def advance(
 
         hushquery collect advance --to closed
     """
+    from hushquery.collect.clock import Watch, tolerance
+    from hushquery.collect.epochs import registered
     from hushquery.collect.phases import Phases
     from hushquery.collect.settings import read_operator_key
     from hushquery.collect.vault import Vault
@@ -176,12 +191,59 @@ def advance(
         number, chosen = _chosen(opened, task)
         before = _epoch(opened, chosen, number, epoch)
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
-        phases = Phases(opened, make_work(opened, vault, ledger), vault)
+        watch = Watch(opened, tolerance(task for _, task in registered(opened)))
+        phases = Phases(opened, make_work(opened, vault, ledger), vault, watch=watch)
         moved = phases.advance(chosen, number, before.number, to)
     text = f"epoch {moved.number} of {chosen.task.name}: {moved.phase}"
     if moved.release is not None:
         text += f"; GET /v1/releases/{moved.release}"
     emit({"task": chosen.id, "epoch": _described(moved)}, text, as_json=as_json)
+
+
+@app.command()
+def clock(
+    yes: Annotated[
+        bool, typer.Option("--confirm", help="The time shown is right: let epochs move by it again.")
+    ] = False,
+    store: StoreOption = "collector.db",
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Show whether epochs move by time, and let them again after the clock jumped or the server was off for long.
+
+    A clock that is wrong would close epochs early and destroy opt-in records. So after a jump, or a stop, of more than
+    the tasks' clock_skew nothing moves by time until the operator has confirmed the time. Reports are taken meanwhile.
+
+        hushquery collect clock
+        hushquery collect clock --confirm
+    """
+    import time
+
+    from hushquery.collect.clock import confirm, read_clock, said
+    from hushquery.collect.epochs import registered
+    from hushquery.collect.phases import Phases
+    from hushquery.collect.vault import Vault
+    from hushquery.collect.work import make_work
+
+    now = time.time()
+    with _opened(store) as opened:
+        if yes:
+            confirm(opened, now)
+        with opened.read() as connection:
+            state = read_clock(connection)
+        vault = Vault(opened, "collector-keys")  # is not asked for any key
+        due = Phases(opened, make_work(opened, vault, "ledger.db"), vault).due(dict(registered(opened)))
+    newest = "none yet" if state.newest is None else said(state.newest)
+    lines = [f"now, on this machine:      {said(now)}", f"newest time in the store:  {newest}"]
+    if state.stopped is None:
+        lines.append("epochs move by time")
+    else:
+        lines += ["no epoch moves by time", *(f"  {state.stopped[part]}" for part in ("what", "why", "fix"))]
+    ends = [{"task": epoch.task.id, "epoch": epoch.number, "what": what} for epoch, what in due]
+    if due:
+        lines.append("by this time:" if state.stopped is None else "by this time, once it is confirmed:")
+        lines += [f"  epoch {epoch.number} of {epoch.task.task.name} {what}" for epoch, what in due]
+    data = {"now": int(now), "newest": state.newest, "stopped": state.stopped, "confirmed": yes, "due": ends}
+    emit(data, "\n".join(lines), as_json=as_json)
 
 
 @app.command()

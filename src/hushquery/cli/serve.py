@@ -47,6 +47,10 @@ def serve(
         typer.Option(metavar="SIZE", help='The size the store may have, such as "500MB".', show_default=False),
     ] = None,
     tick: Annotated[float, typer.Option(min=0, help="Seconds between looks at the clock; 0: never.")] = 5,
+    store_seconds: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="How long an upload waits for the store before it is answered with 503."),
+    ] = 6,
     optin_share: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Which part of a period its opt-in phase takes; all servers alike."),
@@ -75,6 +79,7 @@ def serve(
         keys=str(keys),
         most_bytes=None if max_store is None else size(max_store),
         tick_seconds=tick,
+        store_seconds=store_seconds,
         optin_share=optin_share,
         operator_key_file=None if operator_key is None else str(operator_key),
     )

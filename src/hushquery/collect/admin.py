@@ -5,25 +5,30 @@ Metrics count per task and reason, never per value or client.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import sqlalchemy as sa
 from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
+from hushquery.collect.clock import read_clock
 from hushquery.collect.connections import ADMIN_CONNECTIONS, OUTCOMES, STATE, Connections
+from hushquery.collect.deadlines import Asker
 from hushquery.collect.epochs import registered, standing
 from hushquery.collect.http import KnownHosts, silent_app
 from hushquery.collect.problems import PROBLEMS
+from hushquery.collect.room import free
 from hushquery.collect.schema import SCHEMA
 from hushquery.collect.store import Store
 from hushquery.collect.writer import ACCEPTED, NO_TASK, REPEATED, counts
-from hushquery.errors import HushqueryError
+from hushquery.errors import HushqueryError, Unavailable
 
-__all__ = ["make_admin", "metrics"]
+__all__ = ["health", "make_admin", "metrics"]
 
+#: Within how many seconds readiness and metrics answer, whatever the store does.
+READY_SECONDS, METRICS_SECONDS = 1.5, 5.0
 #: The media type of Prometheus's text format.
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,6 +41,7 @@ def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], st
         name: The name by which it is asked; addresses and ``localhost`` will do always, other names never.
         public: Says what is wrong with the public listener; None if it serves.
     """
+    asker = Asker(most=4)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -47,30 +53,77 @@ def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], st
     app.add_middleware(KnownHosts, name=name)
 
     @app.get("/healthz", summary="Whether the process lives.")
-    def healthz() -> Response:
+    async def healthz() -> Response:
         return Response("ok\n", media_type="text/plain")
 
-    @app.get("/readyz", summary="Whether clients are answered and the store can be written.")
-    def readyz() -> Response:
-        if (trouble := public()) is not None:
-            return Response(f"{trouble}\n", 503, media_type="text/plain")
-        try:
-            with store.write() as connection:
-                connection.execute(sa.select(1))
-            if store.is_full():
-                return Response("the store is full\n", 503, media_type="text/plain")
-        except HushqueryError as error:
-            return Response(f"{error.what}\n", 503, media_type="text/plain")
-        return Response("ready\n", media_type="text/plain")
+    @app.get("/readyz", summary="Whether clients are answered, reports are taken and epochs move.")
+    async def readyz() -> Response:
+        # Both at once: neither waits for what the other waits for.
+        looked = (asker.ask(READY_SECONDS, public), asker.ask(READY_SECONDS, _lacks, store))
+        of_public, of_store = await asyncio.gather(*looked, return_exceptions=True)
+        if isinstance(of_public, Unavailable):
+            of_public = "the public listener does not answer in time"
+        why = next((_said(one) for one in (of_public, of_store) if one is not None), None)
+        return Response("ready\n" if why is None else f"{why}\n", 200 if why is None else 503, media_type="text/plain")
 
     @app.get("/metrics", summary="Counts in Prometheus's text format.")
-    def show_metrics() -> Response:
+    async def show_metrics() -> Response:
         try:
-            return Response(metrics(store), media_type=_TEXT)
-        except HushqueryError as error:
-            return Response(f"# {error.what}\n", 503, media_type="text/plain")
+            found, up = await asker.ask(METRICS_SECONDS, metrics, store), True
+        except HushqueryError:
+            found, up = "", False
+        return Response(found + health(store, up=up), media_type=_TEXT)
 
     return app
+
+
+def _said(found: str | BaseException) -> str:
+    """Return what a look at a listener or store found, or why there was none."""
+    if isinstance(found, HushqueryError):
+        return found.what
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _lacks(store: Store) -> str | None:
+    """Return what a collector lacks to do its work; None where it lacks nothing."""
+    with store.write() as connection:
+        stopped = read_clock(connection).stopped
+    if stopped is not None:
+        return f"no epoch moves by time: {stopped['what']}\n{stopped['why']}\n{stopped['fix']}"
+    if store.lacks_room():
+        return "the store or its disk is full: close epochs, raise the limit, or add a disk"
+    return None
+
+
+def health(store: Store, *, up: bool) -> str:
+    """Write what is known without the store, in Prometheus's text format.
+
+    Args:
+        store: The store, which is not asked.
+        up: Whether it has just answered.
+    """
+    full, other = store.tally.failures
+    lines = [
+        "# HELP hushquery_store_up 1 if the store has just answered; if not, only these few metrics are shown.",
+        "# TYPE hushquery_store_up gauge",
+        f"hushquery_store_up {int(up)}",
+        "# HELP hushquery_store_full 1 if the store had no room for reports a moment ago.",
+        "# TYPE hushquery_store_full gauge",
+        f"hushquery_store_full {int(store.tally.full)}",
+        "# HELP hushquery_store_failures_total How often the store failed in this server, by reason.",
+        "# TYPE hushquery_store_failures_total counter",
+        f'hushquery_store_failures_total{{reason="full"}} {full}',
+        f'hushquery_store_failures_total{{reason="other"}} {other}',
+    ]
+    if up and store.path is not None:  # the disk of a store that hangs may hang too
+        lines += [
+            "# HELP hushquery_disk_free_bytes What the disk of a SQLite store has left.",
+            "# TYPE hushquery_disk_free_bytes gauge",
+            f"hushquery_disk_free_bytes {free(store.path)}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def metrics(store: Store) -> str:
@@ -86,6 +139,7 @@ def metrics(store: Store) -> str:
     tasks = dict(registered(store))
     with store.read() as connection:
         epochs = standing(connection, tasks)
+        stopped = read_clock(connection).stopped is not None
     for number, task in tasks.items():
         reasons = {reason for of_task, reason in counted if of_task == number}
         for reason in sorted(reasons | set(PROBLEMS) | {ACCEPTED, REPEATED}):
@@ -110,5 +164,8 @@ def metrics(store: Store) -> str:
         "# HELP hushquery_schema_version The version of the tables.",
         "# TYPE hushquery_schema_version gauge",
         f"hushquery_schema_version {SCHEMA}",
+        "# HELP hushquery_clock_stopped 1 if no epoch moves by time; `collect clock` says why.",
+        "# TYPE hushquery_clock_stopped gauge",
+        f"hushquery_clock_stopped {int(stopped)}",
     ]
     return "\n".join([*uploads, *phases, *stuck, *closed, *connections, *store_lines]) + "\n"

@@ -22,6 +22,7 @@ from hushquery._version import __version__
 from hushquery.collect.collector import Collector
 from hushquery.collect.connections import STATE, Connections
 from hushquery.collect.documents import BATCH, RECORDS, REPORT, RESULTS, TASK, TASK_LIST, answers, body, cleaned
+from hushquery.collect.ending import end_in_time, end_with_parent
 from hushquery.collect.http import Guard, media_type, problem_response, read_body, silent_app
 from hushquery.collect.ingest import check_batch, check_one
 from hushquery.collect.pages import PageFile, Pages
@@ -52,22 +53,33 @@ ReleaseId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The id of
 
 def from_environment() -> FastAPI:
     """Make the application from the settings in the environment; worker processes start here."""
-    return make_app(Settings.from_json(os.environ[VARIABLE]))
+    settings = Settings.from_json(os.environ[VARIABLE])
+    end_with_parent()
+    end_in_time(settings.end_seconds)
+    return make_app(settings)
 
 
-def make_app(settings: Settings, *, work: EpochWork | None = None, clock: Callable[[], float] = time.time) -> FastAPI:
+def make_app(
+    settings: Settings,
+    *,
+    work: EpochWork | None = None,
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+) -> FastAPI:
     """Make the public application.
 
     Args:
         settings: The settings.
         work: What is computed at the moves of epochs.
         clock: Gives the time in seconds since 1970.
+        steady: Gives seconds that nobody sets.
     """
-    collector = Collector(settings, work, clock)
+    collector = Collector(settings, work, clock, steady)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         sys.setswitchinterval(_SWITCH_SECONDS)
+        end_in_time(settings.end_seconds)
         collector.start()
         connections = Connections(collector.count_connection)
         connections.watch_loop()
@@ -150,7 +162,7 @@ def _serve_tasks(app: FastAPI, collector: Collector) -> None:
         responses=answers({200: ("The release.", {"type": "object"}), 304: ("As it was.", None)}, "not-found"),
     )
     async def release(release: ReleaseId, request: Request) -> Response:
-        data = await asyncio.to_thread(collector.release, release)
+        data = await collector.read(collector.release, release)
         return _tagged(request, data, f'"{release}"', more={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
@@ -272,12 +284,14 @@ def _take_records(app: FastAPI, collector: Collector) -> None:
         spec = collector.board.numbers[number]
         with collector.counting(number) as writer:
             header = request.headers.get("authorization")
-            token = await asyncio.to_thread(collector.tokens.check, number, header)
+            token = await collector.read(collector.tokens.check, number, header)
             kind, record_id = media_type(request), read_id(id)
             data = await read_body(request, spec.collect.max_body, seconds=collector.settings.body_seconds)
             records = await collector.apart(data, read_records, kind, data, spec)
+            if collector.watch.doubt:
+                raise refuse("clock-stopped")  # here the clock says which epoch they belong to
             period = spec.period_at(collector.board.now())
-            outcome = await asyncio.to_thread(
+            outcome = await collector.write(
                 put_records, collector.store, collector.vault, spec, number, period, token, record_id, records
             )
             writer.count(number, [f"records-{outcome}"])

@@ -6,23 +6,28 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from hushquery.collect.clock import Watch, tolerance
+from hushquery.collect.deadlines import Asker, within
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.ingest import Board
 from hushquery.collect.phases import EpochWork, Phases
 from hushquery.collect.problems import problem_of, refuse
+from hushquery.collect.room import keep_reserve
 from hushquery.collect.schema import RELEASE
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
+from hushquery.collect.tally import Tally
 from hushquery.collect.tokens import Tokens
 from hushquery.collect.vault import Vault
 from hushquery.collect.work import make_work
@@ -31,9 +36,9 @@ from hushquery.errors import HushqueryError
 
 __all__ = ["Collector"]
 
-_log = logging.getLogger("hushquery.collect")
-
 T = TypeVar("T")
+
+_log = logging.getLogger("hushquery.collect")
 
 # A body of this length is read where it arrives; a longer one in a thread, and this many may wait for that.
 _SHORT = 4096
@@ -48,25 +53,36 @@ class Collector:
         settings: The settings.
         work: What is computed at the moves of epochs; by default the counting of reports.
         clock: Gives the time in seconds since 1970.
+        steady: Gives seconds that nobody sets.
     """
 
     def __init__(
-        self, settings: Settings, work: EpochWork | None = None, clock: Callable[[], float] = time.time
+        self,
+        settings: Settings,
+        work: EpochWork | None = None,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self.store = Store.open(settings.store, most_bytes=settings.most_bytes)
-        self.board = Board(self.store, settings.load_tasks(), clock)
-        self.tokens = Tokens(self.store, clock)
+        self.store = Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(settings.tally_file))
+        if self.store.path is not None:
+            keep_reserve(self.store.path)
+        tasks = settings.load_tasks()
+        self.watch = Watch(self.store, tolerance(tasks), clock, steady)
+        self.board = Board(self.store, tasks, self.watch, doubt=lambda: self.watch.doubt)
+        self.tokens = Tokens(self.store, self.watch)
         self.vault = Vault(self.store, settings.keys, settings.operator())
         self.phases = Phases(
             self.store,
             work or make_work(self.store, self.vault, settings.ledger),
             self.vault,
-            clock=clock,
+            clock=self.watch,
+            watch=self.watch,
             optin_share=settings.optin_share,
         )
-        for number, task in self.board.numbers.items():
-            self.phases.ensure(task, number)
+        if self.watch.look() is None:  # else nobody knows which periods there are
+            for number, task in self.board.numbers.items():
+                self.phases.ensure(task, number)
         self.board.refresh()
         for epoch in self.board.epochs():
             if epoch.takes_records:
@@ -74,6 +90,7 @@ class Collector:
         self.writer: Writer | None = None
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
+        self._asker = Asker()
         self._looking = asyncio.Lock()
         self._reader = ThreadPoolExecutor(1, "hushquery-reader")
         self._apart = 0
@@ -85,10 +102,9 @@ class Collector:
 
     def start(self) -> None:
         """Start the writer, and the watch over time."""
-        self.writer = Writer(self.store, self.settings.most_waiting)
-        if self.settings.tick_seconds:
-            self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
-            self._ticker.start()
+        self.writer = Writer(self.store, self.settings.most_waiting, self.settings.store_seconds)
+        self._ticker = threading.Thread(target=self._tick, name="hushquery-ticker", daemon=True)
+        self._ticker.start()
 
     def _check_key(self, epoch: Epoch) -> None:
         """Say at once that records can't be taken; reports can, so the server starts all the same."""
@@ -98,18 +114,26 @@ class Collector:
             _log.error("opt-in records of epoch %d are refused: %s: %s", epoch.number, error.what, error.why)
 
     def stop(self) -> None:
-        """Write what waits, then let go of the store."""
+        """Write what waits, then let go of the store; a move that takes longer is taken up again at the next start."""
         self._stop.set()
         if self.writer is not None:
             self.writer.close()
         if self._ticker is not None:
-            self._ticker.join()
+            self._ticker.join(self.settings.store_seconds)
         self._reader.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
     def _tick(self) -> None:
-        while not self._stop.wait(self.settings.tick_seconds):
-            self.phases.tick(self.board.numbers)
+        """Look at the clock often enough to know what it did; move epochs as often as was said, or by hand only."""
+        tick = self.settings.tick_seconds or math.inf
+        moved = time.monotonic()
+        while not self._stop.wait(min(tick, self.watch.pause)):
+            if time.monotonic() - moved >= tick:
+                moved = time.monotonic()
+                self.phases.tick(self.board.numbers)
+            else:
+                with suppress(HushqueryError):  # a store that is away: it is looked at again
+                    self.watch.look()
 
     # ---- what requests ask ---------------------------------------------------------------------------------
 
@@ -124,7 +148,15 @@ class Collector:
         """See where the epochs stand, if nobody has done so for a while; who comes meanwhile does not wait."""
         if self.board.stale and not self._looking.locked():
             async with self._looking:
-                await asyncio.to_thread(self.board.refresh)
+                await self.read(self.board.refresh)
+
+    async def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Ask the store something for a request, without waiting for it too long."""
+        return await self._asker.ask(self.settings.store_seconds / 3, function, *arguments)
+
+    async def write(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Let the store write something for a request, without waiting for it too long."""
+        return await self._asker.ask(self.settings.store_seconds, function, *arguments)
 
     async def apart(self, body: bytes, work: Callable[..., T], *arguments: Any) -> T:
         """Do what a body asks for; if that is long, in a thread, so that nobody else waits for it.
@@ -195,7 +227,7 @@ class Collector:
 
     def _release(self, release_id: str) -> bytes:
         """Read a release, or refuse with 404."""
-        with self.store.read() as connection:
+        with within(self.settings.store_seconds), self.store.read() as connection:
             found = connection.execute(
                 sa.select(RELEASE.c.document).where(RELEASE.c.id == release_id)
             ).scalar_one_or_none()

@@ -8,6 +8,7 @@ that could have been counted and forgotten is refused, not counted again.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 import sqlalchemy as sa
 
 from hushquery.collect.epochs import OPTIN_OPEN, Epoch, epoch_row, register, standing
-from hushquery.collect.problems import problem_of, refuse
+from hushquery.collect.problems import Refusal, problem_of, refuse
 from hushquery.collect.schema import EPOCH, RELEASE
 from hushquery.collect.store import Store
 from hushquery.collect.wire import read_batch, read_report
@@ -40,11 +41,19 @@ class Board:
         store: The store.
         tasks: The tasks that are served.
         clock: Gives the time in seconds since 1970.
+        doubt: Says whether that is in doubt.
     """
 
-    def __init__(self, store: Store, tasks: Iterable[Task], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tasks: Iterable[Task],
+        clock: Callable[[], float] = time.time,
+        doubt: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self.doubt = doubt
         self.numbers = {register(store, task, clock()): task for task in tasks}
         self.ids = {task.id: number for number, task in self.numbers.items()}
         self._epochs: dict[tuple[int, int], Epoch] = {}
@@ -100,7 +109,7 @@ class Board:
 
     def present(self, task_number: int) -> Epoch | None:
         """Give the epoch of the present period, or the latest there is."""
-        now = self.numbers[task_number].period_at(self._clock())
+        now = math.inf if self.doubt() else self.numbers[task_number].period_at(self._clock())
         numbers = [number for task, number in self._epochs if task == task_number and number <= now]
         return self._epochs[task_number, max(numbers)] if numbers else None
 
@@ -138,15 +147,16 @@ def check(board: Board, task_number: int, report: Report) -> Arrival:
         raise ReportOfAnotherTask(
             "the report was made for another task", fix="Send reports to the address of their task"
         )
-    if report.time > now + task.collect.clock_skew:
-        raise refuse("clock", "its time is in the future")
-    if report.time < now - task.collect.retention:
-        raise refuse("too-old")
     number = task.period_at(report.time)
     epoch = board.epoch(task_number, number)
+    problem = _by_time(board, task_number, report.time, now, epoch)
+    if problem is not None and board.doubt():
+        # Whoever is refused for good drops it, so it is put off; an epoch that is open takes what is its own.
+        problem = None if epoch is not None and epoch.takes_reports else refuse("clock-stopped")
+    if problem is not None:
+        raise problem
     if epoch is None:
-        over = number < task.period_at(now) or board.forgot(task_number, number)
-        raise refuse("phase-over" if over else "too-early")
+        raise refuse("too-early")
     if epoch.configuration is None:
         raise refuse("too-early" if epoch.phase == OPTIN_OPEN else "phase-over")
     report.open(epoch.configuration)
@@ -183,3 +193,16 @@ def check_batch(
         except HushqueryError as error:
             found.append((report.id, problem_of(error).name))
     return found
+
+
+def _by_time(board: Board, task_number: int, sent: int, now: float, epoch: Epoch | None) -> Refusal | None:
+    """Say why a report is refused for good, where it is the clock that says so."""
+    task = board.numbers[task_number]
+    if sent > now + task.collect.clock_skew:
+        return refuse("clock", "its time is in the future")
+    if sent < now - task.collect.retention:
+        return refuse("too-old")
+    number = task.period_at(sent)
+    if epoch is None and (number < task.period_at(now) or board.forgot(task_number, number)):
+        return refuse("phase-over")
+    return None

@@ -17,6 +17,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from hushquery.collect.collector import Collector
+from hushquery.collect.deadlines import within
 from hushquery.collect.epochs import epochs_of
 from hushquery.collect.problems import refuse
 from hushquery.errors import HushqueryError
@@ -113,7 +114,9 @@ class Pages:
         if not all("tables" in document for document in documents):
             return {"index.html": PageFile.of(_values(task.task.name, releases[-1][1], documents[-1]))}
         made = [read_release(document) for document in documents]
-        last = next(one for one in epochs_of(self._collector.store, task, task_number) if one.number == releases[-1][0])
+        with within(self._collector.settings.store_seconds):
+            epochs = epochs_of(self._collector.store, task, task_number)
+        last = next(one for one in epochs if one.number == releases[-1][0])
         configuration = None if last.configuration is None else json.loads(last.configuration.canonical())
         told = {"task": {"id": task.id, "task": task.to_json(), "configuration": configuration}}
         files = build_site(made, privacy={**told, **self._spends(made)})

@@ -33,6 +33,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
+from hushquery.collect.clock import Watch
 from hushquery.collect.epochs import (
     CLOSED,
     EXPIRED,
@@ -49,6 +50,7 @@ from hushquery.collect.epochs import (
     standing,
 )
 from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, make_reports, mix
+from hushquery.collect.room import make_room
 from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
 from hushquery.collect.store import Store
 from hushquery.collect.vault import Vault
@@ -103,6 +105,7 @@ class Phases:
         work: What is computed at each move.
         vault: The opt-in records, which are destroyed once the head list is published.
         clock: Gives the time in seconds since 1970.
+        watch: Knows whether that may be believed; None where it may.
         optin_share: By time, the opt-in phase ends after this share of the period.
     """
 
@@ -113,12 +116,14 @@ class Phases:
         vault: Vault,
         *,
         clock: Callable[[], float] = time.time,
+        watch: Watch | None = None,
         optin_share: float = 0.25,
     ) -> None:
         self._store = store
         self._work = work
         self._vault = vault
         self._clock = clock
+        self._watch = watch
         self._optin_share = optin_share
         self._logged: set[tuple[str, int, str]] = set()
 
@@ -157,11 +162,15 @@ class Phases:
             UsageError: That phase does not follow.
             NotReady: Another server is at it, or there are too few reports to release.
         """
+        if self._store.path is not None:
+            make_room(self._store.path)  # the moves to come free more than they need
         with self._store.alone(lock_name(task, number)):
             epoch = self._read(task, task_number, number)
             if to is not None and epoch.phase == to:
                 return self._tidied(epoch)  # who asks again may do so because what was left could not be destroyed
             if self._has_lapsed(epoch):
+                if self._watch is not None:
+                    self._watch.check()
                 epoch = self._expire(epoch)
             _check_move(epoch, to)
             self._check_ready(epoch)
@@ -300,12 +309,18 @@ class Phases:
     def tick(self, tasks: Mapping[int, Task]) -> list[HushqueryError]:
         """Make the present epochs, resume what was interrupted, and do the moves whose time has come.
 
+        While the time is in doubt no epoch begins or moves; only what earlier moves left behind is destroyed.
         Gives what went wrong; one epoch's trouble does not keep the others from moving.
         """
         troubles: list[HushqueryError] = []
+        try:
+            doubt = self._watch is not None and self._watch.look() is not None
+        except HushqueryError as error:
+            return [error]
         for task_number, task in tasks.items():
             try:
-                self.ensure(task, task_number)
+                if not doubt:
+                    self.ensure(task, task_number)
                 with self._store.read() as connection:
                     epochs = [one for one in standing(connection, {task_number: task}) if not one.forgotten]
             except Exception as error:
@@ -313,13 +328,25 @@ class Phases:
                 continue
             for epoch in epochs:
                 try:
-                    self._tick_one(epoch)
+                    self._tick_one(epoch, doubt)
                 except NotReady:
                     continue
                 except Exception as error:  # whatever it is, the others are to move, and the watch goes on
                     self._complain(epoch, _told(error))
                     troubles.append(_told(error))
         return troubles
+
+    def due(self, tasks: Mapping[int, Task]) -> list[tuple[Epoch, str]]:
+        """Return which epochs time alone would end now, and how: what an operator has to know who confirms the time."""
+        with self._store.read() as connection:
+            epochs = [one for one in standing(connection, tasks) if not one.forgotten]
+        found = []
+        for epoch in epochs:
+            if self._has_lapsed(epoch):
+                found.append((epoch, "expires, and its opt-in records are destroyed"))
+            elif epoch.phase == REPORTS_OPEN and self._is_due(epoch):
+                found.append((epoch, "closes: it takes no more reports, and their payloads are erased"))
+        return found
 
     def _complain(self, epoch: Epoch, error: HushqueryError) -> None:
         """Log a trouble once; it is tried again at every tick."""
@@ -345,13 +372,25 @@ class Phases:
         """Say whether a move was refused a moment ago."""
         return epoch.trouble is not None and self._clock() < epoch.trouble["at"] + _AGAIN_SECONDS
 
-    def _tick_one(self, epoch: Epoch) -> None:
+    def _tick_one(self, epoch: Epoch, doubt: bool) -> None:
+        if doubt:
+            if self._is_untidy(epoch):
+                with self._store.alone(lock_name(epoch.task, epoch.number)):
+                    self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
+        else:
+            epoch = self._moved_by_time(epoch)
+        if epoch.takes_reports:
+            with suppress(Unavailable):  # it needs room for a moment, and nobody who reads: it can wait
+                mix(self._store, epoch)
+
+    def _moved_by_time(self, epoch: Epoch) -> Epoch:
+        """Move an epoch as far as the time says, and destroy what its time is over for."""
         if self._has_lapsed(epoch):
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._read(epoch.task, epoch.task_number, epoch.number)
                 epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
         # What is left behind goes first: a move that is refused must not keep it.
-        if self._leaves_something(epoch):
+        if self._is_untidy(epoch) or self._is_past(epoch):
             with self._store.alone(lock_name(epoch.task, epoch.number)):
                 epoch = self._tidied(self._read(epoch.task, epoch.task_number, epoch.number))
                 if not epoch.forgotten and self._is_past(epoch):
@@ -360,14 +399,12 @@ class Phases:
                     self._mark(epoch, forgotten=True)
         while (epoch.moving is not None and not self._waits(epoch)) or self._is_due(epoch):
             epoch = self.advance(epoch.task, epoch.task_number, epoch.number, MOVES[epoch.phase][1])
-        if epoch.takes_reports:
-            with suppress(Unavailable):  # it needs room for a moment, and nobody who reads: it can wait
-                mix(self._store, epoch)
+        return epoch
 
-    def _leaves_something(self, epoch: Epoch) -> bool:
-        """Say whether something of an epoch is still to be destroyed; at most looks there is nothing."""
+    def _is_untidy(self, epoch: Epoch) -> bool:
+        """Return whether something that a move left behind is still to be destroyed; at most looks there is nothing."""
         over = epoch.phase in (EXPIRED, *PHASES[PHASES.index(CLOSED) :])
-        return epoch.phase == HEAD_PUBLISHED or (over and not epoch.scrubbed) or self._is_past(epoch)
+        return epoch.phase == HEAD_PUBLISHED or (over and not epoch.scrubbed)
 
     def _is_past(self, epoch: Epoch) -> bool:
         """Say whether the time is over for which an epoch's ids are kept."""

@@ -71,8 +71,9 @@ PROBLEMS: dict[str, Problem] = {
         Problem("too-early", 425, "the epoch does not take these yet", "Send it again later, unchanged"),
         Problem("busy", 429, "more arrives than can be written", "Send it again later, unchanged"),
         Problem("internal", 500, "the collector has failed", "Send it again later, unchanged"),
-        Problem("unavailable", 503, "the store can't be reached; nothing was taken", "Send it again later, unchanged"),
+        Problem("unavailable", 503, "the store can't be reached in time", "Send it again later, unchanged"),
         Problem("crowded", 503, "more connections are open than can be served", "Send it again later, unchanged"),
+        Problem("clock-stopped", 503, "the collector's clock is in doubt", "Send it again later, unchanged"),
         Problem("store-full", 503, "the store is full; nothing was taken", "Send it again later, unchanged"),
     )
 }

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from hushquery.errors import DataError
 
 __all__ = [
+    "CLOCK",
     "COUNTER",
     "EPOCH",
     "KNOWN",
@@ -169,6 +170,17 @@ RELEASE = sa.Table(
 )
 
 
+#: One row: the newest time that was believed, how often the operator confirmed it, and why epochs do not move by it.
+CLOCK = sa.Table(
+    "hushquery_collect_clock",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("newest", sa.BigInteger),
+    sa.Column("confirmed", sa.BigInteger, nullable=False),
+    sa.Column("stopped", sa.Text),
+)
+
+
 def _whole_tasks_and_troubles(connection: sa.Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {TASK.name} RENAME COLUMN canonical TO document")
     connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN trouble TEXT")
@@ -193,6 +205,7 @@ def _reports_by_epoch(connection: sa.Connection) -> None:
         mine = (old.c.task == task, old.c.epoch == number, old.c.data.is_not(None))
         rows = sa.select(old.c.id, old.c.data).where(*mine).order_by(old.c.id)
         connection.execute(sa.insert(table).from_select(["id", "data"], rows))
+    CLOCK.create(connection)
     connection.exec_driver_sql(f"DROP TABLE {old.name}")
     connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN mixed BIGINT")
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+from hushquery.collect.ending import signals_end_here
 from hushquery.collect.settings import VARIABLE, Settings
 from hushquery.errors import Unavailable, UsageError
 
@@ -21,7 +22,9 @@ __all__ = ["need_packages", "run"]
 _PACKAGES = ("fastapi", "uvicorn", "h11", "cryptography")
 
 # How long a shutdown waits for requests that are under way.
-_DRAIN_SECONDS = 30
+_DRAIN_SECONDS = 12
+# How long it waits for the operator's listener after that.
+_ADMIN_SECONDS = 3
 # How many connections may wait to be accepted, and how often it is looked whether the listener answers.
 _BACKLOG = 2048
 _LOOK_SECONDS = 0.05
@@ -84,6 +87,7 @@ def run(
     from hushquery.collect.app import make_app
     from hushquery.collect.connections import raise_limit
     from hushquery.collect.store import Store
+    from hushquery.collect.tally import Tally
 
     raise_limit()  # before there are workers, which inherit it
     if workers < 1:
@@ -91,15 +95,17 @@ def run(
     settings.load_tasks()  # what is wrong with them is said here, once, and not by each worker
     settings.operator()
     with (
-        closing(Store.open(settings.store, most_bytes=settings.most_bytes)) as store,
+        Tally.shared() as tally,
+        closing(Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(tally))) as store,
         _bound(host, port) as public,
         _admin(store, admin_host, admin_port, public) as admin,
-        _signals_end_here(),
+        signals_end_here(settings.end_seconds),
     ):
         if workers > 1 and store.path is not None:
             raise UsageError(
                 "several workers need PostgreSQL", why="SQLite has one writer", fix="Give --store postgresql://..."
             )
+        settings = replace(settings, tally_file=tally)
         with _announced(public, lambda: ready(_address(public), admin)):
             if workers == 1:
                 uvicorn.Server(uvicorn.Config(make_app(settings), **_QUIET)).run(sockets=[public])
@@ -146,20 +152,6 @@ def _trouble(family: int, address: Any) -> str | None:
 
 
 @contextmanager
-def _signals_end_here() -> Iterator[None]:
-    """Keep Uvicorn, which raises a signal again after it has shut down, from ending the process before we are done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -197,7 +189,7 @@ def _admin(store: Any, host: str, port: int | None, public: socket.socket) -> It
             yield _address(bound)
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(_ADMIN_SECONDS)
 
 
 def _address(bound: socket.socket) -> str:

@@ -30,9 +30,13 @@ class Settings:
         most_waiting: How many reports may wait to be written before uploads are refused with 429.
         body_seconds: How long a body may take to arrive.
         retry_after: What Retry-After says, in seconds.
+        store_seconds: How long an upload waits for the store to write before it is answered with 503; who only looks
+            something up waits for a third of it.
+        end_seconds: How long a server that was told to end may take, whatever the store does.
         tick_seconds: How often the time is looked at to move epochs; 0: they are moved by hand only.
         optin_share: After which share of a period its opt-in phase ends.
         operator_key_file: The file with the operator key; else the environment variable HUSHQUERY_OPERATOR_KEY.
+        tally_file: Where the processes of a server count the failures of the store; made by `serve`.
     """
 
     tasks: tuple[str, ...]
@@ -43,9 +47,12 @@ class Settings:
     most_waiting: int = 20_000
     body_seconds: float = 20.0
     retry_after: int = 30
+    store_seconds: float = 6.0
+    end_seconds: float = 25.0
     tick_seconds: float = 5.0
     optin_share: float = 0.25
     operator_key_file: str | None = None
+    tally_file: str | None = None
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -54,6 +61,8 @@ class Settings:
             raise UsageError("the opt-in share of a period is above 0 and below 1")
         if self.most_waiting < 1 or self.body_seconds <= 0 or self.retry_after < 1 or self.tick_seconds < 0:
             raise UsageError("limits of a collector are above zero")
+        if self.store_seconds <= 0 or self.end_seconds <= 0:
+            raise UsageError("--store-seconds must be positive")
         if self.most_bytes is not None and self.most_bytes < 1 << 20:
             raise UsageError("a store of less than 1 MiB can't hold anything", fix="Raise the limit")
 

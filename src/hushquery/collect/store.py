@@ -20,13 +20,27 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from hushquery.collect.deadlines import CONNECT_SECONDS, bounded_connection, left
+from hushquery.collect.room import LEAST_FREE, free
 from hushquery.collect.schema import check_version, make_tables, version_of
+from hushquery.collect.tally import Tally
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
 __all__ = ["Store", "StoreFull", "sync_folder"]
 
-#: How long a writer waits for its turn.
+#: How long a writer waits for its turn where nobody is in a hurry (:mod:`~hushquery.collect.deadlines`).
 WAIT_SECONDS = 30
+# How long a request waits for one of the connections to be free.
+_POOL_SECONDS = 2
+# A peer that is gone is found out in half a minute; libpq's default is two hours.
+_TCP = {
+    "connect_timeout": int(CONNECT_SECONDS),
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 
 # Keeps two processes from making or converting the tables at once.
 _PREPARE_LOCK = 0x48514331
@@ -64,6 +78,7 @@ class Store:
         path: The file, for SQLite.
         secrets: What must not appear in any message.
         most_bytes: The size that the store may have; None for no limit.
+        tally: What counts its failures.
     """
 
     def __init__(
@@ -73,6 +88,7 @@ class Store:
         path: Path | None = None,
         secrets: tuple[str, ...] = (),
         most_bytes: int | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._engine = engine
         self._secrets = secrets
@@ -80,6 +96,7 @@ class Store:
         self.path = path
         self.most_bytes = most_bytes
         self._leaves_log = False
+        self.tally = tally or Tally()
 
     @classmethod
     def open(
@@ -89,6 +106,7 @@ class Store:
         create: bool = True,
         write: bool = True,
         most_bytes: int | None = None,
+        tally: Tally | None = None,
     ) -> Store:
         """Open the store at a path or URL; make its tables where there are none.
 
@@ -97,11 +115,13 @@ class Store:
             create: Whether a SQLite file may be made where there is none.
             write: Whether it may be changed. A store that is only read stays as it is, byte for byte.
             most_bytes: The size that the store may have.
+            tally: What counts its failures; by default one of its own.
 
         Raises:
             DataError: Its tables are of another version; ``hushquery collect migrate`` converts older ones.
         """
         store = cls.locate(where, create=create and write, write=write, most_bytes=most_bytes)
+        store.tally = tally or store.tally
         try:
             with store.prepare() if write else store.read() as connection:
                 found = version_of(connection, store.name)
@@ -176,13 +196,19 @@ class Store:
                 pool_pre_ping=True,
                 pool_size=4,
                 max_overflow=16,
+                pool_timeout=_POOL_SECONDS,
                 isolation_level="READ COMMITTED",
-                connect_args={} if "connect_timeout" in url.query else {"connect_timeout": 10},
+                connect_args={name: value for name, value in _TCP.items() if name not in url.query},
             )
         except ImportError:
             raise Unavailable(
                 "a store in PostgreSQL needs the package psycopg", fix="pip install 'hushquery[serve]'"
             ) from None
+
+        @sa.event.listens_for(engine, "do_connect")
+        def connect(_: object, __: object, arguments: list[object], options: dict[str, object]) -> object:
+            return bounded_connection().connect(*arguments, **options)
+
         return cls(engine, name, None, secrets, most_bytes)
 
     # ---- transactions --------------------------------------------------------------------------------------
@@ -197,6 +223,7 @@ class Store:
         """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
+                _be_patient(connection)
                 connection.exec_driver_sql("BEGIN")
                 try:
                     yield connection
@@ -205,6 +232,8 @@ class Store:
                         connection.exec_driver_sql("ROLLBACK")
             else:
                 with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
+                    if left() is not None:
+                        connection.execute(_LIMIT, _limits())
                     if tables:
                         names = ", ".join(f'"{table.name}"' for table in tables)
                         connection.exec_driver_sql(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
@@ -220,10 +249,10 @@ class Store:
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
                 with connection.begin():
-                    connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
-                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
+                    connection.execute(_LIMIT, _limits())
                     yield connection
                 return
+            _be_patient(connection)
             self._still_there(connection)
             if self.most_bytes is not None:
                 page = int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
@@ -307,6 +336,18 @@ class Store:
         # One report may need some pages at once, and is refused where the last ones do not suffice.
         return pages - spare + _SOME_PAGES > max(1, self.most_bytes // page)
 
+    def lacks_room(self) -> bool:
+        """Return whether reports find no room: the store was just full, is at its limit, or its disk is full."""
+        if self.tally.full or self.is_full():
+            return True
+        return self.path is not None and free(self.path) < LEAST_FREE and self._spare() < LEAST_FREE
+
+    def _spare(self) -> int:
+        """Return how many bytes of a SQLite file are free, because what was in them is deleted."""
+        with self.read() as connection:
+            pages = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+            return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 
@@ -331,7 +372,8 @@ class Store:
                     connection.exec_driver_sql(pragma)
                 return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
             finally:
-                connection.exec_driver_sql(f"PRAGMA busy_timeout={WAIT_SECONDS * 1000}")
+                connection.info.pop("patience", None)
+                _be_patient(connection)
 
     def vacuum(self, table: sa.Table) -> None:
         """Let PostgreSQL use the room of deleted rows again, at once; if it can't, it will by itself."""
@@ -382,7 +424,11 @@ class Store:
                 sqlite3.SQLITE_CORRUPT,
             ):
                 raise DataError(f"the store {self.name} is damaged or no SQLite file", fix="Restore a backup") from None
-            if _code(cause) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) in ("53100", "54000"):
+            full = _code(cause) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) in ("53100", "54000")
+            # A write-ahead log that can't grow is an error of input and output to SQLite.
+            full = full or (_code(cause) == sqlite3.SQLITE_IOERR and self._disk_is_full())
+            self.tally.failed(full=full)
+            if full:
                 raise StoreFull(
                     f"the store {self.name} is full", fix="Close and release epochs, raise the limit, or add a disk"
                 ) from None
@@ -391,6 +437,12 @@ class Store:
                 why=self._why(cause),
                 fix="Check that it is there, that you may write to it and that its disk is not full",
             ) from None
+
+    def _disk_is_full(self) -> bool:
+        try:
+            return self.path is not None and free(self.path) < LEAST_FREE
+        except OSError:
+            return False
 
     def _why(self, cause: BaseException) -> str:
         # The first line only: PostgreSQL's further lines may show the values of a row.
@@ -403,6 +455,33 @@ class Store:
 
 def _no_store(name: str) -> Unavailable:
     return Unavailable(f"there is no store at {name}", fix="Start `hushquery serve`, which makes it")
+
+
+# Of a transaction of PostgreSQL: all in one question. The last one frees its locks should this process hang.
+_LIMIT = sa.select(
+    sa.func.set_config("synchronous_commit", "on", True),
+    sa.func.set_config("lock_timeout", sa.bindparam("lock", type_=sa.Text), True),
+    sa.func.set_config("statement_timeout", sa.bindparam("statement", type_=sa.Text), True),
+    sa.func.set_config("idle_in_transaction_session_timeout", sa.bindparam("idle", type_=sa.Text), True),
+)
+
+
+def _limits() -> dict[str, str]:
+    """Return PostgreSQL's timeouts: those of the deadline, else one for locks only, for moves may take their time."""
+    seconds = left()
+    if seconds is None:
+        return {"lock": f"{WAIT_SECONDS}s", "statement": "0", "idle": "0"}
+    each = f"{max(1, int(1000 * seconds))}ms"
+    return {"lock": each, "statement": each, "idle": each}
+
+
+def _be_patient(connection: sa.Connection) -> None:
+    """Let SQLite wait for a lock as long as there is time."""
+    seconds = left()
+    milliseconds = int(1000 * (WAIT_SECONDS if seconds is None else seconds))
+    if connection.info.get("patience") != milliseconds:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={milliseconds}")
+        connection.info["patience"] = milliseconds
 
 
 def _unreadable() -> UsageError:
@@ -452,7 +531,13 @@ def _sqlite_engine(path: Path, write: bool) -> sa.Engine:
         return connection
 
     engine = sa.create_engine(
-        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=4, max_overflow=16, isolation_level="AUTOCOMMIT"
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=4,
+        max_overflow=16,
+        isolation_level="AUTOCOMMIT",
+        pool_timeout=_POOL_SECONDS,
     )
 
     @sa.event.listens_for(engine, "connect")

@@ -31,6 +31,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from hushquery.collect.deadlines import within
 from hushquery.collect.epochs import PHASES, REPORTS_OPEN, holds_reports
 from hushquery.collect.problems import refuse
 from hushquery.collect.schema import COUNTER, EPOCH, KNOWN, reports_table
@@ -104,7 +105,7 @@ class Arrival:
         return self.task, self.epoch, self.id
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     arrivals: Sequence[Arrival]
     loop: asyncio.AbstractEventLoop
@@ -117,11 +118,13 @@ class Writer:
     Args:
         store: The store.
         most_waiting: How many reports may wait.
+        seconds: How long each may wait to be written.
     """
 
-    def __init__(self, store: Store, most_waiting: int = 20_000) -> None:
+    def __init__(self, store: Store, most_waiting: int = 20_000, seconds: float = 6.0) -> None:
         self._store = store
         self._most_waiting = most_waiting
+        self._seconds = seconds
         self._changed = threading.Condition()
         self._queue: deque[_Waiting] = deque()
         self._waiting = 0
@@ -143,7 +146,7 @@ class Writer:
 
         Raises:
             Refusal: The queue is full.
-            Unavailable: The store can't be written.
+            Unavailable: The store can't be written, or not in time.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str]] = loop.create_future()
@@ -153,9 +156,22 @@ class Writer:
             if self._waiting + len(arrivals) > self._most_waiting:
                 raise refuse("busy")
             self._waiting += len(arrivals)
-            self._queue.append(_Waiting(arrivals, loop, future))
+            mine = _Waiting(arrivals, loop, future)
+            self._queue.append(mine)
             self._changed.notify()
-        return await future
+        try:
+            return await asyncio.wait_for(future, self._seconds)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self._give_up(mine)
+            if isinstance(error, TimeoutError):
+                raise Unavailable("the store does not answer in time", fix="Send it again later") from None
+            raise
+
+    def _give_up(self, mine: _Waiting) -> None:
+        """Take out of the queue what nobody waits for any more, because it was too late or the client went away."""
+        with self._changed, suppress(ValueError):  # the thread has it, or had
+            self._queue.remove(mine)
+            self._waiting -= len(mine.arrivals)
 
     def count(self, task: int, reasons: Iterable[str]) -> None:
         """Count outcomes that need no writing; the counts are written with what comes next."""
@@ -163,11 +179,11 @@ class Writer:
             self._refused.update((task, reason) for reason in reasons)
 
     def close(self) -> None:
-        """Write all that waits, then stop."""
+        """Write all that waits, then stop; a call that does not come back is left behind."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(2 * self._seconds)
 
     # ---- the thread ----------------------------------------------------------------------------------------
 
@@ -205,15 +221,18 @@ class Writer:
         arrivals = [arrival for waiting in group for arrival in waiting.arrivals]
         answer: list[str] | HushqueryError
         try:
-            self._check_size()
-            with self._store.write() as connection:
-                answer = write_reports(connection, arrivals)
-                total = refused + Counter((one.task, outcome) for one, outcome in zip(arrivals, answer, strict=True))
-                add_counts(connection, total, self._slot)
+            with within(self._seconds):
+                self._check_size()
+                with self._store.write() as connection:
+                    answer = write_reports(connection, arrivals)
+                    total = refused + Counter(zip((one.task for one in arrivals), answer, strict=True))
+                    add_counts(connection, total, self._slot)
         except HushqueryError as error:
             answer = error
         except Exception:  # whatever it was, nobody may wait for ever, and nobody may be told that it is written
             answer = Unavailable("the store can't be written")
+        if not isinstance(answer, HushqueryError) and ACCEPTED in answer:
+            self._store.tally.took()
         with self._changed:
             self._waiting -= len(arrivals)
             if isinstance(answer, HushqueryError):
@@ -228,6 +247,7 @@ class Writer:
             self._full = self._store.size() >= self._store.most_bytes
             self._measured = time.monotonic()
         if self._full:
+            self._store.tally.failed(full=True)
             raise StoreFull(f"the store {self._store.name} has reached its size limit")
 
 

@@ -1,0 +1,55 @@
+"""Room on the disk of a SQLite store: how much is left, and a reserve for closing epochs when there is none.
+
+Closing an epoch frees room inside the store, and needs some first: every change passes through the write-ahead log. So
+a server keeps a file beside the store that holds nothing, and whoever moves an epoch on a full disk deletes it first.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["LEAST_FREE", "RESERVE", "free", "keep_reserve", "make_room"]
+
+#: With fewer bytes left a disk counts as full: the write-ahead log grows by more at once.
+LEAST_FREE = 1 << 20
+
+#: How much is kept. The write-ahead log is emptied into the store when it has 4 MiB, or a block of rows later.
+RESERVE = 16 << 20
+
+
+def free(path: Path) -> int:
+    """Return how many bytes the disk of a file has left."""
+    there = os.statvfs(path.parent)
+    return there.f_bavail * there.f_frsize
+
+
+def _reserve(path: Path) -> Path:
+    return path.with_name(f"{path.name}.reserve")
+
+
+def keep_reserve(path: Path) -> None:
+    """Keep room beside a store; where there is too little already there is no reserve.
+
+    Args:
+        path: The file of the store.
+    """
+    reserve = _reserve(path)
+    with suppress(OSError):
+        if reserve.exists() or free(path) < 2 * RESERVE:
+            return
+        handle = os.open(reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            os.posix_fallocate(handle, 0, RESERVE)
+        except OSError:
+            reserve.unlink()
+        finally:
+            os.close(handle)
+
+
+def make_room(path: Path) -> None:
+    """Give the reserve back to a disk that is full."""
+    with suppress(OSError):
+        if free(path) < LEAST_FREE:
+            _reserve(path).unlink()
