@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from attacks.collector import clock, disk_search, durability, hanging, telemetry
+from attacks.collector import clock, disk_search, durability, full_disk, hanging, hostile_http, starvation, telemetry
 
 ATTACKS: Mapping[str, ModuleType] = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module
-    for module in (durability, hanging, clock, disk_search, telemetry)
+    for module in (durability, hostile_http, starvation, hanging, full_disk, clock, disk_search, telemetry)
 }

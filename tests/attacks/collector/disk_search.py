@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2 as httpx
-import psycopg
 from scipy.stats import rankdata
 
 from attacks.collector.devices import FEW, KIND, WIDE, put, reports
@@ -69,7 +68,9 @@ def attack(ground: Ground) -> Iterator[Check]:
     ids, digests = [one.id for one in (*wide, *two)], list(_digests(few))
     places = search([*payloads, *whole, *ids, *digests, *words, *tokens, *keys], files)
     left, size = places.found(payloads), sum(path.stat().st_size for path in files) / 2**20
-    seen = f"{_list(left)} of {len(payloads)} ({_list(before)} of {len(wide)} before; {len(files)} files, {size:.0f} MiB)"
+    seen = (
+        f"{_list(left)} of {len(payloads)} ({_list(before)} of {len(wide)} before; {len(files)} files, {size:.0f} MiB)"
+    )
     seen += f"; whole reports of k-RR: {_list(places.found(whole))}"
     held = not left and not places.found(whole) and len(before) > len(wide) // 2
     yield Check(f"{tried}: payloads, whole reports", "none", seen, held)
@@ -83,7 +84,7 @@ def attack(ground: Ground) -> Iterator[Check]:
     yield Check(f"{tried}: opt-in records, tokens, keys", "none", seen, held)
     yield _order(f"{tried}: order of arrival, by the places of ids in files and their pages", [wide, two], places)
     if ground.kind == "postgresql":
-        yield _company(ground, store, two)
+        yield _company(ground, two, files, places)
     serving.stop()
 
 
@@ -218,33 +219,43 @@ def _sigmas(pages: list[list[tuple[int, int]]]) -> float:
     return abs(total) / math.sqrt(used) if used else 0.0
 
 
-def _company(ground: Ground, store: str, two: list[Report]) -> Check:
-    """Try to link the two reports of one request by the transaction that wrote them, or by their neighbourhood."""
+def _company(ground: Ground, two: list[Report], files: list[Path], places: Places) -> Check:
+    """Try to link the two reports of one request by the transaction that wrote them (xmin), dead rows included."""
     partner = {}
     for first, second in zip(two[::2], two[1::2], strict=True):
         partner[first.id], partner[second.id] = second.id, first.id
-    schema = store.rpartition("%3D")[2]
+    names = {name for name, first in places.by_file(partner).items() if first and "/" not in name}
     linked: set[bytes] = set()
-    seen = set()
-    with psycopg.connect(ground.cluster.url) as connection:
-        columns = connection.execute(
-            "SELECT table_name, column_name FROM information_schema.columns "
-            "WHERE table_schema = %s AND data_type = 'bytea'",
-            (schema,),
-        ).fetchall()
-        for table, column in columns:
-            rows = connection.execute(f'SELECT xmin::text, "{column}" FROM {schema}."{table}" ORDER BY ctid').fetchall()
-            ids = [(xmin, bytes(value)) for xmin, value in rows if value is not None and bytes(value) in partner]
-            seen |= {found for _, found in ids}
-            sizes = Counter(xmin for xmin, _ in ids)
-            by_transaction = defaultdict(list)
-            for xmin, found in ids:
-                by_transaction[xmin].append(found)
-            for xmin, members in by_transaction.items():
-                if sizes[xmin] <= 4:
-                    linked |= {one for one in members if partner[one] in members}
-    text = f"{len(linked) // 2} of {len(two) // 2} pairs linked ({len(seen)} ids in tables)"
-    tried = "the two reports of one request, by the transaction that wrote their rows (xmin), after closing"
+    seen: set[bytes] = set()
+    for path in files:
+        if path.name not in names or ground.cluster.data not in path.parents:
+            continue
+        data, written = path.read_bytes(), defaultdict(set)
+        rows = [(row, one) for row in _heap_rows(data) for one in partner if one in row]
+        if not rows:  # not a table
+            continue
+        # Where the id is in a row; so the transaction is found of rows too that are dead and not overwritten yet.
+        (distance, _), *_ = Counter(row.index(one) for row, one in rows).most_common(1)
+        for one in partner:
+            for at in places.all_of(path.name, one):
+                written[data[at - distance : at - distance + 4]].add(one)
+        seen |= {one for ids in written.values() for one in ids}
+        # A transaction of many uploads tells nothing of one; of few it does.
+        linked |= {one for ids in written.values() if len(ids) <= 4 for one in ids if partner[one] in ids}
+    text = f"{len(linked) // 2} of {len(two) // 2} pairs linked ({len(seen)} ids in rows)"
+    tried = "the two reports of one request, by the transaction that wrote their rows, living or dead, after closing"
     return Check(tried, "no pair is linked", text, not linked and bool(seen))
 
 
+def _heap_rows(data: bytes) -> Iterator[bytes]:
+    """The rows of a file of PostgreSQL pages that is a table; each begins with the transaction that wrote it."""
+    for start in range(0, len(data) - 8191, 8192):
+        page = data[start : start + 8192]
+        lower, upper, special = (int.from_bytes(page[at : at + 2], "little") for at in (12, 14, 16))
+        if not 24 <= lower <= upper <= special == 8192:  # pages of indexes have a special part
+            continue
+        for at in range(24, lower, 4):
+            pointer = int.from_bytes(page[at : at + 4], "little")
+            offset, length = pointer & 0x7FFF, pointer >> 17
+            if length >= 24 and offset + length <= 8192:
+                yield page[offset : offset + length]

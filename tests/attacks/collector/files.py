@@ -12,15 +12,15 @@ _PREFIX = 4  # bytes by which a place is looked at closer
 
 
 class Places:
-    """Where each piece was found: file and offset, the first place in each file."""
+    """Where each piece was found: files and offsets."""
 
     def __init__(self) -> None:
-        self._files: dict[str, dict[bytes, int]] = {}
+        self._files: dict[str, dict[bytes, list[int]]] = {}
 
     def note(self, path: Path, piece: bytes, at: int) -> None:
         """Note a place."""
         name = f"pg_wal/{path.name}" if path.parent.name == "pg_wal" else path.name
-        self._files.setdefault(name, {}).setdefault(piece, at)
+        self._files.setdefault(name, {}).setdefault(piece, []).append(at)
 
     def found(self, pieces: Iterable[bytes]) -> dict[bytes, str]:
         """Which of these were found, with the name of a file each."""
@@ -28,8 +28,12 @@ class Places:
         return {piece: name for name, first in self._files.items() for piece in first if piece in wanted}
 
     def by_file(self, pieces: Collection[bytes] | Mapping[bytes, int]) -> dict[str, dict[bytes, int]]:
-        """For each file, the places of those of these pieces that it has."""
-        return {name: {one: at for one, at in first.items() if one in pieces} for name, first in self._files.items()}
+        """For each file, the first places of those of these pieces that it has."""
+        return {name: {one: at[0] for one, at in first.items() if one in pieces} for name, first in self._files.items()}
+
+    def all_of(self, name: str, piece: bytes) -> list[int]:
+        """All places of a piece in a file."""
+        return self._files.get(name, {}).get(piece, [])
 
 
 def search(pieces: Iterable[bytes], files: Iterable[Path]) -> Places:

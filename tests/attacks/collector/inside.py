@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_CLOCK = '''
+_CLOCK = """
 import os, time
 _path = {path!r}
 _real, _real_ns, _real_get = time.time, time.time_ns, time.clock_gettime
@@ -21,9 +21,9 @@ def _offset():
 time.time = lambda: _real() + _offset()
 time.time_ns = lambda: _real_ns() + _offset() * 10**9
 time.clock_gettime = lambda which: _real_get(which) + (_offset() if which == time.CLOCK_REALTIME else 0)
-'''
+"""
 
-_TELEMETRY = '''
+_TELEMETRY = """
 import os
 from opentelemetry import _logs, metrics, trace
 _path = {path!r}
@@ -78,7 +78,7 @@ trace.set_tracer_provider(_Tracers())
 metrics.set_meter_provider(_Meters())
 _logs.set_logger_provider(_Loggers())
 _note("installed")
-'''
+"""
 
 
 def _write(folder: Path, text: str) -> dict[str, str]:

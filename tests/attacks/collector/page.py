@@ -86,5 +86,7 @@ def _told(run: dict[str, Any]) -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    # Of the product, not of these attacks.
+    command = ["git", "log", "-1", "--format=%h", "--abbrev=10", "--", "src"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
