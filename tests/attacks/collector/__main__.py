@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for what tests share
 
-from attacks.collector.catalogue import ATTACKS  # noqa: E402
-from attacks.collector.frame import STORES, run, table  # noqa: E402
-from attacks.collector.page import keep, write_page  # noqa: E402
+from attacks.collector.catalogue import ATTACKS
+from attacks.collector.frame import STORES, run, table
+from attacks.collector.page import keep, write_page
 
 
 def main() -> int:

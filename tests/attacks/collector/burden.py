@@ -38,11 +38,17 @@ def request(port: int, task: str, kind: str, body: bytes, more: str = "") -> byt
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+def ready() -> None:
+    """Say that all is sent that comes at once."""
+    sys.stdout.write("open\n")
+    sys.stdout.flush()
+
+
 def numbers(port: int, task: str, per_second: int) -> None:
     """Send bare numbers at a steady pace from one address, and read the answers."""
     kind, body = batches()["bare numbers"]
     data = request(port, task, kind, body, "Connection: close\r\n")
-    print("open", flush=True)
+    ready()
     begin = time.monotonic()
     wires: list[tuple[float, socket.socket]] = []
     sent = 0
@@ -75,7 +81,7 @@ def unread(port: int, task: str, number: int) -> None:
         with contextlib.suppress(OSError):
             wire.send(data)
         wires.append(wire)
-    print("open", flush=True)
+    ready()
     time.sleep(3600)
 
 
@@ -88,7 +94,7 @@ def idle(port: int, _: str, number: int) -> None:
         with contextlib.suppress(OSError):
             wire.connect(("127.0.0.1", port))
         wires.append(wire)
-    print("open", flush=True)
+    ready()
     time.sleep(3600)
 
 
@@ -107,7 +113,7 @@ def slow(port: int, task: str, number: int) -> None:
 
     for place in range(number):
         begin(place)
-    print("open", flush=True)
+    ready()
     while True:
         time.sleep(1)
         for place, (wire, rest) in list(wires.items()):

@@ -1,4 +1,4 @@
-"""A clock that jumps: by a wrong setting, for a moment or for good, forwards, backwards, or while the server was down."""
+"""A clock that jumps: by a wrong setting, for a moment or for good, forwards, back, or while the server was down."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ import httpx2 as httpx
 from scipy.stats import rankdata
 
 from attacks.collector.devices import FEW, KIND, WIDE, put, reports
-from attacks.collector.frame import Check, Ground
 from attacks.collector.files import Places, search
+from attacks.collector.frame import Check, Ground
 from collect.helpers import SEARCHES
 from hushquery.collect.wire import pack_batch, write_id
 from hushquery.local.report import Report

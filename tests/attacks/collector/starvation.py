@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -93,7 +92,7 @@ def _measured(serving: Serving) -> Iterator[Check]:
 
 
 def _descriptors(serving: Serving) -> int:
-    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in serving.family() if Path(f"/proc/{pid}/fd").exists())
+    return sum(1 for pid in serving.family() for _ in Path(f"/proc/{pid}/fd").glob("*"))
 
 
 def _unread(ground: Ground, serving: Serving, number: int) -> Iterator[Check]:
