@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -303,16 +304,21 @@ def run(attacks: Mapping[str, ModuleType], kind: str, short: bool) -> Iterator[R
             ground = Ground(kind, short, cluster, Path(tempfile.mkdtemp(prefix="hq-attack-")))
             try:
                 for check in attack.attack(ground):
-                    yield Row(name, kind, *asdict(check).values())
+                    yield Row(name, kind, check.tried, check.must, _plain(check.seen, ground), check.held)
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 seen = f"{type(error).__name__} in {Path(where.filename).name}:{where.lineno}: {str(error)[:300]}"
-                yield Row(name, kind, "the attack itself", "it comes to its end", " ".join(seen.split()), held=False)
+                yield Row(name, kind, "the attack itself", "it comes to its end", _plain(seen, ground), held=False)
             finally:
                 ground.end()
                 if started:
                     started[0].ensure()
                 shutil.rmtree(ground.folder, ignore_errors=True)
+
+
+def _plain(seen: str, ground: Ground) -> str:
+    """Leave out what is of this run alone: folders, ports."""
+    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", " ".join(seen.replace(str(ground.folder), ".").split()))
 
 
 def table(rows: Iterable[Row]) -> str:

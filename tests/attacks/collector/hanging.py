@@ -61,13 +61,14 @@ def attack(ground: Ground) -> Iterator[Check]:
             [sys.executable, "-c", _SEND, str(serving.port), *_parts(given[4])], stdout=subprocess.PIPE
         )
         stack.callback(under_way.kill)
-        time.sleep(0.5)
+        assert under_way.stdout is not None
+        under_way.stdout.readline()  # it is sent
+        time.sleep(1)  # and the server has it in hand
         began = time.monotonic()
         code_at_end = serving.stop(30 * room)
         taken = time.monotonic() - began
     seen = "it did not end" if code_at_end is None else f"ended with {code_at_end} after {_about(taken)}"
     under_way.wait()
-    assert under_way.stdout is not None
     late = under_way.stdout.read().decode().strip()
     if late in ("200", "201"):
         acknowledged.append(given[4].id)
@@ -90,6 +91,7 @@ import http.client, sys
 connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=100)
 try:
     connection.request("PUT", sys.argv[2], bytes.fromhex(sys.argv[3]), {"Content-Type": sys.argv[4]})
+    print("sent", flush=True)
     print(connection.getresponse().status)
 except OSError:
     print("none")
