@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2 as httpx
@@ -13,6 +14,7 @@ import httpx2 as httpx
 from attacks.collector.devices import FEW, KIND, WIDE, audit, put, reports
 from attacks.collector.frame import Check, Ground, until
 from hushquery.collect.wire import pack_batch
+from hushquery.local.report import Report
 from hushquery.task import Task
 
 _BATCH = 300
@@ -25,8 +27,7 @@ def attack(ground: Ground) -> Iterator[Check]:
     store, more, named = _small(ground)
     tasks = [ground.task(FEW, "few"), ground.task(WIDE, "wide")]
     serving = ground.serve(store, *tasks, more=more)
-    other = reports(FEW, 3)
-    first = put(serving.port, other[0]).status
+    first = put(serving.port, reports(FEW, 1)[0]).status
     before = _telling(serving.admin)
     kept, unsure, statuses = _fill(serving.address)
     ready = until(lambda: serving.ready(10)[0] == 503, 30, 0.2)
@@ -49,12 +50,12 @@ def attack(ground: Ground) -> Iterator[Check]:
     seen += f"{len(kept)} acknowledged"
     held = code == 0 and epoch["phase"] == "closed" and sure
     yield Check(f"{filled}: `advance --to closed`", "it works, all that was acknowledged is counted once", seen, held)
-    taken = until(lambda: put(serving.port, other[1], 20).status in (200, 201), 30, 0.5)
+    more_reports = reports(FEW, _BATCH)
+    taken = until(lambda: _takes(serving.address, more_reports), 30, 0.5)
     ready = until(lambda: serving.ready(10)[0] == 200, 30, 0.2)
-    seen = f"upload {'taken' if taken else 'refused'}, readiness {'200' if ready else 'not 200'}"
-    yield Check(
-        "after that closing", "there is room again: the other task takes reports, readiness 200", seen, taken and ready
-    )
+    seen = f"{_BATCH} reports {'taken' if taken else 'refused'}, readiness {'200' if ready else 'not 200'}"
+    must = f"there is room again: the other task takes {_BATCH} reports, readiness 200"
+    yield Check("after that closing", must, seen, taken and ready)
     serving.stop()
 
 
@@ -111,6 +112,17 @@ def _fill(address: str) -> tuple[list[bytes], list[bytes], list[int]]:
             if set(statuses) != {201}:
                 return kept, unsure, sorted(set(statuses) - {201})
     return kept, unsure, [201]
+
+
+def _takes(address: str, given: list[Report]) -> bool:
+    """Whether a batch is taken whole, now or before."""
+    body = pack_batch([one.to_bytes() for one in given])
+    with suppress(httpx.HTTPError):
+        path = f"{address}/v1/tasks/{given[0].task.hex()}/reports"
+        answer = httpx.post(path, content=body, headers=KIND, timeout=30)
+        if answer.status_code == 200:
+            return {one["status"] for one in answer.json()["results"]} <= {200, 201}
+    return False
 
 
 def _telling(admin: str) -> dict[str, str]:
