@@ -100,7 +100,7 @@ def _unread(ground: Ground, serving: Serving, number: int) -> Check:
     before, held_by, logged = _descriptors(serving), serving.memory(), serving.logged()
     with burdened("unread", serving.port, number):
         most = 0.0
-        until(lambda: _descriptors(serving) > before + number // 2, 15, 0.2)
+        until(lambda: _descriptors(serving) > before + number // 2, 60, 0.5)  # a busy server takes them late
         end = time.monotonic() + ground.size(60, 90)
         while time.monotonic() < end and _descriptors(serving) > before + number // 10:
             most = max(most, serving.memory() - held_by)
