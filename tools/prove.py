@@ -51,6 +51,12 @@ RUNS = (
     Run("Experiment: BLENDER, every figure and claim", "python tools/experiments.py blender"),
     Run("Experiment: twelve epochs with people who move", "python tools/experiments.py epochs"),
     Run("Five million clients through the real randomizers", "python benchmarks/bench_hybrid.py"),
+    Run("Attacks on the collector, on SQLite", "python -m tests.attacks.collector --store sqlite --page"),
+    Run("Attacks on the collector, on PostgreSQL", "python -m tests.attacks.collector --store postgresql --page"),
+    Run(
+        "Load on PostgreSQL with two workers, beside the bare framework; memory over ten minutes",
+        "python benchmarks/bench_collector.py --store postgresql --workers 2 --minutes 10",
+    ),
     Run("What this machine has", "hushquery doctor"),
 )
 

@@ -225,7 +225,7 @@ def clock(
     from hushquery.collect.work import make_work
 
     now = time.time()
-    with _opened(store) as opened:
+    with _opened(store, write=yes) as opened:
         if yes:
             confirm(opened, now)
         with opened.read() as connection:
