@@ -18,29 +18,21 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import QueuePool
 
-from hushquery.collect.deadlines import CONNECT_SECONDS, bounded_connection, left
+from hushquery.collect.databases import (
+    be_patient,
+    limit_transaction,
+    postgresql_engine,
+    sqlite_address,
+    sqlite_engine,
+)
+from hushquery.collect.deadlines import left
 from hushquery.collect.room import LEAST_FREE, free
 from hushquery.collect.schema import check_version, make_tables, version_of
 from hushquery.collect.tally import Tally
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
 __all__ = ["Store", "StoreFull", "sync_folder"]
-
-#: How long a writer waits for its turn where nobody is in a hurry (:mod:`~hushquery.collect.deadlines`).
-WAIT_SECONDS = 30
-# How long a request waits for one of the connections to be free.
-_POOL_SECONDS = 2
-# A peer that is gone is found out in half a minute; libpq's default is two hours.
-_TCP = {
-    "connect_timeout": int(CONNECT_SECONDS),
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-}
 
 # Keeps two processes from making or converting the tables at once.
 _PREPARE_LOCK = 0x48514331
@@ -180,7 +172,7 @@ class Store:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        store = cls(_sqlite_engine(path, write), text, path, (), most_bytes)
+        store = cls(sqlite_engine(path, write), text, path, (), most_bytes)
         store._leaves_log = not write and not Path(f"{path}-wal").exists()
         return store
 
@@ -191,24 +183,11 @@ class Store:
         hidden = [value for key, value in url.query.items() if "password" in key]
         secrets = tuple(value for value in (url.password, *hidden) if isinstance(value, str) and value)
         try:
-            engine = sa.create_engine(
-                url.set(drivername="postgresql+psycopg"),
-                pool_pre_ping=True,
-                pool_size=4,
-                max_overflow=16,
-                pool_timeout=_POOL_SECONDS,
-                isolation_level="READ COMMITTED",
-                connect_args={name: value for name, value in _TCP.items() if name not in url.query},
-            )
+            engine = postgresql_engine(url)
         except ImportError:
             raise Unavailable(
                 "a store in PostgreSQL needs the package psycopg", fix="pip install 'hushquery[serve]'"
             ) from None
-
-        @sa.event.listens_for(engine, "do_connect")
-        def connect(_: object, __: object, arguments: list[object], options: dict[str, object]) -> object:
-            return bounded_connection().connect(*arguments, **options)
-
         return cls(engine, name, None, secrets, most_bytes)
 
     # ---- transactions --------------------------------------------------------------------------------------
@@ -223,7 +202,7 @@ class Store:
         """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
-                _be_patient(connection)
+                be_patient(connection)
                 connection.exec_driver_sql("BEGIN")
                 try:
                     yield connection
@@ -233,7 +212,7 @@ class Store:
             else:
                 with connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True).begin():
                     if left() is not None:
-                        connection.execute(_LIMIT, _limits())
+                        limit_transaction(connection)
                     if tables:
                         names = ", ".join(f'"{table.name}"' for table in tables)
                         connection.exec_driver_sql(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
@@ -249,10 +228,10 @@ class Store:
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
                 with connection.begin():
-                    connection.execute(_LIMIT, _limits())
+                    limit_transaction(connection)
                     yield connection
                 return
-            _be_patient(connection)
+            be_patient(connection)
             self._still_there(connection)
             if self.most_bytes is not None:
                 page = int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
@@ -373,7 +352,7 @@ class Store:
                 return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
             finally:
                 connection.info.pop("patience", None)
-                _be_patient(connection)
+                be_patient(connection)
 
     def vacuum(self, table: sa.Table) -> None:
         """Let PostgreSQL use the room of deleted rows again, at once; if it can't, it will by itself."""
@@ -397,7 +376,10 @@ class Store:
         self._engine.dispose()
         if self._leaves_log and self.path is not None:
             # Whoever only reads may not remove the empty log that reading makes. Who may write does, unless it is used.
-            with suppress(sqlite3.Error), closing(sqlite3.connect(_address(self.path, "rw"), uri=True)) as connection:
+            with (
+                suppress(sqlite3.Error),
+                closing(sqlite3.connect(sqlite_address(self.path, "rw"), uri=True)) as connection,
+            ):
                 connection.execute("SELECT name FROM sqlite_master").fetchone()
 
     def _still_there(self, connection: sa.Connection) -> None:
@@ -457,33 +439,6 @@ def _no_store(name: str) -> Unavailable:
     return Unavailable(f"there is no store at {name}", fix="Start `hushquery serve`, which makes it")
 
 
-# Of a transaction of PostgreSQL: all in one question. The last one frees its locks should this process hang.
-_LIMIT = sa.select(
-    sa.func.set_config("synchronous_commit", "on", True),
-    sa.func.set_config("lock_timeout", sa.bindparam("lock", type_=sa.Text), True),
-    sa.func.set_config("statement_timeout", sa.bindparam("statement", type_=sa.Text), True),
-    sa.func.set_config("idle_in_transaction_session_timeout", sa.bindparam("idle", type_=sa.Text), True),
-)
-
-
-def _limits() -> dict[str, str]:
-    """Return PostgreSQL's timeouts: those of the deadline, else one for locks only, for moves may take their time."""
-    seconds = left()
-    if seconds is None:
-        return {"lock": f"{WAIT_SECONDS}s", "statement": "0", "idle": "0"}
-    each = f"{max(1, int(1000 * seconds))}ms"
-    return {"lock": each, "statement": each, "idle": each}
-
-
-def _be_patient(connection: sa.Connection) -> None:
-    """Let SQLite wait for a lock as long as there is time."""
-    seconds = left()
-    milliseconds = int(1000 * (WAIT_SECONDS if seconds is None else seconds))
-    if connection.info.get("patience") != milliseconds:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout={milliseconds}")
-        connection.info["patience"] = milliseconds
-
-
 def _unreadable() -> UsageError:
     return UsageError(  # and the address is not shown: it may hold a password
         "the address of the store can't be read",
@@ -507,42 +462,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _address(path: Path, mode: str) -> str:
-    # Neither mode creates a file: one that was deleted while we run must not come back empty.
-    return f"file:{quote(os.fsencode(path))}?mode={mode}"
-
-
-def _sqlite_engine(path: Path, write: bool) -> sa.Engine:
-    address = _address(path, "rw" if write else "ro")
-    changing = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON")
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            address, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            for pragma in changing if write else ():
-                connection.execute(f"PRAGMA {pragma}").fetchall()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    engine = sa.create_engine(
-        "sqlite://",
-        creator=connect,
-        poolclass=QueuePool,
-        pool_size=4,
-        max_overflow=16,
-        isolation_level="AUTOCOMMIT",
-        pool_timeout=_POOL_SECONDS,
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def note_file(_: object, record: sa.pool.ConnectionPoolEntry) -> None:
-        there = path.stat()
-        record.info["file"] = (there.st_dev, there.st_ino)
-
-    return engine
