@@ -15,7 +15,7 @@ __all__ = ["LEAST_FREE", "RESERVE", "free", "keep_reserve", "make_room"]
 #: With fewer bytes left a disk counts as full: the write-ahead log grows by more at once.
 LEAST_FREE = 1 << 20
 
-#: How much is kept. The write-ahead log is emptied into the store when it has 4 MiB, or a block of rows later.
+#: How much is kept, or on a small disk a quarter of what is left: moving a block of rows takes less than half a MiB.
 RESERVE = 16 << 20
 
 
@@ -30,18 +30,20 @@ def _reserve(path: Path) -> Path:
 
 
 def keep_reserve(path: Path) -> None:
-    """Keep room beside a store; where there is too little already there is no reserve.
+    """Keep room beside a store; where there is hardly any left there is no reserve.
 
     Args:
         path: The file of the store.
     """
     reserve = _reserve(path)
     with suppress(OSError):
-        if reserve.exists() or free(path) < 2 * RESERVE:
+        left = free(path)
+        size = RESERVE if left >= 2 * RESERVE else left // 4
+        if reserve.exists() or size < LEAST_FREE // 2:
             return
         handle = os.open(reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
-            os.posix_fallocate(handle, 0, RESERVE)
+            os.posix_fallocate(handle, 0, size)
         except OSError:
             reserve.unlink()
         finally:

@@ -346,6 +346,7 @@ class Store:
 
     def _truncate_log(self, *before: str) -> bool:
         with self._translated(), self._engine.connect() as connection:
+            be_patient(connection)
             try:
                 for pragma in before:
                     connection.exec_driver_sql(pragma)
