@@ -26,12 +26,13 @@ from hushquery.errors import UsageError
 from hushquery.local.chance import ONE, fractions_of_one
 from hushquery.local.choose import ORACLES, choose_oracle
 from hushquery.local.dbitflip import BitSums, DBitFlip
-from hushquery.local.onebit import BitCount, LaplaceMean, OneBitMean
+from hushquery.local.onebit import BitCount, OneBitMean
 from hushquery.local.oracle import Oracle
 from hushquery.local.two_stage import TwoStage
 from hushquery.noise.bits import Bits, SeededBits, below
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases
 from hushquery_experiments.local.attacks import ASKED, Attack, averaging_attacks
+from hushquery_experiments.local.laplace import LaplaceMean
 from hushquery_experiments.unpublishable import plain
 
 __all__ = [

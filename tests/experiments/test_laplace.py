@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from hushquery.local.chance import ONE
-from hushquery.local.onebit import LaplaceMean, OneBitMean
+from hushquery.local.onebit import OneBitMean
+from hushquery_experiments.local.laplace import LaplaceMean
+from statistical import bits, mean
 
 MOST = 1000
 EVEN = np.arange(MOST + 1)
@@ -23,9 +25,9 @@ POPULATIONS = {
 
 def one_bit_variance(values, epsilon):
     """n times the variance of 1BitMean's average, in units of m^2, from the integers that it runs with."""
-    mean = OneBitMean.calibrate(MOST, epsilon)
-    chances = (mean.low + mean.unit * values.astype(float)) / ONE
-    return float((chances * (1 - chances)).mean() * (ONE / mean.unit / MOST) ** 2)
+    one_bit = OneBitMean.calibrate(MOST, epsilon)
+    chances = (one_bit.low + one_bit.unit * values.astype(float)) / ONE
+    return float((chances * (1 - chances)).mean() * (ONE / one_bit.unit / MOST) ** 2)
 
 
 def laplace_variance(epsilon):
@@ -47,3 +49,11 @@ def test_laplace_noise_becomes_better_where_the_docstring_says(name):
     values, _, crossing = POPULATIONS[name]
     for epsilon in (0.1, 1, 2, 2.2, 2.5, 2.9, 3.1, 3.3, 3.5, 5, 9):
         assert (one_bit_variance(values, epsilon) > laplace_variance(epsilon)) == (epsilon > crossing), epsilon
+
+
+def test_the_laplace_alternative_is_worse_at_small_epsilon():
+    laplace = LaplaceMean.calibrate(100, 1)
+    noisy = laplace.randomize_many(np.full(200_000, 40), bits("laplace mean"))
+    mean(noisy, 40, 2 * 100.0**2, "the laplace alternative")
+    one_bit = (ONE / (2 * OneBitMean.calibrate(100, 1).unit)) ** 2
+    assert one_bit < 2 * 100.0**2
