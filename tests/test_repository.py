@@ -19,6 +19,7 @@ from types import ModuleType
 import pytest
 
 import hushquery
+import hushquery_experiments
 from hushquery import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -169,8 +170,11 @@ def test_randomness_is_allowed_where_nothing_is_private(source: str) -> None:
 
 
 def modules() -> list[str]:
-    walked = pkgutil.walk_packages(hushquery.__path__, "hushquery.")
-    return ["hushquery", *(found.name for found in walked if not found.name.endswith("__main__"))]
+    names: list[str] = []
+    for package in (hushquery, hushquery_experiments):
+        walked = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        names += [package.__name__, *(found.name for found in walked if not found.name.endswith("__main__"))]
+    return names
 
 
 def unannotated(function: object) -> list[str]:

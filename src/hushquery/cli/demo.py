@@ -69,6 +69,12 @@ def demo(
     Everything is real but the people: the head list, every client's randomised report, the two accounts that refuse a
     second epoch, the audit. It ends in a page to look at, with a search box that works offline.
     """
+    if serve:
+        serve_demo = extension.find("demo-serve")
+        if serve_demo is None:
+            raise extension.missing("hushquery demo --serve")
+        serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
+        return
     from hushquery.auditing.audit import audit
     from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log
@@ -76,12 +82,6 @@ def demo(
     from hushquery.privacy.ledger import Ledger
     from hushquery.task import Task
 
-    if serve:
-        serve_demo = extension.find("demo-serve")
-        if serve_demo is None:
-            raise extension.missing("hushquery demo --serve")
-        serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
-        return
     there = {file.name for file in out.iterdir()} if out.is_dir() else set()
     if (out.exists() and not out.is_dir()) or (there and not ({_LEDGER} <= there <= _OURS)):
         raise UsageError(f"{out} exists and is not what a demo made", fix="Give another --out")
