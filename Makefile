@@ -8,7 +8,7 @@ SHELL := /usr/bin/env bash
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
-CODE := $(wildcard src tests benchmarks tools examples docs/conf.py docs/_ext)
+CODE := $(wildcard src experiments tests benchmarks tools examples docs/conf.py docs/_ext)
 # pytest processes; a serial run is `make unit JOBS=0`.
 JOBS ?= 2
 
@@ -30,9 +30,9 @@ docs: $(STAMP) ## build the documentation; warnings are errors
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
 .PHONY: setup
-setup: $(STAMP) ## make .venv with the pinned versions (again only when the pins or pyproject.toml changed)
+setup: $(STAMP) ## make .venv with the pinned versions (again only when the pins or a pyproject.toml changed)
 
-$(STAMP): pyproject.toml constraints.txt tools/setup.sh tools/find_python.sh
+$(STAMP): pyproject.toml experiments/pyproject.toml constraints.txt tools/setup.sh tools/find_python.sh
 	@tools/setup.sh
 	@touch $@
 
@@ -123,4 +123,4 @@ figures: $(STAMP) ## run every experiment, write its page and pictures into docs
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs
 	rm -rf .venv benchmarks/.cache docs/_build demo-output experiment-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src experiments tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,10 +39,10 @@ def work(job: str, clients: int) -> dict[str, Any]:
 
     import numpy as np
 
-    from hushquery.evaluate.blender_law import YANDEX
-    from hushquery.evaluate.blender_run import run_point
-    from hushquery.evaluate.simulate import send_all
+    from hushquery.hybrid.simulate import send_all
     from hushquery.local.choose import choose_oracle
+    from hushquery_experiments.blender.law import YANDEX
+    from hushquery_experiments.blender.run import run_point
 
     population = replace(YANDEX, users=OPTIN_USERS + clients)
     optin = OPTIN_USERS / population.users

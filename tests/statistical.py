@@ -223,7 +223,7 @@ def moments(law: Mapping[int, float]) -> tuple[float, float, float]:
 
 
 def count(checks: int) -> None:
-    """Count checks of the same false-alarm rate that are made elsewhere (hushquery.evaluate.conformance)."""
+    """Count checks of the same false-alarm rate that are made elsewhere (hushquery.auditing.conformance)."""
     for _ in range(checks):
         _count_check()
 

@@ -19,6 +19,7 @@ from types import ModuleType
 import pytest
 
 import hushquery
+import hushquery_experiments
 from hushquery import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -155,13 +156,13 @@ RANDOM = [
 
 @pytest.mark.parametrize("source", RANDOM, ids=lambda source: source.splitlines()[0])
 def test_randomness_that_is_not_ours_is_banned(source: str) -> None:
-    for place in ("noise", "privacy", "basic", "local", "cli", "log"):
+    for place in ("noise", "privacy", "basic", "local", "cli", "log", "auditing"):
         assert banned(source, f"src/hushquery/{place}/x.py"), place
 
 
 @pytest.mark.parametrize("source", RANDOM, ids=lambda source: source.splitlines()[0])
 def test_randomness_is_allowed_where_nothing_is_private(source: str) -> None:
-    for name in ("src/hushquery/evaluate/x.py", "src/hushquery/log/synthetic.py", "tests/test_x.py"):
+    for name in ("experiments/src/hushquery_experiments/x.py", "src/hushquery/log/synthetic.py", "tests/test_x.py"):
         assert not banned(source, name), name
 
 
@@ -169,8 +170,11 @@ def test_randomness_is_allowed_where_nothing_is_private(source: str) -> None:
 
 
 def modules() -> list[str]:
-    walked = pkgutil.walk_packages(hushquery.__path__, "hushquery.")
-    return ["hushquery", *(found.name for found in walked if not found.name.endswith("__main__"))]
+    names: list[str] = []
+    for package in (hushquery, hushquery_experiments):
+        walked = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        names += [package.__name__, *(found.name for found in walked if not found.name.endswith("__main__"))]
+    return names
 
 
 def unannotated(function: object) -> list[str]:

@@ -18,13 +18,13 @@ from marked import Rows, Tables, main
 from scipy import stats
 
 from hushquery.curator.korolova import Theorem1
-from hushquery.hybrid.printed import printed_variances
 from hushquery.local.onebit import OneBitMean
 from hushquery.local.rappor import Chances, instant_epsilon, permanent_epsilon
 from hushquery.local.two_stage import TwoStage
 from hushquery.privacy.guarantee import best_posterior
 from hushquery.privacy.rounding import exact
 from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
+from hushquery_experiments.blender.printed import printed_variances
 
 PAGE = Path(__file__).parent.parent / "docs" / "errata.md"
 COMMAND = "python tools/errata.py"

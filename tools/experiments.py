@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from hushquery import plot
-from hushquery.evaluate.experiments import blender_page, epochs_page, korolova2009_page, local_page
-from hushquery.evaluate.experiments.page import Page, as_markdown
+from hushquery_experiments.blender.page import page as blender
+from hushquery_experiments.epochs.page import page as epochs
+from hushquery_experiments.korolova2009.page import page as korolova2009
+from hushquery_experiments.local.page import page as local
+from hushquery_experiments.page import Page, as_markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 #: The experiments that the docs show, and what is on their pages.
 PAGES: dict[str, Callable[[Any], Page]] = {
-    "blender": blender_page.page,
-    "epochs": epochs_page.page,
-    "korolova2009": korolova2009_page.page,
-    "local": local_page.page,
+    "blender": blender,
+    "epochs": epochs,
+    "korolova2009": korolova2009,
+    "local": local,
 }
 
 

@@ -224,7 +224,7 @@ PACKAGES = {
     "privacy": "budgets, losses, composition, guarantees, the ledger",
     "noise": "exact draws and the mechanisms made of them",
     "engine": "where counting happens: DuckDB, Spark, PostgreSQL",
-    "evaluate": "audits, metrics and experiments; not for publication",
+    "auditing": "attacks on mechanisms, and checks of their laws and claims",
     "plan": "what a release, a head list and a statistic share: check, spend, run once",
     "plot": "charts as specifications",
     "errors": "what can go wrong",

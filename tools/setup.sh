@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the development environment .venv: the versions of constraints.txt, hushquery itself editable.
+# Makes the development environment .venv: the versions of constraints.txt, hushquery and its experiments editable.
 # The Makefile runs this only when what it reads has changed; to start over, `make clean`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,5 +42,5 @@ pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input)
 # What builds hushquery is pinned like everything else, so the build runs in this environment, not in one of its own.
 # PySpark comes as source and is built by setuptools.
 "${pip[@]}" install -qq -c constraints.txt hatchling editables setuptools
-"${pip[@]}" install -qq -c constraints.txt --no-build-isolation -e ".[$extras]"
+"${pip[@]}" install -qq -c constraints.txt --no-build-isolation -e ".[$extras]" -e experiments
 .venv/bin/hushquery --version

@@ -97,6 +97,9 @@ as_a_new_user() { # $1 environment, $2 an empty folder
   mkdir "$2" && cd "$2" &&
     hush=$1/bin/hushquery &&
     "$hush" doctor >"$work/doctor" &&
+    "$hush" demo --users 300 --out demo >/dev/null &&
+    { ! "$hush" experiment local 2>told; } &&
+    grep -q 'pip install ./experiments' told &&
     "$1/bin/python" -c "$schemas" &&
     "$hush" synth --profile aol --users 20000 --seed 1 --out log.tsv &&
     "$hush" release log.tsv --epsilon "ln(10)" --delta 1e-6 --queries-per-user 20 --clicks-per-user 5 --population readers --out published &&

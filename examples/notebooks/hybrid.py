@@ -16,7 +16,7 @@ import duckdb
 
 import hushquery as hq
 from hushquery import plot
-from hushquery.evaluate.simulate import simulate
+from hushquery.hybrid.simulate import simulate
 from hushquery.log.synthetic import write_log
 
 

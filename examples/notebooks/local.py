@@ -14,7 +14,7 @@ import numpy as np
 
 import hushquery as hq
 from hushquery import plot
-from hushquery.evaluate.simulate import send_all
+from hushquery.hybrid.simulate import send_all
 from hushquery.local.configuration import Configuration
 from hushquery.local.krr import KRR
 from hushquery.local.onebit import BitCount, OneBitMean

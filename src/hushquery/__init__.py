@@ -17,9 +17,9 @@ from hushquery._version import __version__
 
 if TYPE_CHECKING:
     from hushquery import basic
+    from hushquery.auditing.audit import audit
     from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
-    from hushquery.evaluate.audit import audit
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import PublishedHead
     from hushquery.hybrid.result import blend
@@ -80,7 +80,7 @@ _HOMES = {
     "SearchIndex": "publish",
     "Task": "task",
     "Unit": "privacy.unit",
-    "audit": "evaluate.audit",
+    "audit": "auditing.audit",
     "blend": "hybrid.result",
     "compose": "privacy.compose",
     "curate": "curator.plan",

@@ -13,8 +13,8 @@ import pytest
 
 from cli.test_release import OPTIONS, run
 from hushquery.cli.common import write_secret
-from hushquery.cli.experiment import _write
 from hushquery.errors import UsageError
+from hushquery_experiments.cli.experiment import _write
 
 
 def mode(path: str | Path) -> int:

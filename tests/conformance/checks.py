@@ -1,10 +1,10 @@
-"""The checks of ``hushquery.evaluate.conformance`` as assertions, for its own tests."""
+"""The checks of ``hushquery.auditing.conformance`` as assertions, for its own tests."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from hushquery.evaluate.conformance import (
+from hushquery.auditing.conformance import (
     end_to_end_findings,
     estimate_findings,
     law_findings,

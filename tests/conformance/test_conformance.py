@@ -1,6 +1,6 @@
 """One suite over every registered mechanism: what it draws is what it states, and what it loses is what it claims.
 
-The checks are those of ``hushquery.evaluate.conformance``. They are run on the controls of the audit too, and in
+The checks are those of ``hushquery.auditing.conformance``. They are run on the controls of the audit too, and in
 test_conformance_broken.py on mechanisms that are broken in other ways: a check that can't fail is worth nothing.
 """
 
@@ -30,9 +30,10 @@ from conformance.checks import (
     check_tight,
     none_of,
 )
-from hushquery.evaluate import conformance
-from hushquery.evaluate.audit import audit
-from hushquery.evaluate.conformance import (
+from controls import CONTROLS
+from hushquery.auditing import conformance
+from hushquery.auditing.audit import audit
+from hushquery.auditing.conformance import (
     BUDGETS,
     EPSILONS,
     Worlds,
@@ -40,7 +41,6 @@ from hushquery.evaluate.conformance import (
     pair_findings,
     shape_findings,
 )
-from hushquery.evaluate.controls import CONTROLS
 from hushquery.privacy.registry import Mechanism, find, hockey_stick, names
 from statistical import ALPHA, FEWEST_FOR_Z, number
 
@@ -137,11 +137,7 @@ def test_every_mechanism_of_the_package_is_registered():
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     found = {
-        cls
-        for cls in subclasses(Mechanism)
-        if cls.__module__.startswith("hushquery.")
-        and not cls.__module__.startswith("hushquery.evaluate.controls")
-        and not inspect.isabstract(cls)
+        cls for cls in subclasses(Mechanism) if cls.__module__.startswith("hushquery.") and not inspect.isabstract(cls)
     }
     assert found == {find(name) for name in names()}
 

@@ -1,4 +1,4 @@
-"""The checks of ``hushquery.evaluate.conformance`` find what is broken on purpose, and say so instead of ending."""
+"""The checks of ``hushquery.auditing.conformance`` find what is broken on purpose, and say so instead of ending."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from conformance.checks import (
     check_repeatable,
     check_tight,
 )
-from hushquery.basic.mechanisms import ClampedSumOfRows
-from hushquery.evaluate import conformance
-from hushquery.evaluate.conformance import (
+from hushquery.auditing import conformance
+from hushquery.auditing.conformance import (
     BUDGETS,
     CHECKS,
     EPSILONS,
@@ -38,6 +37,7 @@ from hushquery.evaluate.conformance import (
     shape_findings,
     tight_findings,
 )
+from hushquery.basic.mechanisms import ClampedSumOfRows
 from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts
 from hushquery.privacy.registry import Mechanism, Pair
 

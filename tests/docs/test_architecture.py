@@ -110,7 +110,7 @@ def test_the_table_names_only_what_is_there_and_once():
 
 def test_files_named_beside_the_table_are_there():
     """The second column and the text name files by their place in the package, or by name where the folder is clear."""
-    folders = ("src", "tests", "tools", "benchmarks")
+    folders = ("src", "experiments", "tests", "tools", "benchmarks")
     everything = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.*")}
     for name in re.findall(r"`([\w/]+\.(?:py|mjs|sql))`", TEXT):
         assert any(path == name or path.endswith(f"/{name}") for path in everything), name

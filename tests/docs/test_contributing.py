@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushquery.evaluate.conformance import conformance
+from hushquery.auditing.conformance import conformance
 from hushquery.privacy.registry import find
 from statistical import bits, mean
 

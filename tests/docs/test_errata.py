@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushquery.hybrid.printed import printed_variances
 from hushquery.local.choose import oracle_named
 from hushquery.local.two_stage import TwoStage
+from hushquery_experiments.blender.printed import printed_variances
 from statistical import bits
 
 ROOT = Path(__file__).resolve().parents[2]

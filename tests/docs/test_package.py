@@ -24,7 +24,12 @@ SOURCES += [
     "src/hushquery/schemas/task.schema.json",
 ]
 SOURCES += ["docs/images/demo.png", "vectors/report_v1.json", "js/package.json", "js/src/index.ts", "js/README.md"]
-SOURCES += ["tools/smoke.sh", "benchmarks/run_all.py", "examples/extension/src/manifest.json"]
+SOURCES += [
+    "experiments/pyproject.toml",
+    "tools/smoke.sh",
+    "benchmarks/run_all.py",
+    "examples/extension/src/manifest.json",
+]
 BUILT = ("node_modules", "__pycache__", "/dist/", ".venv", ".pyc", "_build", "demo-output", ".cache")
 
 
@@ -57,7 +62,8 @@ def test_the_source_archive_holds_what_one_needs(archive: Path) -> None:
     assert archive.name == f"hushquery-{__version__}.tar.gz"
     assert [name for name in SOURCES if name not in names] == []
     assert [name for name in names if any(part in f"/{name}" for part in BUILT)] == []
-    tracked = {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*.py")}
+    folders = (ROOT / "src", ROOT / "experiments")
+    tracked = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("*.py")}
     assert tracked <= names
 
 

@@ -18,7 +18,7 @@ import pytest
 import hushquery as hq
 from hushquery.curator.calibrate import SELECTORS
 from hushquery.errors import HushqueryError
-from hushquery.evaluate.simulate import simulate
+from hushquery.hybrid.simulate import simulate
 from hushquery.local.client_estimate import ClientEstimate
 from hushquery.local.report import MOST_PAYLOAD, Report
 from hushquery.release import verify

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from controls.hybrid import HYBRID_CONTROLS
 from hushquery.curator.bound import Bound
 from hushquery.curator.mechanisms import searcher
 from hushquery.errors import UsageError
-from hushquery.evaluate.controls_hybrid import HYBRID_CONTROLS
 from hushquery.hybrid.headlist import (
     calibrate_head,
     create_head,

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from hushquery.errors import BudgetRefused, DataError, UsageError
-from hushquery.evaluate.simulate import client_cells, send_all, simulate, split_log
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import HEAD_FILE, PublishedHead
 from hushquery.hybrid.records import number_of_users
 from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.simulate import client_cells, send_all, simulate, split_log
 from hushquery.local.client import Client
 from hushquery.local.estimate import estimate
 from hushquery.log import Log, read_log

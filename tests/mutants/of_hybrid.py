@@ -61,7 +61,7 @@ MUTANTS = (
         "a kept list is measured with half of the noise",
         _HYBRID + "kept.py",
         ("changed = records_per_user * (2 if related is Relation.REPLACE_ONE else 1)", "changed = records_per_user"),
-        tests="tests/hybrid/test_epochs.py::test_a_kept_period_costs_pure_epsilon_and_both_accounts_are_charged_each_time",
+        tests="tests/experiments/test_epochs_follow.py::test_a_kept_period_costs_pure_epsilon_and_both_accounts_are_charged_each_time",
     ),
     mutant(
         "paper-threshold-one-low",
@@ -94,6 +94,7 @@ MUTANTS = (
         (
             "    weight = pooled.weight\n    if mode",
             "    weight = pooled.weight\n    if two_stage is not None:\n"
+            "        from hushquery_experiments.blender.printed import printed_weights\n"
             "        weight = printed_weights(two_stage, optin.variances)\n    if mode",
         ),
         tests="tests/hybrid/test_wildcards.py::test_two_stage_blends_are_weighted_by_the_variances_that_hold",

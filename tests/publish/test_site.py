@@ -430,7 +430,7 @@ def test_the_command(tmp_path):
 
 
 def test_the_command_on_a_whole_epoch(tmp_path):
-    from hushquery.evaluate.simulate import simulate
+    from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log
     from hushquery.task import Task
 

@@ -1,7 +1,7 @@
 """Intervals of a blend: its records, queries and wildcard, and the two estimates behind each record.
 
 Both groups are drawn anew in every run from one law of records, which is what the intervals are about. The head list is
-found and measured with the plan's calibrated noise on counts (:mod:`hushquery.evaluate.blender_optin`), every client
+found and measured with the plan's calibrated noise on counts (:mod:`hushquery_experiments.blender.optin`), every client
 goes through its randomizer, and the product's own blend makes the intervals. One setting runs the whole pipeline, log,
 engine, ledger and release included: it is slow, so it is judged by fewer kinds of intervals.
 """
@@ -18,16 +18,16 @@ import numpy as np
 import pyarrow as pa
 from tools.coverage import LEAST_INTERVALS, Cell
 
-from hushquery.evaluate.blender_law import Split
-from hushquery.evaluate.blender_optin import simulate_optin
-from hushquery.evaluate.simulate import send_all, simulate
 from hushquery.hybrid.clients import TwoStageCells
 from hushquery.hybrid.published import PublishedHead
 from hushquery.hybrid.result import blended_shares
+from hushquery.hybrid.simulate import send_all, simulate
 from hushquery.local.two_stage import TwoStage
 from hushquery.log import read_log
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
+from hushquery_experiments.blender.law import Split
+from hushquery_experiments.blender.optin import simulate_optin
 
 __all__ = ["SETTINGS", "Setting", "measure"]
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hushquery.cli.common import JsonFlag, emit, progress
-from hushquery.errors import UsageError
+from hushquery.errors import Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from hushquery.privacy.registry import Mechanism
 
 __all__ = ["audit"]
 
@@ -38,7 +47,10 @@ def audit(
     ] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the registered mechanisms.")] = False,
     controls: Annotated[
-        bool, typer.Option("--controls", help="Audit mechanisms that are broken on purpose; all must be flagged.")
+        bool,
+        typer.Option(
+            "--controls", help="In a clone: audit mechanisms that are broken on purpose; all must be flagged."
+        ),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -98,7 +110,7 @@ def _one(
     method: str,
     as_json: bool,
 ) -> None:
-    from hushquery.evaluate.audit import audit as run_audit
+    from hushquery.auditing.audit import audit as run_audit
 
     if method not in ("events", "one-run"):
         raise UsageError(f"no audit method is called {method!r}", fix="Give --method events or --method one-run")
@@ -130,8 +142,8 @@ def _one(
 
 
 def _conformance(name: str, as_json: bool) -> None:
-    from hushquery.evaluate.conformance import DELTA, EPSILON
-    from hushquery.evaluate.conformance import conformance as run_checks
+    from hushquery.auditing.conformance import DELTA, EPSILON
+    from hushquery.auditing.conformance import conformance as run_checks
     from hushquery.privacy.registry import find
 
     cls = find(name)
@@ -164,14 +176,30 @@ def _conformance(name: str, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def _find_controls() -> dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]]:
+    """Import the negative controls, which are tests: only a clone has them."""
+    tests = Path(__file__).resolve().parents[3] / "tests"
+    if not (tests / "controls" / "__init__.py").is_file():
+        raise Unavailable(
+            "the broken mechanisms are not here",
+            why="they are tests, and this is an installed package",
+            fix="Clone the repository, run `make setup` and there `.venv/bin/hushquery audit --controls`",
+        )
+    sys.path.insert(0, str(tests))
+    try:
+        found: dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]] = import_module("controls").CONTROLS
+    finally:
+        sys.path.remove(str(tests))
+    return found
+
+
 def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
-    from hushquery.evaluate.audit import audit as run_audit
-    from hushquery.evaluate.controls import CONTROLS
+    from hushquery.auditing.audit import audit as run_audit
     from hushquery.privacy.rounding import exact
 
-    rows: list[dict[str, Any]] = []
-    with progress("auditing broken mechanisms", len(CONTROLS)) as (bar, task):
-        for name, build in CONTROLS.items():
+    controls, rows = _find_controls(), list[dict[str, Any]]()
+    with progress("auditing broken mechanisms", len(controls)) as (bar, task):
+        for name, build in controls.items():
             broken = build(exact(epsilon, "epsilon"), exact(_CONTROL_DELTA))
             result = run_audit(broken, epsilon, broken.loss.delta(epsilon), runs=_CONTROL_RUNS, seed=seed)
             rows.append({**result.to_json(), "mechanism": name})

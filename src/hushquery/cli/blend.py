@@ -122,7 +122,7 @@ def _blended(head: Path, estimate: Path, *, robust: bool, level: float) -> Relea
 def _simulated(
     log: str, task: Task, optin: str, ledger: str, epoch: int, *, new: bool, robust: bool, level: float
 ) -> Release:
-    from hushquery.evaluate.simulate import simulate
+    from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log
 
     new = may_be_new(ledger, task.task.population, new=new)

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from hushquery._version import __version__
+from hushquery.cli import extension
 
-__all__ = ["COMMANDS", "GROUPS", "command_line", "root_for"]
+__all__ = ["COMMANDS", "EXTENSION", "GROUPS", "command_line", "root_for"]
 
 #: The file of each command, in the order in which help lists them.
 COMMANDS = {
@@ -41,6 +42,8 @@ COMMANDS = {
 }
 #: Commands that have commands of their own, each in the file of its name.
 GROUPS = ("stat", "budget", "explain", "experiment", "task", "collect", "rappor")
+#: Those of both kinds that the second package brings; without it they say where to get it.
+EXTENSION = ("bench", "experiment")
 
 
 def _version(show: bool) -> None:
@@ -70,11 +73,32 @@ def command_line(only: str | None = None) -> typer.Typer:
     made.callback()(root)
     for name, file in COMMANDS.items():
         if only in (None, name):
-            made.command()(getattr(import_module(f"hushquery.cli.{file}"), name))
+            command = (
+                extension.find(name) if name in EXTENSION else getattr(import_module(f"hushquery.cli.{file}"), name)
+            )
+            if command is None:
+                _add_missing(made, name)
+            else:
+                made.command()(command)
     for name in GROUPS:
         if only in (None, name):
-            made.add_typer(import_module(f"hushquery.cli.{name}").app)
+            group = extension.find(name) if name in EXTENSION else import_module(f"hushquery.cli.{name}").app
+            if group is None:
+                _add_missing(made, name)
+            else:
+                made.add_typer(group)
     return made
+
+
+def _add_missing(to: typer.Typer, name: str) -> None:
+    """Add a command that takes whatever is given and says how to get it; help lists only what is there."""
+    error = extension.missing(f"hushquery {name}")
+
+    def absent() -> None:
+        raise error
+
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    to.command(name, help=f"{error}", hidden=True, context_settings=anything)(absent)
 
 
 def root_for(arguments: Sequence[str]) -> typer.Typer:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hushquery.cli import extension
 from hushquery.cli.common import JsonFlag, emit, progress
 from hushquery.errors import BudgetRefused, UsageError
 
 if TYPE_CHECKING:
-    from hushquery.evaluate.audit import AuditResult
-    from hushquery.evaluate.simulate import Simulated
+    from hushquery.auditing.audit import AuditResult
+    from hushquery.hybrid.simulate import Simulated
     from hushquery.privacy.ledger import Ledger
     from hushquery.release import Release
 
@@ -52,7 +53,7 @@ def demo(
         int, typer.Option(metavar="S", help="Of the imaginary log; the noise is always the operating system's.")
     ] = 1,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Run the epoch over HTTP instead: a collector, 20,000 clients, live pages.")
+        bool, typer.Option("--serve", help="Over HTTP, in a clone: a collector, 20,000 clients, live pages.")
     ] = False,
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="With --serve: where; 0 takes a free port.")
@@ -68,18 +69,19 @@ def demo(
     Everything is real but the people: the head list, every client's randomised report, the two accounts that refuse a
     second epoch, the audit. It ends in a page to look at, with a search box that works offline.
     """
-    from hushquery.evaluate.audit import audit
-    from hushquery.evaluate.simulate import simulate
+    if serve:
+        serve_demo = extension.find("demo-serve")
+        if serve_demo is None:
+            raise extension.missing("hushquery demo --serve")
+        serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
+        return
+    from hushquery.auditing.audit import audit
+    from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log
     from hushquery.log.synthetic import which_private, write_log
     from hushquery.privacy.ledger import Ledger
     from hushquery.task import Task
 
-    if serve:
-        from hushquery.cli.demo_serve import serve_demo
-
-        serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
-        return
     there = {file.name for file in out.iterdir()} if out.is_dir() else set()
     if (out.exists() and not out.is_dir()) or (there and not ({_LEDGER} <= there <= _OURS)):
         raise UsageError(f"{out} exists and is not what a demo made", fix="Give another --out")

@@ -1,8 +1,8 @@
 """BlendProbabilities: one share per head record out of two, each weighted by how little it varies.
 
 ``best``: pooled variances, and a wildcard that knows how far published counts overshoot. ``paper``: Theorem 6 as it
-stands, each side's variance estimated from that side alone (Theorem 4, and Theorem 5 corrected). ``printed``: Theorem 5
-as printed, which is wrong. In the last two ``<q, *>`` and ``<*, *>`` are known to clients only and stay with them.
+stands, each side's variance estimated from that side alone (Theorem 4, and Theorem 5 corrected: docs/errata.md). In
+this one ``<q, *>`` and ``<*, *>`` are known to clients only and stay with them.
 
 Standard errors and intervals are ours in every mode: the paper has none. They come from the pooled blend, the most that
 both sides say together, and what is published instead counts with its distance from that. The shares that are
@@ -35,7 +35,6 @@ from hushquery.hybrid.pooled import (
     plug_in_weights,
     pool,
 )
-from hushquery.hybrid.printed import printed_weights
 from hushquery.hybrid.selected import Overshoot, Selected
 from hushquery.local.oracle import FloatArray
 from hushquery.privacy.postprocess import project_on_simplex
@@ -43,7 +42,7 @@ from hushquery.privacy.postprocess import project_on_simplex
 __all__ = ["TOLERANCE", "Blended", "Mode", "QueryShares", "Shares", "blend_probabilities", "robust_weights"]
 
 #: How the two sides are blended.
-Mode = Literal["best", "paper", "printed"]
+Mode = Literal["best", "paper"]
 
 # Standard errors of difference between sums of both sides that chance hardly ever makes.
 _EVIDENT = 3.0
@@ -163,7 +162,7 @@ def blend_probabilities(
         records: The head list, in the order of both sides' shares.
         optin: The opt-in users' raw shares.
         clients: The clients' raw shares.
-        mode: ``best``, ``paper`` or ``printed``; the last two need two-stage reports.
+        mode: ``best`` or ``paper``, which needs two-stage reports.
         robust: Fall back toward the clients where the two sides disagree (:func:`robust_weights`).
         level: The coverage of each interval.
         alpha: The chance of a false alarm in the test for population shift.
@@ -171,7 +170,7 @@ def blend_probabilities(
             :func:`hushquery.hybrid.agreement.agreement`.
     """
     if mode not in get_args(Mode):
-        raise UsageError(f"no mode of blending is called {mode!r}", fix="Give best, paper or printed")
+        raise UsageError(f"no mode of blending is called {mode!r}", fix="Give best or paper")
     if not 0 < level < 1:
         raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
     named = tuple((query, url) for query, url in records)
@@ -186,8 +185,6 @@ def blend_probabilities(
     weight = pooled.weight
     if mode == "paper":
         weight = plug_in_weights(optin.variances, clients.variances)
-    elif two_stage is not None and mode == "printed":
-        weight = printed_weights(two_stage, optin.variances)
     trusted = pooled.weight
     if robust:
         weight, trusted = robust_weights(weight, z), robust_weights(trusted, z)

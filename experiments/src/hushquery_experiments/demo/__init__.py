@@ -1,0 +1,1 @@
+"""``hushquery demo --serve``: a collector, and a crowd that sends to it."""

@@ -1,0 +1,1 @@
+"""Randomizers against theory on invented clients, heavy hitters, and attacks by averaging."""

@@ -1,0 +1,486 @@
+"""Conformance: what a mechanism draws is what it states, and what it loses is what it claims.
+
+Each check looks at one mechanism and yields what is wrong with it, in words; nothing is right. The test suite runs
+them on every registered mechanism, and on mechanisms that are broken on purpose; ``hushquery audit FILE.py:Class
+--conformance`` runs them on yours. Unlike an audit, which sees runs only, they know the mechanism's own law, so a claim
+is held against the exact loss.
+
+Each comparison of runs with a law fails for a correct mechanism with probability at most :data:`ALPHA`: exact binomial
+tails at every output, relative entropy for the whole law (Agrawal 2020), z-tests at a tenth of it for moments.
+
+Every comparison asks whether what should hold does, and finds something wherever it does not: a number that is not one
+(NaN) fails all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import wraps
+from numbers import Real
+from typing import Any, ParamSpec
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, stats
+
+from hushquery.auditing.words import word_findings
+from hushquery.noise.bits import SeededBits
+from hushquery.privacy.registry import Law, Mechanism, Pair, find
+
+__all__ = [
+    "ALPHA",
+    "BATCHES",
+    "BUDGETS",
+    "CHECKS",
+    "DELTA",
+    "EPSILON",
+    "EPSILONS",
+    "RUNS",
+    "Finding",
+    "Worlds",
+    "budget_findings",
+    "conformance",
+    "end_to_end_findings",
+    "estimate_findings",
+    "law_findings",
+    "loss_findings",
+    "pair_findings",
+    "pure_findings",
+    "rate_findings",
+    "repeat_findings",
+    "shape_findings",
+    "tight_findings",
+    "word_findings",
+]
+
+FloatArray = npt.NDArray[np.float64]
+P = ParamSpec("P")
+
+#: With what chance one comparison of runs with a law fails for a correct mechanism, at most.
+ALPHA = 2e-10
+#: How many runs are made at once: many and few, because noise for many keys of one count is drawn in another way.
+BATCHES = (25_500,) * 4 + (6_000,) * 3
+#: Runs per world.
+RUNS = sum(BATCHES)
+#: At what budget a mechanism is checked.
+EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
+#: At which epsilons its claimed loss is held against the exact one.
+EPSILONS = (Fraction(0), Fraction(1, 2), Fraction(2), EPSILON, Fraction(4), Fraction(9))
+#: Budgets for which a mechanism has to be able to calibrate itself.
+BUDGETS = tuple(
+    (Fraction(epsilon), Fraction(delta))
+    for epsilon, delta in (
+        ("1/10", "1/1000000"),
+        ("1", "1/100000"),
+        ("23/10", "1/100000"),
+        ("3", "1/1000"),
+        ("8", "1/1000000000"),
+        ("1/3", "1/7"),
+    )
+)
+#: What enumeration may be off by: unlikely outcomes are lumped, and doubles are summed.
+SLACK = 1e-12
+# How near the exact epsilon must come to the claimed one where a mechanism says that it is tight. Integer noise is a
+# rounding of the continuous noise that Gaussian curves are for, so these lose a little.
+_TIGHT = 0.94
+_PURE_TIGHT = 1 - 1e-9
+# Cells that expect fewer are pooled when a whole law is fitted.
+_SMALL_CELL = 20.0
+_NO_LAW = "it does not know its law: give `law(world)`, the chance of every output"
+_NOT_CHECKED = "not checked: mend first what is found above"
+# With how many runs shapes and repeatability are looked at.
+_FEW = 400
+# How many outputs must come end to end.
+_FEWEST = 40
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says: nothing found is what it should say."""
+
+    check: str
+    found: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found."""
+        return not self.found
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the finding as plain data."""
+        return {"check": self.check, "holds": self.holds, "found": list(self.found)}
+
+
+class _LawUnknown(Exception):
+    """A mechanism does not know its law."""
+
+
+def _by_law(check: Callable[P, Iterator[str]]) -> Callable[P, Iterator[str]]:
+    """Have a check that needs the law say so where there is none."""
+
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Iterator[str]:
+        try:
+            yield from check(*args, **kwargs)
+        except _LawUnknown:
+            yield _NO_LAW
+
+    return checked
+
+
+class Worlds:
+    """The exact laws of a pair of worlds, over the same outcomes."""
+
+    def __init__(self, mechanism: Mechanism[Any], pair: Pair[Any]) -> None:
+        left, right = _law(mechanism, pair.left), _law(mechanism, pair.right)
+        outcomes = list(dict.fromkeys([*left, *right]))
+        self.left: FloatArray = np.array([left.get(o, 0.0) for o in outcomes])
+        self.right: FloatArray = np.array([right.get(o, 0.0) for o in outcomes])
+
+    def divergence(self, epsilon: float) -> float:
+        """Give the hockey-stick divergence in the worse direction."""
+        return _largest(float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) for p, q in self._both())
+
+    def largest_ratio(self) -> float:
+        """Give the largest log-ratio among outcomes that are not lumped at the edge of the enumeration."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return _largest(float(np.log((p / q)[~(p <= 1e-10)]).max(initial=0.0)) for p, q in self._both())
+
+    def _both(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        return (self.left, self.right), (self.right, self.left)
+
+
+# ---- the checks ----------------------------------------------------------------------------------------------------
+
+
+def pair_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """Pairs are named, different, and made of different worlds."""
+    pairs = list(mechanism.pairs())
+    if not pairs:
+        yield "it gives no pair of neighbouring worlds"
+    if len({pair.name for pair in pairs}) != len(pairs):
+        yield "two pairs have the same name"
+    for pair in pairs:
+        strange = [world for world in (pair.left, pair.right) if not _hashable(world)]
+        if strange:
+            yield f"{pair.name}: a world is a {type(strange[0]).__name__}, which can change: give tuples or numbers"
+        elif pair.left == pair.right:
+            yield f"{pair.name}: both worlds are the same"
+
+
+def shape_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """Runs are rows of whole numbers, the law is over such rows, truth and variance have a number for each column."""
+    for world in _worlds(mechanism):
+        rows = mechanism.run(world, _FEW, _bits("shape"))
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.int64:
+            yield f"world {world}: outputs are {getattr(rows, 'dtype', type(rows).__name__)}, not an array of int64"
+            continue
+        if rows.ndim != 2 or len(rows) != _FEW or not rows.shape[1]:
+            yield f"world {world}: {_FEW} runs give the shape {rows.shape}, not ({_FEW}, columns)"
+            continue
+        law, columns = mechanism.law(world), rows.shape[1]
+        if law is not None and not (isinstance(law, Mapping) and law):
+            yield f"world {world}: the law is empty, or no mapping from outputs to chances"
+        elif law is not None and not all(_is_row(outcome, columns) for outcome in law):
+            yield f"world {world}: the law's outputs are not all tuples of whole numbers, {columns} as in the runs"
+        elif law is not None and not all(isinstance(p, Real) for p in law.values()):
+            yield f"world {world}: a chance of the law is no number"
+        for name, stated in (("truth", mechanism.truth(world)), ("variance", mechanism.variance(world))):
+            if stated is not None and not (isinstance(stated, Sequence | np.ndarray) and len(stated) == columns):
+                yield f"world {world}: the {name} is no list of one number per column; runs have {columns}"
+
+
+def law_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """Probabilities, and all of them."""
+    for world in _worlds(mechanism):
+        law = mechanism.law(world)
+        if law is None:
+            yield _NO_LAW
+            continue
+        if not all(math.isfinite(p) for p in law.values()):
+            yield f"world {world}: a probability is not finite"
+            continue
+        if not all(p >= 0 for p in law.values()):
+            yield f"world {world}: a probability is negative"
+        total = math.fsum(law.values())
+        if not abs(total - 1) <= SLACK:
+            yield f"world {world}: the probabilities sum to {total:.15g}"
+
+
+@_by_law
+def rate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
+    """Runs follow the law at every output."""
+    for i, world in enumerate(_worlds(mechanism)):
+        law = _law(mechanism, world)
+        bits = _bits(seed, "rates", mechanism.name, i)
+        rows = np.concatenate([mechanism.run(world, size, bits) for size in BATCHES])
+        if len(rows) != RUNS:
+            yield f"world {world}: {RUNS:,} runs give {len(rows):,} outputs"
+            continue
+        yield from _follow(rows, law)
+
+
+@_by_law
+def end_to_end_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
+    """What publishes, run as a whole on many copies of a world, follows the law too; on one pair of worlds at least."""
+    if type(mechanism).end_to_end is Mechanism.end_to_end:
+        return
+    compared = 0
+    for i, world in enumerate(_worlds(mechanism)):
+        whole = mechanism.end_to_end(world, _bits(seed, "end to end", mechanism.name, i))
+        if whole is not None and len(whole[0]) < _FEWEST:
+            yield f"world {world}: end to end it gives {len(whole[0])} outputs, too few to compare with a law"
+        elif whole is not None:
+            yield from _follow(*whole)
+            compared += 1
+    if compared < 2:
+        yield f"end to end it was compared with its law on {compared} worlds only"
+
+
+@_by_law
+def loss_findings(mechanism: Mechanism[Any], epsilons: Sequence[Fraction | int] = EPSILONS) -> Iterator[str]:
+    """The claim covers every pair, in both directions, at every epsilon; and some pair can be told apart at all."""
+    differ = False
+    for pair in mechanism.pairs():
+        worlds = Worlds(mechanism, pair)
+        differ = differ or not worlds.divergence(0.0) <= SLACK
+        for epsilon in epsilons:
+            true, claimed = worlds.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
+            if not true <= claimed + SLACK:
+                yield f"{pair.name}: delta {true:.4g} at epsilon {float(epsilon):g}, not {claimed:.4g}"
+    if not differ and mechanism.loss.delta(0) > 0:
+        yield "on every pair both worlds have the same law, so its claim is not checked: give pairs on which it loses"
+
+
+@_by_law
+def pure_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """Where no delta is claimed, no output is more than e^epsilon times likelier."""
+    if mechanism.loss.is_pure:
+        claimed = mechanism.loss.epsilon(0)
+        for pair in mechanism.pairs():
+            true = Worlds(mechanism, pair).largest_ratio()
+            if not true <= claimed * (1 + 1e-6):
+                yield f"{pair.name}: an output is e^{true:.6g} times likelier, not e^{claimed:.6g}"
+
+
+@_by_law
+def tight_findings(mechanism: Mechanism[Any], epsilon: Fraction | int = EPSILON) -> Iterator[str]:
+    """On the worst pair, the exact epsilon at the claimed delta is nearly the claimed one, if `tight` says so."""
+    if not mechanism.tight:
+        return
+    worlds = [Worlds(mechanism, pair) for pair in mechanism.pairs()]
+    if mechanism.loss.is_pure:
+        true, claimed = _largest(w.largest_ratio() for w in worlds), mechanism.loss.epsilon(0)
+        if not true >= claimed * _PURE_TIGHT:
+            yield f"it loses {true:.6g} where it claims {claimed:.6g}: find the worst pair, or say tight = False"
+        return
+    delta = mechanism.loss.delta(epsilon)
+    if not _largest(w.divergence(_TIGHT * float(epsilon)) for w in worlds) >= delta:
+        yield f"it loses below {_TIGHT:.0%} of epsilon {float(epsilon):g}: find the worst pair, or say tight = False"
+
+
+@_by_law
+def estimate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
+    """The mean is the truth and the variance the stated one: in the law exactly, in runs within chance."""
+    for i, world in enumerate(_worlds(mechanism)):
+        truth, stated = mechanism.truth(world), mechanism.variance(world)
+        if truth is None:
+            if stated is not None:
+                yield f"world {world}: it states a variance of what it does not estimate; give `truth` too"
+            continue
+        law = _law(mechanism, world)
+        draws = mechanism.run(world, RUNS, _bits(seed, "estimates", mechanism.name, i))
+        if draws.shape != (RUNS, len(truth)):
+            yield f"world {world}: {len(truth)} truths for outputs of the shape {draws.shape}"
+            continue
+        for column, value in enumerate(truth):
+            marginal: dict[int, float] = {}
+            for outcome, p in law.items():
+                marginal[outcome[column]] = marginal.get(outcome[column], 0.0) + p
+            yield from _moments(f"world {world}, column {column}", draws[:, column], value, stated, column, marginal)
+
+
+@_by_law
+def repeat_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """All randomness comes from the bits."""
+    for world in _worlds(mechanism):
+        one, again, other = (mechanism.run(world, _FEW, _bits("repeat", seed)) for seed in (1, 1, 2))
+        if not np.array_equal(one, again):
+            yield f"world {world}: the same bits give another output"
+        if not _largest(_law(mechanism, world).values()) >= 0.9 and np.array_equal(one, other):
+            yield f"world {world}: other bits give the same output"
+        if len(mechanism.run(world, 0, _bits("repeat"))) != 0:
+            yield f"world {world}: no runs give outputs"
+
+
+def budget_findings(cls: type[Mechanism[Any]]) -> Iterator[str]:
+    """Calibrated to a budget, a mechanism fits it, and spends most of it."""
+    for epsilon, delta in BUDGETS:
+        mechanism = cls.calibrate(epsilon, delta)
+        if not mechanism.loss.fits(epsilon, delta):
+            yield f"calibrated for epsilon {float(epsilon):g}, delta {float(delta):g}, it does not fit them"
+        spent = mechanism.loss.epsilon(0 if mechanism.loss.is_pure else delta)
+        if not spent >= 0.8 * float(epsilon):
+            yield f"calibrated for epsilon {float(epsilon):g}, it uses {spent:.4g} only"
+
+
+#: The checks of one calibrated mechanism, by what they say.
+CHECKS: Mapping[str, Callable[[Mechanism[Any]], Iterator[str]]] = {
+    "pairs are different worlds": pair_findings,
+    "outputs, law and estimates have their shapes": shape_findings,
+    "the law is a law": law_findings,
+    "runs follow the law at every output": rate_findings,
+    "all of what publishes, end to end, follows it too": end_to_end_findings,
+    "where one random word decides, it decides by exactly that law": word_findings,
+    "the claimed loss covers the exact one on every pair": loss_findings,
+    "pure claims bound every ratio": pure_findings,
+    "the claim is the exact loss on the worst pair, if tight": tight_findings,
+    "unbiased, with the stated variance": estimate_findings,
+    "the same bits give the same output": repeat_findings,
+}
+# What the others take for granted.
+_FIRST = (pair_findings, shape_findings, law_findings)
+
+
+def conformance(
+    mechanism: str | type[Mechanism[Any]], *, progress: Callable[[float], None] | None = None
+) -> list[Finding]:
+    """Run every check on a mechanism, at the budget of the test suite (epsilon 3, delta 1/1000).
+
+    Where its pairs, its shapes or its law are no such thing, the checks after that fail as not checked.
+
+    Args:
+        mechanism: A registered name, ``FILE.py:Class``, or a class.
+        progress: Called with the fraction done.
+
+    >>> all(finding.holds for finding in conformance("binary-response"))
+    True
+    """
+    cls = find(mechanism) if isinstance(mechanism, str) else mechanism
+    built = cls.calibrate(EPSILON, DELTA)
+    found = [Finding("calibrated mechanisms fit their budget", tuple(budget_findings(cls)))]
+    sound = True
+    for i, (name, check) in enumerate(CHECKS.items()):
+        found.append(Finding(name, tuple(check(built)) if sound else (_NOT_CHECKED,)))
+        sound = sound and (found[-1].holds or check not in _FIRST)
+        if progress is not None:
+            progress((i + 1) / len(CHECKS))
+    return found
+
+
+# ---- how they decide -----------------------------------------------------------------------------------------------
+
+
+def _bits(*name: object) -> SeededBits:
+    return SeededBits(" ".join(["conformance", *map(str, name)]))
+
+
+def _worlds(mechanism: Mechanism[Any]) -> list[Any]:
+    return list(dict.fromkeys(world for pair in mechanism.pairs() for world in (pair.left, pair.right)))
+
+
+def _hashable(world: Any) -> bool:
+    try:
+        hash(world)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_row(outcome: object, columns: int) -> bool:
+    return (
+        isinstance(outcome, tuple) and len(outcome) == columns and all(isinstance(z, int | np.integer) for z in outcome)
+    )
+
+
+def _largest(values: Iterable[float]) -> float:
+    """Give the largest number, which is NaN where one of them is; ``max`` may lose it."""
+    return float(np.max(list(values)))
+
+
+def _law(mechanism: Mechanism[Any], world: Any) -> Law:
+    law = mechanism.law(world)
+    if law is None:
+        raise _LawUnknown
+    return law
+
+
+def _tally(rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], int]:
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    return {tuple(row): n for row, n in zip(distinct.tolist(), counts.tolist(), strict=True)}
+
+
+def _follow(rows: npt.NDArray[np.int64], law: Law) -> Iterator[str]:
+    seen = _tally(rows)
+    yield from _every_position(seen, law)
+    if sum(p * len(rows) >= _SMALL_CELL for p in law.values()) > 1:
+        yield from _fit(seen, law)
+
+
+def _every_position(seen: Mapping[tuple[int, ...], int], law: Law) -> Iterator[str]:
+    """Test each outcome's count by its exact binomial tails; one that the law does not name has probability zero."""
+    outcomes = list(dict.fromkeys([*law, *seen]))
+    counts = np.array([seen.get(o, 0) for o in outcomes])
+    chances = np.clip([law.get(o, 0.0) for o in outcomes], 0.0, 1.0)
+    n = int(counts.sum())
+    tails = np.minimum(stats.binom.sf(counts - 1, n, chances), stats.binom.cdf(counts, n, chances))
+    worst = int(np.argmin(tails))
+    if not tails[worst] > ALPHA / (2 * len(counts)):
+        yield (
+            f"output {outcomes[worst]} came {counts[worst]:,} times of {n:,}; {n * chances[worst]:,.6g} are expected "
+            f"(chance {tails[worst]:.1e})"
+        )
+
+
+def _fit(seen: Mapping[tuple[int, ...], int], law: Law) -> Iterator[str]:
+    """Test the whole law at once by n times the relative entropy, small cells pooled."""
+    n = sum(seen.values())
+    large = [o for o, p in law.items() if p * n >= _SMALL_CELL]
+    counts = np.array([seen.get(o, 0) for o in large], dtype=float)
+    chances = np.array([law[o] for o in large])
+    rest = max(0.0, 1.0 - float(chances.sum()))
+    if rest * n >= _SMALL_CELL:
+        counts, chances = np.append(counts, n - counts.sum()), np.append(chances, rest)
+    else:  # too rare to be a cell: its exact test is the one above
+        chances = chances / chances.sum()
+    share, degrees = counts / max(counts.sum(), 1.0), len(chances) - 1
+    some = share > 0
+    statistic = float(counts.sum() * np.sum(share[some] * np.log(share[some] / chances[some])))
+    # Exceeded with probability at most ALPHA: e^-x (e x/k)^k = ALPHA, x > k.
+    most = optimize.brentq(
+        lambda x: -x + degrees * (1 + math.log(x / degrees)) - math.log(ALPHA), degrees, 20 * degrees + 200
+    )
+    if not statistic <= most:
+        yield f"the law: n times the relative entropy is {statistic:.1f}, above {most:.1f}"
+
+
+def _moments(
+    what: str,
+    draws: npt.NDArray[np.int64],
+    truth: float,
+    stated: Sequence[float] | None,
+    column: int,
+    marginal: Mapping[int, float],
+) -> Iterator[str]:
+    centre = math.fsum(z * p for z, p in marginal.items())
+    spread = math.fsum((z - centre) ** 2 * p for z, p in marginal.items())
+    fourth = math.fsum((z - centre) ** 4 * p for z, p in marginal.items())
+    if not abs(centre - truth) <= 1e-9:
+        yield f"{what}: the law's mean is {centre:.9g}, the truth {truth:.9g}"
+    yield from _z(f"{what}, mean of runs", float(np.mean(draws)), truth, spread / len(draws))
+    if stated is not None:
+        if not abs(spread - stated[column]) <= max(1e-8 * abs(stated[column]), SLACK):
+            yield f"{what}: the law's variance is {spread:.9g}, {stated[column]:.9g} is stated"
+        square = float(np.mean((draws - truth) ** 2))
+        yield from _z(
+            f"{what}, variance of runs", square, stated[column], max(fourth - stated[column] ** 2, 0.0) / len(draws)
+        )
+
+
+def _z(what: str, seen: float, truth: float, variance: float) -> Iterator[str]:
+    far = abs(seen - truth)
+    if not (far <= -stats.norm.ppf(ALPHA / 20) * math.sqrt(variance) or far <= 1e-9):
+        yield f"{what}: {seen:.6g} is not {truth:.6g}"
