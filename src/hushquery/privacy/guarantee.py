@@ -204,9 +204,9 @@ class Guarantee:
         }
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from hushquery.templates import render
 
-        return f"<p><b>{escape(self.summary())}</b></p><pre>{escape(self.in_words())}</pre>"
+        return render("notebook/guarantee.html", summary=self.summary(), words=self.in_words())
 
 
 def best_posterior(prior: float, epsilon: float) -> float:

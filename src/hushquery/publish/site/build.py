@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushquery.errors import UsageError
-from hushquery.publish.site.layout import Shell, published
+from hushquery.publish.site.layout import POLICY
 from hushquery.publish.site.privacy_page import checked_task, privacy_page
-from hushquery.publish.site.search_page import search_data, search_page
+from hushquery.publish.site.search_data import search_data
 from hushquery.publish.site.trends_page import trends_page
 from hushquery.publish.tables import checked_limit, need_table
 from hushquery.release.card import nothing_promised, populations
 from hushquery.release.folder import MANIFEST, check_target, manifest_bytes, write_folder
-from hushquery.release.searchbox import matching_module
-from hushquery.release.style import STYLE
 from hushquery.release.tables import release_measure
+from hushquery.templates import STYLE, asset, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -87,17 +86,22 @@ def build_site(
     for release in several:
         need_table(release, "queries", "there are no pages to make")
     names, task = _names(several), checked_task(told)
-    shell = Shell(
-        title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
-        f"Made with hushquery {last.manifest['hushquery']} from {published(names[-1], str(last.manifest['created']))}.",
-        next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
-    )
+    site = {
+        "whom": title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
+        "version": last.manifest["hushquery"],
+        "release": _published(names[-1], str(last.manifest["created"])),
+        "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
+        "policy": POLICY,
+    }
+    pages = {
+        "index.html": render("trends.html", site=site, **trends_page(several, names, checked_limit(rows))),
+        "search.html": render("search.html", site=site, measure=release_measure(last.tables)),
+        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, told)),
+    }
     files = {
-        "index.html": trends_page(several, shell, names, checked_limit(rows)),
-        "search.html": search_page(shell, release_measure(last.tables)),
-        "privacy.html": privacy_page(several, shell, names, told),
-        "site.css": (STYLE + _static("site.css").decode()).encode(),
-        "matching.mjs": matching_module().encode(),
+        **{name: page.encode() for name, page in pages.items()},
+        "site.css": STYLE.encode() + _static("site.css"),
+        "matching.mjs": asset("matching.mjs").encode(),
         "index.json": search_data(last, checked_limit(searched)),
         MANIFEST: manifest_bytes(last.manifest),
         **{name: _static(name) for name in _STATIC},
@@ -139,6 +143,15 @@ def _names(releases: Sequence[Release]) -> list[str]:
     if len(set(days)) == len(days):
         return [f"the release of {day}" for day in days]
     return [f"release {place}" for place in range(1, len(days) + 1)]
+
+
+def _published(name: str, day: str) -> str:
+    """Say which release it is and of which day, the day once.
+
+    >>> _published("epoch 2", "2026-11-15"), _published("the release of 2026-11-15", "2026-11-15")
+    ('epoch 2, published 2026-11-15', 'the release of 2026-11-15')
+    """
+    return name if day in name else f"{name}, published {day}"
 
 
 def _worker(files: Mapping[str, bytes]) -> bytes:
