@@ -9,8 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from hushquery.errors import UsageError
-from hushquery.publish.site.layout import POLICY
 from hushquery.publish.site.privacy_page import checked_task, privacy_page
 from hushquery.publish.site.search_data import search_data
 from hushquery.publish.site.trends_page import trends_page
@@ -23,7 +24,22 @@ from hushquery.templates import STYLE, asset, render
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["SITE_FILES", "build_site", "media_type", "write_site"]
+__all__ = ["HEADERS", "SITE_FILES", "build_site", "media_type", "write_site"]
+
+# What a page may do: load its own files, and nothing else from anywhere.
+_POLICY = Markup(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+#: The headers with which a server should serve every file of a site.
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": f"{_POLICY}; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 # Files that are the same in every site; style and worker are completed below.
 _STATIC = (
@@ -91,7 +107,7 @@ def build_site(
         "version": last.manifest["hushquery"],
         "release": _published(names[-1], str(last.manifest["created"])),
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
-        "policy": POLICY,
+        "policy": _POLICY,
     }
     pages = {
         "index.html": render("trends.html", site=site, **trends_page(several, names, checked_limit(rows))),
