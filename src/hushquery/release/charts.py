@@ -74,9 +74,11 @@ def compared(tables: Mapping[str, pa.Table], most: int = _TOP) -> dict[str, Any]
         blend = row["weight"] * row["optin"] + (1 - row["weight"]) * row["client"]
         row["blended"] = published.get((row["query"], row["url"]), blend)
         row["apart"] = row["shift_z"] is not None and abs(row["shift_z"]) > APART
-    groups = [(row[who], _ERRORS * row[f"{who}_stderr"]) for row in rows for who in ("optin", "client")]
-    ends = [value + side * reach for value, reach in groups for side in (-1, 1)]
-    axis = Axis.over([*ends, *(row["blended"] for row in rows)])
+        for who in ("optin", "client"):
+            reach = _ERRORS * row[f"{who}_stderr"]
+            row[f"{who}_low"], row[f"{who}_high"] = row[who] - reach, row[who] + reach
+    ends = ("blended", "optin_low", "optin_high", "client_low", "client_high")
+    axis = Axis.over(row[end] for row in rows for end in ends)
     return {"rows": rows, "axis": axis, "disagreement": disagreement(tables["records"])}
 
 
