@@ -227,6 +227,7 @@ PACKAGES = {
     "evaluate": "audits, metrics and experiments; not for publication",
     "plan": "what a release, a head list and a statistic share: check, spend, run once",
     "plot": "charts as specifications",
+    "templates": "pages, data cards and notebook cells, by Jinja2",
     "errors": "what can go wrong",
 }
 
