@@ -227,6 +227,7 @@ PACKAGES = {
     "auditing": "attacks on mechanisms, and checks of their laws and claims",
     "plan": "what a release, a head list and a statistic share: check, spend, run once",
     "plot": "charts as specifications",
+    "templates": "pages, data cards and notebook cells, by Jinja2",
     "errors": "what can go wrong",
 }
 

@@ -26,6 +26,7 @@ from hushquery.publish.site import HEADERS, build_site, media_type, write_site
 from hushquery.publish.site.build import SITE_FILES
 from hushquery.publish.site.ledger_chart import epsilon_text, ledger_charts
 from hushquery.publish.site.ranked import ranked_queries, ranked_records
+from hushquery.templates import macro
 from site_files import LEDGER, NASTY, dated, setting_task, task_of, weeks
 from small_releases import private_hybrid, release_of, shares_of, thresholded
 from statistical import bits
@@ -301,13 +302,17 @@ def test_test_noise_is_shouted_on_every_page():
     assert "NOT PRIVATE" not in words(build_site([release_of(QUERIES)])["index.html"])
 
 
+def charts(rows, accounts=()):
+    return "".join(macro("ledger")(account, 0) for account in ledger_charts(rows, accounts))
+
+
 def test_a_period_is_drawn_by_what_it_has_spent_in_all():
-    drawn = ledger_charts(LEDGER)
+    drawn = charts(LEDGER)
     assert drawn.count('<rect class="area"') == 2 + 2  # two steps of one account, two periods of the other
     accounts = [{"population": "others", "relation": "replace-one", "lifetime_spent_epsilon": 3.0001}]
-    assert "All periods" not in ledger_charts(LEDGER, accounts)
+    assert "All periods" not in charts(LEDGER, accounts)
     accounts[0]["lifetime_remaining_epsilon"] = 6.9999
-    assert "All periods together have spent epsilon 3.01; epsilon 6.99 is left." in ledger_charts(LEDGER, accounts)
+    assert "All periods together have spent epsilon 3.01; epsilon 6.99 is left." in charts(LEDGER, accounts)
 
 
 @pytest.mark.parametrize("periods", [False, True])
@@ -317,7 +322,7 @@ def test_a_day_stands_once_below_a_chart(periods):
         | {"period": place if periods else 0}
         for place, (day, hour) in enumerate([(15, 1), (15, 9), (16, 8)])
     ]
-    drawn = ledger_charts(rows)
+    drawn = charts(rows)
     assert re.findall(">(11-[0-9]+)</text>", drawn) == ["11-15", "11-16"]
 
 
@@ -341,17 +346,17 @@ def test_the_search_says_what_the_numbers_of_pages_are():
 )
 def test_bad_rows_of_a_ledger_are_refused(wrong):
     with pytest.raises(UsageError, match="ledger"):
-        ledger_charts([{**LEDGER[0], **wrong}])
+        charts([{**LEDGER[0], **wrong}])
 
 
 def test_bad_ledgers_are_refused():
     with pytest.raises(UsageError, match="can't be shown"):
-        ledger_charts([{}])
+        charts([{}])
     for wrong in ("text", [1], {"a": 1}):
         with pytest.raises(UsageError, match="list of rows"):
             build_site(weeks(), privacy={"ledger": wrong})
     endless = [{**LEDGER[0], "what": "much", "spent_epsilon": None}]
-    assert "without bound" in ledger_charts(endless)
+    assert "without bound" in charts(endless)
 
 
 def test_epsilons_are_rounded_to_the_safe_side():

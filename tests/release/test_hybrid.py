@@ -21,7 +21,7 @@ from hushquery.cli.verify import verify as verify_command
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.example import RECORDS
 from hushquery.release import Release, verify
-from hushquery.release.comparison import disagreement
+from hushquery.release.charts import disagreement
 from hushquery.release.folder import manifest_bytes, parquet_bytes, sha256, sign
 from hushquery.release.tables import NUMBERS, checked_table, measure_of, release_measure
 from small_releases import private_hybrid, release_of, shares_of

@@ -14,8 +14,7 @@ from typing import Any
 
 from hushquery import plot
 from hushquery.errors import Unavailable
-from hushquery.release.markup import isolated, shown
-from hushquery.release.style import STYLE
+from hushquery.templates import STYLE, macro, shown
 
 __all__ = [
     "Data",
@@ -208,7 +207,7 @@ def _says_words(rows: Sequence[Sequence[str]], column: int) -> bool:
 def _name_cell(text: str) -> str:
     # A name can come from a log and run from right to left.
     first, *others = text.split("\n")
-    return f"<td>{_coded(isolated(first))}{''.join(f'<small>{shown(line)}</small>' for line in others)}</td>"
+    return f"<td>{_coded(macro('key')(first))}{''.join(f'<small>{shown(line)}</small>' for line in others)}</td>"
 
 
 def _cell(kind: str, text: str) -> str:

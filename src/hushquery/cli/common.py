@@ -102,7 +102,7 @@ def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 def sizes_in_words(sizes: Mapping[str, int]) -> str:
     """Say how many rows each table has, by its name."""
-    from hushquery.release.markup import plural
+    from hushquery.templates import plural
 
     return ", ".join(f"{rows:,} {plural(rows, name)}" for name, rows in sizes.items())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from hushquery.auditing.audit import AuditResult
     from hushquery.hybrid.simulate import Simulated
     from hushquery.privacy.ledger import Ledger
-    from hushquery.release import Release
 
 __all__ = ["demo"]
 
@@ -27,16 +25,12 @@ _POPULATION = "the imaginary users of a synthetic log"
 _USERS, _SERVED = 100_000, 30_100
 _OPTIN = "0.2"
 _MOST_SHOWN = 15
-_PER = 100_000  # a share is ranked as if so many records had been counted
 _TASK: dict[str, Any] = {
     "task": {"name": "demo", "population": _POPULATION},
     "optin": {"epsilon": 4, "delta": "1e-6"},
     "client": {"epsilon": 4, "lifetime_epsilon": 4},
     "head": {"size": 100},
 }
-_STYLE = """
-.refused { border-left: 4px solid var(--alarm); padding-left: 1rem }
-"""
 
 
 def demo(
@@ -140,76 +134,39 @@ def _emit(
 
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
-    from html import escape
-
-    from hushquery.release.comparison import compared, comparison
-    from hushquery.release.markup import percent
-    from hushquery.release.searchbox import script_policy, search_box
-    from hushquery.release.style import STYLE
-
-    release, reports = made.release, 0 if made.tally is None else made.tally.n
-    rest = percent(release.manifest["parameters"]["rest"])
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; {script_policy()}"
-    promises = "".join(
-        f"<div class=promise><b>For {escape(g.population)}</b><p>{escape(g.summary())}</p></div>"
-        for g in release.guarantees
-    )
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        f"<title>hushquery demo</title><style>{STYLE}{_STYLE}</style>",
-        "<h1>What a crowd searches, not what anyone did</h1>",
-        f"<p>{made.head.optin.n:,} imaginary users gave their searches to a curator, who published a noisy list of "
-        f"{len(made.head)} frequent ones. {reports:,} others trusted nobody: each sent one randomised report about "
-        "that list. The two estimates were blended. The people are imaginary, everything else is real. The release, "
-        "safe to publish, is <a href='release/report.html'>release/report.html</a>.</p>",
-        "<h2>Search it, offline</h2>",
-        search_box(release.tables, percent, _PER)
-        if release.tables["queries"].num_rows
-        else "<p>(nothing came out: give more --users)</p>",
-        "<h2>What people search for</h2>",
-        _top(release),
-        f"<p>{rest} of all records are not listed. The log also holds a private tail: names, numbers, addresses that "
-        f"one person typed. Of it, {leaked} came out.</p>",
-        "<h2>Opt-in users, clients, and the blend of both</h2>",
-        comparison(compared(release.tables), "One row for each record. Lines reach two standard errors."),
-        f"<p>{escape(release.manifest['notes'][0])}</p>",
-        f"<h2>What it promises</h2>{promises}",
-        "<h2>What it cost</h2>",
-        *_spent(ledger),
-        f"<p class=refused><b>A second epoch was refused.</b> {escape(refusal)}</p>",
-        "<h2>Does the randomised response keep its promise?</h2>",
-        f"<p>An audit ran it {checked.runs:,} times in each of two worlds "
-        f"and looked for an event that tells them apart. The best one proves epsilon &ge; {checked.lower_bound:.3f} "
-        f"(confidence {checked.confidence:g}); the claim is 1. A bound above 1 would have flagged it.</p>",
-    ]
-    page = out / "index.html"
-    page.write_text("\n".join(parts), encoding="utf-8")
-    return page
-
-
-def _top(release: Release) -> str:
-    from hushquery.release.markup import Bar, bars, isolated, percent
-
-    rows = release.tables["queries"].slice(0, _MOST_SHOWN).to_pylist()
-    caption = (
-        f"Shares of all records, with {100 * float(release.manifest['interval_level']):g}% intervals. The share of a "
-        "query is the sum over its records, that is, over the pages chosen and the searches without a click; below, "
-        "each record stands alone."
-    )
-    drawn = [Bar(isolated(row["query"]), row["share"], row["low"], row["high"]) for row in rows]
-    return bars(drawn, caption, percent) if drawn else "<p>Nothing was frequent enough to be listed.</p>"
-
-
-def _spent(ledger: Ledger) -> Iterator[str]:
-    """Say what each group has spent of its budget; all was spent at once, so there is nothing to draw over time."""
     from hushquery.publish.site.ledger_chart import epsilon_text
-    from hushquery.release.markup import isolated
+    from hushquery.release.charts import Axis, compared
+    from hushquery.release.searchbox import search_box
+    from hushquery.templates import render
 
-    for name, row in {row["account"]: row for row in ledger.over_time()}.items():
-        spent, budget = float(row["spent_epsilon"]), float(row["budget_epsilon"])
-        yield (
-            f"<p><b>{isolated(name)}</b><br>Epsilon {epsilon_text(spent)} of {epsilon_text(budget, up=False)} is spent."
-            '</p><div class="gauge"><svg aria-hidden="true" height="10"><rect class="bar" '
-            f'width="{100 * min(1.0, spent / budget):.2f}%" height="10"/></svg></div>'
-        )
+    release = made.release
+    queries = release.tables["queries"].slice(0, _MOST_SHOWN).to_pylist()
+    # All was spent at once, so there is nothing to draw over time.
+    spends = {row["account"]: (row["spent_epsilon"], row["budget_epsilon"]) for row in ledger.over_time()}
+    page = render(
+        "demo.html",
+        optin=made.head.optin.n,
+        listed=len(made.head),
+        reports=0 if made.tally is None else made.tally.n,
+        search=search_box(release.tables),
+        queries=queries,
+        axis=Axis.of(queries, "share"),
+        level=f"{100 * float(release.manifest['interval_level']):g}",
+        manifest=release.manifest,
+        leaked=leaked,
+        groups=compared(release.tables),
+        guarantees=release.guarantees,
+        accounts=[
+            {
+                "name": name,
+                "spent": epsilon_text(spent),
+                "budget": epsilon_text(budget, up=False),
+                "share": min(1.0, spent / budget),
+            }
+            for name, (spent, budget) in spends.items()
+        ],
+        refusal=refusal,
+        audit=checked,
+    )
+    (out / "index.html").write_text(page, encoding="utf-8")
+    return out / "index.html"

@@ -12,7 +12,7 @@ __all__ = ["amount", "between", "measured_rows", "percent"]
 
 def percent(share: float) -> str:
     """Print a share in per cent, with the minus sign of a keyboard."""
-    from hushquery.release.markup import percent as shown
+    from hushquery.templates import percent as shown
 
     return shown(share).replace("−", "-")
 

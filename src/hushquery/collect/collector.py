@@ -23,7 +23,6 @@ from hushquery.collect.epochs import Epoch
 from hushquery.collect.ingest import Board
 from hushquery.collect.phases import EpochWork, Phases
 from hushquery.collect.problems import problem_of, refuse
-from hushquery.collect.room import keep_reserve
 from hushquery.collect.schema import RELEASE
 from hushquery.collect.settings import Settings
 from hushquery.collect.store import Store
@@ -65,8 +64,7 @@ class Collector:
     ) -> None:
         self.settings = settings
         self.store = Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(settings.tally_file))
-        if self.store.path is not None:
-            keep_reserve(self.store.path)
+        self.store.keep_reserve()
         tasks = settings.load_tasks()
         self.watch = Watch(self.store, tolerance(tasks), clock, steady)
         self.board = Board(self.store, tasks, self.watch, doubt=lambda: self.watch.doubt)

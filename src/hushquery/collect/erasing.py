@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from hushquery.collect.epochs import Epoch
 from hushquery.collect.schema import COUNTER, EPOCH, KNOWN, reports_table
-from hushquery.collect.store import Store
+from hushquery.collect.store import Store, StoreFull
 
 __all__ = ["drop_reports", "forget_ids", "keep_ids", "make_reports", "mix"]
 
@@ -70,6 +70,33 @@ def mix(store: Store, epoch: Epoch) -> None:
 
 def keep_ids(store: Store, epoch: Epoch) -> None:
     """Keep of the reports of a closed epoch the ids alone, and erase all else; may be called any number of times."""
+    try:
+        _keep_ids(store, epoch)
+    except StoreFull:
+        if store.path is not None:
+            raise
+        _erase_first(store, epoch)
+
+
+def _erase_first(store: Store, epoch: Epoch) -> None:
+    """Make room on a full PostgreSQL: its disk has none for the ids before the reports are gone.
+
+    If this process dies in between, ids are lost. A closed epoch takes nothing, known or unknown: nothing is counted
+    twice, but who repeats such a report is told that its time is over, and not that it is there.
+    """
+    table = reports_table(epoch.task_number, epoch.number)
+    with store.write(frees=True) as connection:
+        _wait_briefly(connection)
+        connection.exec_driver_sql(f'LOCK TABLE "{table.name}" IN ACCESS EXCLUSIVE MODE')
+        ids = connection.execute(sa.select(table.c.id).order_by(table.c.id)).scalars().all()
+        connection.exec_driver_sql(f'TRUNCATE "{table.name}"')
+    for at in range(0, len(ids), _BLOCK):
+        rows = [{"task": epoch.task_number, "epoch": epoch.number, "id": one} for one in ids[at : at + _BLOCK]]
+        with store.write(frees=True) as connection:
+            connection.execute(sa.insert(KNOWN), rows)
+
+
+def _keep_ids(store: Store, epoch: Epoch) -> None:
     table = reports_table(epoch.task_number, epoch.number)
     columns = [sa.literal(epoch.task_number), sa.literal(epoch.number), table.c.id]
     while True:

@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from hushquery.collect.deadlines import within
 from hushquery.collect.epochs import epochs_of
 from hushquery.collect.problems import refuse
 from hushquery.errors import HushqueryError
+from hushquery.templates import render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -102,8 +102,7 @@ class Pages:
         tasks = self._collector.board.numbers.values()
         if len(tasks) == 1:
             return f"sites/{next(iter(tasks)).id}/"
-        links = "".join(f'<li><a href="sites/{task.id}/">{escape(task.task.name)}</a></li>' for task in tasks)
-        return PageFile.of(_plain("What is collected here", f"<ul>{links}</ul>"))
+        return PageFile.of(render("collector/tasks.html", tasks=tasks).encode())
 
     def _build(self, task_number: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
         # Tables and pages are large; a server that only takes reports does not load them.
@@ -112,7 +111,9 @@ class Pages:
         task = self._collector.board.numbers[task_number]
         documents = [json.loads(self._collector.release(release)) for _, release in releases]
         if not all("tables" in document for document in documents):
-            return {"index.html": PageFile.of(_values(task.task.name, releases[-1][1], documents[-1]))}
+            reports = documents[-1].get("n", "")
+            page = render("collector/estimates.html", title=task.task.name, release=releases[-1][1], reports=reports)
+            return {"index.html": PageFile.of(page.encode())}
         made = [read_release(document) for document in documents]
         with within(self._collector.settings.store_seconds):
             epochs = epochs_of(self._collector.store, task, task_number)
@@ -137,9 +138,7 @@ class Pages:
 
     def _nothing_yet(self, task_number: int) -> bytes:
         task, epoch = self._collector.board.numbers[task_number], self._collector.board.present(task_number)
-        phase = "" if epoch is None else f" Epoch {epoch.number}: {epoch.phase.replace('_', ' ')}."
-        more = f'<p><a href="../../v1/tasks/{task.id}">What is asked, and of whom</a></p>'
-        return _plain(task.task.name, f"<p>Nothing has been published yet.{phase}</p>{more}")
+        return render("collector/waiting.html", task=task, epoch=epoch).encode()
 
 
 def read_release(document: Mapping[str, Any]) -> Release:
@@ -153,20 +152,3 @@ def read_release(document: Mapping[str, Any]) -> Release:
     tables = {name: checked_table(name, pa.table(columns)) for name, columns in document["tables"].items()}
     guarantees = tuple(guarantee_from_json(one) for one in document["guarantees"])
     return Release(tables, guarantees, document["manifest"])
-
-
-def _values(title: str, release: str, document: Mapping[str, Any]) -> bytes:
-    """Write the page of a task without queries: where its estimates are."""
-    number = document.get("n")
-    told = f"{number:,} reports were counted." if isinstance(number, int) else ""
-    link = f'<a href="../../v1/releases/{release}">The estimates, with their guarantee</a>'
-    return _plain(title, f"<p>{told}</p><p>{link} (JSON)</p>")
-
-
-def _plain(title: str, body: str) -> bytes:
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    look = '<meta name="color-scheme" content="light dark">'
-    return (
-        f'<!doctype html><html lang="en"><head>{head}{look}<title>{escape(title)}</title></head>'
-        f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>\n"
-    ).encode()

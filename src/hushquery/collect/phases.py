@@ -50,9 +50,8 @@ from hushquery.collect.epochs import (
     standing,
 )
 from hushquery.collect.erasing import drop_reports, forget_ids, keep_ids, make_reports, mix
-from hushquery.collect.room import make_room
 from hushquery.collect.schema import EPOCH, RECORD, RELEASE, reports_table
-from hushquery.collect.store import Store
+from hushquery.collect.store import Store, StoreFull
 from hushquery.collect.vault import Vault
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
@@ -162,8 +161,14 @@ class Phases:
             UsageError: That phase does not follow.
             NotReady: Another server is at it, or there are too few reports to release.
         """
-        if self._store.path is not None:
-            make_room(self._store.path)  # the moves to come free more than they need
+        try:
+            return self._advance(task, task_number, number, to)
+        except StoreFull:
+            if not self._store.make_room():  # what is to come frees more than it needs
+                raise
+            return self._advance(task, task_number, number, to)
+
+    def _advance(self, task: Task, task_number: int, number: int, to: str | None) -> Epoch:
         with self._store.alone(lock_name(task, number)):
             epoch = self._read(task, task_number, number)
             if to is not None and epoch.phase == to:

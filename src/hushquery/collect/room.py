@@ -50,8 +50,10 @@ def keep_reserve(path: Path) -> None:
             os.close(handle)
 
 
-def make_room(path: Path) -> None:
-    """Give the reserve back to a disk that is full."""
+def make_room(path: Path) -> bool:
+    """Give the reserve back to a disk that is full; returns whether there was one."""
     with suppress(OSError):
         if free(path) < LEAST_FREE:
             _reserve(path).unlink()
+            return True
+    return False

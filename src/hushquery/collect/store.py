@@ -27,7 +27,7 @@ from hushquery.collect.databases import (
     sqlite_engine,
 )
 from hushquery.collect.deadlines import left
-from hushquery.collect.room import LEAST_FREE, free
+from hushquery.collect.room import LEAST_FREE, free, keep_reserve, make_room
 from hushquery.collect.schema import check_version, make_tables, version_of
 from hushquery.collect.tally import Tally
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
@@ -50,6 +50,14 @@ _LOG_SETTINGS = (
     "WHERE name IN ('wal_recycle', 'wal_keep_size', 'archive_mode', 'checkpoint_timeout') "
     "UNION ALL SELECT 'replication slots', count(*)::text FROM pg_replication_slots "
     "UNION ALL SELECT 'replicas', count(*)::text FROM pg_stat_replication"
+)
+
+# A MiB that holds nothing, of which nothing is compressed.
+_RESERVE = (
+    "CREATE TABLE IF NOT EXISTS hushquery_collect_reserve (filler bytea)",
+    "ALTER TABLE hushquery_collect_reserve ALTER COLUMN filler SET STORAGE EXTERNAL",
+    "INSERT INTO hushquery_collect_reserve SELECT decode(repeat('00', 1048576), 'hex') "
+    "WHERE NOT EXISTS (SELECT FROM hushquery_collect_reserve)",
 )
 
 # SQLite counts as full when fewer pages than this are left.
@@ -326,6 +334,24 @@ class Store:
         with self.read() as connection:
             pages = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
             return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+    def keep_reserve(self) -> None:
+        """Keep some room for closing epochs when there is none: beside a SQLite file, or as a table of PostgreSQL."""
+        if self.path is not None:
+            keep_reserve(self.path)
+            return
+        with suppress(Unavailable), self.prepare() as connection:
+            for statement in _RESERVE:
+                connection.exec_driver_sql(statement)
+
+    def make_room(self) -> bool:
+        """Give the reserve back, if the disk is full; returns whether there was one."""
+        if self.path is not None:
+            return make_room(self.path)
+        with self.write(frees=True) as connection:
+            there = bool(connection.exec_driver_sql("SELECT to_regclass('hushquery_collect_reserve')").scalar())
+            connection.exec_driver_sql("DROP TABLE IF EXISTS hushquery_collect_reserve")
+        return there
 
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 from typing import Any, NoReturn
 
 from hushquery.errors import DataError, UsageError
@@ -180,4 +179,6 @@ class Log:
         return f"Log({columns}; rows are secret)"
 
     def _repr_html_(self) -> str:
-        return f"<code>{escape(repr(self))}</code>"
+        from hushquery.templates import render
+
+        return render("notebook/log.html", text=repr(self))

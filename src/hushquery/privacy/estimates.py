@@ -174,18 +174,10 @@ class Estimates:
         }
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from hushquery.templates import render
 
-        cells = "".join(
-            f"<tr><td>{escape(r.label)}</td><td>{r.value:,.6g}</td><td>{r.low:,.6g}</td><td>{r.high:,.6g}</td></tr>"
-            for r in self.rows
-        )
-        note = escape(", then ".join(self.marks))
-        banner = escape(self.guarantee.summary()) if self.guarantee else ""
-        return (
-            f"<p><b>{banner}</b></p><table><tr><th></th><th>estimate</th><th>low</th><th>high</th></tr>{cells}</table>"
-            f"<p>{note}</p>"
-        )
+        summary = self.guarantee.summary() if self.guarantee else ""
+        return render("notebook/estimates.html", summary=summary, rows=self.rows, marks=self.marks)
 
 
 def _finite(number: float) -> float | None:

@@ -146,7 +146,7 @@ class Guarantee:
 
     def in_words(self, priors: Sequence[float] = (0.01, 0.1, 0.5)) -> str:
         """Say what is promised and what is not, for a reader who is no mathematician."""
-        who, present = self.unit.name, self.unit.relation is Relation.ADD_REMOVE
+        who, present = _one_line(self.unit.name), self.unit.relation is Relation.ADD_REMOVE
         change = (
             f"any one {who} had taken part or not"
             if present
@@ -156,7 +156,7 @@ class Guarantee:
         if self.test_noise:
             lines.append("THIS RESULT IS NOT PRIVATE: its noise came from a seed that a test supplied.\n")
         lines.append(
-            f'This result was computed from the data of "{self.population}". {_TRUST[self.model]}\n\n'
+            f'This result was computed from the data of "{_one_line(self.population)}". {_TRUST[self.model]}\n\n'
             f"The promise{' (but for delta, below)' if self.delta else ''}: whatever could be published, "
             f"the chance that exactly this was published changes by a factor of at most {factor(self.epsilon)} "
             f"depending on whether {change} "
@@ -187,7 +187,8 @@ class Guarantee:
         )
         if self.steps:
             lines.append("\nIt comes from:")
-            lines.extend(f"  {i}. {step.name}: {step.detail}" for i, step in enumerate(self.steps, 1))
+            named = (_one_line(f"{step.name}: {step.detail}") for step in self.steps)
+            lines.extend(f"  {i}. {step}" for i, step in enumerate(named, 1))
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -204,9 +205,14 @@ class Guarantee:
         }
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from hushquery.templates import render
 
-        return f"<p><b>{escape(self.summary())}</b></p><pre>{escape(self.in_words())}</pre>"
+        return render("notebook/guarantee.html", summary=self.summary(), words=self.in_words())
+
+
+def _one_line(text: str) -> str:
+    """Keep a name from adding lines of its own to a promise."""
+    return " ".join(text.split())
 
 
 def best_posterior(prior: float, epsilon: float) -> float:

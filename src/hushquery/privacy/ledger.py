@@ -36,7 +36,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
@@ -321,17 +320,14 @@ class Ledger:
         return f"<Ledger {self.name}: {accounts} accounts, {entries} entries, head {self.head[:20]}...>"
 
     def _repr_html_(self) -> str:
-        accounts = "".join(f"<li>{escape(str(account))}</li>" for account in self.accounts())
-        lines = "".join(
-            f"<tr><td>{entry.seq}</td><td>{entry.time:%Y-%m-%d %H:%M:%S}</td>"
-            f"<td>{escape(account_name(entry.population, entry.relation))}</td><td>{escape(entry.what)}</td>"
-            f"<td>{escape(entry.cost())}</td></tr>"
-            for entry in self.history()
-        )
-        titles = "".join(f"<th>{title}</th>" for title in ("", "time (UTC)", "account", "what", "cost"))
-        return (
-            f"<p><b>Ledger {escape(self.name)}</b></p><ul>{accounts}</ul>"
-            f"<table><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table>"
+        from hushquery.templates import render
+
+        return render(
+            "notebook/ledger.html",
+            name=self.name,
+            accounts=self.accounts(),
+            entries=self.history(),
+            account_name=account_name,
         )
 
     def _catch_up(self, transaction: Transaction) -> None:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from hushquery.privacy.guarantee import Guarantee
 from hushquery.privacy.rounding import exact
-from hushquery.release.markup import percent, plural
 from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
+from hushquery.templates import render
 
 __all__ = [
     "card",
@@ -23,6 +23,7 @@ __all__ = [
     "populations",
     "setting",
     "setting_lines",
+    "settings",
     "two_promises",
     "weakness",
 ]
@@ -131,72 +132,40 @@ def two_promises(guarantees: Sequence[Guarantee]) -> str:
 
 def card(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
     """Write the data card as Markdown."""
-    warning = nothing_promised(guarantees)
-    level = float(manifest["interval_level"])
-    parts = [f"# Search statistics of {_md(populations(guarantees))}"]
-    if warning:
-        parts.append(f"> **{warning}**")
-    weak = [(guarantee, weakness(guarantee)) for guarantee in guarantees if weakness(guarantee)]
-    whose = " (for {})" if len(guarantees) > 1 else ""
-    parts += [f"> **{_md(said)}**{whose.format(_md(guarantee.population))}" for guarantee, said in weak]
-    purpose = (
-        "What people searched for, made to test hushquery and for nothing else."
-        if warning
-        else "What people searched for, with a promise to them that is weaker than usual (above)."
-        if weak
-        else "What people searched for, made so that it can be public: the numbers say what the crowd did, and protect "
-        "every single person in it."
+    parameters = manifest["parameters"]
+    return render(
+        "card.md",
+        people=populations(guarantees),
+        nothing_promised=nothing_promised(guarantees),
+        two_promises=two_promises(guarantees),
+        promises=[
+            {"population": one.population, "weakness": weakness(one), "lines": list(map(_item, _lines(one)))}
+            for one in guarantees
+        ],
+        tables=[_table(name, table, manifest) for name, table in tables.items()],
+        rest=parameters[REST] if release_measure(tables) == "share" else None,
+        limits=limits(tables, float(manifest["interval_level"]), guarantees),
+        settings=settings(parameters),
+        manifest=manifest,
     )
-    parts += [
-        f"{purpose} Made with hushquery {_md(manifest['hushquery'])} on {_md(manifest['created'])}. "
-        "The exact record of how is in `manifest.json`; `report.html` shows the same with charts.",
-        "## What is in it",
-        *_tables(tables, manifest),
-        *(_rest(manifest) if release_measure(tables) == "share" else []),
-        "## What protects people, and what that promises",
-        *([two_promises(guarantees)] if len(guarantees) > 1 else []),
-        *(_quote(guarantee.in_words()) for guarantee in guarantees),
-        "## What it can't tell, and what it must not be used for",
-        _list(limits(tables, level, guarantees)),
-        "## How it was made",
-        _list([_setting_item(name, value) for name, value in manifest["parameters"].items()]),
-    ]
-    if manifest["notes"]:
-        parts += ["## Notes", _list([_md(str(note)) for note in manifest["notes"]])]
-    first = next(iter(tables))
-    parts += [
-        "## How to load it",
-        _code(f'import hushquery as hq\n\nrelease = hq.Release.load("FOLDER")\nrelease.{first}', "python"),
-        _code(f"SELECT * FROM 'FOLDER/{first}.parquet' LIMIT 10;  -- DuckDB", "sql"),  # noqa: S608 -- words
-        "## How to check it",
-        _code("hushquery verify FOLDER", "sh"),
-        "This compares every file with the manifest and computes the promise anew from the exact numbers that each "
-        "step ran with. It finds accidents and inconsistencies, not forgers: get the folder from somebody you trust.",
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
-def _tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> list[str]:
-    parts = []
-    for name, table in tables.items():
-        kind = KINDS[name]
-        lines = [f"| column | type | what it is |\n|---|---|---|\n| `{kind.keys[0]}` | text | the query |"]
-        measure = measure_of(table)
-        words = _KEY_WORDS if measure == "count" else _KEY_WORDS | _NO_CLICK
-        lines += [f"| `{key}` | text | {words[key]} |" for key in kind.keys[1:]]
-        if measure:
-            types = {"count": "whole number"}
-            told = NUMBERS[measure].items()
-            lines += [f"| `{column}` | {types.get(column, 'number')} | {what} |" for column, what in told]
-        rows = f"{table.num_rows:,} {plural(table.num_rows, 'rows')}"
-        parts += [
-            f"### `{name}.parquet`: {rows}, each {kind.row}",
-            f"What a {measure if measure in ('count', 'share') else 'row'} is: {_md(manifest['meanings'][name])}",
-            "\n".join(lines),
-        ]
-        if name == "reformulations" and table.num_rows:
-            parts += [" ".join(filter(None, [false_pairs(manifest), _doubtful(table)]))]
-    return [part for part in parts if part]
+def _table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    measure = measure_of(table)
+    words = _KEY_WORDS if measure == "count" else _KEY_WORDS | _NO_CLICK
+    numbers = NUMBERS[measure].items() if measure else ()
+    doubts = [false_pairs(manifest), _doubtful(table)] if name == "reformulations" and table.num_rows else []
+    return {
+        "name": name,
+        "rows": table.num_rows,
+        "row": KINDS[name].row,
+        "measure": measure,
+        "columns": [
+            *((key, "text", words[key]) for key in KINDS[name].keys),
+            *((key, "whole number" if key == "count" else "number", meaning) for key, meaning in numbers),
+        ],
+        "doubts": " ".join(filter(None, doubts)),
+    }
 
 
 def _doubtful(table: pa.Table) -> str:
@@ -206,15 +175,20 @@ def _doubtful(table: pa.Table) -> str:
     )
 
 
-def _rest(manifest: Mapping[str, Any]) -> list[str]:
-    return [
-        f"Numbers here are shares of all records, not counts. Everything that is not listed has {REST} = "
-        f"{percent(manifest['parameters'][REST])} of them together."
-    ]
-
-
 _NO_CLICK = {"url": "the page; empty for searches without a click"}
-_KEY_WORDS = {"url": "the page", "next_query": "the query that came next"}
+_KEY_WORDS = {"query": "the query", "url": "the page", "next_query": "the query that came next"}
+
+
+def _lines(guarantee: Guarantee) -> list[str]:
+    return guarantee.in_words().replace("->", "→").splitlines()
+
+
+def _item(line: str) -> tuple[str, str]:
+    """Split a line of the promise into its number or mark in a list, where it is indented, and its text."""
+    if not line.startswith("  "):
+        return "", line
+    numbered = re.match(r"\s*([0-9]+)\. (.*)", line)
+    return (numbered[1], numbered[2]) if numbered else ("-", line)
 
 
 # The parameters whose numbers say little without it.
@@ -256,37 +230,6 @@ def setting_lines(value: Any) -> list[str]:
     return [*map(setting, value[:_LISTED]), *more]
 
 
-def _setting_item(name: str, value: Any) -> str:
-    called, lines = _md(name.replace("_", " ")), setting_lines(value)
-    return (
-        "\n".join([f"{called}:", *(f"  - {_md(line)}" for line in lines)])
-        if lines
-        else (f"{called}: {_md(setting(value, name))}")
-    )
-
-
-def _md(text: str) -> str:
-    """Put text of a person into Markdown as text."""
-    escaped = re.sub(r"([\\`*_\[\]<>|~&])", r"\\\1", " ".join(str(text).split()))
-    return re.sub(r"^([-+#=])", r"\\\1", escaped)
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _quote(text: str) -> str:
-    """Quote a text that names people as the steward does: all of it as text, its indented lines as a list."""
-    return "\n".join(f"> {_quoted(line)}".rstrip() for line in text.splitlines())
-
-
-def _quoted(line: str) -> str:
-    listed, words = line.startswith("  "), _md(line.replace("->", "→"))
-    if listed:
-        return words if re.match(r"[0-9]+\. ", words) else f"- {words}"
-    # A number at the start of a line would begin a list of its own.
-    return re.sub(r"^([0-9]+)([.)])", r"\1\\\2", words)
-
-
-def _code(text: str, language: str) -> str:
-    return f"```{language}\n{text}\n```"
+def settings(parameters: Mapping[str, Any]) -> list[tuple[str, str | list[str]]]:
+    """Return the name of each parameter with what it is: in words, or in lines."""
+    return [(name.replace("_", " "), setting_lines(v) or setting(v, name)) for name, v in parameters.items()]

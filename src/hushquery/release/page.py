@@ -6,7 +6,7 @@ else. Queries are written by strangers: each is escaped, runs in its own directi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -19,32 +19,27 @@ from hushquery.privacy.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, format_delt
 from hushquery.privacy.guarantee import Guarantee, factor
 from hushquery.privacy.loss import Loss
 from hushquery.privacy.rounding import exact
-from hushquery.privacy.unit import Relation
 from hushquery.release.card import (
     false_pairs,
     limits,
     nothing_promised,
     populations,
     setting,
-    setting_lines,
+    settings,
     two_promises,
     weakness,
 )
-from hushquery.release.comparison import compared, comparison, disagreement
-from hushquery.release.markup import Bar, address, bars, isolated, number, percent, plural, shown, words_as_html
-from hushquery.release.searchbox import script_policy, search_box
-from hushquery.release.style import STYLE
+from hushquery.release.charts import Axis, compared
+from hushquery.release.searchbox import search_box
 from hushquery.release.tables import KINDS, REST, measure_of, release_measure
+from hushquery.templates import render
 
-__all__ = ["in_numbers", "page", "promise", "steps", "summary"]
+__all__ = ["in_numbers", "page", "promise", "summary"]
 
 _TOP = 25
 _CLICKED_QUERIES = 8
 _PAGES_EACH = 5
 _FIRST_ROWS = 10
-
-# A share is ranked as if so many records had been counted.
-_PER = 100_000
 
 
 def page(
@@ -55,268 +50,120 @@ def page(
     budget: Mapping[str, Any] | None = None,
 ) -> str:
     """Write the page."""
-    title = f"Search statistics of {populations(guarantees)}"
-    what = "A release with a weak promise" if any(map(weakness, guarantees)) else "A private release"
-    what = "Not a private release" if nothing_promised(guarantees) else what
-    made = f"{what} · {shown(manifest['created'])} · hushquery {shown(manifest['hushquery'])}"
-    level = float(manifest["interval_level"])
-    body = [
-        f'<header><p class="over">{made}</p><h1>Search statistics of {isolated(populations(guarantees))}</h1></header>',
-        _alarm(guarantees),
-        f'<p class="soft">{shown(two_promises(guarantees))}</p>' if len(guarantees) > 1 else "",
-        *(promise(guarantee, named=len(guarantees) > 1) for guarantee in guarantees),
-        '<dl class="facts">'
-        f"{''.join(_fact(number(t.num_rows), plural(t.num_rows, name)) for name, t in tables.items())}"
-        f"{_rest(tables, manifest)}</dl>",
-        _search(tables),
-        _queries(tables, manifest, level),
-        _clicks(tables, manifest),
-        _reformulations(tables, manifest),
-        _records(tables, manifest),
-        *_section("What it can't tell", _plain_list(limits(tables, level, guarantees))),
-        *_section("What is promised", *_each(guarantees, lambda g: words_as_html(replace(g, steps=()).in_words()))),
-        *_section("What was done, and what it cost", *_each(guarantees, lambda g: steps(g, manifest))),
-        *(_section("Budget left", _budget(budget)) if budget is not None else ()),
-        *_section(
-            "How it was made" if release_measure(tables) == "share" else "What the steward chose",
-            _pairs({name: value for name, value in manifest["parameters"].items() if name != REST}),
-        ),
-        *(_section("Notes", _plain_list(manifest["notes"])) if manifest["notes"] else ()),
-        *_section("How to check and to cite it", _check(guarantees, manifest)),
-    ]
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    if _has_search(tables):
-        policy += f"; {script_policy()}; form-action 'none'; base-uri 'none'"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="referrer" content="no-referrer">\n<title>{shown(title)}</title>\n<style>{STYLE}</style></head>\n'
-        f"<body>\n{chr(10).join(part for part in body if part)}\n</body></html>\n"
+    weak, void = any(map(weakness, guarantees)), nothing_promised(guarantees)
+    level, parameters = float(manifest["interval_level"]), manifest["parameters"]
+    return render(
+        "report.html",
+        people=populations(guarantees),
+        what="Not a private release" if void else "A release with a weak promise" if weak else "A private release",
+        private=not (void or weak),
+        manifest=manifest,
+        nothing_promised=void,
+        two_promises=two_promises(guarantees),
+        promises=[promise(guarantee, manifest) for guarantee in guarantees],
+        tables=tables,
+        shares=release_measure(tables) == "share",
+        rest=parameters.get(REST),
+        level=f"{100 * level:g}",
+        search=search_box(tables),
+        queries=_drawn(tables, "queries"),
+        clicks=_clicks(tables),
+        reformulations=_drawn(tables, "reformulations"),
+        false_pairs=false_pairs(manifest),
+        groups=compared(tables) if "records" in tables else None,
+        limits=limits(tables, level, guarantees),
+        budget=None if budget is None else _budget(budget),
+        settings=settings({name: value for name, value in parameters.items() if name != REST}),
     )
 
 
 def summary(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
-    """Give a notebook the promise and the first rows of each table."""
-    # A notebook has its own style sheet, and only its own.
-    warning = (_alarm(guarantees) + "".join(map(_weak, guarantees))).replace(
-        "<p ", '<p style="background:#a5211b;color:#fff;padding:.6em;font-weight:bold" '
+    """Return the promise and the first rows of each table for a notebook."""
+    return render(
+        "notebook/release.html",
+        warnings=[nothing_promised(guarantees), *map(weakness, guarantees)],
+        promises=[guarantee.summary() for guarantee in guarantees],
+        tables=tables,
+        rows={name: table.slice(0, _FIRST_ROWS).to_pylist() for name, table in tables.items()},
+        keys={name: KINDS[name].keys for name in tables},
+        meanings=manifest["meanings"],
     )
-    parts = [warning, *(f"<p><b>{shown(g.summary())}</b></p>" for g in guarantees)]
-    for name, table in tables.items():
-        keys, head = KINDS[name].keys, "".join(f"<th>{column}</th>" for column in table.column_names)
-        rows = "".join(
-            "<tr>"
-            + "".join(
-                f"<td>{isolated(v) if k in keys else '' if v is None else f'{v:,.6g}'}</td>" for k, v in row.items()
-            )
-            + "</tr>"
-            for row in table.slice(0, _FIRST_ROWS).to_pylist()
-        )
-        first = f"{name}: {table.num_rows:,}" + (f", the first {_FIRST_ROWS}" if table.num_rows > _FIRST_ROWS else "")
-        meaning = shown(manifest["meanings"][name])
-        parts.append(f"<table><caption>{first} ({meaning})</caption><tr>{head}</tr>{rows}</table>")
-    return "\n".join(part for part in parts if part)
 
 
-def _section(title: str, *parts: str) -> tuple[str, ...]:
-    return (f"<section><h2>{shown(title)}</h2>", *parts, "</section>")
-
-
-def _alarm(guarantees: Sequence[Guarantee]) -> str:
-    warning = nothing_promised(guarantees)
-    return f'<p class="alarm">{shown(warning)}</p>' if warning else ""
-
-
-def _weak(guarantee: Guarantee) -> str:
-    said = weakness(guarantee)
-    return f'<p class="alarm">{shown(said)}</p>' if said else ""
-
-
-def _fact(value: str, name: str, *, weak: bool = False) -> str:
-    mark = ' class="weak"' if weak else ""
-    return f"<div><dt>{shown(name)}</dt><dd{mark}>{shown(value)}</dd></div>"
-
-
-def _each(guarantees: Sequence[Guarantee], part: Callable[[Guarantee], str]) -> list[str]:
-    """Give a part per promise, under the name of its people where there are several."""
-    if len(guarantees) == 1:
-        return [part(guarantees[0])]
-    return [f"<h3>For {isolated(guarantee.population)}</h3>{part(guarantee)}" for guarantee in guarantees]
-
-
-def _rest(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
-    shares = release_measure(tables) == "share"
-    return _fact(percent(manifest["parameters"][REST]), "of all records are not listed") if shares else ""
-
-
-def _has_search(tables: Mapping[str, pa.Table]) -> bool:
-    return "queries" in tables and measure_of(tables["queries"]) == "share" and tables["queries"].num_rows > 0
-
-
-def _search(tables: Mapping[str, pa.Table]) -> str:
-    return "\n".join(_section("Search", search_box(tables, percent, _PER))) if _has_search(tables) else ""
-
-
-def promise(guarantee: Guarantee, *, named: bool = False) -> str:
-    """Give what one population is promised, as HTML: its numbers, and what they mean in a sentence."""
-    who = guarantee.unit.name
-    change = "not taken part" if guarantee.unit.relation is Relation.ADD_REMOVE else "had other data"
-    but = " (but for delta)" if guarantee.delta else ""
-    said = (
-        "Nothing is promised: the noise is a test's."
-        if guarantee.test_noise
-        else f"Had any one {who} {change}, nothing that could have come out would have been more than "
-        f"{factor(guarantee.epsilon)} times more or less likely{but}. Below, the same in words and in numbers."
-    )
-    model = "an operator holds their data" if guarantee.model == "curator" else "nobody is trusted with their data"
-    name = f"<h2>For {isolated(guarantee.population)} <small>({model})</small></h2>" if named else ""
-    return (
-        f'<div class="promise">{name}{_weak(guarantee)}<dl class="facts">'
-        + _fact(format_epsilon(guarantee.epsilon), "epsilon", weak=exact(guarantee.epsilon) > UNUSUAL_EPSILON)
-        + _fact(format_delta(guarantee.delta), "delta", weak=exact(guarantee.delta) > UNUSUAL_DELTA)
-        + _fact(f"one {who}", f"is protected ({guarantee.unit.relation.value})")
-        + f"</dl><p>{shown(said)}</p></div>"
-    )
+def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what one population is promised, in print, and the steps behind it."""
+    ran = [step["parameters"] for step in manifest["steps"] if step["population"] == guarantee.population]
+    steps = [
+        {
+            "name": step.name,
+            "detail": step.detail,
+            "cost": _cost(step.loss),
+            "alone": format_epsilon(_alone(step.loss, guarantee.delta)),
+            "numbers": " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in parameters.items()),
+        }
+        for step, parameters in zip(guarantee.steps, ran, strict=True)
+    ]
+    return {
+        "population": guarantee.population,
+        "model": guarantee.model,
+        "who": guarantee.unit.name,
+        "relation": guarantee.unit.relation.value,
+        "epsilon": format_epsilon(guarantee.epsilon),
+        "delta": format_delta(guarantee.delta),
+        "factor": factor(guarantee.epsilon),
+        "has_delta": bool(guarantee.delta),
+        "weak_epsilon": exact(guarantee.epsilon) > UNUSUAL_EPSILON,
+        "weak_delta": exact(guarantee.delta) > UNUSUAL_DELTA,
+        "weakness": weakness(guarantee),
+        "test_noise": guarantee.test_noise,
+        "in_numbers": in_numbers(guarantee),
+        "words": replace(guarantee, steps=()).in_words(),
+        "steps": steps,
+    }
 
 
 def in_numbers(guarantee: Guarantee) -> str:
-    """Give the promise as its two numbers, in print."""
+    """Return the promise as its two numbers, in print."""
     if guarantee.test_noise:
         return "nothing: test noise"
     return f"epsilon {format_epsilon(guarantee.epsilon)}, delta {format_delta(guarantee.delta)}"
 
 
-def _meaning(name: str, manifest: Mapping[str, Any], what: str = "") -> str:
-    what = what or f"A {manifest.get('measures', {}).get(name, 'count')}"
-    return f"<p>{what} is: {shown(manifest['meanings'][name])}</p>"
+def _drawn(tables: Mapping[str, pa.Table], name: str) -> dict[str, Any] | None:
+    """Return the first rows of a table and their axis; of a list without counts, more rows and none."""
+    if name not in tables:
+        return None
+    measure = measure_of(tables[name])
+    rows = tables[name].slice(0, _TOP if measure else 4 * _TOP).to_pylist()
+    return {"measure": measure, "rows": rows, "axis": Axis.of(rows, measure) if measure else None}
 
 
-def _queries(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], level: float) -> str:
-    table = tables.get("queries")
-    if table is None:
-        return ""
-    measure = measure_of(table)
-    if measure is None:
-        keys = table["query"].slice(0, 4 * _TOP).to_pylist()
-        cut = table.num_rows > len(keys)
-        more = f", the first {len(keys)} in the order of their letters. {_whole('queries', table)}" if cut else "."
-        listed = "".join(f"<li>{isolated(key)}</li>" for key in keys)
-        body = f'<p class="soft">A list without counts{more}</p><ul class="plain">{listed}</ul>'
-        return "\n".join(_section("Queries", _meaning("queries", manifest, "A row"), body))
-    rows = [Bar(isolated(r["query"]), r[measure], r["low"], r["high"]) for r in table.slice(0, _TOP).to_pylist()]
-    caption = f"{_highest('queries', table, len(rows), measure)} The thin lines are {100 * level:g}% intervals."
-    drawn = bars(rows, caption, _say(measure)) if rows else _nothing("queries")
-    return "\n".join(_section("Queries", _meaning("queries", manifest), drawn))
+def _clicks(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
+    """Return the pages most clicked on after the top queries, with an axis for each query."""
+    if "clicks" not in tables:
+        return None
+    measure = measure_of(tables["clicks"]) or "count"
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in _of_top_queries(tables).to_pylist():
+        if row["query"] in groups or len(groups) < _CLICKED_QUERIES:
+            groups.setdefault(row["query"], []).append(row)
+    shown = {query: rows[:_PAGES_EACH] for query, rows in groups.items()}
+    return {
+        "measure": measure,
+        "groups": [{"query": query, "rows": rows, "axis": Axis.of(rows, measure)} for query, rows in shown.items()],
+        "cut": sum(map(len, shown.values())) < tables["clicks"].num_rows,
+    }
 
 
-def _highest(name: str, table: pa.Table, rows: int, measure: str) -> str:
-    """Say which rows a chart shows, and where the others are."""
-    if rows == table.num_rows:
-        return f"All {number(rows)} {name}." if rows > 1 else f"The only {plural(1, name)}."
-    return f"The {rows} {name} with the highest {measure}s, of {number(table.num_rows)}. {_whole(name, table)}"
-
-
-def _whole(name: str, table: pa.Table) -> str:
-    command = f'<code class="much">hushquery show FOLDER --limit {table.num_rows}</code>'
-    return f"All are in {name}.parquet; {command} prints them."
-
-
-def _say(measure: str) -> Callable[[float], str]:
-    return percent if measure == "share" else number
-
-
-def _clicks(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
-    table = tables.get("clicks")
-    if table is None:
-        return ""
-    measure = measure_of(table) or "count"
-    groups: dict[str, list[Bar]] = {}
-    for row in _of_top_queries(tables, table).to_pylist():
-        if row["query"] not in groups and len(groups) == _CLICKED_QUERIES:
-            continue
-        group = groups.setdefault(row["query"], [])
-        if len(group) < _PAGES_EACH:
-            label = address(row["url"]) if row["url"] or measure == "count" else "<i>no click</i>"
-            group.append(Bar(label, row[measure], row["low"], row["high"]))
-    drawn = [f"<h3>{isolated(query)}</h3>{bars(group, say=_say(measure))}" for query, group in groups.items()]
-    pairs, those = plural(table.num_rows, "pairs"), "query" if len(groups) == 1 else f"{len(groups)} of the queries"
-    which = f"The pages most clicked on after {those}, of {number(table.num_rows)} {pairs}"
-    rest = f" {_whole('clicks', table)}" if sum(map(len, groups.values())) < table.num_rows else ""
-    told = f'<p class="soft">{which}. Each query has its own scale.{rest}</p>'
-    return "\n".join(
-        _section("Clicks", _meaning("clicks", manifest), *([told, *drawn] if drawn else [_nothing("clicks")]))
-    )
-
-
-def _of_top_queries(tables: Mapping[str, pa.Table], clicks: pa.Table) -> pa.Table:
-    """Give the clicks of the top queries, or of any where these have none."""
+def _of_top_queries(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the clicks of the top queries, or of any where these have none."""
+    clicks = tables["clicks"]
     if "queries" in tables:
         top = tables["queries"]["query"].slice(0, _TOP).combine_chunks()
         theirs = clicks.filter(pc.is_in(clicks["query"], value_set=top))
         if theirs.num_rows:
             return theirs
     return clicks.slice(0, _TOP * _PAGES_EACH)
-
-
-def _reformulations(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
-    table = tables.get("reformulations")
-    if table is None:
-        return ""
-    rows = [
-        Bar(
-            f'{isolated(row["query"])}<span class="to"> → </span>{isolated(row["next_query"])}',
-            *(row[column] for column in ("count", "low", "high")),
-        )
-        for row in table.slice(0, _TOP).to_pylist()
-    ]
-    caption = f"{_highest('reformulations', table, len(rows), 'count')} {shown(false_pairs(manifest))}"
-    drawn = bars(rows, caption.strip(), doubt=True) if rows else _nothing("reformulations")
-    return "\n".join(_section("Reformulations", _meaning("reformulations", manifest), drawn))
-
-
-def _records(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> str:
-    table = tables.get("records")
-    if table is None:
-        return ""
-    rows = compared(tables)
-    caption = f"The {len(rows)} most frequent records, of {number(table.num_rows)}. Lines reach two standard errors."
-    parts = (
-        [f"<p>{shown(disagreement(table))}</p>", comparison(rows, caption)]
-        if rows
-        else ['<p class="soft">The head list is empty.</p>']
-    )
-    return "\n".join(_section("Opt-in users against clients", _meaning("records", manifest, "A row"), *parts))
-
-
-def _nothing(what: str) -> str:
-    return f'<p class="soft">No {what} reached the threshold.</p>'
-
-
-def _plain_list(lines: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{shown(line)}</li>" for line in lines) + "</ul>"
-
-
-def steps(guarantee: Guarantee, manifest: Mapping[str, Any]) -> str:
-    """Give the steps behind a guarantee as HTML: what was done, with which numbers, at which cost."""
-    ran = [step for step in manifest["steps"] if step["population"] == guarantee.population]
-    lines = []
-    for step, told in zip(guarantee.steps, ran, strict=True):
-        alone = format_epsilon(_alone(step.loss, guarantee.delta))
-        numbers = " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in told["parameters"].items())
-        lines.append(
-            f"<li><p><b>{shown(step.name)}</b>: {shown(step.detail)}</p>"
-            f"<p>{shown(_cost(step.loss))}; alone it would be epsilon {alone} at the same delta.</p>"
-            f'<p class="soft"><code>{shown(numbers)}</code></p></li>'
-        )
-    whole = (
-        f"<p>All steps together cost epsilon {format_epsilon(guarantee.epsilon)} at delta "
-        f"{format_delta(guarantee.delta)}. Costs add before they are stated as epsilon, so the whole may be "
-        "less than the sum of its parts.</p>"
-        if len(lines) > 1
-        else ""
-    )
-    return f'<ol class="steps">{"".join(lines)}</ol>{whole}'
 
 
 @lru_cache(maxsize=64)
@@ -338,39 +185,15 @@ def _cost(loss: Loss) -> str:
     return "It cost " + (" and ".join(parts) or "nothing")
 
 
-def _budget(budget: Mapping[str, Any]) -> str:
+def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
     wanted = ("population", "epsilon", "delta", "remaining_epsilon")
     if set(budget) != set(wanted):
         raise UsageError("the budget to show is incomplete", fix=f"Give exactly: {', '.join(wanted)}")
     whole, left = (exact(budget[name], name) for name in ("epsilon", "remaining_epsilon"))
-    share = max(0.0, min(1.0, float(1 - left / whole))) if whole > 0 else 1.0
-    return (
-        f"<p>The ledger of {isolated(str(budget['population']))} allows epsilon {float(whole):.3g} at delta "
-        f"{format_delta(exact(budget['delta'], 'delta'))} in all. After this release epsilon {float(left):.3g} is left "
-        "at that delta.</p>"
-        f'<div class="gauge"><svg aria-hidden="true" height="10"><rect class="bar" width="{100 * share:.2f}%" '
-        f'height="10"/></svg></div><p class="soft">{100 * share:.0f}% of epsilon is spent.</p>'
-    )
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    def told(name: str, value: Any) -> str:
-        lines = setting_lines(value)
-        return _plain_list(lines) if lines else shown(setting(value, name))
-
-    rows = "".join(f"<dt>{shown(name.replace('_', ' '))}</dt><dd>{told(name, v)}</dd>" for name, v in values.items())
-    return f'<dl class="pairs">{rows}</dl>'
-
-
-def _check(guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
-    promised = "; ".join(map(in_numbers, guarantees))
-    what = "Release" if nothing_promised(guarantees) or any(map(weakness, guarantees)) else "Private release"
-    cite = (
-        f"Search statistics of “{populations(guarantees)}”. {what} of {manifest['created']} ({promised}), "
-        f"made with hushquery {manifest['hushquery']}."
-    )
-    return (
-        "<pre><code>hushquery verify FOLDER</code></pre><p>compares every file with the manifest and computes the "
-        "promise anew from the numbers above. It finds accidents and inconsistencies, not forgers.</p>"
-        f"<p>Cite it as: {shown(cite)}</p>"
-    )
+    return {
+        "population": str(budget["population"]),
+        "delta": format_delta(exact(budget["delta"], "delta")),
+        "whole": f"{float(whole):.3g}",
+        "left": f"{float(left):.3g}",
+        "spent": max(0.0, min(1.0, float(1 - left / whole))) if whole > 0 else 1.0,
+    }

@@ -4,7 +4,6 @@
 :func:`media_type`. Every address in them is relative, so that they work under any path.
 """
 
-from hushquery.publish.site.build import build_site, media_type, write_site
-from hushquery.publish.site.layout import HEADERS
+from hushquery.publish.site.build import HEADERS, build_site, media_type, write_site
 
 __all__ = ["HEADERS", "build_site", "media_type", "write_site"]

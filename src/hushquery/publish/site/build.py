@@ -9,22 +9,37 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from hushquery.errors import UsageError
-from hushquery.publish.site.layout import Shell, published
 from hushquery.publish.site.privacy_page import checked_task, privacy_page
-from hushquery.publish.site.search_page import search_data, search_page
+from hushquery.publish.site.search_data import search_data
 from hushquery.publish.site.trends_page import trends_page
 from hushquery.publish.tables import checked_limit, need_table
 from hushquery.release.card import nothing_promised, populations
 from hushquery.release.folder import MANIFEST, check_target, manifest_bytes, write_folder
-from hushquery.release.searchbox import matching_module
-from hushquery.release.style import STYLE
 from hushquery.release.tables import release_measure
+from hushquery.templates import STYLE, asset, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["SITE_FILES", "build_site", "media_type", "write_site"]
+__all__ = ["HEADERS", "SITE_FILES", "build_site", "media_type", "write_site"]
+
+# What a page may do: load its own files, and nothing else from anywhere.
+_POLICY = Markup(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+#: The headers with which a server should serve every file of a site.
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": f"{_POLICY}; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 # Files that are the same in every site; style and worker are completed below.
 _STATIC = (
@@ -87,17 +102,22 @@ def build_site(
     for release in several:
         need_table(release, "queries", "there are no pages to make")
     names, task = _names(several), checked_task(told)
-    shell = Shell(
-        title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
-        f"Made with hushquery {last.manifest['hushquery']} from {published(names[-1], str(last.manifest['created']))}.",
-        next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
-    )
+    site = {
+        "whom": title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
+        "version": last.manifest["hushquery"],
+        "release": _published(names[-1], str(last.manifest["created"])),
+        "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
+        "policy": _POLICY,
+    }
+    pages = {
+        "index.html": render("trends.html", site=site, **trends_page(several, names, checked_limit(rows))),
+        "search.html": render("search.html", site=site, measure=release_measure(last.tables)),
+        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, told)),
+    }
     files = {
-        "index.html": trends_page(several, shell, names, checked_limit(rows)),
-        "search.html": search_page(shell, release_measure(last.tables)),
-        "privacy.html": privacy_page(several, shell, names, told),
-        "site.css": (STYLE + _static("site.css").decode()).encode(),
-        "matching.mjs": matching_module().encode(),
+        **{name: page.encode() for name, page in pages.items()},
+        "site.css": STYLE.encode() + _static("site.css"),
+        "matching.mjs": asset("matching.mjs").encode(),
         "index.json": search_data(last, checked_limit(searched)),
         MANIFEST: manifest_bytes(last.manifest),
         **{name: _static(name) for name in _STATIC},
@@ -139,6 +159,15 @@ def _names(releases: Sequence[Release]) -> list[str]:
     if len(set(days)) == len(days):
         return [f"the release of {day}" for day in days]
     return [f"release {place}" for place in range(1, len(days) + 1)]
+
+
+def _published(name: str, day: str) -> str:
+    """Say which release it is and of which day, the day once.
+
+    >>> _published("epoch 2", "2026-11-15"), _published("the release of 2026-11-15", "2026-11-15")
+    ('epoch 2, published 2026-11-15', 'the release of 2026-11-15')
+    """
+    return name if day in name else f"{name}, published {day}"
 
 
 def _worker(files: Mapping[str, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""The ledger over time: what was spent of each population's budget, as static SVG and as a table.
+"""The ledger over time: what was spent of each population's budget, as a chart and as a table.
 
 Each population has a chart and a scale of its own; nothing is added up across populations. An account with periods
 shows what each of them has spent, another one how its sum has grown.
@@ -13,7 +13,6 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 from hushquery.errors import UsageError
-from hushquery.release.markup import isolated, shown
 
 __all__ = ["epsilon_text", "ledger_charts"]
 
@@ -35,8 +34,10 @@ def epsilon_text(value: float, *, up: bool = True) -> str:
     return f"{Context(prec=3, rounding=rounding).create_decimal(repr(float(value))).normalize():f}"
 
 
-def ledger_charts(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Draw the spends of each account.
+def ledger_charts(
+    rows: Sequence[Mapping[str, Any]], accounts: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """Return what the macro ``ledger`` draws of each account.
 
     Args:
         rows: What :meth:`hushquery.privacy.ledger.Ledger.over_time` gives, oldest first.
@@ -47,9 +48,7 @@ def ledger_charts(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Mapping[
         _check(row)
         found.setdefault(str(row["account"]), []).append(row)
     lives = {f"{account.get('population')} ({account.get('relation')})": account for account in accounts}
-    return "".join(
-        _account(name, entries, lives.get(name), place) for place, (name, entries) in enumerate(found.items())
-    )
+    return [_account(name, entries, lives.get(name, {})) for name, entries in found.items()]
 
 
 def _check(row: Mapping[str, Any]) -> None:
@@ -74,44 +73,33 @@ def _when(row: Mapping[str, Any]) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _account(name: str, rows: Sequence[Mapping[str, Any]], life: Mapping[str, Any] | None, place: int) -> str:
+def _account(name: str, rows: Sequence[Mapping[str, Any]], life: Mapping[str, Any]) -> dict[str, Any]:
     budget = float(rows[-1]["budget_epsilon"])
-    spends = [row for row in rows if row["what"] != _OPENED]
     periods = len({row["period"] for row in rows}) > 1
-    caption = (
-        f"<b>{isolated(name)}</b><br>The budget is epsilon {epsilon_text(budget, up=False)}"
-        f"{' in each period' if periods else ''}.{_lifetime(life)}"
-    )
-    lines = "".join(
-        f"<tr><td>{shown(_day(row))}</td><td>{shown(_spent(row))}</td><td>{shown(row['what'])}</td></tr>"
-        for row in spends
-    )
-    table = (
-        f"<details><summary>{len(spends)} spend{'' if len(spends) == 1 else 's'}, in words</summary>"
-        '<div class="scroll"><table class="spends"><thead><tr><th scope="col">Day</th><th scope="col">Spent'
-        f'{" in the period" if periods else ""}</th><th scope="col">On what</th></tr></thead><tbody>{lines}</tbody>'
-        "</table></div></details>"
-    )
-    drawn = _bars(rows, budget) if periods else _steps(rows, budget)
-    limit = (
-        f'<line class="limit" x2="100%" y1="{_y(budget, _most(rows, budget))}" y2="{_y(budget, _most(rows, budget))}"/>'
-    )
-    return (
-        f'<figure class="ledger"><figcaption id="account-{place}">{caption}</figcaption>'
-        f'<svg class="spent-over-time" height="{_HEIGHT}" role="img" aria-labelledby="account-{place}">'
-        f'<line class="axis" x2="100%" y1="{_HEIGHT - _BOTTOM}" y2="{_HEIGHT - _BOTTOM}"/>{drawn}{limit}'
-        f'<text x="100%" y="{float(_y(budget, _most(rows, budget))) - 7:.1f}" text-anchor="end">budget '
-        f"{epsilon_text(budget, up=False)}</text></svg>{table}</figure>"
-    )
+    most = max([budget, *map(_height, rows)]) or 1.0
+    limit = _y(budget, most)
+    return {
+        "name": name,
+        "budget": epsilon_text(budget, up=False),
+        "periods": periods,
+        "lifetime": _lifetime(life),
+        "height": _HEIGHT,
+        "bottom": _HEIGHT - _BOTTOM,
+        "limit": limit,
+        "above_limit": f"{float(limit) - 7:.1f}",
+        "bars": _bars(rows, most) if periods else _steps(rows, most),
+        "spends": [
+            {"day": _day(row), "spent": _spent(row), "what": row["what"]} for row in rows if row["what"] != _OPENED
+        ],
+    }
 
 
-def _lifetime(life: Mapping[str, Any] | None) -> str:
-    """Say what all periods together have spent and may spend; nothing where nothing is said of them."""
-    spent, left = (None if life is None else life.get(f"lifetime_{what}_epsilon") for what in ("spent", "remaining"))
+def _lifetime(life: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return what all periods together have spent and may spend; None where nothing is said of them."""
+    spent, left = (life.get(f"lifetime_{what}_epsilon") for what in ("spent", "remaining"))
     if not isinstance(spent, int | float) or not isinstance(left, int | float):
-        return ""
-    rest = epsilon_text(left, up=False)
-    return f" All periods together have spent epsilon {epsilon_text(spent)}; epsilon {rest} is left."
+        return None
+    return {"spent": epsilon_text(spent), "left": epsilon_text(left, up=False)}
 
 
 def _day(row: Mapping[str, Any]) -> str:
@@ -127,54 +115,48 @@ def _height(row: Mapping[str, Any]) -> float:
     return float(row["budget_epsilon"] if row["spent_epsilon"] is None else row["spent_epsilon"])
 
 
-def _most(rows: Sequence[Mapping[str, Any]], budget: float) -> float:
-    return max([budget, *map(_height, rows)]) or 1.0
-
-
 def _y(value: float, most: float) -> str:
     return f"{_HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value / most:.1f}"
 
 
-def _bars(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
-    """Draw what each period has spent in all: its last row."""
+def _bars(rows: Sequence[Mapping[str, Any]], most: float) -> list[dict[str, str]]:
+    """Return a bar for what each period has spent in all: its last row."""
     periods = list({row["period"]: row for row in rows if row["what"] != _OPENED}.values())[-_MOST_BARS:]
-    wide, most = 100 / max(4, len(periods)), _most(rows, budget)
+    wide = 100 / max(4, len(periods))
     every = math.ceil(len(periods) / _LABELS)
     drawn, said = [], ""
     for place, row in enumerate(periods):
-        top, left = float(_y(_height(row), most)), place * wide
-        drawn.append(
-            f'<rect class="area" x="{left + 0.08 * wide:.2f}%" width="{0.84 * wide:.2f}%" y="{top:.1f}" '
-            f'height="{_HEIGHT - _BOTTOM - top:.1f}" rx="3"/>'
-        )
+        left, day = place * wide, ""
         if place % every == 0 and _day(row) != said:
-            said = _day(row)
-            drawn.append(
-                f'<text x="{left + wide / 2:.2f}%" y="{_HEIGHT - 6}" text-anchor="middle">{shown(said[5:])}</text>'
-            )
-    return "".join(drawn)
+            day = said = _day(row)
+        bar = _bar(row, most, left + 0.08 * wide, 0.84 * wide)
+        drawn.append({**bar, "middle": f"{left + wide / 2:.2f}", "anchor": "middle", "day": day[5:]})
+    return drawn
 
 
-def _steps(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
-    """Draw how the sum has grown since the account was opened."""
+def _steps(rows: Sequence[Mapping[str, Any]], most: float) -> list[dict[str, str]]:
+    """Return steps for how the sum has grown since the account was opened."""
     seconds = [when.timestamp() if (when := _when(row)) else 0.0 for row in rows]
-    first, most = seconds[0], _most(rows, budget)
     # Some room behind the last spend, so that its level can be seen.
-    reach = ((max(seconds) - first) or 86400.0) * 1.25
-    places = [100 * (second - first) / reach for second in seconds]
+    reach = ((max(seconds) - seconds[0]) or 86400.0) * 1.25
+    places = [100 * (second - seconds[0]) / reach for second in seconds]
     drawn, before, printed, said = [], 0.0, -100.0, ""
     for row, left, right in zip(rows, places, [*places[1:], 100.0], strict=True):
-        top = float(_y(_height(row), most))
-        drawn.append(
-            f'<rect class="area" x="{left:.2f}%" width="{max(0.0, right - left):.2f}%" y="{top:.1f}" '
-            f'height="{_HEIGHT - _BOTTOM - top:.1f}"/><line class="spent" x1="{left:.2f}%" x2="{left:.2f}%" '
-            f'y1="{_y(before, most)}" y2="{top:.1f}"/>'
-            f'<line class="spent" x1="{left:.2f}%" x2="{right:.2f}%" y1="{top:.1f}" y2="{top:.1f}"/>'
-        )
-        before = _height(row)
+        day = ""
         if left - printed >= 100 / _LABELS and _day(row) != said:
-            said = _day(row)
-            anchor = "start" if left < 10 else "middle"
-            drawn.append(f'<text x="{left:.2f}%" y="{_HEIGHT - 6}" text-anchor="{anchor}">{shown(said[5:])}</text>')
-            printed = left
-    return "".join(drawn)
+            day, said, printed = _day(row), _day(row), left
+        bar = _bar(row, most, left, max(0.0, right - left))
+        label = {"middle": f"{left:.2f}", "anchor": "start" if left < 10 else "middle", "day": day[5:]}
+        drawn.append({**bar, **label, "right": f"{right:.2f}", "before": _y(before, most)})
+        before = _height(row)
+    return drawn
+
+
+def _bar(row: Mapping[str, Any], most: float, left: float, width: float) -> dict[str, str]:
+    top = _y(_height(row), most)
+    return {
+        "left": f"{left:.2f}",
+        "width": f"{width:.2f}",
+        "top": top,
+        "height": f"{_HEIGHT - _BOTTOM - float(top):.1f}",
+    }

@@ -1,0 +1,166 @@
+"""Everything people read as a page: Jinja2 templates, the one environment that fills them, one style, and its scripts.
+
+Whatever a template prints was perhaps written by a stranger. In HTML it is escaped and its control characters are made
+visible, in Markdown it is escaped as Markdown; what a template does not know, or None, is an error and not a blank.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context, Macro
+from markupsafe import Markup, escape
+
+__all__ = ["STYLE", "asset", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
+
+# Longer keys are cut on a page; the tables have them whole.
+_LONGEST = 160
+# Behind these an address may go on in a new line; the slashes of its scheme stay together.
+_JOINT = re.compile(r"(?<=[^:/][/?&=_#])(?=[^/])")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufff9-\uffff]")
+
+
+def render(template: str, /, **values: Any) -> str:
+    """Fill a template of this folder.
+
+    >>> print(render("notebook/log.html", text="<b>"))
+    <code>&lt;b&gt;</code>
+    """
+    return _environment().get_template(template).render(values)
+
+
+def macro(name: str) -> Macro:
+    """Return a macro of ``parts.html`` as a function that returns HTML.
+
+    >>> str(macro("key")("a < b"))
+    '<bdi dir="auto">a &lt; b</bdi>'
+    """
+    found: Macro = getattr(_environment().get_template("parts.html").module, name)
+    return found
+
+
+def shown(text: object) -> Markup:
+    """Return any text as text of a page: nothing in it is markup, and control characters are visible."""
+    return escape(_CONTROL.sub(_visible, str(text)))
+
+
+def _visible(control: re.Match[str]) -> str:
+    code = ord(control[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
+
+
+def markdown(text: object) -> Markup:
+    r"""Return any text as text of a Markdown document, in one line.
+
+    >>> print(markdown("1. <b>\n# a_b"))
+    1\. \<b\> # a\_b
+    """
+    escaped = re.sub(r"([\\`*_\[\]<>|~&])", r"\\\1", " ".join(str(text).split()))
+    return Markup(re.sub(r"^([-+#=])|^([0-9]+)([.)])(?= |$)", _no_list, escaped))  # noqa: S704 -- escaped above
+
+
+def _no_list(start: re.Match[str]) -> str:
+    return f"\\{start[1]}" if start[1] else f"{start[2]}\\{start[3]}"
+
+
+def _literal(text: str) -> Markup:
+    """Return a name of ours for a code span or block of Markdown, where a backslash would be seen."""
+    return Markup(re.sub(r"[`\s]", "", text))  # noqa: S704 -- it can't end the code it stands in
+
+
+@cache
+def asset(name: str) -> Markup:
+    """Return a style sheet or a script of this folder: our own words, as they are."""
+    return Markup(resources.files("hushquery.templates").joinpath(name).read_text("utf-8"))  # noqa: S704 -- ours
+
+
+#: The style sheet of every page.
+STYLE = asset("style.css")
+
+
+def plural(many: int, name: str) -> str:
+    """Return the name of a table, or another plural, for so many: without its ending for one.
+
+    >>> plural(1, "queries"), plural(1, "reformulations"), plural(2, "clicks")
+    ('query', 'reformulation', 'clicks')
+    """
+    if many != 1:
+        return name
+    return f"{name.removesuffix('ies')}y" if name.endswith("ies") else name.removesuffix("s")
+
+
+def number(value: float) -> str:
+    """Print a number of a table with thousands set apart and a true minus sign."""
+    return f"{round(value):,}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """Print a share in per cent: two digits behind the point, more where it would be nothing.
+
+    >>> percent(0.1234), percent(0.00042), percent(0.0000042), percent(0), percent(-0.01)
+    ('12.34%', '0.042%', '0.0004%', '0.00%', '−1.00%')
+    """
+    hundred = abs(100 * share)
+    digits = 2 if hundred >= 0.1 or hundred < 5e-7 else 3 if hundred >= 0.01 else 4 if hundred >= 0.0001 else 6
+    printed = f"{hundred:.{digits}f}%"
+    return f"−{printed}" if share < 0 and any(digit in printed for digit in "123456789") else printed
+
+
+def _amount(value: float, measure: str | None) -> str:
+    return percent(value) if measure == "share" else number(value)
+
+
+def _interval(row: dict[str, Any], measure: str | None) -> str:
+    return f"{_amount(row['low'], measure).removesuffix('%')} to {_amount(row['high'], measure)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _runs(text: str) -> list[tuple[bool, list[str]]]:
+    """Split plain text into runs of lines that are indented or not."""
+    return [(indented, list(lines)) for indented, lines in groupby(text.splitlines(), lambda line: line[:2] == "  ")]
+
+
+def _json(value: object) -> str:
+    """Write compact JSON; the filter ``tojson`` keeps it from ending the element it stands in."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return re.sub("[\u2028\u2029\x7f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+@pass_context
+def _as_text(context: Context, value: object) -> object:
+    """Make text of what a template prints, in the language that the template is written in."""
+    if value is None:
+        raise TypeError(f"{context.name} prints a value that is missing")
+    if hasattr(value, "__html__"):
+        return value
+    return markdown(value) if str(context.name).endswith(".md") else shown(value)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("hushquery"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_as_text,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        amount=_amount, cut=_cut, interval=_interval, joints=_JOINT.split, literal=_literal, number=number,
+        percent=percent, plural=plural, runs=_runs,
+    )  # fmt: skip
+    made.globals["asset"] = asset
+    made.policies["json.dumps_function"], made.policies["json.dumps_kwargs"] = _json, {}
+    return made

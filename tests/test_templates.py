@@ -1,0 +1,264 @@
+"""The templates: whatever strangers write comes out as text, in every one of them; and nothing else writes markup."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import jinja2
+import pyarrow as pa
+import pytest
+from markdown_it import MarkdownIt
+
+from hushquery.cli import demo
+from hushquery.collect.pages import Pages
+from hushquery.privacy.budget import Budget
+from hushquery.privacy.estimates import Estimates
+from hushquery.privacy.ledger import Ledger
+from hushquery.privacy.loss import Loss
+from hushquery.privacy.unit import Unit
+from hushquery.publish.site import build_site
+from hushquery.templates import markdown, render, shown
+from site_files import LEDGER, task_of
+from small_releases import private_hybrid, release_of, shares_of, whole_release
+
+SOURCE = Path(__file__).parents[1] / "src" / "hushquery"
+TEMPLATES = sorted(
+    path.relative_to(SOURCE / "templates").as_posix()
+    for path in (SOURCE / "templates").rglob("*")
+    if path.suffix in (".html", ".md")
+)
+HARMLESS = " and so on"
+HOSTILE = [
+    "\"'><img src=x onerror=alert(1)><script>alert(1)</script><svg/onload=alert(1)>",
+    "' onmouseover='alert(1)' style='x' </p></li></td></table></section></main></body></html><b>",
+    "</title></style></script></textarea></noscript></pre><!-- ]]> --> <? <!doctype a> &lt;b&gt; &#60;b&#62; <b",
+    "\0\x1b\x7f\x9f\u2028\u202e\ufeff\uffff\r\n\n# a\n\n1. b\n- c\n| d | e |\n```\n<b>\n\n    f\n"
+    "***g*** `h` [i](javascript:j) ![k](l)",
+    "{{ 7 * 7 }}{% for a in b %}{# c #}${d}</b>%s%(e)s{f}\\",
+]
+
+
+class Elements(HTMLParser):
+    """What a browser makes of a page: every element with its attributes, every comment and declaration."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.links = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "wbr":  # the lines of an address may end where they do
+            self.seen.append((tag, tuple(name for name, _ in attrs)))
+        self.links += [value for name, value in attrs if name in ("href", "src", "action")]
+
+    def handle_endtag(self, tag):
+        self.seen.append(tag)
+
+    def handle_comment(self, data):
+        self.seen.append(("comment", data))
+
+    def handle_decl(self, decl):
+        self.seen.append(("declaration", decl))
+
+    handle_pi = unknown_decl = handle_comment
+
+
+def blocks(text):
+    """What a reader of Markdown makes of a text: every block, and everything in a line that is not text."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    inside = [child.type for token in tokens for child in token.children or () if not child.type.startswith("text")]
+    return [token.type for token in tokens], inside
+
+
+def marked(value, word):
+    """Put a word behind every text of a value."""
+    if isinstance(value, dict):
+        return {name: marked(part, word) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [marked(part, word) for part in value]
+    return value + word if isinstance(value, str) and value else value
+
+
+def spoiled(release, word):
+    """Put a word behind every text of a release that a stranger, a steward or a plug-in may have written."""
+    manifest, people = release.manifest, [guarantee.population + word for guarantee in release.guarantees]
+    guarantees = tuple(
+        replace(
+            guarantee,
+            population=who,
+            unit=Unit(guarantee.unit.name + word, guarantee.unit.relation),
+            steps=tuple(replace(step, name=step.name + word, detail=step.detail + word) for step in guarantee.steps),
+        )
+        for guarantee, who in zip(release.guarantees, people, strict=True)
+    )
+    extra = {f"a {word}": word, f"b {word}": [f"{word}, {word}", word]}
+    tables = {
+        name: pa.table(
+            {
+                column: pa.array(marked(table[column].to_pylist(), word), table[column].type)
+                for column in table.column_names
+            }
+        )
+        for name, table in release.tables.items()
+    }
+    return replace(
+        release,
+        tables=tables,
+        guarantees=guarantees,
+        manifest={
+            **manifest,
+            **{name: manifest[name] + word for name in ("created", "hushquery")},
+            "meanings": marked(manifest["meanings"], word),
+            "notes": [f"a note {word}", word],
+            "parameters": {**manifest["parameters"], **extra, "expected_false_reformulations": 0.5},
+            "steps": [
+                {**step, "population": step["population"] + word, "parameters": {**step["parameters"], **extra}}
+                for step in manifest["steps"]
+            ],
+        },
+    )
+
+
+def everything(word, folder):
+    """Every page there is, by name, with the word in all that others write."""
+    hybrid, counts = spoiled(private_hybrid(), word), spoiled(whole_release(test_noise=True), word)
+    weak = replace(hybrid, guarantees=(replace(hybrid.guarantees[0], epsilon=20.0, delta=0.01), hybrid.guarantees[1]))
+    older = spoiled(shares_of({"news": 0.05, "gone": 0.04}, {("news", "https://a.example/"): 0.03}), word)
+    newer = spoiled(
+        shares_of({"news": 0.08, "new": 0.03}, {("news", "https://a.example/"): 0.07, ("new", ""): 0.03}), word
+    )
+    releases = {"hybrid": hybrid, "counts": counts, "weak": weak, "list": spoiled(release_of(["news", "rain"]), word)}
+    budget = {"population": f"people {word}", "epsilon": 8, "delta": "1e-4", "remaining_epsilon": "6"}
+    for name, release in releases.items():
+        yield f"{name} page", release.page(budget=budget)
+        yield f"{name} card", release.card()
+        yield f"{name} notebook", release._repr_html_()
+    spends = [{**row, "account": row["account"] + word, "what": marked(row["what"], word)} for row in LEDGER]
+    told = {"task": task_of()[1], "ledger": spends}
+    sites = {"shares": ([older, newer], told), "weak": ([weak], {}), "counts": ([counts], {})}
+    for name, (several, privacy) in sites.items():
+        for file, data in build_site(several, privacy=privacy, title=f"people {word}").items():
+            if file.endswith(".html"):
+                yield f"site {name} {file}", data.decode()
+
+    tasks = {n: SimpleNamespace(id="0" * 64, task=SimpleNamespace(name=f"task {word}")) for n in (1, 2)}
+    epoch = SimpleNamespace(number=1, phase=f"opt_in {word}")
+    pages = Pages(SimpleNamespace(board=SimpleNamespace(numbers=tasks, present=lambda _: epoch)))
+    yield "entrance", pages.entrance().data.decode()
+    yield "waiting", pages._nothing_yet(1).decode()
+    yield "estimates", render("collector/estimates.html", title=word, release=word, reports=7)
+
+    head = type("Head", (), {"optin": SimpleNamespace(n=5), "__len__": lambda _: 3})()
+    made = SimpleNamespace(release=hybrid, tally=None, head=head)
+    audit = SimpleNamespace(runs=10, lower_bound=0.5, confidence=0.95)
+    ledger = SimpleNamespace(over_time=lambda: spends)
+    yield "demo", demo._write_page(folder, made, f"refused {word}", audit, ledger, 0).read_text(encoding="utf-8")
+
+    book = Ledger.open(folder / "ledger.db")
+    plain = "".join(letter for letter in word if letter.isprintable())  # a ledger takes nothing else
+    book.open_account(f"people {plain}", "replace-one", Budget(2, 0))
+    book.spend(f"people {plain}", "replace-one", Loss(pure=("1/2",)), what=f"a spend {plain}")
+    yield "ledger", book._repr_html_()
+    estimates = Estimates.raw([f"a {word}", word], [1.0, 2.0], [1.0, 2.0])
+    yield "estimates in a notebook", replace(estimates, guarantee=hybrid.guarantees[0])._repr_html_()
+    yield "guarantee", hybrid.guarantees[0]._repr_html_()
+    yield "log", render("notebook/log.html", text=f"Log({word})")
+
+
+@pytest.fixture(scope="module")
+def harmless(tmp_path_factory):
+    """Every page with harmless words, and which templates they were made of."""
+    loaded, load = set(), jinja2.Environment.get_template
+
+    def noted(self, name, *rest, **options):
+        loaded.add(str(name))
+        return load(self, name, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "get_template", noted)
+        pages = dict(everything(HARMLESS, tmp_path_factory.mktemp("harmless")))
+    return pages, loaded
+
+
+def test_every_template_is_filled_here(harmless):
+    assert sorted(harmless[1]) == TEMPLATES
+
+
+@pytest.mark.parametrize("word", HOSTILE, ids=["elements", "attributes", "ends", "markdown", "templates"])
+def test_nothing_that_strangers_write_becomes_an_element_or_an_attribute(harmless, word, tmp_path):
+    pages = dict(everything(word, tmp_path))
+    assert list(pages) == list(harmless[0])
+    for name, page in pages.items():
+        if name.endswith("card"):
+            kinds, inside = blocks(page)
+            assert (kinds, inside) == blocks(harmless[0][name]), name
+            assert not {"html_block", "html_inline", "link_open", "image"} & {*kinds, *inside}
+            continue
+        ours, theirs = Elements(harmless[0][name]), Elements(page)
+        assert theirs.seen == ours.seen, name
+        # What others wrote is never an address of its own, only what a search of ours begins with.
+        kept = [link for link in theirs.links if not re.match(r"search\.html#q=[\w%./~-]+$", link)]
+        if name != "estimates":  # a release's id, which is the collector's own
+            assert set(kept) <= set(ours.links), name
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]", re.sub("(?s)<script.*?</script>", "", page))
+
+
+def test_what_is_not_escaped_would_be_seen():
+    made = jinja2.Environment(autoescape=True).from_string('<p title="{{ a|safe }}">{{ a|safe }}</p>')
+    for word in HOSTILE[:3]:
+        assert Elements(made.render(a=word)).seen != Elements(made.render(a=HARMLESS)).seen
+    assert blocks(HOSTILE[3]) != blocks(HARMLESS)
+    assert blocks(str(markdown(HOSTILE[3]))) == blocks(HARMLESS)
+
+
+def test_no_template_switches_escaping_off_and_one_alone_begins_a_page():
+    for name in TEMPLATES:
+        text = (SOURCE / "templates" / name).read_text(encoding="utf-8")
+        assert not re.search(
+            r"\|\s*(safe|forceescape)|autoescape|\bMarkup\b|\son\w+=|<style[^>]|<script[^>]*src=\"http", text
+        )
+        assert ("<!doctype" in text) == (name == "base.html"), name
+
+
+def test_what_is_missing_is_an_error():
+    with pytest.raises(jinja2.UndefinedError):
+        render("notebook/log.html")
+    with pytest.raises(TypeError, match="missing"):
+        render("notebook/log.html", text=None)
+
+
+def markup_in(path):
+    """The texts of a file that hold markup, but for what it is documented with."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    tag = re.compile(
+        r"</?(a|b|bdi|body|br|code|dd|details|div|dl|dt|figure|form|h[1-6]|head|html|i|li|line|main|meta|ol|p|pre|rect"
+        r"|script|section|small|span|style|summary|svg|table|td|text|th|tr|ul)[\s>/]|\|---"
+    )
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node.value for node in texts if id(node) not in documented and tag.search(node.value)]
+
+
+def test_python_writes_no_markup(tmp_path):
+    files = [path for path in SOURCE.rglob("*.py") if "evaluate" not in path.parts]
+    assert len(files) > 100
+    assert {str(path): found for path in files if (found := markup_in(path))} == {}
+    (tmp_path / "a.py").write_text('"""<p>"""\nx = f"<li class=a>{x}</li>"\ny = "a < b > c"\n')
+    assert len(markup_in(tmp_path / "a.py")) == 2
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        known = {"templates/__init__.py", "release/searchbox.py", "publish/site/build.py"}
+        assert "Markup(" not in text or path.relative_to(SOURCE).as_posix() in known
+
+
+def test_text_is_text():
+    assert str(shown("<a>\n")) == "&lt;a&gt;␊"
+    assert str(markdown("- [a](b)")) == r"\- \[a\](b)"
