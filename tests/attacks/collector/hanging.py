@@ -68,8 +68,7 @@ def attack(ground: Ground) -> Iterator[Check]:
         code_at_end = serving.stop(30 * room)
         taken = time.monotonic() - began
     seen = "it did not end" if code_at_end is None else f"ended with {code_at_end} after {_about(taken)}"
-    under_way.wait()
-    late = under_way.stdout.read().decode().strip()
+    late = under_way.communicate()[0].decode().strip()
     if late in ("200", "201"):
         acknowledged.append(given[4].id)
     yield Check(f"{named}, an upload under way: SIGTERM", "the server ends within 30 s", seen, code_at_end is not None)
@@ -115,7 +114,7 @@ def _hang(ground: Ground, store: str, stack: ExitStack) -> None:
     locker = subprocess.Popen(
         [sys.executable, "-c", _LOCK, str(Path(store))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    stack.callback(locker.wait)
+    stack.callback(locker.communicate)
     stack.callback(locker.kill)
     assert locker.stdout is not None
     assert locker.stdout.readline() == b"locked\n"

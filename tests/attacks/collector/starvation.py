@@ -54,7 +54,7 @@ def burdened(kind: str, port: int, number: int) -> Iterator[None]:
         yield
     finally:
         process.kill()
-        process.wait()
+        process.communicate()  # and its pipe is closed
 
 
 def _cost(serving: Serving) -> Check:
