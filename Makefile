@@ -9,8 +9,8 @@ SHELL := /usr/bin/env bash
 BIN := .venv/bin
 STAMP := .venv/.set-up
 CODE := $(wildcard src experiments tests benchmarks tools examples docs/conf.py docs/_ext)
-# pytest processes; a serial run is `make unit JOBS=0`.
-JOBS ?= 2
+# pytest processes, one more than cores: some tests wait for databases, browsers and attacks; a serial run is `make unit JOBS=0`.
+JOBS ?= 3
 
 .PHONY: help
 help: ## say what there is to make
