@@ -41,7 +41,8 @@ _PREPARE_LOCK = 0x48514331
 # The tables of reports come and go, so they are found by their names.
 _POSTGRESQL_SIZE = (
     "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class "
-    "WHERE relkind = 'r' AND pg_table_is_visible(oid) AND starts_with(relname::text, 'hushquery_collect_')"
+    "WHERE relkind = 'r' AND pg_table_is_visible(oid) AND starts_with(relname::text, 'hushquery_collect_') "
+    "AND relname <> 'hushquery_collect_reserve'"
 )
 
 # What decides how long PostgreSQL keeps its write-ahead log.
