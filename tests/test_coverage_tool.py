@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def tools():
 def test_too_few_is_never_excused_and_too_many_is_explained(tools, intervals, covered, note, holds):
     cell = tools.Cell("counts", "a setting", intervals, covered, note=note)
     assert cell.holds is holds
-    page = tools.page([cell])
+    page = tools.page([cell], ["2026-11-16"])
     assert ("**" in page) is not holds
     assert (note in page if note else True) is (holds or not note)
 
@@ -47,3 +48,10 @@ def test_a_family_measures_the_real_pipeline(tools, family):
     for cell in itertools.islice(measured, 4):
         assert cell.intervals >= 300
         assert cell.coverage >= 0.9, cell
+
+
+def test_the_page_is_that_of_the_kept_cells(tools):
+    kept = json.loads(tools.KEPT.read_text("utf-8"))
+    cells = [tools.Cell(**cell) for name in tools.families() for cell in kept[name]["cells"]]
+    assert all(cell.holds for cell in cells)
+    assert tools.PAGE.read_text("utf-8") == tools.page(cells, sorted({kept[name]["date"] for name in tools.families()}))
