@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     size = f"size={2 * RESERVE + (12 << 20)}"
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=False, capture_output=True)
     if done.returncode:
-        pytest.skip("only root can make a disk of its own")
+        pytest.skip("mounting a small tmpfs needs root; run as root to test a full disk")
     try:
         yield disk
     finally:

@@ -213,7 +213,7 @@ def test_the_papers_statements_stand_beside_what_was_measured(found):
     lists = [row["ndcg_list"] for row in rows(found, "12", mode="best", head_size=10)]
     ten = by_words["NDCG of a list of 10 is above 0.95 for epsilon 1 to 5."]
     assert ten["best"] == f"{min(lists):.3f} to {max(lists):.3f}"
-    fifty = by_words["A list of 50 exists from epsilon 3 on."]
+    fifty = by_words["A list of 50 exists for epsilon 3 or more."]
     assert (fifty["paper"], fifty["verdict"]) == ("never here", "not reproduced")  # so small a population has none
     best = rows(found, "mc", mode="best")
     one_record = by_words["One record per client is always best."]

@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     mutant(
         "krr-lie-halved",
-        "half of the lies are told: a client is twice as believable as claimed",
+        "the client lies half as often as claimed, so its answer reveals more than epsilon allows",
         _LOCAL + "krr.py",
         ("bits) // np.uint64(lie), np", "bits) // np.uint64(lie // 2), np"),
         tests=_WORDS + "test_an_array_of_clients_decides_word_by_word",

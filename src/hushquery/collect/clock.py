@@ -169,7 +169,7 @@ class Watch:
         return stopped
 
     def _jump(self, state: ClockState) -> dict[str, str] | None:
-        """Say which jump the clock has made, if it has."""
+        """Describe the jump that the clock made; None if it made none."""
         now, steady, _ = self._times()
         newest = now if state.newest is None else float(state.newest)
         if self._origin is not None and self._confirmed == state.confirmed:

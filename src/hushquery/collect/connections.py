@@ -2,7 +2,7 @@
 
 Whoever has connected may let us wait for a request, for the rest of one, or for our answer to be read. All three end
 after a while. When there are more connections than the process may have, the one that has let us wait longest goes, so
-that the next is served; if all are being served, the next is told so (503). Some file descriptors are never given to
+that the next is served; if all are being served, the next gets a 503. Some file descriptors are never given to
 clients: the store and the operator's listener need them. Nothing here writes a line for each connection: it counts.
 """
 
@@ -78,7 +78,7 @@ class Connections:
     """The connections of one server, in the order in which they began to let us wait.
 
     Args:
-        count: Is told each outcome that is to be counted.
+        count: Called with each outcome to count.
         most: How many there may be; by default as many as the limit on descriptors leaves.
     """
 
@@ -94,7 +94,7 @@ class Connections:
         return len(self._open) > self.most
 
     def opened(self, connection: Connection) -> bool:
-        """Note a new connection; if it is one too many, let another go. Say whether this one may stay."""
+        """Register a new connection, closing another if there are too many. Return whether this one may stay."""
         if len(self._open) >= self.most and self._waiting:
             self.count("replaced")
             next(iter(self._waiting)).drop()

@@ -1,6 +1,6 @@
 """How the two databases are connected to, and how long a transaction may wait in them.
 
-Where there is a deadline (:mod:`~hushquery.collect.deadlines`) they are told what is left of it.
+Under a deadline (:mod:`~hushquery.collect.deadlines`) their own timeouts are set to the time that remains.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LIMIT = sa.select(
 
 
 def limit_transaction(connection: sa.Connection) -> None:
-    """Give a transaction of PostgreSQL its timeouts, and let its commit be durable."""
+    """Set the timeouts of a PostgreSQL transaction and make its commit durable."""
     connection.execute(_LIMIT, _limits())
 
 

@@ -81,8 +81,8 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
 def _erase_first(store: Store, epoch: Epoch) -> None:
     """Make room on a full PostgreSQL: its disk has none for the ids before the reports are gone.
 
-    If this process dies in between, ids are lost. A closed epoch takes nothing, known or unknown: nothing is counted
-    twice, but who repeats such a report is told that its time is over, and not that it is there.
+    If this process dies in between, ids are lost. A closed epoch accepts nothing, so no report is counted twice, but a
+    client that resends one of them gets "the epoch is over" instead of "already stored".
     """
     table = reports_table(epoch.task_number, epoch.number)
     with store.write(frees=True) as connection:

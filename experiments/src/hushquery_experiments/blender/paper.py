@@ -217,7 +217,7 @@ def _least_ndcg_of_ten(rows: Sequence[Row]) -> str:
 def _starts(size: int, x: str, show: str) -> Reading:
     def read(rows: Sequence[Row]) -> str:
         full = [row[x] for row in where(rows, head_size=size) if reached(row)]
-        return f"from {min(full):{show}} on" if full else "never here"
+        return f"{min(full):{show}} or more" if full else "never here"
 
     return read
 
@@ -226,7 +226,7 @@ def _needs(size: int, least: float) -> Reading:
     def read(rows: Sequence[Row]) -> str:
         full = [row for row in where(rows, head_size=size) if reached(row)]
         good = [row["optin"] for row in full if row["ndcg"] >= least]
-        return f"from {min(good):.1%} on" if good else "not reached here"
+        return f"{min(good):.1%} or more" if good else "not reached here"
 
     return read
 
@@ -303,7 +303,7 @@ STATEMENTS: Sequence[Statement] = (
               needs_about(50, 0.95, 0.05)),
     Statement("14", "yandex", "At 1.5% opt-in NDCG is above 0.95 for all but the longest list.",
               _by_size("optin", 0.015), all_but_longest("optin", 0.015, 1, 0.95)),
-    Statement("15", "aol", "A list of 50 exists from epsilon 3 on.", _starts(50, "epsilon", "g"),
+    Statement("15", "aol", "A list of 50 exists for epsilon 3 or more.", _starts(50, "epsilon", "g"),
               begins(50, "epsilon", 3.0)),
     Statement("15", "aol", "L1 falls steadily as epsilon grows.", _l1_ends, falls("epsilon")),
     Statement("15", "yandex", "L1 falls steadily as epsilon grows.", _l1_ends, falls("epsilon")),
