@@ -68,8 +68,8 @@ def python_devices(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     """Measure devices in Python."""
     import numpy as np
 
-    from hushquery.local.client import Client
     from hushquery.local.configuration import Configuration
+    from hushquery.local.device.client import Client
     from hushquery.noise.bits import SystemBits
 
     one, day, bits = task(oracle, 1), task(oracle, RECORDS_A_DAY), SystemBits()
@@ -101,13 +101,13 @@ def servers(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     import pyarrow.parquet as pq
     import sqlalchemy as sa
 
-    from hushquery.collect.epochs import register, reports_of
-    from hushquery.collect.schema import reports_table
-    from hushquery.collect.store import Store
+    from hushquery.collect.epochs.epochs import register, reports_of
+    from hushquery.collect.store.schema import reports_table
+    from hushquery.collect.store.store import Store
     from hushquery.local.configuration import Configuration
     from hushquery.local.report import Report
-    from hushquery.local.report_counting import ReportCount
-    from hushquery.local.report_files import read_blocks
+    from hushquery.local.server.counting import ReportCount
+    from hushquery.local.server.files import read_blocks
     from hushquery.noise.bits import SystemBits
 
     one = task(oracle, 1)

@@ -21,7 +21,7 @@ from hushquery.curator.calibrate import SELECTORS, SelectorName
 from hushquery.curator.plan import curate
 from hushquery.engine.meter import metered
 from hushquery.log import read_log
-from hushquery.log.synthetic import write_log
+from hushquery.log.synthetic.logs import write_log
 from hushquery.noise.bits import SeededBits
 
 USERS_PER_MILLION_ROWS = 28_200

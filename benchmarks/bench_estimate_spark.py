@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hushquery.engine import connect
-from hushquery.local.client_estimate import ClientEstimate
 from hushquery.local.configuration import Configuration
-from hushquery.local.estimate import estimate
 from hushquery.local.report import VERSION
+from hushquery.local.server.client_estimate import ClientEstimate
+from hushquery.local.server.estimate import estimate
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 

@@ -59,10 +59,10 @@ class Job:
 def our_jobs() -> list[Job]:
     import numpy as np
 
-    from hushquery.local.krr import KRR
-    from hushquery.local.olh import OLH
-    from hushquery.local.oracle import Oracle, Tally
-    from hushquery.local.unary import OUE
+    from hushquery.local.oracles.krr import KRR
+    from hushquery.local.oracles.olh import OLH
+    from hushquery.local.oracles.oracle import Oracle, Tally
+    from hushquery.local.oracles.unary import OUE
     from hushquery.noise.bits import SystemBits
 
     bits = SystemBits()

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import hushquery as hq
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetError, DataError, UsageError
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
 
 ROWS = pa.table(
@@ -51,7 +51,7 @@ def head(data: Any, delta: str = "1e-6") -> Any:
 
 
 def statistic(data: Any, delta: str = "1e-6") -> Any:
-    return hq.basic.count(data, unit="user", epsilon=4, delta=delta, population="readers")
+    return hq.statistics.count(data, unit="user", epsilon=4, delta=delta, population="readers")
 
 
 PLANS = pytest.mark.parametrize("make", [release, head, statistic])

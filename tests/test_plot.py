@@ -10,8 +10,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from hushquery import plot
+from hushquery.core.estimates import Estimate, Estimates
 from hushquery.errors import Unavailable, UsageError
-from hushquery.privacy.estimates import Estimate, Estimates
 
 LEDGER = [
     {

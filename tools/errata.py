@@ -17,13 +17,13 @@ import numpy as np
 from marked import Rows, Tables, main
 from scipy import stats
 
-from hushquery.curator.korolova import Theorem1
-from hushquery.local.onebit import OneBitMean
-from hushquery.local.rappor import Chances, instant_epsilon, permanent_epsilon
-from hushquery.local.two_stage import TwoStage
-from hushquery.privacy.guarantee import best_posterior
-from hushquery.privacy.rounding import exact
-from hushquery.privacy.thresholds import laplace_delta, laplace_scale, laplace_threshold
+from hushquery.core.guarantee import best_posterior
+from hushquery.core.rounding import exact
+from hushquery.core.thresholds import laplace_delta, laplace_scale, laplace_threshold
+from hushquery.curator.selectors.korolova import Theorem1
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.rappor.response import Chances, instant_epsilon, permanent_epsilon
 from hushquery_experiments.blender.printed import printed_variances
 
 PAGE = Path(__file__).parent.parent / "docs" / "errata.md"

@@ -14,7 +14,7 @@ from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import SELECTORS, SelectorName
 from hushquery.curator.forecast import forecast
 from hushquery.curator.plan import curate
-from hushquery.log.synthetic import PROFILE_NAMES, write_log
+from hushquery.log.synthetic.logs import PROFILE_NAMES, write_log
 from hushquery.noise.bits import SystemBits
 
 PAGE = Path(__file__).parents[1] / "docs" / "forecasts.md"

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from marked import Rows, Tables, main
 
-from hushquery.local.choose import ORACLES, oracle_named
-from hushquery.privacy.budget import format_delta
-from hushquery.privacy.group import group
+from hushquery.core.budget import format_delta
+from hushquery.core.group import group
+from hushquery.local.oracles.choose import ORACLES, oracle_named
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 COMMAND = "python tools/limits.py"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hushquery.local.rappor_plan import POWER, forecast
+from hushquery.local.rappor.plan import POWER, forecast
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "numbers.md"

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from scipy import linalg, optimize, sparse
 from tools.coverage.local import drawn_counts, hashed
 
-from hushquery.local.rappor import Params, Variant
-from hushquery.local.rappor_decode import decode
-from hushquery.local.rappor_files import Candidates, read_counts, read_map, read_params
+from hushquery.local.rappor.decode import decode
+from hushquery.local.rappor.files import Candidates, read_counts, read_map, read_params
+from hushquery.local.rappor.response import Params, Variant
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "rappor-decode.md"

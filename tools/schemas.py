@@ -14,11 +14,10 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from hushquery.collect import documents
-from hushquery.collect.problems import PROBLEMS
-from hushquery.local.report import HEADER_BYTES, MOST_PAYLOAD
-from hushquery.privacy.local_loss import CHANNELS
-from hushquery.privacy.step_loss import (
+from hushquery.collect.http import documents
+from hushquery.collect.http.problems import PROBLEMS
+from hushquery.core.local_loss import CHANNELS
+from hushquery.core.step_loss import (
     GaussianHistogram,
     GaussianWeights,
     LaplaceHistogram,
@@ -26,7 +25,8 @@ from hushquery.privacy.step_loss import (
     OptimalSelection,
     StepParameters,
 )
-from hushquery.privacy.unit import Relation
+from hushquery.core.unit import Relation
+from hushquery.local.report import HEADER_BYTES, MOST_PAYLOAD
 from hushquery.release.manifest import FORMAT, FORMAT_VERSION
 from hushquery.release.tables import KINDS, NUMBERS
 from hushquery.task import Task

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
+from hushquery.core.budget import format_delta
+from hushquery.core.compose import compose
+from hushquery.core.gaussian import agd, mu_for
+from hushquery.core.group import group, group_gaussian
+from hushquery.core.pld import GaussianStep, LaplaceStep, PldStep
+from hushquery.core.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
 from hushquery.errors import CalibrationError
-from hushquery.privacy.budget import format_delta
-from hushquery.privacy.compose import compose
-from hushquery.privacy.gaussian import agd, mu_for
-from hushquery.privacy.group import group, group_gaussian
-from hushquery.privacy.pld import GaussianStep, LaplaceStep, PldStep
-from hushquery.privacy.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
 
 PAGE = Path(__file__).parent.parent / "docs" / "composition.md"
 COMMAND = "python tools/tables.py"
@@ -93,7 +93,7 @@ def page(date: str) -> str:
         f"Made on {date} (UTC) by `{COMMAND}`; numbers are rounded up. Do not edit: run it again.",
         "",
         f"Every table is at delta {DELTA} for everything together. Bold: the smallest epsilon proved.",
-        "The rules and their proofs are in `hushquery.privacy.composition`, `.pld` and `.loss`.",
+        "The rules and their proofs are in `hushquery.core.composition`, `.pld` and `.loss`.",
         "",
         f"## Counts with Laplace noise, epsilon {EPSILON} each",
         "",

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hushquery.core.rounding import exact
 from hushquery.errors import CalibrationError
 from hushquery.local.channel import Device
-from hushquery.local.choose import ORACLES, choose_oracle
-from hushquery.local.client import memo_key, sampling_number
 from hushquery.local.configuration import Configuration
-from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.onebit import OneBitMean
+from hushquery.local.device.client import memo_key, sampling_number
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.oracles.choose import ORACLES, choose_oracle
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.report import Report, ReportError
-from hushquery.local.two_stage import TwoStage
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.rounding import exact
 from hushquery.task import Task
 
 FILE = Path(__file__).parent.parent / "vectors" / "report_v1.json"

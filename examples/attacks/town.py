@@ -1,7 +1,7 @@
 """An invented town for the attacks of this folder: who searched what, who is in the log, and what an attacker knows.
 
-Nobody in it exists: ``hushquery.log.synthetic`` makes the searches. A coin puts exactly half of the people into the
-log; the attacker does not know which half. Every attack ends in a guess per person, in the log or not, so guessing
+Nobody in it exists: ``hushquery.log.synthetic.logs`` makes the searches. A coin puts exactly half of the people into
+the log; the attacker does not know which half. Every attack ends in a guess per person, in the log or not, so guessing
 blindly is right in 50%. What an attacker knows is what a phone book or a curious colleague knows; the truth is used to
 score the attack and for nothing else.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import hushquery as hq
-from hushquery.log.synthetic import batches, which_private
+from hushquery.log.synthetic.logs import batches, which_private
 
 EPSILON, DELTA, QUERIES_PER_USER = 1, 1e-6, 20
 

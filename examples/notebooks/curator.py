@@ -17,7 +17,7 @@ import duckdb
 import hushquery as hq
 from hushquery import plot
 from hushquery.curator.forecast import compare
-from hushquery.log.synthetic import write_log
+from hushquery.log.synthetic.logs import write_log
 
 
 def show(chart, name: str):

@@ -16,8 +16,8 @@ import hushquery as hq
 from hushquery import plot
 from hushquery.hybrid.simulate import send_all
 from hushquery.local.configuration import Configuration
-from hushquery.local.krr import KRR
-from hushquery.local.onebit import BitCount, OneBitMean
+from hushquery.local.numbers.onebit import BitCount, OneBitMean
+from hushquery.local.oracles.krr import KRR
 from hushquery.noise.bits import SystemBits
 
 DOMAIN = ["light", "dark", "system"]

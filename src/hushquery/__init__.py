@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 from hushquery._version import __version__
 
 if TYPE_CHECKING:
-    from hushquery import basic
+    from hushquery import statistics
     from hushquery.auditing.audit import audit
+    from hushquery.core.budget import Budget, PrivacyWarning
+    from hushquery.core.compose import compose
+    from hushquery.core.estimates import Estimates
+    from hushquery.core.guarantee import Guarantee
+    from hushquery.core.ledger.ledger import Ledger
+    from hushquery.core.loss import Loss
+    from hushquery.core.unit import Relation, Unit
     from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import PublishedHead
     from hushquery.hybrid.result import blend
-    from hushquery.local.client import Client
-    from hushquery.local.estimate import estimate
+    from hushquery.local.device.client import Client
+    from hushquery.local.server.estimate import estimate
     from hushquery.log import Log, read_log
-    from hushquery.privacy.budget import Budget, PrivacyWarning
-    from hushquery.privacy.compose import compose
-    from hushquery.privacy.estimates import Estimates
-    from hushquery.privacy.guarantee import Guarantee
-    from hushquery.privacy.ledger import Ledger
-    from hushquery.privacy.loss import Loss
-    from hushquery.privacy.unit import Relation, Unit
     from hushquery.publish import SearchIndex
     from hushquery.release import Release
     from hushquery.task import Task
@@ -55,36 +55,36 @@ __all__ = [
     "Unit",
     "__version__",
     "audit",
-    "basic",
     "blend",
     "compose",
     "curate",
     "estimate",
     "plan_head",
     "read_log",
+    "statistics",
 ]
 
 _HOMES = {
-    "Budget": "privacy.budget",
-    "Client": "local.client",
-    "Estimates": "privacy.estimates",
-    "Guarantee": "privacy.guarantee",
+    "Budget": "core.budget",
+    "Client": "local.device.client",
+    "Estimates": "core.estimates",
+    "Guarantee": "core.guarantee",
     "HushqueryError": "errors",
-    "Ledger": "privacy.ledger",
+    "Ledger": "core.ledger.ledger",
     "Log": "log",
-    "Loss": "privacy.loss",
-    "PrivacyWarning": "privacy.budget",
-    "Relation": "privacy.unit",
+    "Loss": "core.loss",
+    "PrivacyWarning": "core.budget",
+    "Relation": "core.unit",
     "PublishedHead": "hybrid.published",
     "Release": "release",
     "SearchIndex": "publish",
     "Task": "task",
-    "Unit": "privacy.unit",
+    "Unit": "core.unit",
     "audit": "auditing.audit",
     "blend": "hybrid.result",
-    "compose": "privacy.compose",
+    "compose": "core.compose",
     "curate": "curator.plan",
-    "estimate": "local.estimate",
+    "estimate": "local.server.estimate",
     "plan_head": "hybrid.plan",
     "read_log": "log",
 }

@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from hushquery.core.budget import Budget
+from hushquery.core.guarantee import Guarantee
+from hushquery.core.loss import Loss
+from hushquery.core.unit import Relation
 from hushquery.errors import BudgetError, DataError, HushqueryError
 from hushquery.noise.bits import Bits, SystemBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.guarantee import Guarantee
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.unit import Relation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
 __all__ = ["Charge", "Paid", "Plan", "Progress"]
 
@@ -165,7 +165,7 @@ class Plan(ABC, Generic[Made]):
         once: str | None = None,
     ) -> Made:
         """Check, spend, read. ``once`` is a key for the ledger; whoever gives one also gives bits that repeat."""
-        from hushquery.privacy.ledger import Ledger
+        from hushquery.core.ledger.ledger import Ledger
 
         source = bits or SystemBits()
         if not self._turn.acquire(blocking=False):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import altair
 
-    from hushquery.privacy.estimates import Estimates
-    from hushquery.privacy.rounding import Number
+    from hushquery.core.estimates import Estimates
+    from hushquery.core.rounding import Number
 
 __all__ = ["estimates", "forecasts", "ledger_over_time", "need_altair", "save", "svg", "two_worlds"]
 
@@ -33,7 +33,7 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
     """Draw what each account of a ledger has spent over time, under the line of its budget.
 
     Args:
-        rows: What :meth:`hushquery.privacy.ledger.Ledger.over_time` gives.
+        rows: What :meth:`hushquery.core.ledger.ledger.Ledger.over_time` gives.
     """
     need_altair()
     import altair as alt
@@ -79,7 +79,7 @@ def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
     need_altair()
     import altair as alt
 
-    from hushquery.privacy.guarantee import two_worlds as tabulate
+    from hushquery.core.guarantee import two_worlds as tabulate
 
     rows = tabulate(epsilon, sensitivity)
     base = alt.Chart(alt.InlineData(values=rows)).encode(

@@ -15,21 +15,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from hushquery.core.local_loss import loss_of_ratio
 from hushquery.errors import HushqueryError
-from hushquery.local.chance import ONE
 from hushquery.local.channel import OracleChannel
-from hushquery.local.client import Client
-from hushquery.local.client_store import ClientStore
 from hushquery.local.configuration import Configuration
-from hushquery.local.fetch import fetch_task
-from hushquery.local.number_channels import HistogramChannel, MeanChannel
-from hushquery.local.olh import OLH
-from hushquery.local.rappor_channel import RapporChannel
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.device.client import Client
+from hushquery.local.device.fetch import fetch_task
+from hushquery.local.device.store import ClientStore
+from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
+from hushquery.local.rappor.channel import RapporChannel
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.local_loss import loss_of_ratio
 from hushquery.task import Task
 
 DAY, DAYS = 86_400, 30

@@ -17,9 +17,9 @@ import pytest
 
 from attacks.hostile import DAY, DAYS, DEVICES, NAMES, Collector, Victim, honest, kept, tried
 from hushquery.errors import DataError
-from hushquery.local.client import Client
-from hushquery.local.client_store import ClientStore
-from hushquery.local.fetch import fetch_task
+from hushquery.local.device.client import Client
+from hushquery.local.device.fetch import fetch_task
+from hushquery.local.device.store import ClientStore
 from hushquery.task import Task
 
 HEADED = [device for device in DEVICES if device["head"]]

@@ -16,10 +16,10 @@ from scipy.stats import binom
 
 from controls import CONTROLS
 from hushquery.auditing.audit import AuditResult, Event, _EventSearch, audit, one_run_p_value
+from hushquery.core.registry import SUPPRESSED, Pair, find, names
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SeededBits
 from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts
-from hushquery.privacy.registry import SUPPRESSED, Pair, find, names
 from statistical import bits, number, rate_at_most, within
 
 HONEST = LaplaceCounts.calibrate(Fraction(1), Fraction(0))
@@ -239,8 +239,8 @@ import numpy as np
 
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.noise.sampler import sampler
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import Mechanism, Pair
+from hushquery.core.loss import Loss
+from hushquery.core.registry import Mechanism, Pair
 
 
 {dataclass}

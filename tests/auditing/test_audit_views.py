@@ -9,8 +9,8 @@ import pytest
 
 from hushquery.auditing import audit as module
 from hushquery.auditing.audit import Direction, audit
+from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
 from hushquery.noise.mechanisms import LaplaceCounts
-from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair
 from statistical import number, rate_at_most
 
 HONEST = LaplaceCounts.calibrate(Fraction(1), Fraction(0))

@@ -10,9 +10,9 @@ import pytest
 
 from hushquery.auditing.conformance import conformance
 from hushquery.auditing.words import exact_chances, word_findings
-from hushquery.local.chance import ONE
-from hushquery.local.krr import KRR
-from hushquery.privacy.registry import find
+from hushquery.core.registry import find
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.oracles.krr import KRR
 
 ONE_WORD = ["binary-response", "krr", "one-bit-mean"]
 

@@ -22,8 +22,8 @@ import typer.main
 
 import hushquery.cli
 from hushquery.cli.app import app
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from visits import BRANCHES, write_visits
 
 MARKER = "Zyxwvut-Marker"

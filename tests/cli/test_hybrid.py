@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from hushquery.cli import main
 from hushquery.cli.app import app
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import HushqueryError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
 
 CANARY = "zqcanary"
 

@@ -17,11 +17,11 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from hushquery.cli import main
+from hushquery.core.budget import Budget, suggested_delta
 from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.forecast import compare, forecast, untouched_share
 from hushquery.curator.plan import curate
 from hushquery.noise.law import DiscreteLaplace
-from hushquery.privacy.budget import Budget, suggested_delta
 from statistical import number, within
 
 PAPER = ("--selector", "korolova2009", "--epsilon", "2.302585", "--delta", "1e-5", "--queries-per-user", "20")

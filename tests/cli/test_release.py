@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushquery.cli import main
-from hushquery.privacy.ledger import Ledger
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.release import Release, verify
 
 OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4", "--population", "searchers")
@@ -208,7 +208,7 @@ def test_select_only_says_what_it_leaves_out(log: Path) -> None:
 # ---- killed --------------------------------------------------------------------------------------------------------
 
 KILLED_AT = {
-    "just after the spend": ("hushquery.privacy.ledger:Ledger.spend", "after", 1),
+    "just after the spend": ("hushquery.core.ledger.ledger:Ledger.spend", "after", 1),
     "while selecting": ("hushquery.curator.select:passing", "before", 1),
     "between the tables": ("hushquery.curator.clicks:Clicks.run", "before", 1),
     "while writing": ("os:fsync", "after", 3),

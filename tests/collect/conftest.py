@@ -18,7 +18,7 @@ _numbers = itertools.count()
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process readiness has time, because the machine may be busy, and time passes when a test says so only."""
-    monkeypatch.setattr("hushquery.collect.admin.READY_SECONDS", 60.0)
+    monkeypatch.setattr("hushquery.collect.http.admin.READY_SECONDS", 60.0)
     ticking = Collector._tick
     monkeypatch.setattr(Collector, "_tick", lambda self: ticking(self) if self.settings.tick_seconds else None)
 

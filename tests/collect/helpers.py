@@ -13,14 +13,14 @@ from typing import Any
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from hushquery.collect.app import make_app
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs import Epoch, reports_of
-from hushquery.collect.phases import HeadList
-from hushquery.collect.settings import Settings
-from hushquery.collect.store import Store
-from hushquery.collect.vault import Vault
-from hushquery.collect.wire import write_id
+from hushquery.collect.epochs.epochs import Epoch, reports_of
+from hushquery.collect.epochs.phases import HeadList
+from hushquery.collect.http.app import make_app
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.http.wire import write_id
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.vault import Vault
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import Report
 from hushquery.noise.bits import SeededBits

@@ -10,18 +10,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from collect.helpers import HEAD, Clock, FakeWork, make_report
-from hushquery.collect.epochs import CLOSED, Epoch, epochs_of, insert_new, register
-from hushquery.collect.phases import Phases
-from hushquery.collect.schema import RECORD, RELEASE
-from hushquery.collect.store import Store
-from hushquery.collect.vault import Vault
-from hushquery.collect.writer import Arrival, write_reports
+from hushquery.collect.epochs.epochs import CLOSED, Epoch, epochs_of, insert_new, register
+from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.store.schema import RECORD, RELEASE
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.vault import Vault
+from hushquery.collect.store.writer import Arrival, write_reports
 from hushquery.errors import NotReady
 from hushquery.task import Task
 
 # Processes are forked from a server that has imported all that is slow to import, so that they start at once.
 PROCESSES = multiprocessing.get_context("forkserver")
-SLOW = "hushquery.collect.app sqlalchemy.dialects.sqlite sqlalchemy.dialects.postgresql.psycopg psycopg pytest"
+SLOW = "hushquery.collect.http.app sqlalchemy.dialects.sqlite sqlalchemy.dialects.postgresql.psycopg psycopg pytest"
 PROCESSES.set_forkserver_preload(SLOW.split())
 
 

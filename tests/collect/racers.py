@@ -6,7 +6,7 @@ from typing import Any
 
 from collect.helpers import Clock
 from hushquery.collect.collector import Collector
-from hushquery.collect.settings import Settings
+from hushquery.collect.http.settings import Settings
 
 
 def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:

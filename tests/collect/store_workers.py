@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from collect.helpers import NOW
-from hushquery.collect.epochs import register
-from hushquery.collect.store import Store
+from hushquery.collect.epochs.epochs import register
+from hushquery.collect.store.store import Store
 from hushquery.task import Task
 
 

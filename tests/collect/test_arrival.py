@@ -19,12 +19,12 @@ import pytest
 
 from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for, stored_ids, waiting_reports
 from collect.houses import House
-from hushquery.collect.copies import backup
-from hushquery.collect.epochs import reports_of
-from hushquery.collect.erasing import mix
-from hushquery.collect.store import Store
-from hushquery.collect.wire import pack_batch
-from hushquery.collect.writer import Arrival, add_counts, write_reports
+from hushquery.collect.epochs.epochs import reports_of
+from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.store.copies import backup
+from hushquery.collect.store.erasing import mix
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.writer import Arrival, add_counts, write_reports
 from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 from hushquery.task import Task

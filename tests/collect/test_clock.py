@@ -14,13 +14,13 @@ from collect.commands import read, run
 from collect.helpers import SEARCHES, WEEKLY, Clock, FakeWork, make_report, put, running, settings_for
 from collect.test_faults import wait_for
 from collect.test_records import give
-from hushquery.collect.admin import make_admin
-from hushquery.collect.clock import Watch, confirm, read_clock, tolerance
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs import epochs_of, register
-from hushquery.collect.phases import Phases
-from hushquery.collect.store import Store
-from hushquery.collect.vault import Vault
+from hushquery.collect.epochs.clock import Watch, confirm, read_clock, tolerance
+from hushquery.collect.epochs.epochs import epochs_of, register
+from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.http.admin import make_admin
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.vault import Vault
 from hushquery.errors import NotReady
 from hushquery.task import Task
 

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from collect.commands import read, run
 from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
 from hushquery.cli.serve import serve
-from hushquery.collect.settings import Settings
-from hushquery.collect.store import Store
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.store.store import Store
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import AccountMissing, DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report
-from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
@@ -206,7 +206,7 @@ def test_no_store_is_made_by_looking(tmp_path: Path) -> None:
 
 def test_serve_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Settings] = []
-    monkeypatch.setattr("hushquery.collect.serve.run", lambda settings, **_: asked.append(settings))
+    monkeypatch.setattr("hushquery.collect.http.serve.run", lambda settings, **_: asked.append(settings))
     server = typer.Typer()
     server.command()(serve)
     options = ["--task", "a.toml", "--task", "b.toml", "--optin-share", "0.5", "--max-store", "2MiB", "--tick", "0"]

@@ -20,14 +20,14 @@ import uvicorn
 
 from collect.helpers import BINARY, SETTING, Clock, drain, make_report, report_path, settings_for
 from collect.servers import Server
-from hushquery.collect import connections, serve
-from hushquery.collect.admin import make_admin, metrics
-from hushquery.collect.app import make_app
 from hushquery.collect.collector import Collector
-from hushquery.collect.connections import Connections
-from hushquery.collect.serve import _QUIET, _trouble
-from hushquery.collect.settings import Settings
-from hushquery.collect.writer import NO_TASK, Writer, counts
+from hushquery.collect.http import connections, serve
+from hushquery.collect.http.admin import make_admin, metrics
+from hushquery.collect.http.app import make_app
+from hushquery.collect.http.connections import Connections
+from hushquery.collect.http.serve import _QUIET, _trouble
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.store.writer import NO_TASK, Writer, counts
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)

@@ -31,10 +31,11 @@ from collect.helpers import (
 )
 from collect.houses import House
 from collect.test_records import WORDS, advance, everything, give, hybrid
-from hushquery.collect import erasing, phases
-from hushquery.collect.epochs import Epoch
-from hushquery.collect.store import Store
-from hushquery.collect.wire import pack_batch
+from hushquery.collect.epochs import phases
+from hushquery.collect.epochs.epochs import Epoch
+from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.store import erasing
+from hushquery.collect.store.store import Store
 from hushquery.local.report import Report
 from hushquery.task import Task
 

@@ -16,8 +16,8 @@ from collect.helpers import HEAD, SEARCHES, SETTING, Clock, running, settings_fo
 from collect.test_records import advance, give, hybrid
 from hushquery.cli.app import app
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
-from hushquery.local.client import Client
-from hushquery.local.fetch import fetch_task
+from hushquery.local.device.client import Client
+from hushquery.local.device.fetch import fetch_task
 from hushquery.task import Task
 
 TASK = Task.loads(SEARCHES)

@@ -17,11 +17,11 @@ from collect.helpers import put
 from collect.servers import Server
 from collect.test_faults import ready, start, wait_for
 from collect.test_kill import TASK, many_reports, stored
-from hushquery.collect.epochs import registered
-from hushquery.collect.room import RESERVE
-from hushquery.collect.store import Store
-from hushquery.collect.tally import Tally
-from hushquery.collect.writer import Arrival, write_reports
+from hushquery.collect.epochs.epochs import registered
+from hushquery.collect.store.room import RESERVE
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.tally import Tally
+from hushquery.collect.store.writer import Arrival, write_reports
 
 # Reports that are there before the disk fills up: more than fit into the pages of the write-ahead log.
 BEFORE = 12_000

@@ -24,9 +24,9 @@ from collect.houses import House
 from collect.servers import Server
 from collect.test_faults import wait_for
 from collect.test_kill import many_reports, stored
-from hushquery.collect.deadlines import Asker, left
-from hushquery.collect.store import Store
-from hushquery.collect.writer import Arrival, Writer, write_reports
+from hushquery.collect.store.deadlines import Asker, left
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.writer import Arrival, Writer, write_reports
 from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 
@@ -204,7 +204,7 @@ def test_what_was_given_up_is_taken_once(folder: Path, clock: Clock) -> None:
 
 _HANG = """
 import sys, threading
-import hushquery.collect.store as store
+import hushquery.collect.store.store as store
 before = store.Store.write
 def hang(self):
     if threading.current_thread() is not threading.main_thread():
@@ -212,8 +212,8 @@ def hang(self):
         threading.Event().wait()
     return before(self)
 store.Store.write = hang
-from hushquery.collect.serve import run
-from hushquery.collect.settings import Settings
+from hushquery.collect.http.serve import run
+from hushquery.collect.http.settings import Settings
 settings = Settings(tasks=("task.toml",), store_seconds=0.5, end_seconds=2.0, tick_seconds=0.1)
 run(settings, port=0, admin_port=0, ready=lambda *found: print(*found, flush=True))
 """

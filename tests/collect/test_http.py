@@ -29,11 +29,11 @@ from collect.helpers import (
     running,
     settings_for,
 )
-from hushquery.collect.admin import make_admin, metrics
-from hushquery.collect.app import make_app
-from hushquery.collect.connections import Connection
-from hushquery.collect.serve import run
-from hushquery.collect.settings import Settings
+from hushquery.collect.http.admin import make_admin, metrics
+from hushquery.collect.http.app import make_app
+from hushquery.collect.http.connections import Connection
+from hushquery.collect.http.serve import run
+from hushquery.collect.http.settings import Settings
 from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
@@ -144,7 +144,7 @@ def test_a_defect_says_nothing(
     def fail(*_: object) -> None:
         raise ValueError("embarrassing-illness")
 
-    monkeypatch.setattr("hushquery.collect.ingest.check", fail)
+    monkeypatch.setattr("hushquery.collect.http.ingest.check", fail)
     with running(settings_for(sqlite_url, folder, SETTING), clock) as (client, _), caplog.at_level(logging.DEBUG):
         answer = put(client, make_report(TASK))
         assert answer.status_code == 500
@@ -232,7 +232,7 @@ def test_the_admin_listener_answers_to_no_name_of_others(
 @contextmanager
 def listening(settings: Settings, clock: Clock) -> Iterator[int]:
     """Run a server in a thread; gives its port."""
-    from hushquery.collect.serve import _QUIET
+    from hushquery.collect.http.serve import _QUIET
 
     server = uvicorn.Server(uvicorn.Config(make_app(settings, clock=clock), **_QUIET))
     with socket.create_server(("127.0.0.1", 0)) as bound:

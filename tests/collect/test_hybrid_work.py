@@ -11,15 +11,15 @@ import sqlalchemy as sa
 
 from collect.helpers import BINARY, SEARCHES, Clock, make_report, running, settings_for
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs import Epoch
-from hushquery.collect.pages import read_release
-from hushquery.collect.schema import RECORD
-from hushquery.collect.wire import JSON, pack_batch, read_records
+from hushquery.collect.epochs.epochs import Epoch
+from hushquery.collect.http.pages import read_release
+from hushquery.collect.http.wire import JSON, pack_batch, read_records
+from hushquery.collect.store.schema import RECORD
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import NotReady
 from hushquery.hybrid.plan import HeadPlan
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
 
 TEXT = SEARCHES.replace("records_per_user = 2", "records_per_user = 1")

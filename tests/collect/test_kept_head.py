@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from collect.helpers import SEARCHES, Clock, running, settings_for
 from collect.test_hybrid_work import POPULAR, open_accounts
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs import Epoch, epochs_of
-from hushquery.collect.schema import RECORD
-from hushquery.privacy.ledger import Ledger
+from hushquery.collect.epochs.epochs import Epoch, epochs_of
+from hushquery.collect.store.schema import RECORD
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.task import Task
 
 WEEK = 7 * 86400

@@ -13,10 +13,10 @@ import pytest
 
 from collect.helpers import SETTING, make_report, stored_ids
 from collect.servers import Sender, Server
-from hushquery.collect.epochs import epochs_of, registered, reports_of
-from hushquery.collect.serve import run
-from hushquery.collect.settings import Settings
-from hushquery.collect.store import Store
+from hushquery.collect.epochs.epochs import epochs_of, registered, reports_of
+from hushquery.collect.http.serve import run
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.store.store import Store
 from hushquery.errors import UsageError
 from hushquery.local.report import Report
 from hushquery.task import Task

@@ -10,18 +10,18 @@ import pytest
 import sqlalchemy as sa
 
 from collect.helpers import BINARY, SEARCHES, SETTING, WEEKLY, Clock, make_report, put, running, settings_for
-from hushquery.collect import local_work
-from hushquery.collect.admin import metrics
-from hushquery.collect.epochs import Epoch, epochs_of, reports_of
-from hushquery.collect.local_work import LocalWork
-from hushquery.collect.schema import EPOCH
-from hushquery.collect.store import Store
-from hushquery.collect.wire import pack_batch
+from hushquery.collect.epochs import local_work
+from hushquery.collect.epochs.epochs import Epoch, epochs_of, reports_of
+from hushquery.collect.epochs.local_work import LocalWork
+from hushquery.collect.http.admin import metrics
+from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.store.schema import EPOCH
+from hushquery.collect.store.store import Store
 from hushquery.errors import NotReady, Unavailable
-from hushquery.local.client import Client
 from hushquery.local.configuration import Configuration
-from hushquery.local.report_counting import ReportCount
-from hushquery.local.report_files import Block
+from hushquery.local.device.client import Client
+from hushquery.local.server.counting import ReportCount
+from hushquery.local.server.files import Block
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 

@@ -13,10 +13,10 @@ from collect.commands import read, run
 from collect.helpers import NOW, SETTING, WEEKLY, Clock, put, running, settings_for, stored_ids, waiting_reports
 from collect.test_records import everything
 from collect.version_2 import PERIOD, TASK, make_version_2
-from hushquery.collect.copies import convert
-from hushquery.collect.epochs import epochs_of, register, registered
-from hushquery.collect.schema import EPOCH, META, SCHEMA
-from hushquery.collect.store import Store
+from hushquery.collect.epochs.epochs import epochs_of, register, registered
+from hushquery.collect.store.copies import convert
+from hushquery.collect.store.schema import EPOCH, META, SCHEMA
+from hushquery.collect.store.store import Store
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.task import Task
 from ledger.workers import sql

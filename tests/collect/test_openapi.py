@@ -10,7 +10,7 @@ import pytest
 
 from collect.helpers import SEARCHES, SETTING, Clock, running, settings_for
 from collect.servers import Server
-from hushquery.collect.problems import PROBLEMS
+from hushquery.collect.http.problems import PROBLEMS
 
 # Left out: that a body which fits the schema is accepted. No schema can say which hash a report has to carry.
 UNFIT = "positive_data_acceptance"

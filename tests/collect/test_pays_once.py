@@ -14,17 +14,17 @@ import sqlalchemy as sa
 from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_for
 from collect.houses import House
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts
-from hushquery.collect.epochs import HEAD_PUBLISHED, Epoch
-from hushquery.collect.hybrid_work import HybridWork
-from hushquery.collect.phases import HeadList
-from hushquery.collect.schema import RECORD
-from hushquery.collect.vault import Vault
+from hushquery.collect.epochs.epochs import HEAD_PUBLISHED, Epoch
+from hushquery.collect.epochs.hybrid_work import HybridWork
+from hushquery.collect.epochs.phases import HeadList
+from hushquery.collect.store.schema import RECORD
+from hushquery.collect.store.vault import Vault
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused
 from hushquery.hybrid.plan import HeadPlan, plan_head
 from hushquery.noise.bits import KeyedBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 from hushquery.task import Task
 
 HALF = Loss(pure=("1/2",))

@@ -11,9 +11,8 @@ import pytest
 
 from collect.helpers import HEAD, SEARCHES, SETTING, WEEKLY, Clock, Crash, make_report, stored_ids, waiting_reports
 from collect.houses import PROCESSES, House, race_to_advance
-from hushquery.collect import phases
-from hushquery.collect.admin import metrics
-from hushquery.collect.epochs import (
+from hushquery.collect.epochs import phases
+from hushquery.collect.epochs.epochs import (
     CLOSED,
     EXPIRED,
     HEAD_PUBLISHED,
@@ -25,11 +24,12 @@ from hushquery.collect.epochs import (
     epochs_of,
     register,
 )
-from hushquery.collect.ingest import Board
-from hushquery.collect.local_work import LocalWork
-from hushquery.collect.phases import Phases
-from hushquery.collect.vault import Vault
-from hushquery.collect.writer import Arrival, write_reports
+from hushquery.collect.epochs.local_work import LocalWork
+from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.http.admin import metrics
+from hushquery.collect.http.ingest import Board
+from hushquery.collect.store.vault import Vault
+from hushquery.collect.store.writer import Arrival, write_reports
 from hushquery.errors import NotReady, UsageError
 from hushquery.task import Task
 

@@ -30,11 +30,11 @@ from collect.helpers import (
 from collect.test_http import listening, receive, request, status, talk
 from collect.test_records import give
 from collect.test_reports import kind
-from hushquery.collect.epochs import epochs_of
-from hushquery.collect.schema import RECORD
-from hushquery.collect.wire import pack_batch, write_id
+from hushquery.collect.epochs.epochs import epochs_of
+from hushquery.collect.http.wire import pack_batch, write_id
+from hushquery.collect.store.schema import RECORD
 from hushquery.errors import UsageError
-from hushquery.local.client import Client
+from hushquery.local.device.client import Client
 from hushquery.task import Task
 
 ROOT = Path(__file__).parents[2]
@@ -211,7 +211,7 @@ def test_a_second_request_in_a_body_is_no_request(tmp_path: Path, clock: Clock) 
         time.sleep(0.2)
         answer = talk(port, request("GET", f"/v1/tasks/{TASK.id}"))
         assert status(answer) == 200
-    from hushquery.collect.store import Store
+    from hushquery.collect.store.store import Store
 
     store = Store.open(tmp_path / "collector.db")
     assert stored_ids(store) == []

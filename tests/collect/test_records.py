@@ -19,11 +19,11 @@ import pytest
 from collect.commands import run as cli
 from collect.helpers import SEARCHES, SETTING, Clock, Crash, FakeWork, random_id, running, settings_for
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs import Epoch
-from hushquery.collect.phases import HeadList
-from hushquery.collect.tokens import Forgotten, Tokens
-from hushquery.collect.vault import Vault, operator_key
-from hushquery.collect.wire import read_records, write_id
+from hushquery.collect.epochs.epochs import Epoch
+from hushquery.collect.epochs.phases import HeadList
+from hushquery.collect.http.wire import read_records, write_id
+from hushquery.collect.store.tokens import Forgotten, Tokens
+from hushquery.collect.store.vault import Vault, operator_key
 from hushquery.errors import DataError, UsageError
 from hushquery.task import Task
 
@@ -325,7 +325,7 @@ def test_records_that_arrive_after_their_token_was_revoked_are_refused(
             assert collector.tokens.forget(token) == Forgotten(0, 0)
             return read_records(*parts)
 
-        monkeypatch.setattr("hushquery.collect.app.read_records", late)
+        monkeypatch.setattr("hushquery.collect.http.app.read_records", late)
         assert kind(give(client, token)) == (401, "unauthorized")
         epoch = collector.board.present(1)
         assert epoch is not None

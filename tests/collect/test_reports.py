@@ -25,9 +25,9 @@ from collect.helpers import (
     settings_for,
 )
 from hushquery.collect.collector import Collector
-from hushquery.collect.problems import Refusal
-from hushquery.collect.wire import pack_batch
-from hushquery.collect.writer import counts
+from hushquery.collect.http.problems import Refusal
+from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.store.writer import counts
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)

@@ -12,9 +12,9 @@ from collect.test_collect_cli import TASK
 from collect.test_hybrid_work import TEXT, open_accounts, whole_epoch
 from collect.test_local_work import TEXTS
 from hushquery.errors import NotReady, UsageError
-from hushquery.local.client import Client
-from hushquery.local.client_estimate import ClientEstimate
-from hushquery.local.estimate import estimate
+from hushquery.local.device.client import Client
+from hushquery.local.server.client_estimate import ClientEstimate
+from hushquery.local.server.estimate import estimate
 from hushquery.noise.bits import SeededBits
 from hushquery.release import Release
 from hushquery.task import Task

@@ -17,15 +17,15 @@ import sqlalchemy as sa
 from collect.helpers import NOW, SETTING, Clock, make_report, put, running, settings_for, stored_ids
 from collect.houses import PROCESSES
 from collect.store_workers import open_and_register
-from hushquery.collect.epochs import register, registered
-from hushquery.collect.local_work import LocalWork
-from hushquery.collect.phases import Phases
-from hushquery.collect.problems import Refusal
-from hushquery.collect.schema import META, SCHEMA, reports_table
-from hushquery.collect.store import Store, StoreFull
-from hushquery.collect.vault import Vault
-from hushquery.collect.wire import pack_batch
-from hushquery.collect.writer import Arrival, Writer, write_reports
+from hushquery.collect.epochs.epochs import register, registered
+from hushquery.collect.epochs.local_work import LocalWork
+from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.http.problems import Refusal
+from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.store.schema import META, SCHEMA, reports_table
+from hushquery.collect.store.store import Store, StoreFull
+from hushquery.collect.store.vault import Vault
+from hushquery.collect.store.writer import Arrival, Writer, write_reports
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.task import Task
 

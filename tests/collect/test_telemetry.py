@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from collect.helpers import BINARY, SETTING, Clock, make_report, put, report_path, running, settings_for
-from hushquery.collect.admin import make_admin
-from hushquery.collect.wire import pack_batch, write_id
+from hushquery.collect.http.admin import make_admin
+from hushquery.collect.http.wire import pack_batch, write_id
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)

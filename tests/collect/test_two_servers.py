@@ -11,12 +11,12 @@ from collect.helpers import Clock, running, settings_for
 from collect.houses import PROCESSES
 from collect.racers import tick
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts, whole_epoch
-from hushquery.collect.clock import confirm
-from hushquery.collect.epochs import epochs_of
-from hushquery.collect.schema import RECORD, RELEASE
-from hushquery.collect.settings import Settings
-from hushquery.collect.store import Store
-from hushquery.privacy.ledger import Ledger
+from hushquery.collect.epochs.clock import confirm
+from hushquery.collect.epochs.epochs import epochs_of
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.store.schema import RECORD, RELEASE
+from hushquery.collect.store.store import Store
+from hushquery.core.ledger.ledger import Ledger
 
 RACERS = 2
 DAY = 86400

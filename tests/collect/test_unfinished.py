@@ -13,15 +13,15 @@ from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_
 from collect.houses import House
 from collect.test_hybrid_work import open_accounts
 from collect.test_records import give
-from hushquery.collect.admin import metrics
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
-from hushquery.collect.phases import HeadList, Phases
-from hushquery.collect.schema import RECORD
-from hushquery.collect.vault import Vault
+from hushquery.collect.epochs.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
+from hushquery.collect.epochs.phases import HeadList, Phases
+from hushquery.collect.http.admin import metrics
+from hushquery.collect.store.schema import RECORD
+from hushquery.collect.store.vault import Vault
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, NotReady, UsageError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
 
 WEEK = 7 * 86400

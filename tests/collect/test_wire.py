@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collect.helpers import SEARCHES, SETTING, make_report
-from hushquery.collect.problems import PROBLEMS, Refusal, document, problem_of
-from hushquery.collect.wire import (
+from hushquery.collect.http.problems import PROBLEMS, Refusal, document, problem_of
+from hushquery.collect.http.wire import (
     BINARY,
     JSON,
     MOST_REPORTS,

@@ -41,7 +41,7 @@ from hushquery.auditing.conformance import (
     pair_findings,
     shape_findings,
 )
-from hushquery.privacy.registry import Mechanism, find, hockey_stick, names
+from hushquery.core.registry import Mechanism, find, hockey_stick, names
 from statistical import ALPHA, FEWEST_FOR_Z, number
 
 

@@ -37,9 +37,9 @@ from hushquery.auditing.conformance import (
     shape_findings,
     tight_findings,
 )
-from hushquery.basic.mechanisms import ClampedSumOfRows
+from hushquery.core.registry import Mechanism, Pair
 from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts
-from hushquery.privacy.registry import Mechanism, Pair
+from hushquery.statistics.mechanisms import ClampedSumOfRows
 
 
 class Sabotage(Mechanism):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hushquery.cli
-from hushquery.privacy.registry import find
+from hushquery.core.registry import find
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "randomizer" / "my_randomizer.py"
 

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushquery.basic.mechanisms import CappedRowCount
-from hushquery.basic.queries import CountRows
-from hushquery.curator.bound import Bound, first_rows
-from hushquery.curator.clicks import PAIR, Clicks
-from hushquery.curator.count import law_of, tally
-from hushquery.curator.guided import Guided
-from hushquery.curator.korolova import Theorem1, calibrate_korolova
-from hushquery.curator.mechanisms import (
+from hushquery.core.loss import Loss
+from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
+from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.thresholds import laplace_scale, laplace_threshold
+from hushquery.curator.audited.counted import KorolovaSelector
+from hushquery.curator.audited.guided import Sketch
+from hushquery.curator.audited.reformulations import ReformulationPairs, lifted_law, lifted_rows
+from hushquery.curator.audited.selectors import (
     Key,
     LaplaceSelector,
     Rows,
@@ -32,11 +32,13 @@ from hushquery.curator.mechanisms import (
     searcher,
     totals,
 )
-from hushquery.curator.mechanisms_counted import KorolovaSelector
-from hushquery.curator.mechanisms_guided import Sketch
-from hushquery.curator.mechanisms_walks import ReformulationPairs, lifted_law, lifted_rows
+from hushquery.curator.bound import Bound, first_rows
+from hushquery.curator.clicks import PAIR, Clicks
+from hushquery.curator.count import law_of, tally
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import Korolova, Reused
+from hushquery.curator.selectors.guided import Guided
+from hushquery.curator.selectors.korolova import Theorem1, calibrate_korolova
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.mechanisms import (
@@ -46,10 +48,8 @@ from hushquery.noise.mechanisms import (
     product_law,
 )
 from hushquery.noise.sampler import IntArray, add_noise, sampler
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair
-from hushquery.privacy.step_loss import LaplaceHistogram
-from hushquery.privacy.thresholds import laplace_scale, laplace_threshold
+from hushquery.statistics.mechanisms import CappedRowCount
+from hushquery.statistics.queries import CountRows
 
 __all__ = ["CURATOR_CONTROLS", "Broken"]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
+from hushquery.curator.audited.selectors import passing_bit, passing_law
 from hushquery.curator.count import law_of
-from hushquery.curator.mechanisms import passing_bit, passing_law
 from hushquery.hybrid.mechanisms import RECORDS, HeadDraws, HeadList, holders
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import IntArray, sampler
-from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair
 
 __all__ = ["HYBRID_CONTROLS"]
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.local.chance import ONE, coins
-from hushquery.local.mechanisms import SubsetReport, UnaryReport
-from hushquery.local.oracle import IntArray, Report
-from hushquery.local.rappor_mechanisms import RapporPermanent
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.unary import OUE
+from hushquery.core.loss import Loss
+from hushquery.core.registry import Mechanism, Pair
+from hushquery.local.oracles.chance import ONE, coins
+from hushquery.local.oracles.mechanisms import SubsetReport, UnaryReport
+from hushquery.local.oracles.oracle import IntArray, Report
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.unary import OUE
+from hushquery.local.rappor.mechanisms import RapporPermanent
 from hushquery.noise.bits import Bits
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import Mechanism, Pair
 
 __all__ = ["LOCAL_CONTROLS"]
 

@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from hushquery.curator.bound import Bound, searches
-from hushquery.curator.calibrate import Request, calibrate
-from hushquery.curator.clicks import Clicks
-from hushquery.curator.count import law_of, tally
-from hushquery.curator.guided import Guided
-from hushquery.curator.mechanisms import (
+from hushquery.core.budget import Budget
+from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
+from hushquery.core.thresholds import WEIGHT_GRID
+from hushquery.curator.audited.counted import KorolovaSelector, OptimalSelector, WeightedSelector
+from hushquery.curator.audited.guided import GuidedSelector
+from hushquery.curator.audited.reformulations import ReformulationPairs
+from hushquery.curator.audited.selectors import (
     GaussianSelector,
     LaplaceSelector,
     SelectedClicks,
@@ -33,17 +34,16 @@ from hushquery.curator.mechanisms import (
     searcher,
     seen_in,
 )
-from hushquery.curator.mechanisms_counted import KorolovaSelector, OptimalSelector, WeightedSelector
-from hushquery.curator.mechanisms_guided import GuidedSelector
-from hushquery.curator.mechanisms_walks import ReformulationPairs
+from hushquery.curator.bound import Bound, searches
+from hushquery.curator.calibrate import Request, calibrate
+from hushquery.curator.clicks import Clicks
+from hushquery.curator.count import law_of, tally
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import count_released
-from hushquery.curator.weighted import equal_weights
+from hushquery.curator.selectors.guided import Guided
+from hushquery.curator.selectors.weighted import equal_weights
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.survivors import WORTH_A_BINOMIAL
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
-from hushquery.privacy.thresholds import WEIGHT_GRID
 from search_logs import OTHERS, ZOE, counted, log
 from statistical import bits, every_position, fit, number
 

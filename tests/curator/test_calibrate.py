@@ -11,15 +11,15 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from hushquery.core.budget import Budget
+from hushquery.core.gaussian import agd
+from hushquery.core.registry import find, names
+from hushquery.core.step_loss import GaussianWeights, loss_from
+from hushquery.core.thresholds import WEIGHT_GRID
 from hushquery.curator.calibrate import DEFAULT_SHARES, SELECTORS, Request, calibrate
 from hushquery.curator.select import Optimal, Reused
 from hushquery.errors import UsageError
 from hushquery.noise.law import DiscreteLaplace
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.gaussian import agd
-from hushquery.privacy.registry import find, names
-from hushquery.privacy.step_loss import GaussianWeights, loss_from
-from hushquery.privacy.thresholds import WEIGHT_GRID
 from statistical import number
 
 GOLDEN = Budget("ln 10", 1e-5)

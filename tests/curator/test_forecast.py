@@ -9,14 +9,14 @@ import duckdb
 import numpy as np
 import pytest
 
+from hushquery.core.budget import Budget
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import SELECTORS, Request, calibrate
 from hushquery.curator.forecast import LOGS, forecast
 from hushquery.curator.plan import curate
 from hushquery.errors import UsageError
-from hushquery.log.synthetic import PROFILE_NAMES, write_log
+from hushquery.log.synthetic.logs import PROFILE_NAMES, write_log
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.budget import Budget
 
 USERS = 7_000
 

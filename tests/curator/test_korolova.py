@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.thresholds import laplace_delta
 from hushquery.curator.bound import Bound, searches
-from hushquery.curator.korolova import Theorem1, calibrate_korolova
 from hushquery.curator.select import Korolova
+from hushquery.curator.selectors.korolova import Theorem1, calibrate_korolova
 from hushquery.errors import CalibrationError
 from hushquery.noise.law import DiscreteLaplace
-from hushquery.privacy.step_loss import LaplaceHistogram
-from hushquery.privacy.thresholds import laplace_delta
 from search_logs import kept, log
 from statistical import number
 

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import statistical
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.plan import ReleasePlan, curate
@@ -22,8 +24,6 @@ from hushquery.errors import BudgetRefused, DataError, UsageError
 from hushquery.log import read_log
 from hushquery.noise import sampler as sampling
 from hushquery.noise.law import Binomial, DiscreteLaplace, RoundedGaussian
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 from hushquery.release import Release, verify
 from hushquery.release.folder import manifest_bytes, sign
 

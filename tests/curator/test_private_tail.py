@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import pytest
 
 import statistical
+from hushquery.core.budget import Budget
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import SELECTORS, Request, calibrate
-from hushquery.curator.guided import Guided
 from hushquery.curator.select import Korolova, Optimal, Reused, Selector
-from hushquery.curator.weighted import Weighted
+from hushquery.curator.selectors.guided import Guided
+from hushquery.curator.selectors.weighted import Weighted
 from hushquery.log import read_log
-from hushquery.log.synthetic import batches, which_private
-from hushquery.privacy.budget import Budget
+from hushquery.log.synthetic.logs import batches, which_private
 
 USERS = 2000
 D = 10

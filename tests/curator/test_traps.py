@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import statistical
+from hushquery.core.budget import Budget
+from hushquery.core.step_loss import LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, calibrate
 from hushquery.curator.plan import ReleasePlan, curate
@@ -24,8 +26,6 @@ from hushquery.errors import DataError, HushqueryError
 from hushquery.log import read_log
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.step_loss import LaplaceHistogram
 from hushquery.release import Release
 
 Row = tuple[str, int | None, str, str | None]

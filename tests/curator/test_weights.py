@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hushquery.core.step_loss import GaussianWeights, equal_weight
+from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
-from hushquery.curator.guided import Guided, bucket
-from hushquery.curator.weighted import Weighted, equal_weights, weighted_threshold
+from hushquery.curator.selectors.guided import Guided, bucket
+from hushquery.curator.selectors.weighted import Weighted, equal_weights, weighted_threshold
 from hushquery.engine import execute
-from hushquery.privacy.step_loss import GaussianWeights, equal_weight
-from hushquery.privacy.thresholds import WEIGHT_GRID, knapsack_threshold
 from search_logs import counted, log
 from statistical import number
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hushquery.auditing.conformance import conformance
-from hushquery.privacy.registry import find
+from hushquery.core.registry import find
 from statistical import bits, mean
 
 ROOT = Path(__file__).resolve().parents[2]

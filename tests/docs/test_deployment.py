@@ -23,10 +23,10 @@ import typer.main
 import postgres
 from deployment import EXAMPLE, ORIGIN, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
 from hushquery.cli.app import app
-from hushquery.collect.wire import MOST_REPORTS, pack_batch
-from hushquery.local.client import Client
+from hushquery.collect.http.wire import MOST_REPORTS, pack_batch
+from hushquery.local.device.client import Client
+from hushquery.local.device.send import Sender
 from hushquery.local.report import Report
-from hushquery.local.send import Sender
 from hushquery.task import Task
 
 TASKS = ROOT / "examples" / "tasks"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushquery.local.choose import oracle_named
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.oracles.choose import oracle_named
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery_experiments.blender.printed import printed_variances
 from statistical import bits
 

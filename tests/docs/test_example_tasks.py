@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from hushquery.cli.task import app
-from hushquery.collect.settings import Settings
-from hushquery.local.client import Client
+from hushquery.collect.http.settings import Settings
 from hushquery.local.configuration import Configuration
+from hushquery.local.device.client import Client
 from hushquery.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent.parent

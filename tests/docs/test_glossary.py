@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from hushquery.collect.epochs import EXPIRED, PHASES
+from hushquery.collect.epochs.epochs import EXPIRED, PHASES
+from hushquery.core.unit import Relation
 from hushquery.curator.calibrate import SelectorName
 from hushquery.hybrid.blend import Mode
-from hushquery.local.choose import ORACLES
-from hushquery.privacy.unit import Relation
+from hushquery.local.oracles.choose import ORACLES
 from hushquery.task.model import TaskPart
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"

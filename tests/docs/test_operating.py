@@ -8,13 +8,13 @@ from pathlib import Path
 import typer.main
 
 from hushquery.cli.app import app
-from hushquery.collect import connections
-from hushquery.collect.admin import health, metrics
-from hushquery.collect.problems import PROBLEMS
-from hushquery.collect.settings import Settings
-from hushquery.collect.store import Store
-from hushquery.collect.wire import MOST_REPORTS
-from hushquery.local.send import REFUSED
+from hushquery.collect.http import connections
+from hushquery.collect.http.admin import health, metrics
+from hushquery.collect.http.problems import PROBLEMS
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.http.wire import MOST_REPORTS
+from hushquery.collect.store.store import Store
+from hushquery.local.device.send import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "howto" / "operate-the-collector.md").read_text(encoding="utf-8")

@@ -13,14 +13,14 @@ import pytest
 
 import hushquery as hq
 from hushquery import errors
-from hushquery.collect import schema as collector
-from hushquery.collect.store import Store
+from hushquery.collect.store import schema as collector
+from hushquery.collect.store.store import Store
+from hushquery.core.ledger import store as ledger_store
 from hushquery.errors import DataError, HushqueryError, LedgerCorrupt, UsageError
-from hushquery.local import client_store
-from hushquery.local.client_estimate import ClientEstimate
 from hushquery.local.configuration import Configuration
+from hushquery.local.device import store as client_store
 from hushquery.local.report import VERSION, Report, ReportVersionUnknown
-from hushquery.privacy import ledger_store
+from hushquery.local.server.client_estimate import ClientEstimate
 from hushquery.publish.site import build_site
 from hushquery.release.folder import MANIFEST, manifest_bytes, sign
 from hushquery.release.manifest import FORMAT_VERSION

@@ -12,8 +12,8 @@ import pytest
 from collect.helpers import SETTING, Clock, make_report, put, running, settings_for
 from collect.test_hybrid_work import TASK as HYBRID_TASK
 from collect.test_hybrid_work import TEXT, open_accounts, whole_epoch
-from hushquery.collect.problems import PROBLEMS, document, refuse
-from hushquery.collect.wire import JSON, read_batch, read_records
+from hushquery.collect.http.problems import PROBLEMS, document, refuse
+from hushquery.collect.http.wire import JSON, read_batch, read_records
 from hushquery.errors import HushqueryError
 from hushquery.task import Task
 from mutations import STRANGE, instead, spoiled, without

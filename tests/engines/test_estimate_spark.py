@@ -19,8 +19,8 @@ from hushquery.engine import connect
 from hushquery.engine.meter import metered
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.estimate import estimate
-from hushquery.local.report_counting import CONFLICT
+from hushquery.local.server.counting import CONFLICT
+from hushquery.local.server.estimate import estimate
 from hushquery.task import Task
 from setting_reports import DAY, FIXED, REPORTS, SETTING, TASK, changed, made
 from spark_cluster import Cluster

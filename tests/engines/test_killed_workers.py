@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import statistical
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.curator import count
 from hushquery.curator.plan import curate
 from hushquery.errors import DataError
 from hushquery.log import read_log
-from hushquery.privacy.ledger import Ledger
 
 ASKED = {"epsilon": 12, "delta": 0.3, "queries_per_user": 8, "selector": "laplace", "population": "the users"}
 

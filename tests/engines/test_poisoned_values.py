@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hushquery.basic.queries import ClampedTotal, CountUnits
+from hushquery.core.unit import Unit
 from hushquery.engine import connect, execute
 from hushquery.log import read_log
-from hushquery.privacy.unit import Unit
+from hushquery.statistics.queries import ClampedTotal, CountUnits
 
 TEXTS = [
     *("294247-01-10 04:00:54.775806", "infinity", "1e400", "nan", "9" * 400, "9223372036854775807", "-1e308"),

@@ -17,13 +17,13 @@ import pytest
 import spark_cluster as clusters
 import statistical
 from hushquery.cli import main
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.curator import count
 from hushquery.curator.plan import curate
 from hushquery.engine import connect, execute
 from hushquery.engine.spark import check_master
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.log import read_log
-from hushquery.privacy.ledger import Ledger
 from hushquery.release import Release
 from postgres import PASSWORD, URL_PASSWORD
 

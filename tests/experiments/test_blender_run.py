@@ -12,11 +12,11 @@ import pytest
 from hushquery.curator.count import law_of
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import calibrate_head
-from hushquery.local.krr import KRR
-from hushquery.local.olh import OLH
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 from hushquery_experiments.blender import law as blender_law
 from hushquery_experiments.blender.baselines import BASELINES, ldpminer, pem, prefix_holders, run_baseline
 from hushquery_experiments.blender.law import AOL, URL_SHARES, YANDEX, LogPopulation, PowerLaw, Split, optin_size

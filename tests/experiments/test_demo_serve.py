@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from hushquery.collect.store import Store
+from hushquery.collect.store.store import Store
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import UsageError
-from hushquery.privacy.ledger import Ledger
 from hushquery_experiments.demo.crowd import find_browsers
 from hushquery_experiments.demo.serve import FOLDER, serve_demo
 

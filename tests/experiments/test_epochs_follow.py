@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hushquery.cli.app import app
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.curator.count import law_of
 from hushquery.errors import AccountMissing, BudgetRefused, CalibrationError, DataError, UsageError
-from hushquery.hybrid.kept import calibrate_kept, measure_kept
 from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import HEAD_FILE, PublishedHead
+from hushquery.hybrid.remeasure import calibrate_kept, measure_kept
 from hushquery.hybrid.result import blended_release, blended_shares
-from hushquery.local.client import Client
 from hushquery.local.configuration import Configuration
+from hushquery.local.device.client import Client
 from hushquery.log import Log, read_log
-from hushquery.privacy.ledger import Ledger
 from hushquery.release import verify
 from hushquery.task import Task
 from hushquery_experiments.blender.law import PowerLaw

@@ -14,13 +14,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from hushquery.core.budget import Budget
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, calibrate
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import read_log
-from hushquery.log.synthetic import write_log
+from hushquery.log.synthetic.logs import write_log
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.budget import Budget
 from hushquery_experiments.cli import experiment
 from hushquery_experiments.coverage import coverage
 from hushquery_experiments.korolova2009 import study as module

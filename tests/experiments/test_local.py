@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from hushquery.errors import UsageError
-from hushquery.local.choose import ORACLES, choose_oracle
-from hushquery.local.krr import KRR
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.oracles.choose import ORACLES, choose_oracle
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.noise.bits import SeededBits
 from hushquery_experiments.cli import experiment
 from hushquery_experiments.local.attacks import averaging_attacks

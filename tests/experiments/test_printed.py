@@ -9,7 +9,7 @@ import pytest
 
 from hushquery.hybrid.blend import blend_probabilities
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery_experiments.blender.printed import printed_variances, printed_weights
 from hybrid_sides import drawn_optin, head
 from statistical import bits, number

@@ -14,10 +14,10 @@ from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.blend import TOLERANCE, blend_probabilities, robust_weights
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.pooled import LEAST_SHARE, multinomial_variance_of_sum, pool
-from hushquery.local.choose import ORACLES, oracle_named
-from hushquery.local.krr import KRR
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.oracles.choose import ORACLES, oracle_named
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 from hybrid_sides import drawn_clients, drawn_optin, head, noisy_counts, optin_shares
 from statistical import number
 

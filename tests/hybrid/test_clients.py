@@ -16,15 +16,15 @@ from hushquery.hybrid.clients import (
     TwoStageShares,
     joint_chances,
 )
-from hushquery.local.chance import ONE
-from hushquery.local.choose import oracle_named
-from hushquery.local.hadamard import Hadamard
-from hushquery.local.krr import KRR
-from hushquery.local.olh import OLH
-from hushquery.local.oracle import Tally
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.oracles.choose import oracle_named
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.oracle import Tally
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 from hushquery.task.domain import Domain, GroupedDomain
 from hybrid_sides import head
 from statistical import bits, mean, number

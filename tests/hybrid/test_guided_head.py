@@ -7,17 +7,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.curator.guided import Guided
-from hushquery.curator.mechanisms import crowd, searcher
-from hushquery.curator.mechanisms_guided import GuidedSelector
+from hushquery.core.registry import Pair, hockey_stick
+from hushquery.core.step_loss import GaussianWeights
+from hushquery.curator.audited.guided import GuidedSelector
+from hushquery.curator.audited.selectors import crowd, searcher
+from hushquery.curator.selectors.guided import Guided
 from hushquery.errors import UsageError
 from hushquery.hybrid.guided_head import HEAD_ALGORITHMS, calibrate_guided_head, create_guided_head
 from hushquery.hybrid.headlist import create_head
 from hushquery.hybrid.optin import OptInShares, estimate_reused
 from hushquery.log import read_log
 from hushquery.noise.law import RoundedGaussian
-from hushquery.privacy.registry import Pair, hockey_stick
-from hushquery.privacy.step_loss import GaussianWeights
 from statistical import bits
 
 

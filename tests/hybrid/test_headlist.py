@@ -13,8 +13,11 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from controls.hybrid import HYBRID_CONTROLS
+from hushquery.core.registry import Pair, hockey_stick
+from hushquery.core.thresholds import laplace_delta
+from hushquery.core.unit import Relation
+from hushquery.curator.audited.selectors import searcher
 from hushquery.curator.bound import Bound
-from hushquery.curator.mechanisms import searcher
 from hushquery.errors import UsageError
 from hushquery.hybrid.headlist import (
     calibrate_head,
@@ -28,9 +31,6 @@ from hushquery.log import read_log
 from hushquery.noise.bits import SystemBits
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.noise.survivors import conditional_noise
-from hushquery.privacy.registry import Pair, hockey_stick
-from hushquery.privacy.thresholds import laplace_delta
-from hushquery.privacy.unit import Relation
 from statistical import bits, mean, number, rate
 
 X = "https://x.example/"

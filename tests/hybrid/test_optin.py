@@ -13,6 +13,10 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from hushquery.core.loss import Loss
+from hushquery.core.sparse_gaussian import SparseGaussian
+from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import NoisyHead, calibrate_head, create_head
@@ -28,10 +32,6 @@ from hushquery.hybrid.optin import (
 from hushquery.hybrid.pooled import multinomial_variance_of_sum
 from hushquery.log import read_log
 from hushquery.noise.law import DiscreteLaplace
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.sparse_gaussian import SparseGaussian
-from hushquery.privacy.step_loss import LaplaceHistogram
-from hushquery.privacy.unit import Relation
 from statistical import bits, number
 
 STEP = calibrate_head(epsilon=4, delta=1e-5)

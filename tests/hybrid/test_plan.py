@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetRefused, DataError, UsageError
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import HEAD_FILE, PublishedHead
 from hushquery.hybrid.records import number_of_users
 from hushquery.hybrid.result import blended_release, blended_shares
 from hushquery.hybrid.simulate import client_cells, send_all, simulate, split_log
-from hushquery.local.client import Client
-from hushquery.local.estimate import estimate
+from hushquery.local.device.client import Client
+from hushquery.local.server.estimate import estimate
 from hushquery.log import Log, read_log
-from hushquery.privacy.ledger import Ledger
 from hushquery.release import verify
 from hushquery.task import Task
 from statistical import bits

@@ -11,15 +11,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.unit import Relation
 from hushquery.hybrid.blend import blend_probabilities
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import NoisyHead
-from hushquery.hybrid.kept import calibrate_kept, measure_kept
 from hushquery.hybrid.optin import OptInShares, calibrate_split, draw_split, estimate_reused
-from hushquery.local.two_stage import TwoStage
+from hushquery.hybrid.remeasure import calibrate_kept, measure_kept
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.log import read_log
-from hushquery.privacy.step_loss import LaplaceHistogram
-from hushquery.privacy.unit import Relation
 from statistical import bits, number
 
 LOUD = LaplaceHistogram(1, Fraction(100), 1, relation=Relation.REPLACE_ONE)

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hushquery.cli.budget import app
+from hushquery.core.budget import Budget, PrivacyWarning, suggested_delta
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetError, LedgerCorrupt, Unavailable, UsageError
-from hushquery.privacy.budget import Budget, PrivacyWarning, suggested_delta
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 from ledger.workers import READERS
 from postgres import PASSWORD, URL_PASSWORD
 
@@ -213,7 +213,7 @@ def test_help_teaches(command):
 def test_importing_the_commands_imports_nothing_heavy():
     script = (
         "import sys, hushquery.cli.budget\n"
-        "heavy = {'sqlalchemy', 'mpmath', 'numpy', 'altair', 'rich', 'psycopg', 'hushquery.privacy.ledger'}\n"
+        "heavy = {'sqlalchemy', 'mpmath', 'numpy', 'altair', 'rich', 'psycopg', 'hushquery.core.ledger.ledger'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

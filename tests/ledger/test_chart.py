@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from hushquery.cli.budget import app
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import Unavailable, UsageError
 from hushquery.plot import ledger_over_time, save
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 from ledger.workers import READERS
 
 

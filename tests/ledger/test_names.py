@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import BudgetError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 
 HALF = Loss(pure=("1/2",))
 NEAR = [

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hushquery import basic
+from hushquery import statistics
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.entries import Entry
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.ledger.store import digest
+from hushquery.core.loss import Loss
 from hushquery.errors import BudgetError, BudgetRefused, LedgerCorrupt, UsageError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.ledger_entries import Entry
-from hushquery.privacy.ledger_store import digest
-from hushquery.privacy.loss import Loss
 from ledger.workers import READERS, sql
 
 THIRD = Loss(pure=("1/3",))
@@ -66,7 +66,7 @@ def test_no_plan_runs_twice_for_one_payment(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
     people = {"user": [1, 2, 3]}
     with pytest.raises(TypeError, match="once"):
-        basic.count(people, unit="user", epsilon=1, population="readers").run(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
+        statistics.count(people, unit="user", epsilon=1, population="readers").run(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("bad", ["", "  ", "a\nb", "a\0b"])

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import hushquery as hq
 from hushquery.cli.app import app
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.ledger.store import canonical, digest
+from hushquery.core.loss import Loss
 from hushquery.errors import BudgetError, BudgetRefused, HushqueryError, UsageError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.ledger_store import canonical, digest
-from hushquery.privacy.loss import Loss
 from ledger.workers import sql
 
 HALF = Loss(pure=("1/2",))
@@ -86,12 +86,12 @@ def test_python_asks_for_the_name_too(log: Path) -> None:
     with pytest.raises(TypeError, match="population"):
         hq.curate(log, epsilon=1, delta=1e-6, queries_per_user=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="population"):
-        hq.basic.count(log, unit="user", epsilon=1)  # type: ignore[call-arg]
+        hq.statistics.count(log, unit="user", epsilon=1)  # type: ignore[call-arg]
     for blank in ("", "  "):
         with pytest.raises(UsageError, match="population"):
             hq.curate(log, epsilon=1, delta=1e-6, queries_per_user=1, population=blank)
         with pytest.raises(UsageError, match="population"):
-            hq.basic.count(log, unit="user", epsilon=1, population=blank)
+            hq.statistics.count(log, unit="user", epsilon=1, population=blank)
 
 
 # ---- two relations ---------------------------------------------------------------------------------------------------

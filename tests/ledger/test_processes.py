@@ -10,10 +10,10 @@ from fractions import Fraction
 
 import pytest
 
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 from ledger.workers import PROCESSES, READERS, Spender, race
 
 RACERS = 50

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.entries import Terms, down_text
+from hushquery.core.ledger.ledger import Ledger, period_length
+from hushquery.core.loss import Loss
+from hushquery.core.sparse_gaussian import SparseGaussian
+from hushquery.core.unit import Relation
 from hushquery.errors import BudgetRefused
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger, period_length
-from hushquery.privacy.ledger_entries import Terms, down_text
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.sparse_gaussian import SparseGaussian
-from hushquery.privacy.unit import Relation
 from ledger.workers import READERS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,13 +9,13 @@ from fractions import Fraction
 
 import pytest
 
+from hushquery.core.budget import Budget
+from hushquery.core.gaussian import mu_for
+from hushquery.core.ledger.ledger import Ledger, Terms, period_length
+from hushquery.core.loss import Loss
+from hushquery.core.sparse_gaussian import calibrate_sparse_gaussian
+from hushquery.core.unit import Relation
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, LedgerCorrupt, UsageError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.gaussian import mu_for
-from hushquery.privacy.ledger import Ledger, Terms, period_length
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.sparse_gaussian import calibrate_sparse_gaussian
-from hushquery.privacy.unit import Relation
 from ledger.workers import READERS
 
 HALF = Loss(pure=("1/2",))

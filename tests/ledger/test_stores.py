@@ -13,11 +13,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from hushquery.core.budget import Budget
+from hushquery.core.ledger import store as ledger_store
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageError
-from hushquery.privacy import ledger_store
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 from ledger.workers import READERS, sql
 from postgres import PASSWORD, URL_PASSWORD, find
 
@@ -210,8 +210,8 @@ def test_a_ledger_on_a_full_disk_is_unavailable_and_whole(tmp_path):
     script = f"""
 import resource, signal, sys
 from hushquery.errors import Unavailable
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 ledger = Ledger.open({str(path)!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, ({path.stat().st_size}, resource.RLIM_INFINITY))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.ledger.store import GENESIS, digest
+from hushquery.core.loss import Loss
 from hushquery.errors import LedgerCorrupt, Unavailable
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.ledger_store import GENESIS, digest
-from hushquery.privacy.loss import Loss
 from ledger.workers import READERS, sql
 
 ENTRY, META = "hushquery_ledger_entry", "hushquery_ledger_meta"

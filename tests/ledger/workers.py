@@ -12,15 +12,15 @@ from typing import Any
 
 import psycopg
 
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
+from hushquery.core.loss import Loss
 from hushquery.errors import BudgetRefused
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.ledger import Ledger
-from hushquery.privacy.loss import Loss
 
 # Processes are forked from a server that has imported all that is slow to import, so that they start at once.
 # (It does not know where tests are, so this file can't be in the list; pytest is what they were started by.)
 PROCESSES = multiprocessing.get_context("forkserver")
-SLOW = "hushquery.privacy.ledger sqlalchemy.dialects.sqlite sqlalchemy.dialects.postgresql.psycopg psycopg pytest"
+SLOW = "hushquery.core.ledger.ledger sqlalchemy.dialects.sqlite sqlalchemy.dialects.postgresql.psycopg psycopg pytest"
 PROCESSES.set_forkserver_preload(SLOW.split())
 
 READERS = ("readers", "add-remove")

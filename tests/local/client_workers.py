@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.local import client as client_module
-from hushquery.local.client import Client
-from hushquery.local.client_store import ClientStore
+from hushquery.local.device import client as client_module
+from hushquery.local.device.client import Client
+from hushquery.local.device.store import ClientStore
 from hushquery.task import Task
 
 # Processes are forked from a server that has imported all that is slow to import.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["hushquery.local.client", "pytest"])
+PROCESSES.set_forkserver_preload(["hushquery.local.device.client", "pytest"])
 
 DAY = 86400
 COLOURS = ["red", "green", "blue", "white"]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 import statistical
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.local.chance import ONE
 from hushquery.local.channel import Channel, Device, OracleChannel
-from hushquery.local.choose import ORACLES
-from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.number_channels import HistogramChannel, MeanChannel
-from hushquery.local.onebit import AlphaPoint, OneBitMean
-from hushquery.local.rappor import Params, permanent_epsilon
-from hushquery.local.rappor_channel import RapporChannel
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.oracles.choose import ORACLES
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.rappor.channel import RapporChannel
+from hushquery.local.rappor.response import Params, permanent_epsilon
 
 MEAN = MeanChannel(AlphaPoint(OneBitMean.calibrate(100, 1), 25))
 BUCKETS = HistogramChannel(DBitFlip.calibrate(10, 4, 2), 99)

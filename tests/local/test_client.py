@@ -15,7 +15,7 @@ import pytest
 
 import statistical
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
-from hushquery.local.client import CLAIM, Client, memo_key, sampling_number
+from hushquery.local.device.client import CLAIM, Client, memo_key, sampling_number
 from hushquery.local.report import Report
 from hushquery.task import Task
 from hushquery.task.domain import UnknownValue

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hushquery.cli.randomize import randomize
 from hushquery.errors import DataError, UsageError
-from hushquery.local.client import Client
+from hushquery.local.device.client import Client
 from hushquery.local.report import Report
 from hushquery.task import Task, template
 from hushquery.task.domain import UnknownValue

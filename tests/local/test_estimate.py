@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 import hushquery as hq
 from hushquery.cli.app import app
+from hushquery.core.postprocess import project_on_simplex
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.estimate import DATA_FILE, estimate
 from hushquery.local.report import HEADER_BYTES, Report
-from hushquery.local.report_counting import CONFLICT, ReportCount
-from hushquery.local.report_files import Block, read_blocks
-from hushquery.privacy.postprocess import project_on_simplex
+from hushquery.local.server.counting import CONFLICT, ReportCount
+from hushquery.local.server.estimate import DATA_FILE, estimate
+from hushquery.local.server.files import Block, read_blocks
 from hushquery.task import Task
 from setting_reports import FIXED, REPORTS, SETTING, TASK, changed, made
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from hushquery.cli.app import app
 from hushquery.errors import DataError, NotReady, UsageError
-from hushquery.local.estimate import ClientEstimate, estimate
 from hushquery.local.report import Report
-from hushquery.local.report_counting import ReportCount
-from hushquery.local.report_files import read_blocks
+from hushquery.local.server.counting import ReportCount
+from hushquery.local.server.estimate import ClientEstimate, estimate
+from hushquery.local.server.files import read_blocks
 from hushquery.task import Task
 from setting_reports import DAY, FIXED, REPORTS, SETTING, TASK, VALUES, changed, made
 
@@ -144,8 +144,8 @@ def test_whatever_the_order_the_fullest_period_is_counted(days: list[int], chanc
 
 
 def test_waiting_reports_go_to_a_file_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hushquery.local.report_counting._IN_MEMORY", 1)
-    monkeypatch.setattr("hushquery.local.report_counting._WAITING_ROWS", 7)
+    monkeypatch.setattr("hushquery.local.server.counting._IN_MEMORY", 1)
+    monkeypatch.setattr("hushquery.local.server.counting._WAITING_ROWS", 7)
     found = estimate(TASK, BOTH)
     assert found.table == estimate(TASK, BOTH, period=0).table
     assert found.n == 1000

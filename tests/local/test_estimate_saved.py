@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
-from hushquery.local.estimate import DATA_FILE, TABLE_FILE, ClientEstimate, estimate
+from hushquery.local.server.estimate import DATA_FILE, TABLE_FILE, ClientEstimate, estimate
 from setting_reports import FIXED, REPORTS, TASK
 
 GOOD = REPORTS[0]

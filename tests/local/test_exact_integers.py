@@ -11,15 +11,15 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.hadamard import Hadamard
-from hushquery.local.krr import KRR
-from hushquery.local.olh import OLH
-from hushquery.local.onebit import OneBitMean
-from hushquery.local.rappor import Params
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
+from hushquery.local.rappor.response import Params
 
 ONE = 2**53
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(7, 3), Fraction(4), Fraction(6)]

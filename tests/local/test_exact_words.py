@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from given_words import TOP, Given, around, word_of
-from hushquery.local.chance import ONE, coins, many_coins, uniform_below
-from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.hadamard import Hadamard
-from hushquery.local.krr import KRR
-from hushquery.local.olh import OLH, PRIME
-from hushquery.local.onebit import AlphaPoint, OneBitMean
-from hushquery.local.rappor import Encoder, Params
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
+from hushquery.local.oracles.chance import ONE, coins, many_coins, uniform_below
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import OLH, PRIME
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
+from hushquery.local.rappor.response import Encoder, Params
 
 # The 11 lower bits of a word never decide.
 SPARE = (0, 2**11 - 1)

@@ -8,12 +8,12 @@ import pytest
 from hushquery.errors import UsageError
 from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.expected import expected_error, largest_error
-from hushquery.local.krr import KRR
-from hushquery.local.number_channels import HistogramChannel, MeanChannel
-from hushquery.local.rappor_channel import RapporChannel
-from hushquery.local.rappor_plan import forecast
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.local.oracles.expected import expected_error, largest_error
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.rappor.channel import RapporChannel
+from hushquery.local.rappor.plan import forecast
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task, template
 

@@ -10,16 +10,16 @@ import pytest
 from scipy import stats
 
 import statistical
-from hushquery.local.choose import choose_oracle
+from hushquery.core.derived import difference
 from hushquery.local.configuration import Configuration
-from hushquery.local.dbitflip import BitSums, DBitFlip
-from hushquery.local.estimate import estimate
-from hushquery.local.intervals import clustered_interval, rate_interval, selected_interval, share_interval
-from hushquery.local.krr import KRR
-from hushquery.local.onebit import BitCount, OneBitMean
-from hushquery.local.oracle import Oracle
-from hushquery.local.two_stage import TwoStage
-from hushquery.privacy.derived import difference
+from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
+from hushquery.local.numbers.onebit import BitCount, OneBitMean
+from hushquery.local.oracles.choose import choose_oracle
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.oracle import Oracle
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.server.estimate import estimate
+from hushquery.local.server.intervals import clustered_interval, rate_interval, selected_interval, share_interval
 from hushquery.task import Task
 from setting_reports import SETTING, made
 

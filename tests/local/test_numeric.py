@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushquery.errors import DataError, HushqueryError, UsageError
-from hushquery.local.chance import ONE
-from hushquery.local.dbitflip import BitSums, DBitFlip
-from hushquery.local.onebit import AlphaPoint, BitCount, OneBitMean
+from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
+from hushquery.local.numbers.onebit import AlphaPoint, BitCount, OneBitMean
+from hushquery.local.oracles.chance import ONE
 from statistical import bits, every_position
 
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.local.chance import MOST_CELLS, ONE, chance_down, chance_up, coins, loss_of_ratio, many_coins
-from hushquery.local.choose import ORACLES, choose_oracle, oracle_named
-from hushquery.local.hadamard import Hadamard, parity, walsh_hadamard
-from hushquery.local.krr import KRR, binary_response
-from hushquery.local.olh import OLH, PRIME
-from hushquery.local.oracle import Tally
-from hushquery.local.subset import SubsetSelection, others
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE, bit_counts
+from hushquery.local.oracles.chance import MOST_CELLS, ONE, chance_down, chance_up, coins, loss_of_ratio, many_coins
+from hushquery.local.oracles.choose import ORACLES, choose_oracle, oracle_named
+from hushquery.local.oracles.hadamard import Hadamard, parity, walsh_hadamard
+from hushquery.local.oracles.krr import KRR, binary_response
+from hushquery.local.oracles.olh import OLH, PRIME
+from hushquery.local.oracles.oracle import Tally
+from hushquery.local.oracles.subset import SubsetSelection, others
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE, bit_counts
 from statistical import bits, every_position, fit, mean, rate, tally
 
 EPSILONS = [Fraction(1, 10), Fraction(1), Fraction(7, 3), Fraction(4), Fraction(8)]
@@ -73,7 +73,7 @@ def test_the_largest_ratio_of_all_reports_is_the_claimed_epsilon(name, epsilon):
 @pytest.mark.parametrize("epsilon", ["1/10", "1/3", "1", "4", "ln 3", "12"])
 @pytest.mark.parametrize("name", ORACLES)
 def test_the_claim_from_the_integers_never_exceeds_what_was_asked_for(name, k, epsilon):
-    from hushquery.privacy.rounding import exact
+    from hushquery.core.rounding import exact
 
     oracle = oracle_named(name, k, epsilon)
     assert Fraction(99, 100) * exact(epsilon) <= oracle.epsilon <= exact(epsilon)

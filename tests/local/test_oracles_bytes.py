@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.local.chance import MOST_CELLS
-from hushquery.local.choose import ORACLES, choose_oracle
-from hushquery.local.hadamard import Hadamard
-from hushquery.local.krr import KRR, binary_response
-from hushquery.local.olh import OLH, PRIME
-from hushquery.local.oracle import Tally, bytes_for
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.oracles.chance import MOST_CELLS
+from hushquery.local.oracles.choose import ORACLES, choose_oracle
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR, binary_response
+from hushquery.local.oracles.olh import OLH, PRIME
+from hushquery.local.oracles.oracle import Tally, bytes_for
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 from statistical import bits
 
 RANDOMIZERS = {

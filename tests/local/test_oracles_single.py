@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hushquery.errors import DataError, UsageError
-from hushquery.local.krr import KRR
-from hushquery.local.oracle import Tally
-from hushquery.local.unary import OUE
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.oracle import Tally
+from hushquery.local.oracles.unary import OUE
 from hushquery.noise.bits import SeededBits
 
 
@@ -56,7 +56,7 @@ def test_a_list_of_bit_vectors_is_checked_one_by_one():
 
 
 def test_a_long_list_is_counted_as_its_array_is_or_not_at_all(monkeypatch):
-    monkeypatch.setattr("hushquery.local.oracle._LISTED", 1000)  # 500 reports of 2 bytes
+    monkeypatch.setattr("hushquery.local.oracles.oracle._LISTED", 1000)  # 500 reports of 2 bytes
     oracle = OUE.calibrate(12, 1)
     rows = oracle.randomize_many(np.arange(1800) % 12, SeededBits(2))
     listed = [oracle.report(row) for row in rows]

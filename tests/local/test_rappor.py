@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.errors import HushqueryError, UsageError
-from hushquery.local.chance import ONE
-from hushquery.local.rappor import (
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.rappor.mechanisms import RapporPermanent, RapporReport
+from hushquery.local.rappor.response import (
     Chances,
     Encoder,
     Params,
@@ -28,7 +29,6 @@ from hushquery.local.rappor import (
     instant_epsilon,
     permanent_epsilon,
 )
-from hushquery.local.rappor_mechanisms import RapporPermanent, RapporReport
 from hushquery.noise.bits import SeededBits, SystemBits
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rappor.json").read_text(encoding="utf-8"))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from hushquery.errors import DataError, UsageError
-from hushquery.local.rappor import Encoder, Params, Variant
-from hushquery.local.rappor_decode import RESULT_FIELDS, TWO_SD, Decoded, Found, Rule, decode, write_results
-from hushquery.local.rappor_files import Candidates, hash_candidates, read_counts, read_map, read_params, write_map
-from hushquery.local.rappor_plan import LECTURE, forecast, share_std_error
+from hushquery.local.rappor.decode import RESULT_FIELDS, TWO_SD, Decoded, Found, Rule, decode, write_results
+from hushquery.local.rappor.files import Candidates, hash_candidates, read_counts, read_map, read_params, write_map
+from hushquery.local.rappor.plan import LECTURE, forecast, share_std_error
+from hushquery.local.rappor.response import Encoder, Params, Variant
 from hushquery.noise.bits import SeededBits
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "rappor_decode"

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.errors import DataError, HushqueryError, Unavailable
-from hushquery.local.rappor import Encoder, Params, Variant
-from hushquery.local.rappor_files import (
+from hushquery.local.rappor.files import (
     encode_rows,
     hash_candidates,
     read_counts,
@@ -30,6 +29,7 @@ from hushquery.local.rappor_files import (
     write_params,
     write_reports,
 )
+from hushquery.local.rappor.response import Encoder, Params, Variant
 from hushquery.noise.bits import SystemBits
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rappor.json").read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def test_counting_does_not_depend_on_how_the_file_is_cut(monkeypatch: pytest.Mon
     [case] = VECTORS["end_to_end"]["cases"]
     params = Params.of(case["params"])
     whole = sum_bits(opened(case["reports_csv"]), params)
-    monkeypatch.setattr("hushquery.local.rappor_files._CHUNK", 7)
+    monkeypatch.setattr("hushquery.local.rappor.files._CHUNK", 7)
     assert np.array_equal(sum_bits(opened(case["reports_csv"]), params), whole)
 
 

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushquery import basic
+from hushquery import statistics
+from hushquery.core.budget import PrivacyWarning
 from hushquery.log import read_log
 from hushquery.log.formats import csv
 from hushquery.log.lines import LONGEST_LINE, cells_sql, lines_sql
 from hushquery.log.tables import read_table
-from hushquery.privacy.budget import PrivacyWarning
 
 ENGINE = ibis.duckdb.connect()
 
@@ -141,7 +141,9 @@ def count(folder: Path, lines: list[str], ending: str) -> float:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        return basic.count(path, unit="user", epsilon=900, population="people").run(path.with_suffix(".db")).values[0]
+        return (
+            statistics.count(path, unit="user", epsilon=900, population="people").run(path.with_suffix(".db")).values[0]
+        )
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])

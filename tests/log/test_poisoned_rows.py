@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import hushquery as hq
-from hushquery import basic
+from hushquery import statistics
+from hushquery.core.budget import PrivacyWarning
 from hushquery.engine import connect, execute
 from hushquery.log import Log, read_log
 from hushquery.log.tables import read_table
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.budget import PrivacyWarning
 
 PEOPLE = 999
 TIMES = [
@@ -80,7 +80,7 @@ def count(path: Path, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         asked = {
-            "count": basic.count(
+            "count": statistics.count(
                 path,
                 unit="user",
                 epsilon=40,
@@ -88,9 +88,9 @@ def count(path: Path, folder: Path) -> None:
                 types={"query": "string"},
                 population="a",
             ),
-            "sum": basic.total(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="b"),
-            "mean": basic.mean(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="c"),
-            "keys": basic.histogram(path, "query", ["tea"], unit="user", epsilon=40, population="d"),
+            "sum": statistics.total(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="b"),
+            "mean": statistics.mean(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="c"),
+            "keys": statistics.histogram(path, "query", ["tea"], unit="user", epsilon=40, population="d"),
         }
     values = {name: plan.run(folder / f"{name}.db").values[0] for name, plan in asked.items()}
     assert all(950 < values[name] < 1400 for name in ("count", "sum", "keys"))

@@ -52,7 +52,7 @@ def test_csv_as_spreadsheets_write_it(tmp_path, text):
 
 
 def test_a_column_of_a_file_is_text_unless_told_otherwise(tmp_path):
-    """Types that are guessed from rows let one person's row change everybody's: see tests/basic/test_queries.py."""
+    """Types that are guessed from rows let one person's row change everybody's: tests/statistics/test_queries.py."""
     for before, after in ((["1"], ["1", "x"]), (["2024-01-01"], ["2024-01-01", "x"]), ([""], ["", "1"]), ([], ["1"])):
         kinds = []
         for name, cells in (("before", before), ("after", after)):

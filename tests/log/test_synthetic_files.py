@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushquery.errors import DataError, UsageError
-from hushquery.log.synthetic import batches, write_log
+from hushquery.log.synthetic.logs import batches, write_log
 
 
 def log(profile: str, users: int, seed: int) -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.model import mutant
 
-_PRIVACY = "src/hushquery/privacy/"
-_SUMS = "tests/privacy/test_steps_add_up.py::"
+_PRIVACY = "src/hushquery/core/"
+_SUMS = "tests/core/test_steps_add_up.py::"
 
 MUTANTS = (
     mutant(
@@ -16,7 +16,7 @@ MUTANTS = (
             "return max(threshold, other_way, keys_per_user if row_counts else 1)",
             "return max(threshold - 1, other_way, keys_per_user if row_counts else 1)",
         ),
-        tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
+        tests="tests/core/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
     ),
     mutant(
         "laplace-delta-of-one-key",
@@ -26,7 +26,7 @@ MUTANTS = (
             "singles = -mpmath.expm1(keys_per_user * mpmath.log1p(-_lift(scale, threshold - 1)))",
             "singles = -mpmath.expm1(mpmath.log1p(-_lift(scale, threshold - 1)))",
         ),
-        tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
+        tests="tests/core/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
         audits="laplace",
     ),
     mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
         "delta is computed for a count that starts from 0 and not from 1",
         _PRIVACY + "thresholds.py",
         ("_lift(scale, threshold - 1)))", "_lift(scale, threshold)))"),
-        tests="tests/privacy/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
+        tests="tests/core/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
         audits="laplace",
     ),
     mutant(
@@ -45,7 +45,7 @@ MUTANTS = (
             "epsilon = Fraction(self.keys_per_user * both_ways) / self.scale",
             "epsilon = Fraction(self.keys_per_user) / self.scale + 0 * both_ways",
         ),
-        tests="tests/privacy/test_laplace_histogram.py::test_cost_is_the_exact_divergence_over_all_neighbours",
+        tests="tests/core/test_laplace_histogram.py::test_cost_is_the_exact_divergence_over_all_neighbours",
         audits="headlist",
     ),
     mutant(
@@ -73,7 +73,7 @@ MUTANTS = (
             "x = (self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)",
             "x = (self.threshold - mpmath.mpf(1)) / rational_mpf(self.sigma)",
         ),
-        tests="tests/privacy/test_sparse_gaussian.py::test_golden_calibration",
+        tests="tests/core/test_sparse_gaussian.py::test_golden_calibration",
         audits="gaussian-selector",
     ),
     mutant(
@@ -88,7 +88,7 @@ MUTANTS = (
         "the best of all splits is claimed and not the worst",
         _PRIVACY + "sparse_gaussian.py",
         ("return max(at(*split) for split in splits.tolist())", "return min(at(*split) for split in splits.tolist())"),
-        tests="tests/privacy/test_sparse_gaussian.py::test_golden_calibration",
+        tests="tests/core/test_sparse_gaussian.py::test_golden_calibration",
         audits="gaussian-selector",
     ),
     mutant(
@@ -99,7 +99,7 @@ MUTANTS = (
             "first, beyond = normal_sf(ratio - mu / 2), ratio + mu / 2",
             "first, beyond = normal_sf(ratio), ratio + mu / 2",
         ),
-        tests="tests/privacy/test_gaussian.py::test_curve_is_the_integral_of_the_densities",
+        tests="tests/core/test_gaussian.py::test_curve_is_the_integral_of_the_densities",
         audits="gaussian",
     ),
     mutant(
@@ -111,7 +111,7 @@ MUTANTS = (
             "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2))) - Fraction(1, 2**20)",
         ),
         ("while s2 > m2 * sigma**2:", "while s2 > 2 * m2 * sigma**2:"),
-        tests="tests/privacy/test_gaussian.py::test_sigma_never_loses_more_than_mu_in_exact_arithmetic",
+        tests="tests/core/test_gaussian.py::test_sigma_never_loses_more_than_mu_in_exact_arithmetic",
     ),
     mutant(
         "weights-delta-of-one-key",
@@ -135,7 +135,7 @@ MUTANTS = (
         "the worst user is taken to spread weights equally: unequal ones pass the threshold more often than delta",
         _PRIVACY + "thresholds.py",
         ("        for j in range(1, grid + 1):\n", "        for j in (int(grid / most_keys**0.5),):\n"),
-        tests="tests/privacy/test_thresholds.py::test_golden_thresholds_of_the_knapsack",
+        tests="tests/core/test_thresholds.py::test_golden_thresholds_of_the_knapsack",
     ),
     mutant(
         "optimal-selection-one-count-more",
@@ -145,7 +145,7 @@ MUTANTS = (
             "return min(mpmath.mpf(1), dd * mpmath.expm1(count * e) / growth)",
             "return min(mpmath.mpf(1), dd * mpmath.expm1((count + 1) * e) / growth)",
         ),
-        tests="tests/privacy/test_thresholds.py::test_optimal_selection_is_the_solution_of_its_recursion",
+        tests="tests/core/test_thresholds.py::test_optimal_selection_is_the_solution_of_its_recursion",
     ),
     mutant(
         "optimal-loss-of-one-key",
@@ -183,7 +183,7 @@ MUTANTS = (
             'return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))',
             'return min(1.0, float(self._delta(rational_mpf(exact(epsilon, "epsilon")))) * (1 - 1e-12))',
         ),
-        tests="tests/privacy/test_loss.py::test_pure_steps_equal_kov_where_kov_speaks",
+        tests="tests/core/test_loss.py::test_pure_steps_equal_kov_where_kov_speaks",
     ),
     mutant(
         "sequential-takes-the-larger",
@@ -193,7 +193,7 @@ MUTANTS = (
             "sum((b.epsilon for b in parts), Fraction(0)), sum(",
             "max((b.epsilon for b in parts), default=Fraction(0)), sum(",
         ),
-        tests="tests/privacy/test_composition.py::test_sequential_is_exact_and_parallel_is_the_largest",
+        tests="tests/core/test_composition.py::test_sequential_is_exact_and_parallel_is_the_largest",
     ),
     mutant(
         "group-delta-not-grown",
@@ -203,7 +203,7 @@ MUTANTS = (
             "grown = rational_mpf(one.delta) * mpmath.expm1(people * e) / mpmath.expm1(e)",
             "grown = rational_mpf(one.delta) * people",
         ),
-        tests="tests/privacy/test_group.py::test_some_mechanism_needs_nearly_all_of_it",
+        tests="tests/core/test_group.py::test_some_mechanism_needs_nearly_all_of_it",
     ),
     mutant(
         "sensitivity-replace-one-as-add-remove",
@@ -213,14 +213,14 @@ MUTANTS = (
             "changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))",
             "changed = Fraction(self.keys_per_user)",
         ),
-        tests="tests/privacy/test_sensitivity.py::test_a_histogram",
+        tests="tests/core/test_sensitivity.py::test_a_histogram",
     ),
     mutant(
         "clamped-sum-of-the-upper-bound",
         "negative values move a sum by more than its noise covers",
         _PRIVACY + "sensitivity.py",
         ('change, why = max(abs(self.lower), abs(self.upper)), "a unit', 'change, why = abs(self.upper), "a unit'),
-        tests="tests/privacy/test_sensitivity.py::test_a_clamped_sum",
+        tests="tests/core/test_sensitivity.py::test_a_clamped_sum",
     ),
     mutant(
         "local-reports-charged-once",

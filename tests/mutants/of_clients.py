@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.model import mutant
 
-_CLIENT = "src/hushquery/local/client.py"
+_CLIENT = "src/hushquery/local/device/client.py"
 _TEST = "tests/local/test_client.py::"
 _JS = "js/src/"
 _JS_WORDS = "js/test/words.test.ts"
@@ -94,7 +94,7 @@ PYTHON = (
     mutant(
         "state-file-for-everybody",
         "every user of a machine may read the secrets of all clients",
-        "src/hushquery/local/client_store.py",
+        "src/hushquery/local/device/store.py",
         ("os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)", "os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)"),
         tests=_TEST + "test_no_value_and_no_cell_is_stored",
     ),

@@ -102,27 +102,27 @@ MUTANTS = (
     mutant(
         "variance-without-covariance",
         "the covariance of query and record is that of Theorem 5: E[XY] where a covariance belongs",
-        "src/hushquery/local/two_stage.py",
+        "src/hushquery/local/oracles/two_stage.py",
         ("2 * c / a * share * (1 - query_share)", "2 * c / a * share"),
         tests="tests/hybrid/test_wildcards.py::test_the_standard_error_of_a_two_stage_share_is_that_of_many_batches",
     ),
     mutant(
         "statistics-noise-halved",
         "plain statistics get half of the noise that is claimed",
-        "src/hushquery/basic/plan.py",
+        "src/hushquery/statistics/plan.py",
         ("return [t + int(z) for t, z in", "return [t + int(z) // 2 for t, z in"),
-        tests="tests/basic/test_plan.py::test_counts_are_unbiased_with_the_stated_error_and_intervals_that_cover",
+        tests="tests/statistics/test_plan.py::test_counts_are_unbiased_with_the_stated_error_and_intervals_that_cover",
         audits="histogram clamped-sum",
     ),
     mutant(
         "sum-not-clamped",
         "one person's sum moves the answer by any amount",
-        "src/hushquery/basic/queries.py",
+        "src/hushquery/statistics/queries.py",
         (
             'in_steps = per_unit.select(s=steps.clip(low, high).cast("int64"))',
             'in_steps = per_unit.select(s=steps.cast("int64"))',
         ),
-        tests="tests/basic/test_queries.py::test_what_is_beyond_the_bounds_counts_as_the_bound",
+        tests="tests/statistics/test_queries.py::test_what_is_beyond_the_bounds_counts_as_the_bound",
         audits="clamped-sum",
     ),
     mutant(

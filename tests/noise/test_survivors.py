@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator import count
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SystemBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler
 from hushquery.noise.survivors import conditional_noise, lifted_keys, uniform_subset
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 from statistical import bits, every_position, fit, mean, rate, same_law, tally, within
 
 HIDDEN = None

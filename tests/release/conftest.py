@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
-from hushquery.privacy.unit import Unit
+from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.unit import Unit
 from hushquery.release import Release
 
 STEPS = {

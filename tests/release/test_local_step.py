@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hushquery.core.local_loss import CHANNELS, report_epsilon, worst_ratio
+from hushquery.core.step_loss import LocalChannel, loss_from
+from hushquery.core.unit import Relation
 from hushquery.errors import DataError
-from hushquery.local.hadamard import Hadamard
-from hushquery.local.krr import KRR
-from hushquery.local.olh import OLH
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
-from hushquery.privacy.local_loss import CHANNELS, report_epsilon, worst_ratio
-from hushquery.privacy.step_loss import LocalChannel, loss_from
-from hushquery.privacy.unit import Relation
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 
 ORACLES = [
     cls.calibrate(k, e) for cls in (KRR, SubsetSelection, OUE, OLH, Hadamard) for k in (2, 7, 51) for e in (1, 4)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
-from hushquery.privacy.guarantee import Guarantee
 from hushquery.release.folder import parquet_bytes
 from hushquery.release.manifest import plain
 from hushquery.release.tables import checked_table

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushquery.core.budget import format_epsilon
 from hushquery.errors import UsageError
-from hushquery.privacy.budget import format_epsilon
 from hushquery.release.card import setting
 from hushquery.release.charts import Axis
 from hushquery.templates import STYLE, macro, number, shown

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import hushquery.release.verification
 from hushquery.cli.verify import verify as verify_command
+from hushquery.core.loss import Loss
 from hushquery.errors import DataError
-from hushquery.privacy.loss import Loss
 from hushquery.release import Release, verify
 from hushquery.release.folder import known_files, manifest_bytes, parquet_bytes, sha256, sign
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 from tools.coverage import LEAST_INTERVALS
 
 from hushquery import PrivacyWarning
-from hushquery.basic import plan as statistic_plan
+from hushquery.core.budget import Budget
+from hushquery.core.estimates import Estimates
+from hushquery.core.loss import Loss
 from hushquery.curator.calibrate import Calibrated, Request, calibrate
 from hushquery.curator.plan import curate
 from hushquery.engine import execute
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.estimates import Estimates
-from hushquery.privacy.loss import Loss
 from hushquery.release import Release
+from hushquery.statistics import plan as statistic_plan
 
 __all__ = ["WHOLE", "calibrated", "held", "many", "names", "published", "repeated", "searches"]
 

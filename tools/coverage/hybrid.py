@@ -22,7 +22,7 @@ from hushquery.hybrid.clients import TwoStageCells
 from hushquery.hybrid.published import PublishedHead
 from hushquery.hybrid.result import blended_shares
 from hushquery.hybrid.simulate import send_all, simulate
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.log import read_log
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from tools.coverage import LEAST_INTERVALS, Cell
 
+from hushquery.core.estimates import Estimates
 from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.number_channels import HistogramChannel, MeanChannel
-from hushquery.local.oracle import Randomizer
-from hushquery.local.rappor import Encoder, Params, Variant, bloom_bits
-from hushquery.local.rappor_decode import Rule, decode
-from hushquery.local.rappor_files import Candidates
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.local.oracles.oracle import Randomizer
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.rappor.decode import Rule, decode
+from hushquery.local.rappor.files import Candidates
+from hushquery.local.rappor.response import Encoder, Params, Variant, bloom_bits
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.estimates import Estimates
 from hushquery.task import Task
 
 Floats = npt.NDArray[np.float64]

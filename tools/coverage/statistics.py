@@ -10,9 +10,9 @@ import numpy as np
 from tools.coverage import Cell
 from tools.coverage._copies import WHOLE, held, many, names, repeated
 
-from hushquery.basic import count, histogram, mean, total
-from hushquery.privacy.derived import SteepWarning, difference, ratio
-from hushquery.privacy.estimates import Estimate, Estimates
+from hushquery.core.derived import SteepWarning, difference, ratio
+from hushquery.core.estimates import Estimate, Estimates
+from hushquery.statistics import count, histogram, mean, total
 
 _LAPLACE: dict[str, Any] = {"epsilon": 1, "noise": "laplace"}
 _GAUSSIAN: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "noise": "gaussian"}

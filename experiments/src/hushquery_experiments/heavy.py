@@ -18,12 +18,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
-from hushquery.local.choose import choose_oracle
-from hushquery.local.olh import OLH
-from hushquery.local.oracle import IntArray, Oracle, Tally
+from hushquery.local.oracles.choose import choose_oracle
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.oracle import IntArray, Oracle, Tally
 from hushquery.noise.bits import Bits, below
-from hushquery.privacy.rounding import Number, exact
 
 __all__ = ["Hitter", "PrefixExtending", "TwoPhases"]
 

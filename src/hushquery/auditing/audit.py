@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
+from hushquery.core.registry import SUPPRESSED, Mechanism, Pair, find
+from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
 from hushquery.noise.bits import Bits, SeededBits, SystemBits, below
-from hushquery.privacy.registry import SUPPRESSED, Mechanism, Pair, find
-from hushquery.privacy.rounding import Number, exact
 
 __all__ = ["AuditResult", "Direction", "Event", "audit", "one_run_p_value"]
 

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from hushquery.auditing.words import word_findings
+from hushquery.core.registry import Law, Mechanism, Pair, find
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.registry import Law, Mechanism, Pair, find
 
 __all__ = [
     "ALPHA",

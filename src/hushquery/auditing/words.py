@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.registry import Mechanism
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.registry import Mechanism
 
 __all__ = ["exact_chances", "word_findings"]
 
@@ -70,7 +70,7 @@ def exact_chances(mechanism: Mechanism[Any], world: Any) -> Mapping[tuple[int, .
     """Give the chance of each output, measured; None where a run takes another number of words than one.
 
     >>> from fractions import Fraction
-    >>> from hushquery.privacy.registry import find
+    >>> from hushquery.core.registry import find
     >>> made = find("binary-response").calibrate(Fraction(1), Fraction(0))
     >>> [round(chance, 6) for chance in exact_chances(made, 0).values()]
     [0.268941, 0.731059]

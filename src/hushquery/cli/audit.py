@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-    from hushquery.privacy.registry import Mechanism
+    from hushquery.core.registry import Mechanism
 
 __all__ = ["audit"]
 
@@ -92,7 +92,7 @@ def _given(context: typer.Context) -> set[str]:
 
 
 def _list(as_json: bool) -> None:
-    from hushquery.privacy.registry import find, names
+    from hushquery.core.registry import find, names
 
     found = {name: find(name) for name in names()}
     text = "\n".join(f"{name:20} {cls.kind:11} {cls.relation.value:12} {cls.summary}" for name, cls in found.items())
@@ -144,7 +144,7 @@ def _one(
 def _conformance(name: str, as_json: bool) -> None:
     from hushquery.auditing.conformance import DELTA, EPSILON
     from hushquery.auditing.conformance import conformance as run_checks
-    from hushquery.privacy.registry import find
+    from hushquery.core.registry import find
 
     cls = find(name)
     with progress(f"checking {name}", 1.0) as (bar, task):
@@ -195,7 +195,7 @@ def _find_controls() -> dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]
 
 def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
     from hushquery.auditing.audit import audit as run_audit
-    from hushquery.privacy.rounding import exact
+    from hushquery.core.rounding import exact
 
     controls, rows = _find_controls(), list[dict[str, Any]]()
     with progress("auditing broken mechanisms", len(controls)) as (bar, task):

@@ -13,8 +13,8 @@ import typer
 from hushquery.cli.common import JsonFlag, NewPopulation, emit, may_be_new
 
 if TYPE_CHECKING:
-    from hushquery.privacy.budget import Budget
-    from hushquery.privacy.ledger import Account
+    from hushquery.core.budget import Budget
+    from hushquery.core.ledger.ledger import Account
 
 __all__ = ["app"]
 
@@ -99,8 +99,8 @@ def open_(
             --epsilon 1 --delta 1e-6 --period 7d \
             --lifetime-epsilon 10 --lifetime-delta 1e-5
     """
-    from hushquery.privacy.budget import Budget
-    from hushquery.privacy.ledger import Ledger, Terms
+    from hushquery.core.budget import Budget
+    from hushquery.core.ledger.ledger import Ledger, Terms
 
     terms = Terms(Budget(epsilon, delta), period, _lifetime(lifetime_epsilon, lifetime_delta))
     for budget in filter(None, (terms.budget, terms.lifetime)):
@@ -137,7 +137,7 @@ def show(
     delta. With Gaussian noise it grows slower than the sum of their epsilons,
     so more releases may fit than the remaining number suggests.
     """
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
     book = Ledger.open(ledger, create=False)
     accounts = book.accounts(population)
@@ -161,7 +161,7 @@ def history(population: PopulationFilter = None, ledger: LedgerOption = "ledger.
         hushquery budget history
         hushquery budget history --population readers --json
     """
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
     book = Ledger.open(ledger, create=False)
     entries = book.history(population)
@@ -195,7 +195,7 @@ def check(
 
         hushquery budget check --expect-head 12:9f86d081884c7d65...
     """
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
     book = Ledger.open(ledger, create=False)
     head = book.check(expect_head)
@@ -205,8 +205,8 @@ def check(
 
 
 def _lifetime(epsilon: str | None, delta: str | None) -> Budget | None:
+    from hushquery.core.budget import Budget
     from hushquery.errors import UsageError
-    from hushquery.privacy.budget import Budget
 
     if epsilon is None and delta is None:
         return None
@@ -220,8 +220,8 @@ def _lifetime(epsilon: str | None, delta: str | None) -> Budget | None:
 
 def _check_delta(budget: Budget, users: int) -> None:
     """Refuse, before an account is opened for good, a delta that lets one of all these people be shown in full."""
+    from hushquery.core.budget import format_delta, suggested_delta
     from hushquery.errors import UsageError
-    from hushquery.privacy.budget import format_delta, suggested_delta
 
     if budget.delta * users >= 1:
         raise UsageError(
@@ -235,7 +235,7 @@ def _check_delta(budget: Budget, users: int) -> None:
 
 def _account_lines(account: Account) -> str:
     """Draw an account: its terms, a bar for the period or lifetime, and one for the cap on all periods."""
-    from hushquery.privacy.ledger_entries import left_text
+    from hushquery.core.ledger.entries import left_text
 
     terms = account.terms
     now = "" if terms.period is None else f"  period {account.period}"
@@ -252,7 +252,7 @@ def _account_lines(account: Account) -> str:
 
 
 def _bar(spent: float, remaining: float, left: str) -> str:
-    from hushquery.privacy.ledger_entries import epsilon_text
+    from hushquery.core.ledger.entries import epsilon_text
 
     width = max(10, min(40, shutil.get_terminal_size().columns - 60))
     used_up = not 0 < spent + remaining < math.inf

@@ -15,8 +15,8 @@ from hushquery.cli.common import JsonFlag, emit
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from hushquery.collect.epochs import Epoch
-    from hushquery.collect.store import Store
+    from hushquery.collect.epochs.epochs import Epoch
+    from hushquery.collect.store.store import Store
     from hushquery.task import Task
 
 __all__ = ["app"]
@@ -53,7 +53,7 @@ EpochOption = Annotated[
 
 @contextmanager
 def _opened(url: str, *, write: bool = False) -> Iterator[Store]:
-    from hushquery.collect.store import Store
+    from hushquery.collect.store.store import Store
 
     store = Store.open(url, create=False, write=write)
     try:
@@ -64,7 +64,7 @@ def _opened(url: str, *, write: bool = False) -> Iterator[Store]:
 
 def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
     """Find the task that is meant."""
-    from hushquery.collect.epochs import registered
+    from hushquery.collect.epochs.epochs import registered
 
     tasks = registered(store)
     found = [one for one in tasks if wanted is None or one[1].id.startswith(wanted) or one[1].task.name == wanted]
@@ -79,7 +79,7 @@ def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
 
 
 def _epoch(store: Store, task: Task, number: int, wanted: int | None) -> Epoch:
-    from hushquery.collect.epochs import epochs_of
+    from hushquery.collect.epochs.epochs import epochs_of
 
     found = [one for one in epochs_of(store, task, number) if wanted in (None, one.number)]
     if not found:
@@ -93,9 +93,9 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
 
     hushquery collect status
     """
-    from hushquery.collect.clock import read_clock
-    from hushquery.collect.epochs import epochs_of, registered
-    from hushquery.collect.writer import counts
+    from hushquery.collect.epochs.clock import read_clock
+    from hushquery.collect.epochs.epochs import epochs_of, registered
+    from hushquery.collect.store.writer import counts
 
     with _opened(store) as opened:
         counted = counts(opened)
@@ -180,12 +180,12 @@ def advance(
 
         hushquery collect advance --to closed
     """
-    from hushquery.collect.clock import Watch, tolerance
-    from hushquery.collect.epochs import registered
-    from hushquery.collect.phases import Phases
-    from hushquery.collect.settings import read_operator_key
-    from hushquery.collect.vault import Vault
-    from hushquery.collect.work import make_work
+    from hushquery.collect.epochs.clock import Watch, tolerance
+    from hushquery.collect.epochs.epochs import registered
+    from hushquery.collect.epochs.phases import Phases
+    from hushquery.collect.epochs.work import make_work
+    from hushquery.collect.http.settings import read_operator_key
+    from hushquery.collect.store.vault import Vault
 
     with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
@@ -218,11 +218,11 @@ def clock(
     """
     import time
 
-    from hushquery.collect.clock import confirm, read_clock, said
-    from hushquery.collect.epochs import registered
-    from hushquery.collect.phases import Phases
-    from hushquery.collect.vault import Vault
-    from hushquery.collect.work import make_work
+    from hushquery.collect.epochs.clock import confirm, read_clock, said
+    from hushquery.collect.epochs.epochs import registered
+    from hushquery.collect.epochs.phases import Phases
+    from hushquery.collect.epochs.work import make_work
+    from hushquery.collect.store.vault import Vault
 
     now = time.time()
     with _opened(store, write=yes) as opened:
@@ -257,7 +257,7 @@ def export(
 
     hushquery collect export --out reports.txt
     """
-    from hushquery.collect.copies import report_lines
+    from hushquery.collect.store.copies import report_lines
 
     with _opened(store) as opened:
         number, chosen = _chosen(opened, task)
@@ -296,13 +296,13 @@ def save(
         hushquery collect save --out release/
         hushquery collect save --candidates words.txt --out estimate/
     """
-    from hushquery.collect.copies import published
+    from hushquery.collect.store.copies import published
 
     with _opened(store) as opened:
         number, chosen = _chosen(opened, task)
         texts = None
         if candidates is not None:
-            from hushquery.local.rappor_files import read_lines
+            from hushquery.local.rappor.files import read_lines
 
             texts = [line for line in read_lines(candidates) if line]
         made = published(opened, _epoch(opened, chosen, number, epoch), texts)
@@ -322,7 +322,7 @@ def backup(
 
         hushquery collect backup collector-backup.db
     """
-    from hushquery.collect.copies import backup as copy
+    from hushquery.collect.store.copies import backup as copy
 
     with _opened(store) as opened:
         rows = copy(opened, out)
@@ -344,8 +344,8 @@ def restore(
     hushquery collect restore collector-backup.db --store collector.db
     hushquery collect restore collector.db --store postgresql://collector@db.example.org/reports
     """
-    from hushquery.collect.copies import restore as fill
-    from hushquery.collect.store import Store
+    from hushquery.collect.store.copies import restore as fill
+    from hushquery.collect.store.store import Store
 
     if not backup.exists():
         raise UsageError(f"there is no {backup.name}", fix="Give the file that `hushquery collect backup` wrote")
@@ -375,8 +375,8 @@ def migrate(
 
         hushquery collect migrate
     """
-    from hushquery.collect.copies import convert
-    from hushquery.collect.schema import SCHEMA
+    from hushquery.collect.store.copies import convert
+    from hushquery.collect.store.schema import SCHEMA
 
     found, copy = convert(store, keep)
     if copy is None:
@@ -417,7 +417,7 @@ def new_token(
 
     hushquery collect tokens new --note "reading room"
     """
-    from hushquery.collect.tokens import Tokens
+    from hushquery.collect.store.tokens import Tokens
 
     with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
@@ -431,7 +431,7 @@ def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) 
 
     hushquery collect tokens list
     """
-    from hushquery.collect.tokens import Tokens
+    from hushquery.collect.store.tokens import Tokens
 
     with _opened(store) as opened:
         found = Tokens(opened).listed()
@@ -458,7 +458,7 @@ def revoke_token(
     hushquery collect tokens revoke 0f1e2d3c4b5a6978
     hushquery collect tokens revoke 0f1e2d3c4b5a6978 --forget    # the user takes back what was given
     """
-    from hushquery.collect.tokens import Tokens
+    from hushquery.collect.store.tokens import Tokens
 
     with _opened(store, write=True) as opened:
         Tokens(opened).revoke(name)

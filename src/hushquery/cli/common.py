@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
 __all__ = [
     "JsonFlag",
@@ -87,7 +87,7 @@ def may_be_new(ledger: Ledger | str, population: str, *, new: bool) -> bool:
 
 
 def _existing(ledger: str) -> Ledger | None:
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
     try:
         return Ledger.open(ledger, create=False)
@@ -116,7 +116,7 @@ def emit_plan(plan: Any, *, as_json: bool) -> None:
 @contextmanager
 def open_to_spend(path: str, *, create: bool) -> Iterator[Ledger]:
     """Open a ledger to spend from; once it is done, print what is left of each account that was spent from."""
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
     book = Ledger.open(path, create=create)
     before, entries = {account.name for account in book.accounts()}, len(book.history())

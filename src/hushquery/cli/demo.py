@@ -13,8 +13,8 @@ from hushquery.errors import BudgetRefused, UsageError
 
 if TYPE_CHECKING:
     from hushquery.auditing.audit import AuditResult
+    from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import Simulated
-    from hushquery.privacy.ledger import Ledger
 
 __all__ = ["demo"]
 
@@ -70,10 +70,10 @@ def demo(
         serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
         return
     from hushquery.auditing.audit import audit
+    from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log
-    from hushquery.log.synthetic import which_private, write_log
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.log.synthetic.logs import which_private, write_log
     from hushquery.task import Task
 
     there = {file.name for file in out.iterdir()} if out.is_dir() else set()

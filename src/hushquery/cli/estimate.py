@@ -91,9 +91,9 @@ def estimate(
         hushquery estimate reports.txt.gz --task names.toml --candidates names.txt --json
         hushquery estimate reports/*.parquet --task task.toml --head head/ --engine spark://master:7077
     """
-    from hushquery.local.estimate import check_post, new_folder
-    from hushquery.local.estimate import estimate as estimated
-    from hushquery.local.head_file import read_head
+    from hushquery.local.device.head_file import read_head
+    from hushquery.local.server.estimate import check_post, new_folder
+    from hushquery.local.server.estimate import estimate as estimated
     from hushquery.task import Task
 
     if out is not None:
@@ -101,7 +101,7 @@ def estimate(
     asked = Task.load(task)
     texts: Iterable[str] | None = None
     if candidates is not None:
-        from hushquery.local.rappor_files import read_lines
+        from hushquery.local.rappor.files import read_lines
 
         texts = [line for line in read_lines(candidates) if line]
     with progress("counting reports") as (bar, counting):

@@ -42,10 +42,10 @@ def guarantee(
 
     hushquery explain guarantee --epsilon 1 --delta 1e-6 --prior 0.01 --plot worlds.svg
     """
-    from hushquery.privacy.budget import Budget
-    from hushquery.privacy.guarantee import Guarantee
-    from hushquery.privacy.rounding import round_up
-    from hushquery.privacy.unit import Unit
+    from hushquery.core.budget import Budget
+    from hushquery.core.guarantee import Guarantee
+    from hushquery.core.rounding import round_up
+    from hushquery.core.unit import Unit
 
     budget = Budget(epsilon, delta)
     budget.warn()
@@ -79,10 +79,10 @@ def compose(
 
     hushquery explain compose --epsilon 0.1 --times 100 --delta 1e-6
     """
+    from hushquery.core.compose import compose as run_compose
+    from hushquery.core.loss import Loss
+    from hushquery.core.rounding import exact
     from hushquery.errors import UsageError
-    from hushquery.privacy.compose import compose as run_compose
-    from hushquery.privacy.loss import Loss
-    from hushquery.privacy.rounding import exact
 
     if (epsilon is None) == (mu is None):
         raise UsageError("give either --epsilon (Laplace noise) or --mu (Gaussian noise)")
@@ -102,8 +102,8 @@ def group(
 
     hushquery explain group --epsilon 1 --delta 1e-9 --people 4
     """
-    from hushquery.privacy.budget import format_delta, format_epsilon
-    from hushquery.privacy.group import group as run_group
+    from hushquery.core.budget import format_delta, format_epsilon
+    from hushquery.core.group import group as run_group
 
     rows = [(k, *run_group(epsilon, delta, k)) for k in range(1, people + 1)]
     text = "\n".join(f"{k:>4} people  epsilon {format_epsilon(e)}, delta {format_delta(d)}" for k, e, d in rows)
@@ -124,9 +124,9 @@ def shuffle(
 
     hushquery explain shuffle --epsilon 1 --reports 10000 --delta 1e-6 --k 50
     """
+    from hushquery.core.budget import format_epsilon
+    from hushquery.core.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
     from hushquery.errors import CalibrationError
-    from hushquery.privacy.budget import format_epsilon
-    from hushquery.privacy.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
 
     amplified = shuffle_any(epsilon, reports, delta) if k is None else shuffle_krr(epsilon, k, reports, delta)
     try:

@@ -82,9 +82,9 @@ def head(
 
         hushquery head week3.parquet --task task.toml --epoch 3 --previous head2/ --out head3/
     """
+    from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import HEAD_FILE, PublishedHead
-    from hushquery.privacy.ledger import Ledger
     from hushquery.release.folder import check_target
     from hushquery.task import Task
 

@@ -14,7 +14,7 @@ from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.curator.forecast import Forecast
-    from hushquery.curator.korolova import Theorem1
+    from hushquery.curator.selectors.korolova import Theorem1
 
 __all__ = ["plan"]
 
@@ -84,10 +84,10 @@ def plan(
         return
     if plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
+    from hushquery.core.budget import Budget, format_delta, format_epsilon
     from hushquery.curator.calibrate import Request, calibrate
     from hushquery.curator.forecast import forecast, theorem_table
     from hushquery.curator.select import Korolova
-    from hushquery.privacy.budget import Budget, format_delta, format_epsilon
 
     request = Request(
         Budget(epsilon, delta),
@@ -132,11 +132,11 @@ def _backwards(
     users: int | None,
     as_json: bool,
 ) -> None:
+    from hushquery.core.budget import format_delta, format_epsilon, suggested_delta
+    from hushquery.core.rounding import exact
     from hushquery.curator.forecast import checked_users, theorem_table
-    from hushquery.curator.korolova import Theorem1
     from hushquery.curator.select import Korolova
-    from hushquery.privacy.budget import format_delta, format_epsilon, suggested_delta
-    from hushquery.privacy.rounding import exact
+    from hushquery.curator.selectors.korolova import Theorem1
 
     if threshold is None or scale is None or queries_per_user is None:
         raise UsageError(
@@ -192,9 +192,9 @@ def _compare(
     as_json: bool,
     tables: dict[str, Any],
 ) -> None:
+    from hushquery.core.budget import Budget, in_full
     from hushquery.curator.calibrate import SELECTORS
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare
-    from hushquery.privacy.budget import Budget, in_full
 
     budget = Budget(epsilon, delta)
     chosen = tuple(s for s in SELECTORS if s != "auto") if selector in (None, "auto") else (selector,)
@@ -238,7 +238,7 @@ def _released(seen: Forecast) -> str:
 
 
 def _in_words(seen: Forecast, like: str) -> str:
-    from hushquery.privacy.budget import in_full
+    from hushquery.core.budget import in_full
 
     noise = "" if seen.noise is None else f" Counts have noise of standard deviation {in_full(seen.noise, 3)}."
     return (

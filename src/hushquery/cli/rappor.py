@@ -12,7 +12,7 @@ import typer
 from hushquery.cli.common import JsonFlag, emit, progress
 
 if TYPE_CHECKING:
-    from hushquery.local.rappor import Encoder, Params
+    from hushquery.local.rappor.response import Encoder, Params
 
 __all__ = ["app"]
 
@@ -73,8 +73,8 @@ def encode(
     Without --key a client's name is its secret, as in the reference's simulation: whoever knows the names can undo
     the permanent response. The columns bloom and prr say what irr hides.
     """
-    from hushquery.local.rappor import Variant
-    from hushquery.local.rappor_files import encode_rows, read_params, read_values, write_reports
+    from hushquery.local.rappor.files import encode_rows, read_params, read_values, write_reports
+    from hushquery.local.rappor.response import Variant
     from hushquery.noise.bits import SystemBits
 
     agreed = read_params(params)
@@ -103,8 +103,8 @@ def sum_bits(
 
     hushquery rappor sum-bits reports.csv --params params.csv --out counts.csv
     """
-    from hushquery.local.rappor_files import read_params, write_counts
-    from hushquery.local.rappor_files import sum_bits as counted
+    from hushquery.local.rappor.files import read_params, write_counts
+    from hushquery.local.rappor.files import sum_bits as counted
 
     agreed = read_params(params)
     with progress("counting"), _input(reports) as source:
@@ -129,8 +129,8 @@ def hash_candidates(
 
     hushquery rappor hash-candidates words.txt --params params.csv --out map.csv
     """
-    from hushquery.local.rappor_files import hash_candidates as hashed
-    from hushquery.local.rappor_files import read_lines, read_params, write_map
+    from hushquery.local.rappor.files import hash_candidates as hashed
+    from hushquery.local.rappor.files import read_lines, read_params, write_map
 
     agreed = read_params(params)
     agreed.require(variant)
@@ -161,9 +161,9 @@ def decode(
 
     hushquery rappor decode --params params.csv --counts counts.csv --map map.csv --rule two-sd
     """
-    from hushquery.local.rappor_decode import decode as decoded
-    from hushquery.local.rappor_decode import write_results
-    from hushquery.local.rappor_files import read_counts, read_map, read_params
+    from hushquery.local.rappor.decode import decode as decoded
+    from hushquery.local.rappor.decode import write_results
+    from hushquery.local.rappor.files import read_counts, read_map, read_params
 
     agreed = read_params(params)
     with progress("decoding"):
@@ -200,8 +200,8 @@ def plan(
 
     hushquery rappor plan --clients 14000000
     """
-    from hushquery.local.rappor_files import read_params
-    from hushquery.local.rappor_plan import LECTURE, forecast
+    from hushquery.local.rappor.files import read_params
+    from hushquery.local.rappor.plan import LECTURE, forecast
 
     told = forecast(
         clients,
@@ -220,7 +220,7 @@ class _Devices:
 
     def __init__(self, params: Params, variant: str, task: str, key: str | None) -> None:
         from hushquery.errors import UsageError
-        from hushquery.local.rappor import Encoder
+        from hushquery.local.rappor.response import Encoder
 
         self._key = None if key is None else _key(key)
         self._any = Encoder(params, bytes(32), variant, task=task.encode())

@@ -22,8 +22,8 @@ from hushquery.cli.common import (
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
+    from hushquery.core.ledger.ledger import Ledger
     from hushquery.curator.plan import ReleasePlan
-    from hushquery.privacy.ledger import Ledger
 
 __all__ = ["plan_options", "release"]
 

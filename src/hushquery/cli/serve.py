@@ -68,8 +68,8 @@ def serve(
 
         hushquery serve --task task.toml --store postgresql://collector@db.example.org/reports --workers 4
     """
-    from hushquery.collect.serve import run
-    from hushquery.collect.settings import Settings
+    from hushquery.collect.http.serve import run
+    from hushquery.collect.http.settings import Settings
     from hushquery.task.units import size
 
     settings = Settings(

@@ -88,7 +88,7 @@ def _served(path: Path) -> dict[str, Any]:
 
 def _spends(ledger: str, people: set[str]) -> dict[str, Any]:
     """Give the entries of some populations; a ledger may hold others, whose entries are nobody's business here."""
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
     book = Ledger.open(ledger, create=False)
     accounts = [account.to_json() for account in book.accounts() if account.population in people]

@@ -10,7 +10,7 @@ from hushquery.cli.common import JsonFlag, NewPopulation, emit, emit_plan, may_b
 from hushquery.cli.log_options import Engine
 
 if TYPE_CHECKING:
-    from hushquery.basic import StatisticPlan
+    from hushquery.statistics import StatisticPlan
 
 __all__ = ["app"]
 
@@ -87,9 +87,9 @@ def count(
 
     hushquery stat count visits.csv --unit user --epsilon 0.5 --population members
     """
-    from hushquery import basic
+    from hushquery import statistics
 
-    plan = basic.count(
+    plan = statistics.count(
         _data(file, engine),
         unit=unit,
         epsilon=epsilon,
@@ -125,9 +125,9 @@ def sum_(
 
     hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5 --population members
     """
-    from hushquery import basic
+    from hushquery import statistics
 
-    plan = basic.total(
+    plan = statistics.total(
         _data(file, engine),
         column,
         lower=lower,
@@ -168,9 +168,9 @@ def mean(
 
     hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5 --population members
     """
-    from hushquery import basic
+    from hushquery import statistics
 
-    plan = basic.mean(
+    plan = statistics.mean(
         _data(file, engine),
         column,
         lower=lower,
@@ -211,10 +211,10 @@ def histogram(
 
     hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5 --population members
     """
-    from hushquery import basic
+    from hushquery import statistics
 
     wanted = [key.strip() for key in keys.split(",") if key.strip()]
-    plan = basic.histogram(
+    plan = statistics.histogram(
         _data(file, engine),
         column,
         wanted,

@@ -43,7 +43,7 @@ def synth(
         hushquery synth --profile aol --users 65000 --seed 1 --out log.parquet
         hushquery synth --profile yandex --users 10000 --out log.txt.gz
     """
-    from hushquery.log.synthetic import write_log
+    from hushquery.log.synthetic.logs import write_log
 
     rows = 0
     with progress("making users", users) as (bar, task):

@@ -86,7 +86,7 @@ def check(
     hushquery task check task.toml
     hushquery task check task.toml --clients 100000
     """
-    from hushquery.local.head_file import read_head
+    from hushquery.local.device.head_file import read_head
     from hushquery.task import Task
 
     task = Task.load(file)
@@ -127,7 +127,7 @@ def lists(
     hushquery task lists https://collect.example.org 63caf...
     hushquery task lists https://collect.example.org 63caf... --expect 1d0be...
     """
-    from hushquery.local.fetch import chained, fetch_task
+    from hushquery.local.device.fetch import chained, fetch_task
 
     found = fetch_task(server, task)
     hashes = chained(found.task.id, found.lists)
@@ -149,8 +149,8 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
     """Say which mechanism clients will run, what it costs and why it is this one, where that is known already."""
     if task.is_listed and task.task.domain is None and head is None:
         return {"configuration": None, "oracle": None, "cost": None, "why": None}
+    from hushquery.core.rounding import round_up
     from hushquery.local.configuration import Configuration
-    from hushquery.privacy.rounding import round_up
 
     fixed = Configuration.of(task, head)
     return {
@@ -164,7 +164,7 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
 def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
     """Forecast the standard error; a head list that is not there yet is taken to be as long as the task wants it."""
     from hushquery.local.configuration import Configuration
-    from hushquery.local.expected import expected_error, largest_error
+    from hushquery.local.oracles.expected import expected_error, largest_error
 
     if head is None and task.head is not None:
         head = [[str(number), ""] for number in range(task.head.size)]
@@ -182,7 +182,7 @@ def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
 
 
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
-    from hushquery.privacy.budget import format_epsilon
+    from hushquery.core.budget import format_epsilon
     from hushquery.task.units import spelled
 
     client, seconds = task.client, task.task.period

@@ -17,20 +17,20 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from hushquery.collect.clock import Watch, tolerance
-from hushquery.collect.deadlines import Asker, within
-from hushquery.collect.epochs import Epoch
-from hushquery.collect.ingest import Board
-from hushquery.collect.phases import EpochWork, Phases
-from hushquery.collect.problems import problem_of, refuse
-from hushquery.collect.schema import RELEASE
-from hushquery.collect.settings import Settings
-from hushquery.collect.store import Store
-from hushquery.collect.tally import Tally
-from hushquery.collect.tokens import Tokens
-from hushquery.collect.vault import Vault
-from hushquery.collect.work import make_work
-from hushquery.collect.writer import NO_TASK, Writer
+from hushquery.collect.epochs.clock import Watch, tolerance
+from hushquery.collect.epochs.epochs import Epoch
+from hushquery.collect.epochs.phases import EpochWork, Phases
+from hushquery.collect.epochs.work import make_work
+from hushquery.collect.http.ingest import Board
+from hushquery.collect.http.problems import problem_of, refuse
+from hushquery.collect.http.settings import Settings
+from hushquery.collect.store.deadlines import Asker, within
+from hushquery.collect.store.schema import RELEASE
+from hushquery.collect.store.store import Store
+from hushquery.collect.store.tally import Tally
+from hushquery.collect.store.tokens import Tokens
+from hushquery.collect.store.vault import Vault
+from hushquery.collect.store.writer import NO_TASK, Writer
 from hushquery.errors import HushqueryError
 
 __all__ = ["Collector"]

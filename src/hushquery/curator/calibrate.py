@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
+from hushquery.core.budget import Budget
+from hushquery.core.gaussian import mu_for, sigma_for
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import Number, exact, smallest_whole
+from hushquery.core.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian
+from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection
+from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold, laplace_scale, laplace_threshold
+from hushquery.core.unit import Relation
 from hushquery.curator.clicks import Clicks
-from hushquery.curator.guided import SKETCHED_QUERIES, Guided
-from hushquery.curator.korolova import calibrate_korolova
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import Korolova, Optimal, PlannedStep, Reused, Selector
-from hushquery.curator.weighted import Weighted, weighted_threshold
+from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
+from hushquery.curator.selectors.korolova import calibrate_korolova
+from hushquery.curator.selectors.weighted import Weighted, weighted_threshold
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.gaussian import mu_for, sigma_for
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import Number, exact, smallest_whole
-from hushquery.privacy.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian
-from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection
-from hushquery.privacy.thresholds import WEIGHT_GRID, knapsack_threshold, laplace_scale, laplace_threshold
-from hushquery.privacy.unit import Relation
 
 __all__ = ["DEFAULT_SHARES", "SELECTORS", "Calibrated", "Request", "SelectorName", "calibrate"]
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals
 from hushquery.curator.select import PlannedStep, released_placeholder, released_table
 from hushquery.engine import execute, held
 from hushquery.noise.bits import Bits
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 
 if TYPE_CHECKING:
     import pyarrow as pa

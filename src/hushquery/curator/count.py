@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 from hushquery.engine import execute
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import IntArray, add_noise
 from hushquery.noise.survivors import WORTH_A_BINOMIAL, lifted_keys
-from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 
 if TYPE_CHECKING:
     import pyarrow as pa

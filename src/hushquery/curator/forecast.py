@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from hushquery.core.budget import Budget, suggested_delta
+from hushquery.core.thresholds import WEIGHT_GRID
 from hushquery.curator.calibrate import SELECTORS, Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.count import law_of
-from hushquery.curator.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
-from hushquery.curator.korolova import Theorem1
 from hushquery.curator.select import Korolova, Optimal, Reused, Selector
-from hushquery.curator.weighted import Weighted
+from hushquery.curator.selectors.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
+from hushquery.curator.selectors.korolova import Theorem1
+from hushquery.curator.selectors.weighted import Weighted
 from hushquery.errors import UsageError
-from hushquery.privacy.budget import Budget, suggested_delta
-from hushquery.privacy.thresholds import WEIGHT_GRID
 
 __all__ = [
     "LOGS",

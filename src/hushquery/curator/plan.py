@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hushquery.core.budget import Budget, format_delta, format_epsilon
+from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.ledger.names import clean_text
+from hushquery.core.rounding import Number
+from hushquery.core.unit import Unit
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.draw import draw_tables
@@ -16,11 +21,6 @@ from hushquery.log import Log, read_log
 from hushquery.log.normalise import normal_query, normal_url
 from hushquery.log.tables import read_table
 from hushquery.plan import Charge, Paid, Plan
-from hushquery.privacy.budget import Budget, format_delta, format_epsilon
-from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.ledger_names import clean_text
-from hushquery.privacy.rounding import Number
-from hushquery.privacy.unit import Unit
 from hushquery.release import Release
 
 __all__ = ["ReleasePlan", "curate"]

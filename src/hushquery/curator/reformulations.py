@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hushquery.core.rounding import exact, smallest_whole
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, tally
 from hushquery.curator.intervals import with_intervals
@@ -26,8 +28,6 @@ from hushquery.noise.bits import Bits, below
 from hushquery.noise.law import Binomial, TailCoin
 from hushquery.noise.sampler import IntArray, add_noise, sampler
 from hushquery.noise.survivors import conditional_noise
-from hushquery.privacy.rounding import exact, smallest_whole
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram
 
 if TYPE_CHECKING:
     import pyarrow as pa

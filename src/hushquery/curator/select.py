@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hushquery.core.budget import in_full
+from hushquery.core.rounding import smallest_whole
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, OptimalSelection, StepParameters
 from hushquery.curator.bound import Bound, first_rows, searches
 from hushquery.curator.count import keys_at, law_of, noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals
-from hushquery.curator.korolova import Theorem1
+from hushquery.curator.selectors.korolova import Theorem1
 from hushquery.engine import execute, held
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import Binomial, SelectionCoin
 from hushquery.noise.sampler import sampler
 from hushquery.noise.survivors import WORTH_A_BINOMIAL, uniform_subset
-from hushquery.privacy.budget import in_full
-from hushquery.privacy.rounding import smallest_whole
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, OptimalSelection, StepParameters
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hushquery.engine.connections import connect
-from hushquery.engine.questions import call, check, dialect, execute, fetch, held, java, md5, read_otherwise, tried
+from hushquery.engine.connect import connect
+from hushquery.engine.execution import call, check, dialect, execute, fetch, held, java, md5, read_otherwise, tried
 from hushquery.engine.tables import as_table, engine_table, is_text, no_such_column
 
 __all__ = [

@@ -21,6 +21,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from hushquery.core.postprocess import project_on_simplex
 from hushquery.errors import UsageError
 from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z
 from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares
@@ -36,8 +37,7 @@ from hushquery.hybrid.pooled import (
     pool,
 )
 from hushquery.hybrid.selected import Overshoot, Selected
-from hushquery.local.oracle import FloatArray
-from hushquery.privacy.postprocess import project_on_simplex
+from hushquery.local.oracles.oracle import FloatArray
 
 __all__ = ["TOLERANCE", "Blended", "Mode", "QueryShares", "Shares", "blend_probabilities", "robust_weights"]
 

@@ -16,16 +16,16 @@ from typing import overload
 
 import numpy as np
 
+from hushquery.core.rounding import Number
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.hashed import variance_of_one_report
-from hushquery.local.hadamard import Hadamard
-from hushquery.local.krr import KRR
-from hushquery.local.olh import OLH
-from hushquery.local.oracle import FloatArray, IntArray, Oracle
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
-from hushquery.privacy.rounding import Number
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.oracle import FloatArray, IntArray, Oracle
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 
 __all__ = [
     "ClientShares",

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from hushquery.core.budget import Budget
+from hushquery.core.gaussian import mu_for, sigma_for
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import Number
+from hushquery.core.step_loss import GaussianHistogram, GaussianWeights
+from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold
+from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, tally
-from hushquery.curator.guided import SKETCHED_QUERIES, Guided
+from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
 from hushquery.engine import held
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import MOST_RECORDS, NoisyHead, Threshold, create_head, ordered_head, public_users
 from hushquery.hybrid.records import RECORD, fresh_key, record_rows, records_of
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.gaussian import mu_for, sigma_for
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import Number
-from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights
-from hushquery.privacy.thresholds import WEIGHT_GRID, knapsack_threshold
-from hushquery.privacy.unit import Relation
 
 __all__ = ["HEAD_ALGORITHMS", "GuidedSteps", "calibrate_guided_head", "create_guided_head", "draw_guided_head"]
 

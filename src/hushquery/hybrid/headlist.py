@@ -16,6 +16,12 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Budget
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import Number, rational_mpf, smallest_whole, working
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters
+from hushquery.core.thresholds import laplace_scale, laplace_threshold
+from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, passing, tally
 from hushquery.engine import held
@@ -23,12 +29,6 @@ from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import Number, rational_mpf, smallest_whole, working
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters
-from hushquery.privacy.thresholds import laplace_scale, laplace_threshold
-from hushquery.privacy.unit import Relation
 
 __all__ = [
     "MOST_RECORDS",

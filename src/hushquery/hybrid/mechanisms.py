@@ -1,9 +1,9 @@
 """The opt-in half of BLENDER as the registry knows it: from rows of a log to what is published.
 
-A world is a small log of the opt-in users. As in :mod:`hushquery.curator.mechanisms`, what runs is what a head list
-runs, and the laws are computed from the rows by the definition. An exchange of records moves one count up and another
-one down. An audit looks for events in which columns are high or low together, so that is how outputs are written; it
-costs nothing.
+A world is a small log of the opt-in users. As in :mod:`hushquery.curator.audited.selectors`, what runs is what a head
+list runs, and the laws are computed from the rows by the definition. An exchange of records moves one count up and
+another one down. An audit looks for events in which columns are high or low together, so that is how outputs are
+written; it costs nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, noisy_on_public_keys, passing, tally
-from hushquery.curator.mechanisms import (
+from hushquery.core.loss import Loss
+from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
+from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.unit import Relation
+from hushquery.curator.audited.selectors import (
     COPIES,
     Key,
     LogMechanism,
@@ -35,6 +37,8 @@ from hushquery.curator.mechanisms import (
     seen_in,
     totals,
 )
+from hushquery.curator.bound import Bound
+from hushquery.curator.count import law_of, noisy_on_public_keys, passing, tally
 from hushquery.curator.select import QUERY
 from hushquery.hybrid.headlist import calibrate_head, draw_head
 from hushquery.hybrid.optin import calibrate_split, head_counts, measure_parts, noisy_rest
@@ -43,10 +47,6 @@ from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import IntArray
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.registry import SUPPRESSED, Kind, Law, Pair
-from hushquery.privacy.step_loss import LaplaceHistogram
-from hushquery.privacy.unit import Relation
 
 __all__ = ["CLICKED", "RECORDS", "HeadDraws", "HeadList", "SplitEstimate", "holders", "optin_log"]
 

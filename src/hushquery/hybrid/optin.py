@@ -22,6 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import Number, exact
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters, step_from
+from hushquery.core.thresholds import laplace_scale
+from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, noisy_on_public_keys, tally
 from hushquery.engine import execute, held
@@ -38,11 +43,6 @@ from hushquery.hybrid.records import RECORD, Parts, fresh_key, records_of, split
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.sampler import IntArray, add_noise
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import Number, exact
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters, step_from
-from hushquery.privacy.thresholds import laplace_scale
-from hushquery.privacy.unit import Relation
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,26 +20,26 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hushquery.core.budget import Budget, significant_up
+from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.loss import Loss
+from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, StepParameters
+from hushquery.core.unit import Relation, Unit
 from hushquery.curator.bound import Bound, Keep
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
 from hushquery.hybrid.guided_head import GuidedSteps, calibrate_guided_head, draw_guided_head
 from hushquery.hybrid.headlist import calibrate_head, draw_head
-from hushquery.hybrid.kept import calibrate_kept, measure_kept
 from hushquery.hybrid.optin import OptInShares, Way, calibrate_split, draw_split, estimate_reused, in_parallel
 from hushquery.hybrid.published import PublishedHead, client_population, optin_population, step_in_words
 from hushquery.hybrid.records import fresh_key, records_of
+from hushquery.hybrid.remeasure import calibrate_kept, measure_kept
 from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits, KeyedBits
 from hushquery.plan import Charge, Paid, Plan, Progress
-from hushquery.privacy.budget import Budget, significant_up
-from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, StepParameters
-from hushquery.privacy.unit import Relation, Unit
 from hushquery.task import OptInPart, Task
 
 if TYPE_CHECKING:
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
 
 __all__ = ["HeadPlan", "Sealed", "plan_head"]
 
@@ -59,9 +59,9 @@ def plan_head(log: Any, task: Task, *, keep: Keep = "random", head: PublishedHea
         head: The list of an earlier period, for a task that keeps its list (``[head] keep``): it is measured again.
 
     **Guarantee:** for one opt-in user the (epsilon, delta) of :func:`~hushquery.hybrid.headlist.calibrate_head`, or
-    for a kept list the pure epsilon of :func:`~hushquery.hybrid.kept.calibrate_kept`; for one client the epsilon of
-    the task's reports. Two populations, both replace-one (unless the task says otherwise for the first). All of it is
-    for one epoch; those of several epochs add up in the ledger.
+    for a kept list the pure epsilon of :func:`~hushquery.hybrid.remeasure.calibrate_kept`; for one client the epsilon
+    of the task's reports. Two populations, both replace-one (unless the task says otherwise for the first). All of it
+    is for one epoch; those of several epochs add up in the ledger.
     """
     secret = log if isinstance(log, Log) else read_log(log)
     if task.optin is None or task.head is None:

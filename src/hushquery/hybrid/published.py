@@ -13,20 +13,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hushquery.errors import DataError, UsageError
-from hushquery.hybrid.optin import OptInShares, Way
-from hushquery.local.configuration import Configuration
-from hushquery.local.head_file import HEAD_FILE
-from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.step_loss import (
+from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.loss import Loss
+from hushquery.core.step_loss import (
     GaussianHistogram,
     GaussianWeights,
     LaplaceHistogram,
     LocalChannel,
     StepParameters,
 )
-from hushquery.privacy.unit import Unit
+from hushquery.core.unit import Unit
+from hushquery.errors import DataError, UsageError
+from hushquery.hybrid.optin import OptInShares, Way
+from hushquery.local.configuration import Configuration
+from hushquery.local.device.head_file import HEAD_FILE
 from hushquery.release.folder import write_folder
 from hushquery.task import Task
 

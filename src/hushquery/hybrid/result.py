@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hushquery.core.step_loss import LaplaceHistogram
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.published import PublishedHead
-from hushquery.local.oracle import IntArray, Oracle
-from hushquery.local.two_stage import TwoStage
-from hushquery.privacy.step_loss import LaplaceHistogram
+from hushquery.local.oracles.oracle import IntArray, Oracle
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.release import Release
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from hushquery.local.estimate import ClientEstimate
+    from hushquery.local.server.estimate import ClientEstimate
 
 __all__ = ["blend", "blended_release", "blended_shares", "least_share"]
 

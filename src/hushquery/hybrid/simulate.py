@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hushquery.core.rounding import Number, exact
 from hushquery.curator.bound import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
 from hushquery.hybrid.result import blended_release, blended_shares
-from hushquery.local.oracle import IntArray, Randomizer, Tally
+from hushquery.local.oracles.oracle import IntArray, Randomizer, Tally
 from hushquery.log import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.plan import Progress
-from hushquery.privacy.rounding import Number, exact
 from hushquery.task import GroupedDomain, Task
 
 if TYPE_CHECKING:
+    from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.published import PublishedHead
     from hushquery.local.configuration import Configuration
-    from hushquery.privacy.ledger import Ledger
     from hushquery.release import Release
 
 __all__ = ["Groups", "Simulated", "client_cells", "send_all", "simulate", "split_log"]
@@ -103,7 +103,7 @@ def send_all(
 ) -> Tally:
     """Send so many clients of each cell through the randomizer and count their reports.
 
-    >>> from hushquery.local.krr import KRR
+    >>> from hushquery.local.oracles.krr import KRR
     >>> send_all(KRR.calibrate(3, 1), np.array([5, 0, 2])).n
     7
     """

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError
-from hushquery.local.oracle import IntArray, Randomizer
+from hushquery.local.oracles.oracle import IntArray, Randomizer
 from hushquery.noise.bits import Bits, below
-from hushquery.privacy.estimates import Estimates
 
 __all__ = ["Channel", "Device", "MemoClass", "OracleChannel", "packed_bits"]
 

@@ -14,17 +14,17 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any
 
+from hushquery.core.budget import format_epsilon, significant_up
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.local.channel import Channel, OracleChannel
-from hushquery.local.choose import ORACLES, choose_oracle, oracle_named
-from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.number_channels import HistogramChannel, MeanChannel
-from hushquery.local.onebit import AlphaPoint, OneBitMean
-from hushquery.local.oracle import Randomizer
-from hushquery.local.rappor import Params
-from hushquery.local.rappor_channel import RapporChannel
-from hushquery.local.two_stage import TwoStage
-from hushquery.privacy.budget import format_epsilon, significant_up
+from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
+from hushquery.local.oracles.choose import ORACLES, choose_oracle, oracle_named
+from hushquery.local.oracles.oracle import Randomizer
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.rappor.channel import RapporChannel
+from hushquery.local.rappor.response import Params
 from hushquery.task import Domain, GroupedDomain, Numbers, Task, Texts
 
 __all__ = ["Configuration"]

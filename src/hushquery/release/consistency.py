@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hushquery._version import __version__
-from hushquery.privacy.guarantee import Guarantee
+from hushquery.core.guarantee import Guarantee
 from hushquery.release.card import card
 from hushquery.release.core import Release
 from hushquery.release.manifest import steps_of

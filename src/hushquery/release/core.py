@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
-from hushquery.privacy.guarantee import Guarantee
 from hushquery.release import folder as files
 from hushquery.release.manifest import make_manifest
 from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
@@ -28,9 +28,9 @@ class Release:
         guarantees: One per population.
         manifest: How it was made, as plain JSON data.
 
-    >>> from hushquery.privacy.guarantee import Guarantee, Step
-    >>> from hushquery.privacy.step_loss import LaplaceHistogram
-    >>> from hushquery.privacy.unit import Unit
+    >>> from hushquery.core.guarantee import Guarantee, Step
+    >>> from hushquery.core.step_loss import LaplaceHistogram
+    >>> from hushquery.core.unit import Unit
     >>> from fractions import Fraction
     >>> ran = LaplaceHistogram(1, Fraction(2), 30)
     >>> step = Step("laplace", "queries with noise of scale 2, released from 30 on", ran.loss)

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hushquery.core.derived import Ends, difference_ends
+from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.errors import HushqueryError
 from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.privacy.derived import Ends, difference_ends
-from hushquery.privacy.step_loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.release.tables import measure_of
 
 __all__ = ["Published", "change_ends", "half_widths", "published"]

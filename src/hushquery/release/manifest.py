@@ -18,11 +18,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from hushquery._version import __version__
+from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import exact
+from hushquery.core.unit import Unit
 from hushquery.errors import DataError, UsageError
-from hushquery.privacy.guarantee import Guarantee, Step
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import exact
-from hushquery.privacy.unit import Unit
 
 __all__ = [
     "FORMAT",

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hushquery.core.budget import format_delta, format_epsilon
+from hushquery.core.guarantee import Guarantee
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import exact
+from hushquery.core.step_loss import loss_from
+from hushquery.core.unit import Relation
 from hushquery.errors import HushqueryError
-from hushquery.privacy.budget import format_delta, format_epsilon
-from hushquery.privacy.guarantee import Guarantee
-from hushquery.privacy.loss import Loss
-from hushquery.privacy.rounding import exact
-from hushquery.privacy.step_loss import loss_from
-from hushquery.privacy.unit import Relation
 from hushquery.release.card import weakness
 from hushquery.release.consistency import card_problems, people_problems, share_problems
 from hushquery.release.core import Release

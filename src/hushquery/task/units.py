@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from hushquery.core.rounding import exact
 from hushquery.errors import UsageError
-from hushquery.privacy.rounding import exact
 
 __all__ = ["Bytes", "Exact", "Seconds", "Whole", "duration", "size", "spelled", "whole"]
 

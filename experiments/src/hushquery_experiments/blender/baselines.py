@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
-from hushquery.local.choose import choose_oracle
-from hushquery.local.unary import OUE
-from hushquery.privacy.rounding import Number, exact
+from hushquery.local.oracles.choose import choose_oracle
+from hushquery.local.oracles.unary import OUE
 from hushquery_experiments.blender.law import Population
 from hushquery_experiments.blender.reports import simulated_support
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases

@@ -220,7 +220,7 @@ class LogPopulation:
         import ibis
         import pyarrow as pa
 
-        from hushquery.log.synthetic import batches
+        from hushquery.log.synthetic.logs import batches
 
         parts = [
             _one_each(ibis.memtable(pa.Table.from_batches([batch])), seed) for batch in batches(profile, users, seed)

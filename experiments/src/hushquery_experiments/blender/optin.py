@@ -14,14 +14,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.rounding import Number, exact
+from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.thresholds import laplace_scale
+from hushquery.core.unit import Relation
 from hushquery.curator.count import law_of
 from hushquery.errors import UsageError
 from hushquery.hybrid.headlist import NoisyHead, Threshold, calibrate_head
 from hushquery.hybrid.optin import OptInShares, calibrate_split, estimate_reused
-from hushquery.privacy.rounding import Number, exact
-from hushquery.privacy.step_loss import LaplaceHistogram
-from hushquery.privacy.thresholds import laplace_scale
-from hushquery.privacy.unit import Relation
 from hushquery_experiments.blender.law import Split
 
 __all__ = ["OptInSide", "OptInWay", "simulate_optin"]

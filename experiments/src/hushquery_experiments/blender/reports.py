@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
-from hushquery.local.chance import ONE
-from hushquery.local.krr import KRR
-from hushquery.local.oracle import IntArray, Randomizer, Tally
-from hushquery.local.subset import SubsetSelection
-from hushquery.local.two_stage import TwoStage
-from hushquery.local.unary import OUE
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.oracle import IntArray, Randomizer, Tally
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
 from hushquery.noise.bits import SeededBits
 
 __all__ = ["Through", "simulated_support", "support_from_counts", "support_through_randomizers"]

@@ -16,15 +16,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.postprocess import project_on_simplex
+from hushquery.core.rounding import exact
 from hushquery.errors import UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import Threshold
 from hushquery.hybrid.pooled import plug_in_weights
 from hushquery.hybrid.result import least_share
-from hushquery.local.choose import oracle_named
-from hushquery.privacy.postprocess import project_on_simplex
-from hushquery.privacy.rounding import exact
+from hushquery.local.oracles.choose import oracle_named
 from hushquery_experiments.blender.baselines import standard_error
 from hushquery_experiments.blender.law import Population
 from hushquery_experiments.blender.optin import OptInSide, OptInWay, simulate_optin

@@ -275,7 +275,7 @@ class _Source:
 
     def check(self) -> None:
         """Refuse what can't be read, before anything long is done."""
-        from hushquery.log.synthetic import MOST_USERS, PROFILE_NAMES
+        from hushquery.log.synthetic.logs import MOST_USERS, PROFILE_NAMES
         from hushquery_experiments.blender.law import PROFILES
 
         for option, name, known in (("--profile", self.profile, PROFILES), ("--synth", self.synth, PROFILE_NAMES)):

@@ -84,7 +84,7 @@ def people_of(log: Path, seed: int) -> list[Person]:
 
 def give_all(address: str, task: str, token: str, people: Sequence[Person], told: Callable[[int], None]) -> int:
     """Upload the records of those who opted in, each acknowledged; gives how many."""
-    from hushquery.collect.wire import write_id
+    from hushquery.collect.http.wire import write_id
 
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     waiting, lock = iter(people), threading.Lock()
@@ -144,8 +144,8 @@ def _in_steps(part: tuple[str, Path, Any, Sequence[Person], Path], step: int = 5
 
 
 def _send_part(given: tuple[str, Path, Any, Sequence[Person], Path]) -> int:
-    from hushquery.local.client import Client
-    from hushquery.local.send import Sender
+    from hushquery.local.device.client import Client
+    from hushquery.local.device.send import Sender
     from hushquery.task import Task
 
     address, task, head, people, state = given

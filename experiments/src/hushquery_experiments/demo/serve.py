@@ -20,7 +20,7 @@ from hushquery.errors import DataError, Unavailable, UsageError
 from hushquery_experiments.demo.crowd import browse, find_browsers, give_all, people_of, send_all
 
 if TYPE_CHECKING:
-    from hushquery.collect.epochs import Epoch
+    from hushquery.collect.epochs.epochs import Epoch
 
 __all__ = ["FOLDER", "serve_demo"]
 
@@ -71,8 +71,8 @@ def serve_demo(
         as_json: Print JSON.
         profile: What the imaginary log is like; ``tiny`` for tests.
     """
-    from hushquery.collect.serve import need_packages
-    from hushquery.log.synthetic import write_log
+    from hushquery.collect.http.serve import need_packages
+    from hushquery.log.synthetic.logs import write_log
 
     need_packages()
     folder = _fresh(out / FOLDER)
@@ -140,13 +140,13 @@ def _server(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], st
 
 
 def _run_epoch(folder: Path, address: str, people: list[Any], seconds: dict[str, float]) -> dict[str, Any]:
-    from hushquery.collect.epochs import CLOSED, HEAD_PUBLISHED, RELEASED, REPORTS_OPEN, registered
-    from hushquery.collect.phases import Phases
-    from hushquery.collect.store import Store
-    from hushquery.collect.tokens import Tokens
-    from hushquery.collect.vault import Vault
-    from hushquery.collect.work import make_work
-    from hushquery.log.synthetic import which_private
+    from hushquery.collect.epochs.epochs import CLOSED, HEAD_PUBLISHED, RELEASED, REPORTS_OPEN, registered
+    from hushquery.collect.epochs.phases import Phases
+    from hushquery.collect.epochs.work import make_work
+    from hushquery.collect.store.store import Store
+    from hushquery.collect.store.tokens import Tokens
+    from hushquery.collect.store.vault import Vault
+    from hushquery.log.synthetic.logs import which_private
 
     store = Store.open(folder / "collector.db", create=False)
     ((number, task),) = registered(store)

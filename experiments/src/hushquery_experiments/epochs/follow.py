@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Budget
+from hushquery.core.rounding import round_up
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import PublishedHead, client_population, optin_population
 from hushquery.hybrid.result import blended_release, blended_shares
-from hushquery.local.oracle import IntArray
+from hushquery.local.oracles.oracle import IntArray
 from hushquery.noise.bits import Bits, SeededBits
-from hushquery.privacy.budget import Budget
-from hushquery.privacy.rounding import round_up
 from hushquery.publish.trends import trends
 from hushquery.task import Task
 from hushquery_experiments.epochs.memo import Memos
@@ -33,7 +33,7 @@ from hushquery_experiments.epochs.people import Epoch, number_of
 from hushquery_experiments.ndcg import list_scores
 
 if TYPE_CHECKING:
-    from hushquery.privacy.ledger import Ledger
+    from hushquery.core.ledger.ledger import Ledger
     from hushquery.release import Release
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The permanent answers of many simulated clients at once, by the rules of :class:`hushquery.local.client.Client`.
+"""Permanent answers of many simulated clients at once, by the rules of :class:`~hushquery.local.device.client.Client`.
 
 The same configuration and the same cell give the same answer, at no cost. A new cell is a new draw and costs the
 task's epsilon. When that would take a client over its lifetime budget it gives the empty answer instead, drawn once
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hushquery.errors import UsageError
 from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.oracle import IntArray, Randomizer
+from hushquery.local.oracles.oracle import IntArray, Randomizer
 from hushquery.noise.bits import Bits
 from hushquery.task import Task
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from hushquery._version import __version__
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SeededBits
-from hushquery.privacy.ledger import Ledger
 from hushquery.task import Task
 from hushquery_experiments.blender.law import PowerLaw
 from hushquery_experiments.epochs.follow import (

@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hushquery._version import __version__
+from hushquery.core.budget import Budget
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, SelectorName, calibrate
 from hushquery.curator.select import Selector
@@ -26,7 +27,6 @@ from hushquery.engine import execute, held
 from hushquery.errors import UsageError
 from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits, SeededBits, SystemBits
-from hushquery.privacy.budget import Budget
 from hushquery.release import Release
 from hushquery_experiments.coverage import SearchVolume, search_volume, searches_of
 from hushquery_experiments.korolova2009.agreement import (
@@ -304,7 +304,7 @@ def _number(epsilon: str) -> float:
 
 @contextmanager
 def _synthetic(users: int, seed: int) -> Iterator[Path]:
-    from hushquery.log.synthetic import write_log
+    from hushquery.log.synthetic.logs import write_log
 
     with tempfile.TemporaryDirectory(prefix="hushquery-") as folder:
         yield write_log(Path(folder) / "log.parquet", "aol", users, seed)
@@ -344,7 +344,7 @@ def _release(tables: _Tables, bits: Bits) -> Release:
 
 def _synthetic_topics() -> dict[str, list[str]]:
     """Give the first themes of the synthetic language, each as the hosts of its sites."""
-    from hushquery.log.synthetic_words import THEMES
+    from hushquery.log.synthetic.words import THEMES
 
     chosen = list(THEMES)[:_TOPICS]
     return {theme: [f"{name}.example.com" for name in (theme, *THEMES[theme])] for theme in chosen}

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.local.dbitflip import DBitFlip
-from hushquery.local.onebit import AlphaPoint, OneBitMean
-from hushquery.local.rappor import Encoder, Params, bloom_bits
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
+from hushquery.local.rappor.response import Encoder, Params, bloom_bits
 from hushquery.noise.bits import Bits
 
 __all__ = ["ASKED", "Attack", "averaging_attacks"]

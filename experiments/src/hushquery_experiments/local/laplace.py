@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.local.chance import checked_epsilon
-from hushquery.local.onebit import OneBitMean
+from hushquery.core.rounding import Number
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.oracles.chance import checked_epsilon
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.noise.sampler import sampler
-from hushquery.privacy.rounding import Number
 
 __all__ = ["LaplaceMean"]
 

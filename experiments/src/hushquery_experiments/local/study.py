@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from hushquery._version import __version__
 from hushquery.errors import UsageError
-from hushquery.local.chance import ONE, fractions_of_one
-from hushquery.local.choose import ORACLES, choose_oracle
-from hushquery.local.dbitflip import BitSums, DBitFlip
-from hushquery.local.onebit import BitCount, OneBitMean
-from hushquery.local.oracle import Oracle
-from hushquery.local.two_stage import TwoStage
+from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
+from hushquery.local.numbers.onebit import BitCount, OneBitMean
+from hushquery.local.oracles.chance import ONE, fractions_of_one
+from hushquery.local.oracles.choose import ORACLES, choose_oracle
+from hushquery.local.oracles.oracle import Oracle
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.noise.bits import Bits, SeededBits, below
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases
 from hushquery_experiments.local.attacks import ASKED, Attack, averaging_attacks

@@ -85,7 +85,7 @@ def build_site(
         releases: The releases, oldest first: all of counts, or all of shares. The pages are about the last one.
         privacy: What the privacy page shows besides, all public, all optional: ``task``, as a collector serves it
             (``id``, ``task``, ``configuration``), with which the page randomises what its reader types; ``ledger``,
-            the rows of :meth:`hushquery.privacy.ledger.Ledger.over_time`; and ``accounts``, the JSON form of its
+            the rows of :meth:`hushquery.core.ledger.ledger.Ledger.over_time`; and ``accounts``, the JSON form of its
             accounts, which says what all periods together may spend.
         title: Whom the site speaks of; the task's population, or those of the release, by default.
         rows: How many queries, and how many records, the trends page shows.

@@ -40,7 +40,7 @@ def ledger_charts(
     """Return what the macro ``ledger`` draws of each account.
 
     Args:
-        rows: What :meth:`hushquery.privacy.ledger.Ledger.over_time` gives, oldest first.
+        rows: What :meth:`hushquery.core.ledger.ledger.Ledger.over_time` gives, oldest first.
         accounts: The JSON form of its accounts, for what all periods together have spent.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}

@@ -1,0 +1,154 @@
+"""The pages of a collector: for each task the site of its releases, built anew when one is published.
+
+The files are kept in memory, by name, so that no path leads anywhere else. Everything in them is public already: the
+releases, the task, and what the ledger says of the populations that the releases are about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from hushquery.collect.collector import Collector
+from hushquery.collect.epochs.epochs import epochs_of
+from hushquery.collect.http.problems import refuse
+from hushquery.collect.store.deadlines import within
+from hushquery.errors import HushqueryError
+from hushquery.templates import render
+
+if TYPE_CHECKING:
+    from hushquery.release import Release
+
+__all__ = ["PageFile", "Pages", "read_release"]
+
+# So many releases are compared with each other, the latest.
+_MOST_RELEASES = 12
+_HTML, _SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
+_SITE = "hushquery.publish.site"
+# The browser client, which is part of every site.
+_CLIENT = ("client.mjs", "more.js")
+
+_log = logging.getLogger("hushquery.collect")
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """A file of a site, as it is served.
+
+    Args:
+        data: Its bytes.
+        media_type: Its type.
+        tag: Its ETag: the hash of its bytes.
+    """
+
+    data: bytes
+    media_type: str
+    tag: str
+
+    @classmethod
+    def of(cls, data: bytes, media_type: str = _HTML) -> PageFile:
+        """Give a file with its tag."""
+        return cls(data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+
+class Pages:
+    """The sites of a collector's tasks.
+
+    Args:
+        collector: The collector.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._locks = {number: asyncio.Lock() for number in collector.board.numbers}
+        self._sites: dict[int, tuple[list[tuple[int, str]], dict[str, PageFile]]] = {}
+
+    async def file(self, task_number: int, name: str) -> PageFile:
+        """Give a file of a task's site; an empty name is its first page.
+
+        Raises:
+            Refusal: 404, there is no such file.
+        """
+        name = name or "index.html"
+        await self._collector.look()
+        releases = self._collector.board.releases(task_number)[-_MOST_RELEASES:]
+        if not releases:
+            if name in _CLIENT:  # pages of others may load it from here before there is anything to see
+                return PageFile.of(resources.files(_SITE).joinpath("static", name).read_bytes(), _SCRIPT)
+            if name != "index.html":
+                raise refuse("not-found")
+            return PageFile.of(self._nothing_yet(task_number))
+        async with self._locks[task_number]:
+            known = self._sites.get(task_number)
+            if known is None or known[0] != releases:
+                known = (releases, await asyncio.to_thread(self._build, task_number, releases))
+                self._sites[task_number] = known
+        if name not in known[1]:
+            raise refuse("not-found")
+        return known[1][name]
+
+    def number_of(self, task_id: str) -> int:
+        """Find a task by its id, or refuse with 404."""
+        return self._collector.number_of(task_id)
+
+    def entrance(self) -> PageFile | str:
+        """Give the page that lists the tasks, or where to go if there is one task only."""
+        tasks = self._collector.board.numbers.values()
+        if len(tasks) == 1:
+            return f"sites/{next(iter(tasks)).id}/"
+        return PageFile.of(render("collector/tasks.html", tasks=tasks).encode())
+
+    def _build(self, task_number: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
+        # Tables and pages are large; a server that only takes reports does not load them.
+        from hushquery.publish.site import build_site, media_type
+
+        task = self._collector.board.numbers[task_number]
+        documents = [json.loads(self._collector.release(release)) for _, release in releases]
+        if not all("tables" in document for document in documents):
+            reports = documents[-1].get("n", "")
+            page = render("collector/estimates.html", title=task.task.name, release=releases[-1][1], reports=reports)
+            return {"index.html": PageFile.of(page.encode())}
+        made = [read_release(document) for document in documents]
+        with within(self._collector.settings.store_seconds):
+            epochs = epochs_of(self._collector.store, task, task_number)
+        last = next(one for one in epochs if one.number == releases[-1][0])
+        configuration = None if last.configuration is None else json.loads(last.configuration.canonical())
+        told = {"task": {"id": task.id, "task": task.to_json(), "configuration": configuration}}
+        files = build_site(made, privacy={**told, **self._spends(made)})
+        return {name: PageFile.of(data, media_type(name)) for name, data in files.items()}
+
+    def _spends(self, releases: list[Release]) -> dict[str, Any]:
+        """Give what the ledger says of the people that the releases are about, and of nobody else."""
+        from hushquery.core.ledger.ledger import Ledger
+
+        people = sorted({guarantee.population for release in releases for guarantee in release.guarantees})
+        try:
+            book = Ledger.open(self._collector.settings.ledger, create=False)
+            accounts = [account.to_json() for who in people for account in book.accounts(who)]
+            return {"ledger": [row for who in people for row in book.over_time(who)], "accounts": accounts}
+        except HushqueryError as error:  # pages without it are better than none
+            _log.error("the pages lack the ledger: %s", error.what)
+            return {}
+
+    def _nothing_yet(self, task_number: int) -> bytes:
+        task, epoch = self._collector.board.numbers[task_number], self._collector.board.present(task_number)
+        return render("collector/waiting.html", task=task, epoch=epoch).encode()
+
+
+def read_release(document: Mapping[str, Any]) -> Release:
+    """Make a release of the document that a collector serves."""
+    import pyarrow as pa
+
+    from hushquery.release import Release
+    from hushquery.release.manifest import guarantee_from_json
+    from hushquery.release.tables import checked_table
+
+    tables = {name: checked_table(name, pa.table(columns)) for name, columns in document["tables"].items()}
+    guarantees = tuple(guarantee_from_json(one) for one in document["guarantees"])
+    return Release(tables, guarantees, document["manifest"])

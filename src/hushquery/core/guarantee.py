@@ -1,0 +1,286 @@
+"""Guarantee: what a result promises, for one population under one relation, in numbers, words and a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+from hushquery.core.budget import concerns, format_delta, format_epsilon, significant_up
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import Number, exact, round_up
+from hushquery.core.unit import Relation, Unit
+from hushquery.errors import UsageError
+
+__all__ = ["Guarantee", "Model", "Step", "best_posterior", "factor", "two_worlds"]
+
+#: Who is trusted: an operator who holds the data, or nobody.
+Model = Literal["curator", "local"]
+
+# A guarantee without a delta is quoted as such unless a delta would buy a clearly smaller epsilon.
+_PURE_IS_WORTH = 1.02
+
+# Beyond this e^epsilon leaves the range of doubles; a belief is then certain for every purpose.
+_LONG = 700
+
+# Below this the picture of the two worlds would be a straight line.
+_LEAST_DRAWN = Fraction(1, 10**12)
+
+# Beyond this e^epsilon is printed as a power of ten.
+_LONG_FACTOR = 13.8
+
+# More than the relative error of a belief computed in doubles.
+_LAST_PLACES = Fraction(1, 2**48)
+
+_TRUST = {
+    "curator": "The operator who holds the data is trusted with it; everybody who sees the result is not.",
+    "local": "Nobody is trusted: the answer was randomised before it left the device.",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One randomised step and what it costs.
+
+    Args:
+        name: The mechanism, by its registered name.
+        detail: What it did, in a clause with its parameters.
+        loss: Its cost.
+    """
+
+    name: str
+    detail: str
+    loss: Loss
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a result promises.
+
+    Args:
+        population: The people it speaks of, as the steward named them.
+        model: ``curator`` (an operator holds the data) or ``local`` (nobody is trusted).
+        unit: Whose presence is hidden, and the neighbouring relation.
+        epsilon: The bound on the log-ratio of probabilities between the two worlds; never below the exact one.
+        delta: The probability with which epsilon may fail; never below the exact one.
+        steps: The randomised steps it comes from.
+        test_noise: True when the noise came from a test's seed instead of the operating system: then nothing is
+            promised.
+
+    >>> step = Step("discrete-laplace", "a count with noise of scale 2", Loss(pure=("1/2",)))
+    >>> g = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step])
+    >>> print(g.summary())
+    epsilon 0.5, delta 0 for one user, present or absent (add-remove), of "readers of example.org"
+    >>> round(g.posterior(0.01), 4)
+    0.0164
+    """
+
+    population: str
+    model: Model
+    unit: Unit
+    epsilon: float
+    delta: float
+    steps: tuple[Step, ...] = field(default=())
+    test_noise: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        population: str,
+        model: Model,
+        unit: Unit,
+        steps: Sequence[Step],
+        *,
+        delta: Number = 0,
+        test_noise: bool = False,
+    ) -> Guarantee:
+        """State the guarantee of some steps: the smallest epsilon at ``delta``, from their exact losses."""
+        total = Loss()
+        for step in steps:
+            total += step.loss
+        target = exact(delta, "delta")
+        epsilon = total.epsilon(target)
+        if math.isinf(epsilon):
+            raise UsageError(
+                f"no epsilon holds at delta {format_delta(target)}",
+                why="the steps fail with a larger probability than that",
+                fix="State the guarantee at a larger delta",
+            )
+        quoted = round_up(target)
+        if total.is_pure and total.epsilon(0) <= epsilon * _PURE_IS_WORTH:
+            epsilon, quoted = total.epsilon(0), 0.0
+        return cls(population, model, unit, epsilon, quoted, tuple(steps), test_noise)
+
+    @property
+    def loss(self) -> Loss:
+        """The exact cost of all steps together."""
+        total = Loss()
+        for step in self.steps:
+            total += step.loss
+        return total
+
+    def summary(self) -> str:
+        """Give the promise in one line."""
+        line = (
+            f"epsilon {format_epsilon(self.epsilon)}, delta {format_delta(self.delta)} for {self.unit}, "
+            f'of "{self.population}"'
+        )
+        return f"NOT PRIVATE (test noise): {line}" if self.test_noise else line
+
+    __str__ = summary
+
+    @property
+    def concerns(self) -> list[str]:
+        """What is unusual about the promise, a clause each (:meth:`Budget.concerns`); empty for an ordinary one."""
+        return concerns(exact(self.epsilon, "epsilon"), exact(self.delta, "delta"))
+
+    def posterior(self, prior: float) -> float:
+        """Give the largest belief an attacker can reach from a prior belief about which of the two worlds is real.
+
+        Under add-remove the worlds are that a unit took part or not; a secret of a unit that took part tells two such
+        steps apart and is protected by twice epsilon. See :func:`best_posterior` for what delta means here.
+        """
+        return best_posterior(prior, self.epsilon)
+
+    def in_words(self, priors: Sequence[float] = (0.01, 0.1, 0.5)) -> str:
+        """Say what is promised and what is not, for a reader who is no mathematician."""
+        who, present = _one_line(self.unit.name), self.unit.relation is Relation.ADD_REMOVE
+        change = (
+            f"any one {who} had taken part or not"
+            if present
+            else f"the data of any one {who} had been exchanged for any other data"
+        )
+        lines = []
+        if self.test_noise:
+            lines.append("THIS RESULT IS NOT PRIVATE: its noise came from a seed that a test supplied.\n")
+        lines.append(
+            f'This result was computed from the data of "{_one_line(self.population)}". {_TRUST[self.model]}\n\n'
+            f"The promise{' (but for delta, below)' if self.delta else ''}: whatever could be published, "
+            f"the chance that exactly this was published changes by a factor of at most {factor(self.epsilon)} "
+            f"depending on whether {change} "
+            f"(epsilon = {format_epsilon(self.epsilon)}, {self.unit.relation.value})."
+        )
+        if self.delta:
+            lines.append(
+                f"Delta is {format_delta(self.delta)}: the result is no more telling than one that keeps the promise, "
+                f"except that with this probability (1 in {math.floor(1 / self.delta * (1 + 1e-12)):,}) it reveals "
+                f"everything about that {who}."
+            )
+        questions = [(f"whether that {who} took part", 1)] if present else []
+        secret = f"a secret of that {who}" + (
+            ", who took part (exchanging data costs epsilon twice)" if present else ""
+        )
+        for question, times in [*questions, (secret, 1 + present)]:
+            lines.append(f"\nWhat an attacker who knows everything else can conclude about {question}:")
+            lines += [
+                f"  believed it with {_percent(prior)} before  ->  "
+                f"at most {_percent_up(prior, times * self.epsilon)} after"
+                for prior in priors
+            ]
+        doubles = "epsilon doubles" + (" and delta more than doubles" if self.delta else "")
+        public = "" if present else f", how many {who}s there are"
+        lines.append(
+            f"\nNot promised: that nothing is learned about people in general (that is the purpose){public}, and the "
+            f"same strength for groups: for two {who}s together {doubles}."
+        )
+        if self.steps:
+            lines.append("\nIt comes from:")
+            named = (_one_line(f"{step.name}: {step.detail}") for step in self.steps)
+            lines.extend(f"  {i}. {step}" for i, step in enumerate(named, 1))
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the guarantee as plain data for manifests and ``--json``."""
+        return {
+            "population": self.population,
+            "model": self.model,
+            "unit": self.unit.name,
+            "relation": self.unit.relation.value,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "test_noise": self.test_noise,
+            "steps": [{"name": s.name, "detail": s.detail, "loss": s.loss.to_json()} for s in self.steps],
+        }
+
+    def _repr_html_(self) -> str:
+        from hushquery.templates import render
+
+        return render("notebook/guarantee.html", summary=self.summary(), words=self.in_words())
+
+
+def _one_line(text: str) -> str:
+    """Keep a name from adding lines of its own to a promise."""
+    return " ".join(text.split())
+
+
+def best_posterior(prior: float, epsilon: float) -> float:
+    """Give the largest belief that an attacker reaches from ``prior`` when odds change by e^epsilon at most.
+
+    With delta > 0: every (epsilon, delta)-DP result is a function of a message that reveals everything with probability
+    delta and is epsilon-DP otherwise (Kairouz, Oh and Viswanath 2015), so this is the bound for that other case. It is
+    not the probability that the odds change by more: for Gaussian noise that is larger than delta.
+
+    >>> round(best_posterior(0.5, 1.0), 4)
+    0.7311
+    """
+    if not 0 <= prior <= 1:
+        raise UsageError("a prior is a probability", fix="Give a number from 0 to 1")
+    if prior in (0.0, 1.0) or epsilon == 0:
+        return prior
+    if epsilon > _LONG:
+        return 1.0
+    return min(1.0, prior * math.exp(epsilon) / (1 + prior * math.expm1(epsilon)))
+
+
+def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> list[dict[str, float | str]]:
+    """Tabulate the deck's picture: the chance of each noisy result in the world with you and in the world without.
+
+    Both worlds answer a count with discrete Laplace noise of scale ``sensitivity/epsilon``; the rows are what
+    :func:`hushquery.plot.two_worlds` draws.
+
+    >>> rows = two_worlds(1, spread=1)
+    >>> [(r["result"], r["world"], round(r["probability"], 3)) for r in rows][:2]
+    [(-1, 'without you', 0.17), (-1, 'with you', 0.063)]
+    """
+    e = exact(epsilon, "epsilon")
+    if e < _LEAST_DRAWN or sensitivity < 1:
+        raise UsageError("the picture needs epsilon of at least 1e-12 and a sensitivity of at least 1")
+    scale = float(Fraction(sensitivity) / e)
+    a = math.exp(-1 / scale)
+    reach = max(1, math.ceil(spread * scale))
+    step = max(1, reach // 200)
+    return [
+        {"result": result, "world": world, "probability": (1 - a) / (1 + a) * a ** abs(result - centre)}
+        for result in range(-reach, sensitivity + reach + 1, step)
+        for world, centre in (("without you", 0), ("with you", sensitivity))
+    ]
+
+
+def factor(epsilon: float) -> str:
+    """Print e^epsilon, rounded up; beyond a million, where nobody compares any more, to the next power of ten.
+
+    >>> factor(1), factor(20)
+    ('2.719', '10^9')
+    """
+    if epsilon > _LONG_FACTOR:
+        return f"10^{math.ceil(epsilon * (1 + 1e-12) / math.log(10))}"
+    return significant_up(Fraction(math.nextafter(math.exp(epsilon), math.inf)), 4)
+
+
+def _percent_up(prior: float, epsilon: float) -> str:
+    """Print the largest belief that an attacker reaches, rounded up; one that stays the same is printed as it is."""
+    if epsilon == 0:
+        return _percent(exact(prior, "a prior"), up=True)
+    # Computed in doubles, so that it may be a few units in the last place too low.
+    return _percent(min(Fraction(1), Fraction(best_posterior(prior, epsilon)) * (1 + _LAST_PLACES)), up=True)
+
+
+def _percent(probability: float | Fraction, *, up: bool = False) -> str:
+    """Print a probability as a percentage: one decimal, or two digits where it is small; rounded up where asked."""
+    percent = Fraction(probability) * 100
+    place = 1 if percent >= 1 else math.ceil(-math.log10(percent)) + 1 if percent else 1
+    scaled = percent * 10**place
+    digits = math.ceil(scaled) if up else round(scaled)
+    return f"{digits / 10:.1f}%" if place == 1 else f"{float(Fraction(digits, 10**place)):.2g}%"

@@ -1,0 +1,407 @@
+"""What a ledger holds: entries, the terms of accounts, and accounts at one moment.
+
+The rules by which entries are added are in :mod:`hushquery.core.ledger.ledger`, with the policy by which their
+kinds may evolve; how they are kept is in :mod:`hushquery.core.ledger.store`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, cast
+
+from hushquery.core.budget import Budget, format_delta, format_epsilon
+from hushquery.core.ledger.names import clean_text
+from hushquery.core.ledger.store import canonical, corrupt
+from hushquery.core.loss import Loss
+from hushquery.core.rounding import round_down
+from hushquery.core.unit import Relation
+from hushquery.errors import UsageError
+
+__all__ = ["KINDS", "Account", "Entry", "Terms", "period_length"]
+
+#: The kinds of entries, a closed set (see the evolution policy above).
+KINDS = ("open", "spend")
+
+# Keys are kept in the plan's text: a version that does not know them reads the entry as it always did, at its cost.
+_ONCE = "once: "
+_LONGEST_PERIOD = timedelta(days=36525)
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def period_length(text: str) -> timedelta:
+    """Read the length of a period: a whole number of minutes, hours or days, at least one minute.
+
+    >>> period_length("7d"), period_length("90m")
+    (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
+    """
+    found = re.fullmatch(r"([1-9][0-9]{0,8})([mhd])", text)
+    length = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found else timedelta(0)
+    if not found or length > _LONGEST_PERIOD:
+        raise UsageError(
+            what=f"no period is {text!r} long",
+            why="a period is a whole number of minutes (m), hours (h) or days (d), up to a hundred years",
+            fix="Give for example 30m, 12h or 7d",
+        )
+    return length
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an account may spend, as fixed when it was opened.
+
+    Args:
+        budget: For each period, or for the lifetime where there are no periods.
+        period: The length of a period, such as ``7d``; None for one budget for the lifetime.
+        lifetime: What all periods together may spend; None for no such cap.
+
+    >>> print(Terms(Budget(1, 1e-6), "7d"))
+    epsilon 1, delta 1e-06 in each 7d
+    """
+
+    budget: Budget
+    period: str | None = None
+    lifetime: Budget | None = None
+
+    def __post_init__(self) -> None:
+        if self.period is not None:
+            period_length(self.period)
+        elif self.lifetime is not None:
+            raise UsageError(
+                what="a lifetime budget beside the budget needs a period",
+                why="without periods the budget already is for the lifetime",
+                fix="Give a period such as 7d, or only one budget",
+            )
+
+    def __str__(self) -> str:
+        if self.period is None:
+            return f"{self.budget} for its lifetime"
+        cap = "" if self.lifetime is None else f"; {self.lifetime} for its lifetime"
+        return f"{self.budget} in each {self.period}{cap}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the terms as plain data with exact fractions."""
+        lifetime = None if self.lifetime is None else _budget_json(self.lifetime)
+        return {"budget": _budget_json(self.budget), "period": self.period, "lifetime": lifetime}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Terms:
+        """Read what :meth:`to_json` wrote; anything unknown is refused."""
+        if set(data) != {"budget", "period", "lifetime"}:
+            raise UsageError(what="the terms of an account have unknown parts or lack some")
+        lifetime = None if data["lifetime"] is None else _read_budget(data["lifetime"])
+        return cls(_read_budget(data["budget"]), data["period"], lifetime)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger; it is never changed and never deleted.
+
+    Args:
+        seq: Its number, counted from 1 over the whole ledger.
+        kind: ``open`` (an account, with its terms) or ``spend`` (a loss).
+        population: Whose privacy is spent.
+        relation: The neighbouring relation of the account.
+        what: What was released, in words.
+        plan: Which plan it came from.
+        period: The index of the account's period, from 0.
+        time: When, in UTC.
+        terms: What an opened account may spend.
+        loss: What a spend cost, exactly.
+        prev_hash: The hash of the entry before it.
+        hash: The hash of this entry.
+        created: True on what :meth:`Ledger.spend` returns when the spend also opened the account.
+    """
+
+    seq: int
+    kind: Literal["open", "spend"]
+    population: str
+    relation: Relation
+    what: str
+    plan: str
+    period: int
+    time: datetime
+    terms: Terms | None
+    loss: Loss | None
+    prev_hash: str
+    hash: str
+    created: bool = field(default=False, compare=False)
+
+    @property
+    def once(self) -> str | None:
+        """The key under which this was spent once, where it had one: the last line of ``plan``."""
+        last = self.plan.rpartition("\n")[2]
+        return last.removeprefix(_ONCE) if last.startswith(_ONCE) else None
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], ledger: str) -> Entry:
+        """Read a row of the store whose hash was verified; what this version can't understand is refused."""
+        kind = row["kind"]
+        if kind not in KINDS:
+            raise corrupt(
+                ledger,
+                f"entry {row['seq']} is of the kind {kind!r}, which this version does not know",
+                "Upgrade hushquery to the version that wrote it",
+            )
+        try:
+            data = json.loads(row["data"])
+            terms = Terms.from_json(data) if kind == "open" else None
+            loss = Loss.from_json(data) if kind == "spend" else None
+            relation = Relation.of(row["relation"])
+            time = datetime.fromisoformat(row["time"])
+            if time.tzinfo is None or (loss is not None and any(s.relation is not relation for s in loss.sparse)):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+            raise corrupt(ledger, f"entry {row['seq']} does not say what this version needs to know") from None
+        same = {name: row[name] for name in ("seq", "kind", "population", "what", "plan", "period")}
+        links = {"prev_hash": row["prev_hash"], "hash": row["hash"]}
+        return cls(relation=relation, time=time, terms=terms, loss=loss, **same, **links)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the entry as plain data; the same entry always gives the same."""
+        return {
+            "seq": self.seq,
+            "kind": self.kind,
+            "population": self.population,
+            "relation": self.relation.value,
+            "what": self.what,
+            "plan": self.plan,
+            "period": self.period,
+            "time": time_text(self.time),
+            "terms": None if self.terms is None else self.terms.to_json(),
+            "loss": None if self.loss is None else self.loss.to_json(),
+            "prev_hash": self.prev_hash,
+            "hash": self.hash,
+        }
+
+    def cost(self) -> str:
+        """Say in a few words what the entry costs or allows."""
+        if self.terms is not None:
+            return f"may spend {self.terms}"
+        loss = cast(Loss, self.loss)
+        parts = [f"mu^2 {float(loss.mu_squared):.3g}"] if loss.mu_squared else []
+        if loss.pure:
+            parts.append(f"epsilon {format_epsilon(sum(loss.pure, Fraction(0)))}")
+        if loss.threshold_delta:
+            parts.append(f"delta {format_delta(loss.threshold_delta)}")
+        parts.extend(f"sparse histogram of {s.keys_per_user} keys, sigma {float(s.sigma):.3g}" for s in loss.sparse)
+        return " + ".join(parts) or "nothing"
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account at one moment: what it may spend, what it spent, what remains.
+
+    Args:
+        population: Whose privacy it guards.
+        relation: Under which neighbouring relation.
+        terms: What it may spend.
+        opened: When it was opened.
+        period: The index of the period it is in.
+        spent: The loss of this period (of the lifetime, where there are no periods).
+        spent_ever: The loss of all periods.
+    """
+
+    population: str
+    relation: Relation
+    terms: Terms
+    opened: datetime
+    period: int
+    spent: Loss
+    spent_ever: Loss
+
+    @property
+    def name(self) -> str:
+        """The account in words."""
+        return account_name(self.population, self.relation)
+
+    @cached_property
+    def spent_epsilon(self) -> float:
+        """The epsilon spent in this period at the budget's delta, rounded up; infinite if there is none."""
+        return self.spent.epsilon(self.terms.budget.delta)
+
+    @cached_property
+    def remaining_epsilon(self) -> float:
+        """The budget's epsilon less the spent one, rounded down, never negative.
+
+        For Gaussian steps more than this may fit, because losses add to less than the sum of their epsilons.
+        """
+        return _remaining(self.terms.budget, self.spent, self.spent_epsilon)
+
+    @cached_property
+    def remaining_delta(self) -> float:
+        """The budget's delta less what is spent of it at the budget's epsilon, rounded down, never negative.
+
+        No later release may need more of it; one that needs less still has to fit together with all others.
+        """
+        return _remaining_delta(self.terms.budget, self.spent)
+
+    @cached_property
+    def lifetime_spent_epsilon(self) -> float:
+        """The epsilon spent in all periods, at the lifetime budget's delta (else at the budget's)."""
+        if self.terms.period is None:
+            return self.spent_epsilon
+        return self.spent_ever.epsilon((self.terms.lifetime or self.terms.budget).delta)
+
+    @cached_property
+    def lifetime_remaining_epsilon(self) -> float | None:
+        """What remains of the lifetime budget; None where periods have no such cap."""
+        cap = self.terms.lifetime if self.terms.period else self.terms.budget
+        return None if cap is None else _remaining(cap, self.spent_ever, self.lifetime_spent_epsilon)
+
+    @cached_property
+    def lifetime_remaining_delta(self) -> float | None:
+        """What remains of the lifetime budget's delta; None where periods have no such cap."""
+        cap = self.terms.lifetime if self.terms.period else self.terms.budget
+        return None if cap is None else _remaining_delta(cap, self.spent_ever)
+
+    @property
+    def period_ends(self) -> datetime | None:
+        """When the next period begins; None where there are no periods."""
+        if self.terms.period is None:
+            return None
+        try:
+            return self.opened + (self.period + 1) * period_length(self.terms.period)
+        except OverflowError:  # beyond the year 9999
+            return None
+
+    def __str__(self) -> str:
+        left = left_text(self.terms.budget, self.remaining_epsilon, self.remaining_delta)
+        return f"{self.name}: {self.terms}; spent {epsilon_text(self.spent_epsilon)}, remaining {left}"
+
+    def after_spend(self, *, created: bool = False) -> str:
+        """Return, after a spend, what the account has spent and what is left of it, in one line."""
+        terms, spent = self.terms, epsilon_text(self.spent_epsilon)
+        left = left_text(terms.budget, self.remaining_epsilon, self.remaining_delta)
+        if created:  # by the spend itself, so for its lifetime
+            return f"Created account {self.name} with a lifetime budget of {terms.budget}. Spent: {spent}. Left: {left}"
+        each = "" if terms.period is None else f" for period {self.period}"
+        cap = ""
+        if terms.lifetime is not None:
+            cap_left = self.lifetime_remaining_epsilon or 0.0, self.lifetime_remaining_delta or 0.0
+            cap = f", and {left_text(terms.lifetime, *cap_left)} for its lifetime"
+        return f"Account {self.name} has spent {spent} of {terms.budget}{each}. Left: {left}{cap}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the account as plain data; an infinite epsilon is null."""
+        ends = self.period_ends
+        return {
+            "population": self.population,
+            "relation": self.relation.value,
+            "terms": self.terms.to_json(),
+            "opened": time_text(self.opened),
+            "epsilon": float(self.terms.budget.epsilon),
+            "delta": float(self.terms.budget.delta),
+            "spent_epsilon": finite(self.spent_epsilon),
+            "remaining_epsilon": self.remaining_epsilon,
+            "remaining_delta": self.remaining_delta,
+            "period": self.period,
+            "period_ends": None if ends is None else time_text(ends),
+            "lifetime_spent_epsilon": finite(self.lifetime_spent_epsilon),
+            "lifetime_remaining_epsilon": self.lifetime_remaining_epsilon,
+            "lifetime_remaining_delta": self.lifetime_remaining_delta,
+        }
+
+
+def account_name(population: str, relation: Relation) -> str:
+    """Name an account in a message."""
+    return f'"{population}" ({relation.value})'
+
+
+def plan_text(plan: str, once: str | None) -> str:
+    """Write the plan as the ledger keeps it, with the key under which the entry is spent once."""
+    plan = clean_text(plan, "the plan", lines=True, empty=True)
+    if any(line.startswith(_ONCE.strip()) for line in plan.splitlines()):
+        raise UsageError(what=f"a line of the plan begins with {_ONCE!r}", fix="Give the key with once=")
+    return plan if once is None else f"{plan}\n{_ONCE}{once}".strip()
+
+
+def loss_text(loss: Loss, relation: Relation) -> str:
+    """Write a loss as the ledger keeps it, and make sure that it will be read back as the same loss."""
+    if any(s.relation is not relation for s in loss.sparse):
+        raise UsageError(
+            what=f"a loss is not stated under {relation.value}, the relation of the account",
+            fix="State it under the relation of the account",
+        )
+    try:
+        text = canonical(loss.to_json())
+        same = Loss.from_json(json.loads(text)) == loss
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise UsageError(
+            what="a loss can't be written down exactly",
+            fix="This is a defect of the mechanism that stated it",
+        )
+    return text
+
+
+def time_text(time: datetime) -> str:
+    """Write a moment in UTC, always with the same number of digits.
+
+    >>> time_text(datetime(2026, 1, 2, tzinfo=UTC))
+    '2026-01-02T00:00:00.000000Z'
+    """
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Print a spent epsilon, rounded up; it is infinite when the delta does not suffice for any."""
+    return format_epsilon(epsilon) if math.isfinite(epsilon) else "infinite"
+
+
+def down_text(epsilon: float) -> str:
+    """Print a remaining epsilon with three significant digits, rounded down.
+
+    >>> down_text(0.25), down_text(0.98765), down_text(0)
+    ('0.25', '0.987', '0')
+    """
+    if epsilon <= 0:
+        return "0"
+    value = Fraction(epsilon)
+    unit = Fraction(10) ** (int(f"{epsilon:e}".split("e")[1]) - 2)
+    # A double that merely stands for a decimal (0.3) must not print as the one before (0.299).
+    return f"{float((value + value / 10**14) // unit * unit):.3g}"
+
+
+def left_text(budget: Budget, epsilon: float, delta: float) -> str:
+    """Print what remains of a budget, rounded down; delta only where the budget has one.
+
+    >>> left_text(Budget(1, 1e-6), 0.25, 5e-7), left_text(Budget(1, 0), 0.25, 0.0)
+    ('0.25 and delta 5e-07', '0.25')
+    """
+    return down_text(epsilon) + (f" and delta {down_text(delta)}" if budget.delta else "")
+
+
+def finite(epsilon: float) -> float | None:
+    """Give None for an infinite epsilon: JSON has no infinity."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _remaining(budget: Budget, spent: Loss, epsilon: float) -> float:
+    if spent.is_pure and budget.delta == 0:  # exact: half of a budget of 1 leaves 0.5
+        left = budget.epsilon - sum(spent.pure, Fraction(0))
+    else:
+        left = budget.epsilon - Fraction(epsilon) if math.isfinite(epsilon) else Fraction(0)
+    return round_down(max(left, Fraction(0)))
+
+
+def _remaining_delta(budget: Budget, spent: Loss) -> float:
+    used = Fraction(spent.delta(budget.epsilon)) if budget.delta else Fraction(0)
+    return round_down(max(budget.delta - used, Fraction(0)))
+
+
+def _budget_json(budget: Budget) -> dict[str, str]:
+    return {"epsilon": str(budget.epsilon), "delta": str(budget.delta)}
+
+
+def _read_budget(data: Mapping[str, str]) -> Budget:
+    if set(data) != {"epsilon", "delta"}:
+        raise UsageError(what="a budget has unknown parts or lacks some")
+    return Budget(data["epsilon"], data["delta"])

@@ -1,0 +1,459 @@
+"""The ledger: the durable, append-only account of what was spent on a population. It refuses to overspend.
+
+There is one account per population, with a budget for its lifetime, or for each period, in which case a lifetime
+budget may cap all periods together. The account is kept under one relation, the first that it is opened for. Losses
+under two relations can't be added exactly (docs/decisions/0020), so the second one is refused: it does not get a
+second budget for the same people. A ledger in which an older version opened both stays readable; there the account
+that was opened first is the population's, and nothing more is spent from the other.
+
+**Names.** The person who spends names the population. A new name that nearly is another one (but for case, blanks,
+digits, a letter) is refused unless that person says that these are other people (``new_population``).
+
+**Spend, then read.** :meth:`Ledger.spend` returns once the entry would survive a power cut, and only then may
+data be read. A crash in between loses budget, never privacy. Nothing ever gives budget back.
+
+**Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the account's entry under that
+key is looked for in the transaction that would write it, so that not even processes that race spend twice. Whoever
+spends under a key must draw the same noise each time, or one payment would buy two results; the collector's head lists
+are the only ones that do (:meth:`hushquery.hybrid.plan.HeadPlan.run_sealed`).
+
+**Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in
+which the account spent: the budget of each period exists once, whatever the clock does. A clock that jumps
+back stays in the period it had reached. A clock that jumps forward, with a spend while it is wrong, costs the
+periods it jumped over: later spends count against the period it reached, until real time gets there.
+
+**Evolution policy.** Entries are read by every later version. A kind of entry is never removed and never
+changes its meaning; new kinds may be added. A kind, a part of a loss or a layout that this version does not
+know is refused, never ignored: what is not understood can't be assumed to cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from hushquery.core.budget import Budget, format_delta, format_epsilon
+from hushquery.core.ledger.book import Book, Tally
+from hushquery.core.ledger.entries import (
+    Account,
+    Entry,
+    Terms,
+    account_name,
+    down_text,
+    epsilon_text,
+    finite,
+    loss_text,
+    period_length,
+    plan_text,
+    time_text,
+)
+from hushquery.core.ledger.names import clean_text, near_name
+from hushquery.core.ledger.store import GENESIS, Store, Transaction, canonical, corrupt, digest
+from hushquery.core.loss import Loss
+from hushquery.core.unit import Relation
+from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
+
+__all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
+
+
+class Ledger:
+    """The budget of every population, and everything that was ever spent of it.
+
+    Make one with :meth:`open`. Several processes and threads may use the same store at once. The whole chain
+    of entries is verified when the ledger is opened, and all that was added since before each spend.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(folder.name + "/ledger.db")
+    >>> opened = ledger.open_account("readers", "add-remove", Budget(1, 0))
+    >>> entry = ledger.spend("readers", "add-remove", Loss(pure=("3/4",)), what="top queries of May")
+    >>> entry.seq, ledger.account("readers", "add-remove").remaining_epsilon
+    (2, 0.25)
+    >>> try:
+    ...     ledger.spend("readers", "add-remove", Loss(pure=("1/2",)), what="top queries of June")
+    ... except BudgetRefused as refusal:
+    ...     print(refusal.why)
+    requested epsilon 0.5, spent 0.75, remaining 0.25 of epsilon 1 at delta 0 for its lifetime; together 1.25
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._book = Book(store.name)
+
+    @classmethod
+    def open(
+        cls,
+        where: str | os.PathLike[str],
+        create: bool = True,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> Ledger:
+        """Open the ledger at a path (SQLite) or URL (``sqlite:///...``, ``postgresql://...``) and verify it.
+
+        Args:
+            where: The path or URL. A password in a URL never appears in a message.
+            create: Whether to make an empty ledger where there is none; else that is an ``AccountMissing``.
+            clock: What time it is; for tests.
+        """
+        ledger = cls(Store.open(where, create=create), clock)
+        with ledger._store.read() as transaction:
+            ledger._catch_up(transaction)
+            transaction.integrity()
+        return ledger
+
+    @property
+    def name(self) -> str:
+        """Where the ledger is; never with a password."""
+        return self._store.name
+
+    @property
+    def head(self) -> str:
+        """``COUNT:HASH`` of the last entry seen. Note it elsewhere: then :meth:`check` knows an old copy."""
+        return f"{len(self._book.entries)}:{self._book.head}"
+
+    def open_account(
+        self,
+        population: str,
+        relation: Relation | str,
+        budget: Budget,
+        period: str | None = None,
+        lifetime: Budget | None = None,
+        *,
+        new_population: bool = False,
+    ) -> Account:
+        """Open an account; its terms can't be changed later, because people were promised them.
+
+        Args:
+            population: Whose privacy it guards; any name, always the same for the same people.
+            relation: ``add-remove`` or ``replace-one``.
+            budget: For each period, or for the lifetime where ``period`` is left out.
+            period: The length of a period, such as ``7d``, ``12h`` or ``30m``.
+            lifetime: With a period: what all periods together may spend.
+            new_population: Whether these are other people than those of an account with nearly the same name.
+        """
+        key = _key(population, relation)
+        terms = Terms(budget, period, lifetime)
+        if any(cap is not None and not cap.epsilon and not cap.delta for cap in (budget, lifetime)):
+            raise UsageError(
+                what="an account of epsilon 0 and delta 0 could never spend anything",
+                why="and its budget can't be changed later",
+                fix="Give epsilon > 0, often 0.1 to 4",
+            )
+        with self._lock:
+            with self._store.write() as transaction:
+                self._catch_up(transaction)
+                if key in self._book.accounts:
+                    raise BudgetError(
+                        what=f"The account {account_name(*key)} exists already",
+                        why=f"It may spend {self._book.accounts[key].terms}, and that can't be changed",
+                        fix="Spend from it, or name another population if these are other people",
+                    )
+                self._check_new(key, new_population=new_population)
+                now = self._now()
+                row = self._row(key, "open", "account opened", now, canonical(terms.to_json()))
+                entry = Entry.from_row(row, self.name)
+                transaction.append([row])
+            self._book.add(entry)
+            return self._account(key, now)
+
+    def spend(
+        self,
+        population: str,
+        relation: Relation | str,
+        loss: Loss,
+        *,
+        what: str,
+        plan: str = "",
+        create_with: Budget | None = None,
+        new_population: bool = False,
+        once: str | None = None,
+    ) -> Entry:
+        """Record a loss, durably, or refuse it. Only after this returned may the data be read.
+
+        Args:
+            population: Whose privacy is spent.
+            relation: Under which relation the loss is stated.
+            loss: What it costs.
+            what: What will be released, in words.
+            plan: Which plan it comes from, such as its hash.
+            create_with: The lifetime budget to open the account with if there is none yet; then ``created``
+                is True on the entry returned, and the person who runs this should be told.
+            new_population: Whether these are other people than those of an account with nearly the same name.
+            once: A key. If the account has spent under it before, nothing is spent and that entry is returned; what
+                is released then must be the same, to the bit.
+
+        Raises:
+            BudgetRefused: It would exceed a budget. Nothing was recorded.
+            BudgetError: The population's account is under the other relation, its name is nearly another's, or another
+                loss was spent under the key. Nothing was recorded.
+            AccountMissing: There is no such account, and ``create_with`` was not given.
+        """
+        key = _key(population, relation)
+        what = clean_text(what, "what is released")
+        once = None if once is None else clean_text(once, "the key")
+        plan = plan_text(plan, once)
+        data = loss_text(loss, key[1])
+        with self._lock:
+            with self._store.write() as transaction:
+                self._catch_up(transaction)
+                if once is not None and (paid := self._book.once.get((*key, once))):
+                    return _same_price(paid, loss)
+                self._check_relation(key)
+                now = self._now()
+                rows: list[dict[str, Any]] = []
+                tally = self._book.accounts.get(key)
+                if tally is None:
+                    if create_with is None:
+                        raise _no_account(key)
+                    self._check_new(key, new_population=new_population)
+                    tally = Tally(Terms(create_with), now)
+                    terms = canonical(tally.terms.to_json())
+                    rows.append(self._row(key, "open", "account opened by its first spend", now, terms))
+                period = tally.period_at(now)
+                over = tally.exceeded(period, loss)
+                if over is None:
+                    rows.append(self._row(key, "spend", what, now, data, plan, period, rows))
+                    # Read back before it is written: an entry that can't be read would close the ledger.
+                    entries = [Entry.from_row(row, self.name) for row in rows]
+                    transaction.append(rows)
+            if over is not None:  # worded only here, where nobody waits for the store any more
+                raise _refusal(key, tally, period, loss, *over)
+            for entry in entries:
+                self._book.add(entry)
+            return replace(entries[-1], created=len(entries) > 1)
+
+    def near(self, population: str) -> str | None:
+        """Return the population that a new name is nearly the same as, if there is one; None for a known name."""
+        name = clean_text(population, "the population")
+        with self._lock:
+            self._refresh()
+            return self._near(name)
+
+    def account(self, population: str, relation: Relation | str) -> Account:
+        """Give one account as it stands now."""
+        key = _key(population, relation)
+        with self._lock:
+            self._refresh()
+            if key not in self._book.accounts:
+                raise _no_account(key)
+            return self._account(key, self._now())
+
+    def accounts(self, population: str | None = None) -> list[Account]:
+        """Give all accounts (of one population) as they stand now, sorted by name."""
+        wanted = None if population is None else clean_text(population, "the population")
+        with self._lock:
+            self._refresh()
+            now = self._now()
+            return [self._account(key, now) for key in sorted(self._book.accounts) if wanted in (None, key[0])]
+
+    def history(self, population: str | None = None) -> list[Entry]:
+        """Give all entries (of one population), oldest first."""
+        wanted = None if population is None else clean_text(population, "the population")
+        with self._lock:
+            self._refresh()
+            return [entry for entry in self._book.entries if wanted in (None, entry.population)]
+
+    def over_time(self, population: str | None = None) -> list[dict[str, Any]]:
+        """Tabulate what each account had spent after each of its entries: the rows a chart over time needs.
+
+        Within a period ``spent_epsilon`` only grows; None stands for no epsilon at the account's delta.
+        """
+        tallies: dict[tuple[str, Relation], Tally] = {}
+        rows = []
+        for entry in self.history(population):
+            key = (entry.population, entry.relation)
+            if entry.terms is not None:
+                tallies[key] = Tally(entry.terms, entry.time)
+            else:
+                tallies[key].add(entry)
+            budget = tallies[key].terms.budget
+            rows.append(
+                {
+                    "time": time_text(entry.time),
+                    "account": f"{entry.population} ({entry.relation.value})",
+                    "period": entry.period,
+                    "what": entry.what,
+                    "spent_epsilon": finite(tallies[key].spent(entry.period).epsilon(budget.delta)),
+                    "budget_epsilon": float(budget.epsilon),
+                }
+            )
+        return rows
+
+    def check(self, expect_head: str | None = None) -> str:
+        """Verify everything again from the first entry on, and give the head.
+
+        Args:
+            expect_head: A head (``COUNT:HASH``) noted earlier, which must still be part of the chain. A copy
+                of the ledger that is older than it, or a chain that was written anew, is refused.
+        """
+        count, noted = _read_head(f"0:{GENESIS}" if expect_head is None else expect_head)
+        with self._lock:
+            book = Book(self.name)
+            with self._store.read() as transaction:
+                for row in transaction.rows_after(0, GENESIS):
+                    book.add(Entry.from_row(row, self.name))
+                transaction.integrity()
+            known = len(self._book.entries)
+            for number, mark in ((known, self._book.head), (count, noted)):
+                if number > len(book.entries):
+                    why = f"it has {len(book.entries)} entries and once had {number}: this is an old copy"
+                    raise corrupt(self.name, why)
+                if mark != (book.entries[number - 1].hash if number else GENESIS):
+                    raise corrupt(self.name, f"entry {number} is not the one that was noted: it was written anew")
+            for key, tally in book.accounts.items():
+                if tally.overspent():
+                    raise corrupt(self.name, f"the account {account_name(*key)} spent more than its budget")
+            self._book = book
+            return self.head
+
+    def __repr__(self) -> str:
+        accounts, entries = len(self._book.accounts), len(self._book.entries)
+        return f"<Ledger {self.name}: {accounts} accounts, {entries} entries, head {self.head[:20]}...>"
+
+    def _repr_html_(self) -> str:
+        from hushquery.templates import render
+
+        return render(
+            "notebook/ledger.html",
+            name=self.name,
+            accounts=self.accounts(),
+            entries=self.history(),
+            account_name=account_name,
+        )
+
+    def _catch_up(self, transaction: Transaction) -> None:
+        """Verify and take in what was added since the last look, by this process or another."""
+        for row in transaction.rows_after(len(self._book.entries), self._book.head):
+            self._book.add(Entry.from_row(row, self.name))
+
+    def _refresh(self) -> None:
+        with self._store.read() as transaction:
+            self._catch_up(transaction)
+
+    def _check_relation(self, key: tuple[str, Relation]) -> None:
+        """Refuse a second relation: it would be a second budget for the same people."""
+        kept = self._book.relations.get(key[0], key[1])
+        if kept is not key[1]:
+            raise BudgetError(
+                what=f'The account of "{key[0]}" is kept under {kept.value}, not {key[1].value}. Nothing was spent',
+                why="A population has one budget, and losses under two relations can't be added up",
+                fix=f"State the loss under {kept.value}, or name another population if these are other people",
+            )
+
+    def _check_new(self, key: tuple[str, Relation], *, new_population: bool) -> None:
+        """Refuse a second account of a population, under another relation or under nearly the same name."""
+        self._check_relation(key)
+        near = None if new_population else self._near(key[0])
+        if near is not None:
+            raise BudgetError(
+                what=f'There is no population "{key[0]}" yet, but there is "{near}". Nothing was spent',
+                why="A second name for the same people would give them a second budget",
+                fix=f'Use the name "{near}". If these are other people, confirm it with --new-population, or '
+                "new_population=True",
+            )
+
+    def _near(self, population: str) -> str | None:
+        known = {name for name, _ in self._book.accounts}
+        return None if population in known else near_name(population, sorted(known))
+
+    def _now(self) -> datetime:
+        now = self._clock()
+        if now.tzinfo is None:
+            raise UsageError(what="the clock gives a time without a time zone", fix="Use datetime.now(UTC)")
+        return now.astimezone(UTC)
+
+    def _row(
+        self,
+        key: tuple[str, Relation],
+        kind: str,
+        what: str,
+        now: datetime,
+        data: str,
+        plan: str = "",
+        period: int = 0,
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[str, Any]:
+        """Make the row that follows the last entry, or the rows ``before`` that are about to."""
+        row = {
+            "seq": len(self._book.entries) + len(before) + 1,
+            "kind": kind,
+            "population": key[0],
+            "relation": key[1].value,
+            "what": what,
+            "plan": plan,
+            "period": period,
+            "time": time_text(now),
+            "data": data,
+            "prev_hash": before[-1]["hash"] if before else self._book.head,
+        }
+        return {**row, "hash": digest(row)}
+
+    def _account(self, key: tuple[str, Relation], now: datetime) -> Account:
+        tally = self._book.accounts[key]
+        period = tally.period_at(now)
+        return Account(*key, tally.terms, tally.opened, period, tally.spent(period), tally.ever.total)
+
+
+def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
+    return clean_text(population, "the population"), Relation.of(str(relation))
+
+
+def _same_price(paid: Entry, loss: Loss) -> Entry:
+    if paid.loss != loss:
+        raise BudgetError(
+            what="This was paid for before at another price. Nothing was spent",
+            why=f"Entry {paid.seq} of the ledger has the same key and another loss",
+            fix="Finish it with the settings and the version of hushquery that began it",
+        )
+    return paid
+
+
+def _no_account(key: tuple[str, Relation]) -> AccountMissing:
+    return AccountMissing(
+        what=f"There is no account {account_name(*key)}",
+        why="Nobody has decided yet what may be spent on these people",
+        fix="Open it with `hushquery budget open`, or allow the first spend to create it",
+    )
+
+
+def _refusal(
+    key: tuple[str, Relation], tally: Tally, period: int, loss: Loss, budget: Budget, spent: Loss
+) -> BudgetRefused:
+    """Word why a spend was refused: requested, spent, remaining, and of which account."""
+    whole = budget is tally.terms.lifetime or tally.terms.period is None
+    now = Account(*key, Terms(budget), tally.opened, period, spent, spent)
+    requested, both = loss.epsilon(budget.delta), (spent + loss).epsilon(budget.delta)
+    share = "its lifetime" if whole else f"period {period} ({tally.terms.period} each)"
+    ends = replace(now, terms=tally.terms).period_ends
+    later = "" if whole or ends is None else f", or wait: the next period begins at {time_text(ends)}"
+    less, together = "less", f"together {epsilon_text(both)}"
+    if math.isinf(both):
+        less = "less delta" if now.remaining_delta else "delta 0"
+        left = f"about {down_text(now.remaining_delta)} of it" if now.remaining_delta else "nothing of it"
+        together = f"this would exceed the account's delta at any epsilon, and {left} is left"
+    return BudgetRefused(
+        what=f"Insufficient budget in account {account_name(*key)}. Nothing was spent",
+        why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "
+        f"remaining {down_text(now.remaining_epsilon)} of epsilon {format_epsilon(budget.epsilon)} at delta "
+        f"{format_delta(budget.delta)} for {share}; {together}",
+        fix=f"Ask for {less}{later}. The budget itself can't be raised, because people were promised it",
+    )
+
+
+def _read_head(text: str) -> tuple[int, str]:
+    found = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text.strip())
+    if not found:
+        raise UsageError(
+            what="the head to expect can't be read",
+            fix="Give COUNT:HASH as `hushquery budget check` prints it",
+        )
+    return int(found[1]), found[2]

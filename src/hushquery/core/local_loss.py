@@ -1,0 +1,145 @@
+"""What one report of a local randomizer costs, from the integers it describes itself by.
+
+The randomizers stand above this layer and know their own epsilon. Here it is computed a second time, from nothing but
+the numbers that a manifest keeps, so that ``hushquery verify`` can check a release without running a randomizer.
+Chances are integers over 2^53. For each oracle the worst report is the one whose chances under two values differ most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from hushquery.core.rounding import rational_mpf, working
+from hushquery.errors import DataError
+
+__all__ = ["CHANNELS", "loss_of_ratio", "report_epsilon", "worst_ratio"]
+
+_ONE = 2**53
+# Claimed epsilons are multiples of one over this, rounded up.
+_GRID = 10**30
+# More URLs per query than any head list has.
+_MOST = 2**31
+
+
+def loss_of_ratio(ratio: Fraction) -> Fraction:
+    """Give ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too.
+
+    >>> float(loss_of_ratio(Fraction(3)))
+    1.0986122886681098
+    """
+    if ratio == 1:
+        return Fraction(0)
+    with working():
+        scaled = mpmath.log(rational_mpf(ratio)) * _GRID
+        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _GRID)
+
+
+def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
+    """Give the epsilon of one report, replace-one: ln of :func:`worst_ratio`, rounded up.
+
+    Args:
+        oracle: What ``describe()`` of the randomizer says: its name, its domain ``k`` and its integers.
+
+    >>> round(float(report_epsilon({"name": "krr", "k": 3, "lie": 2**53 // 5})), 9)
+    1.098612289
+    """
+    return loss_of_ratio(worst_ratio(oracle))
+
+
+def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
+    """Give how many times likelier any one report is under one value than under another, exactly.
+
+    >>> worst_ratio({"name": "oue", "k": 4, "lie": 2**51})
+    Fraction(3, 1)
+    """
+    name = oracle.get("name") if isinstance(oracle, Mapping) else None
+    channel = CHANNELS.get(name) if isinstance(name, str) else None
+    if channel is None:
+        raise DataError(
+            "a local step names a randomizer this version does not know",
+            fix="Upgrade hushquery to the version that wrote it",
+        )
+    try:
+        cells = _whole(oracle, "k")
+        # One value can't be told from another where there is only one; two-stage has its own count of them.
+        ratio = Fraction(1) if cells == 1 and channel is not _two_stage else channel(oracle)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        ratio = Fraction(0)
+    if ratio < 1:
+        raise DataError(f"the integers of a {name} randomizer make no sense", fix="Get the release again")
+    return ratio
+
+
+def _whole(oracle: Mapping[str, Any], name: str, most: int = _ONE) -> int:
+    value = oracle[name]
+    if type(value) is not int or not 0 < value <= most:
+        raise ValueError(name)
+    return value
+
+
+def _response(cells: int, lie: int) -> Fraction:
+    """The own cell against another: truth/lie, where the lies to all others leave the truth."""
+    return Fraction(_ONE - (cells - 1) * lie, lie)
+
+
+def _krr(oracle: Mapping[str, Any]) -> Fraction:
+    return _response(_whole(oracle, "k"), _whole(oracle, "lie"))
+
+
+def _olh(oracle: Mapping[str, Any]) -> Fraction:
+    """The seed does not depend on the value; the hashed cell is answered by randomised response over g."""
+    return _response(_whole(oracle, "g"), _whole(oracle, "lie"))
+
+
+def _bit(oracle: Mapping[str, Any]) -> Fraction:
+    """OUE: two bits differ, p(1-q)/((1-p)q) with p = 1/2. Hadamard: one bit, kept with 1 - q."""
+    return _response(2, _whole(oracle, "lie"))
+
+
+def _subset(oracle: Mapping[str, Any]) -> Fraction:
+    """A set with the own cell, p/C(k-1, w-1), against the same set without it, (1-p)/C(k-1, w)."""
+    cells, size, truth = (_whole(oracle, name) for name in ("k", "omega", "truth"))
+    return Fraction(truth * (cells - size), (_ONE - truth) * size)
+
+
+def _two_stage(oracle: Mapping[str, Any]) -> Fraction:
+    """A true record against one that another query sends, or another URL of the same query.
+
+    That is the worst only while no stage's truth is rarer than a lie; anything else is refused.
+    """
+    urls, lies = oracle["urls"], dict(oracle["url_lies"])
+    if not all(type(count) is int and 0 <= count < _MOST for count in urls) or len(lies) != len(oracle["url_lies"]):
+        raise ValueError("urls")
+    if oracle["k"] != sum(urls) + len(urls) + 1:
+        raise ValueError("k")
+    if not urls:  # nothing but the wildcard
+        return Fraction(1)
+    query_lie = _whole(oracle, "query_lie")
+    query_truth = _ONE - len(urls) * query_lie  # the wildcard is one more query
+    if query_truth < query_lie:
+        raise ValueError("query_lie")
+    worst = Fraction(0)
+    for size in {1, *(count + 1 for count in urls)}:  # each query has a wildcard URL; the wildcard has nothing else
+        lie = lies[size] if size > 1 else 0
+        truth = _ONE - (size - 1) * lie
+        if type(lie) is not int or lie < 0 or truth < lie:
+            raise ValueError("url_lies")
+        worst = max(worst, Fraction(query_truth * truth * size, query_lie * _ONE))
+        if size > 1:
+            worst = max(worst, Fraction(truth, lie))
+    return worst
+
+
+#: The ratio of each randomizer that a release may come from, by its name.
+CHANNELS: Mapping[str, Callable[[Mapping[str, Any]], Fraction]] = {
+    "krr": _krr,
+    "subset": _subset,
+    "oue": _bit,
+    "olh": _olh,
+    "hadamard": _bit,
+    "two-stage": _two_stage,
+}

@@ -1,0 +1,193 @@
+"""The registry of mechanisms: what the conformance suite checks and ``hushquery audit`` attacks.
+
+A mechanism is registered by an entry point of the group ``hushquery.mechanisms``; hushquery's own are in its
+pyproject.toml, and a package of yours registers one in the same way. ``FILE.py:Class`` works too, without installing
+anything. Nothing randomised may exist in hushquery without being here: a test looks for strays.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.core.loss import Loss
+from hushquery.core.unit import Relation
+from hushquery.errors import UsageError
+
+__all__ = ["GROUP", "SUPPRESSED", "Kind", "Law", "Mechanism", "Pair", "find", "hockey_stick", "names"]
+
+#: The group of entry points that mechanisms are registered under.
+GROUP = "hushquery.mechanisms"
+
+#: What an output holds in place of a value that was not published; below every value, so "at most x" includes it.
+SUPPRESSED = int(np.iinfo(np.int64).min)
+
+#: What a mechanism does: noise on answers, a choice of keys to publish, or randomising on a client.
+Kind = Literal["mechanism", "selector", "randomizer"]
+Outcome = tuple[int, ...]
+#: The chance of each output row.
+Law = Mapping[Outcome, float]
+W = TypeVar("W")
+
+
+@dataclass(frozen=True)
+class Pair(Generic[W]):
+    """Two neighbouring inputs between which a mechanism must hide the difference.
+
+    Args:
+        name: What differs, in words.
+        left: One world.
+        right: The other.
+    """
+
+    name: str
+    left: W
+    right: W
+
+
+class Mechanism(ABC, Generic[W]):
+    """A randomised step that states its cost, gives its worst neighbours, runs, and knows its own law.
+
+    Subclasses are built by :meth:`calibrate` for an (epsilon, delta) and then must not be changed.
+    """
+
+    #: The registered name.
+    name: ClassVar[str]
+    #: What it does, in a clause.
+    summary: ClassVar[str]
+    kind: ClassVar[Kind] = "mechanism"
+    relation: ClassVar[Relation] = Relation.ADD_REMOVE
+    #: Whether the stated cost is the exact one on the worst pair, so that the conformance suite may demand it.
+    tight: ClassVar[bool] = True
+    #: Runs per world with which an audit reaches 0.9 of epsilon 1 (0.9 being as tight as ``tight`` allows).
+    audit_runs: ClassVar[int] = 400_000
+
+    @classmethod
+    @abstractmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Mechanism[W]:
+        """Build the mechanism for a budget."""
+
+    @property
+    @abstractmethod
+    def loss(self) -> Loss:
+        """What one run costs, from the integers actually used."""
+
+    @abstractmethod
+    def pairs(self) -> Sequence[Pair[W]]:
+        """Give the neighbouring inputs on which the loss is largest, or might be."""
+
+    @abstractmethod
+    def run(self, world: W, n: int, bits: Any) -> npt.NDArray[np.int64]:
+        """Run ``n`` times on one input with independent randomness; one row per run.
+
+        What draws here must be the function that draws where data is published, called for many runs at once: a copy
+        of it would be checked in its place.
+        """
+
+    def end_to_end(self, world: W, bits: Any) -> tuple[npt.NDArray[np.int64], Law] | None:
+        """Run all of what publishes, from one person's rows or value to what leaves, on as many copies as is quick.
+
+        Gives the outputs, a row per independent copy, and the law that they follow, which is mostly :meth:`law`; None
+        where :meth:`run` is all there is.
+        """
+        del world, bits
+        return None
+
+    def law(self, world: W) -> Law | None:
+        """Give the exact probability of each output row (unlikely ones may be lumped, never dropped); None if unknown.
+
+        hushquery's own mechanisms must know their law; one of yours that does not is audited from its runs alone.
+        """
+        del world
+        return None
+
+    def truth(self, world: W) -> Sequence[float] | None:
+        """Give what an unbiased output estimates, or None where the output is no unbiased estimate."""
+        del world
+        return None
+
+    def variance(self, world: W) -> Sequence[float] | None:
+        """Give the stated variance of each output column, or None."""
+        del world
+        return None
+
+
+def hockey_stick(p: Mapping[Outcome, float], q: Mapping[Outcome, float], epsilon: float) -> float:
+    """Give the smallest delta for which p <= e^epsilon q + delta on every event.
+
+    >>> hockey_stick({(0,): 0.75, (1,): 0.25}, {(0,): 0.25, (1,): 0.75}, 0.0)
+    0.5
+    """
+    factor = math.exp(epsilon)
+    return math.fsum(max(0.0, probability - factor * q.get(outcome, 0.0)) for outcome, probability in p.items())
+
+
+def _registered() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """List the registered mechanisms.
+
+    >>> "discrete-laplace" in names()
+    True
+    """
+    return sorted(_registered())
+
+
+def find(name: str) -> type[Mechanism[Any]]:
+    """Find a mechanism class by its registered name, or by ``FILE.py:Class``.
+
+    >>> find("gaussian").name
+    'gaussian'
+    """
+    if ":" in name:
+        return _from_file(name)
+    entry = _registered().get(name)
+    if entry is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, names(), n=1)
+        raise UsageError(
+            f"no mechanism is called {name!r}",
+            why=f"did you mean {near[0]!r}?" if near else "",
+            fix="See `hushquery audit --list`, or name your own as FILE.py:Class",
+        )
+    return _checked(entry.load(), name)
+
+
+def _from_file(name: str) -> type[Mechanism[Any]]:
+    path, _, attribute = name.rpartition(":")
+    spec = importlib.util.spec_from_file_location(f"hushquery_audited_{Path(path).stem}", path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise UsageError(f"there is no Python file {path!r}", fix="Name your mechanism as FILE.py:Class")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the names of a class's module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        raise UsageError(
+            f"the file {path!r} can't be loaded", why=f"{type(error).__name__}: {error}", fix="Run it with python first"
+        ) from error
+    return _checked(getattr(module, attribute, None), name)
+
+
+def _checked(found: object, name: str) -> type[Mechanism[Any]]:
+    if not (isinstance(found, type) and issubclass(found, Mechanism)):
+        raise UsageError(
+            f"{name!r} is no mechanism",
+            fix="Derive the class from hushquery.core.registry.Mechanism; see CONTRIBUTING.md",
+        )
+    return found

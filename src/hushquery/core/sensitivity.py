@@ -1,0 +1,183 @@
+"""Global sensitivity as objects: how much one protected unit can change an answer, and why.
+
+The L1 sensitivity calibrates Laplace noise, the L2 sensitivity Gaussian noise; both depend on the relation. The
+examples
+are those of the teaching deck (Wang 2015, after Task): two sexes, albums owned, five overlapping counts, an average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from hushquery.core.rounding import Number, exact
+from hushquery.core.unit import Relation
+from hushquery.errors import UsageError
+
+__all__ = ["Bounds", "ClampedMean", "ClampedSum", "Counts", "OverlappingCounts", "RowCount", "Sensitivity"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one unit can change: the L1 norm, the squared L2 norm, and the reason in words."""
+
+    l1: Fraction
+    l2_squared: Fraction
+    because: str
+
+
+class Sensitivity(Protocol):
+    """Anything that bounds what one unit can change under a relation."""
+
+    def bounds(self, relation: Relation) -> Bounds:
+        """Give the bounds under ``relation``."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """A count of rows of which each unit contributes at most ``rows_per_user``.
+
+    >>> RowCount(3).bounds(Relation.ADD_REMOVE).l1
+    Fraction(3, 1)
+    """
+
+    rows_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.rows_per_user, "rows per user")
+
+    def bounds(self, relation: Relation) -> Bounds:
+        """Give m: a unit adds up to m rows, or changes between none and m."""
+        del relation
+        m = Fraction(self.rows_per_user)
+        return Bounds(m, m * m, f"a unit counts at most {self.rows_per_user} row(s)")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A histogram: counts of units per key, each unit in at most ``keys_per_user`` of them, once in each.
+
+    How many men and women are there? Everybody is in one of the two:
+
+    >>> Counts(keys_per_user=1).bounds(Relation.ADD_REMOVE).l1
+    Fraction(1, 1)
+    >>> Counts(keys_per_user=1).bounds(Relation.REPLACE_ONE).l1
+    Fraction(2, 1)
+    """
+
+    keys_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.keys_per_user, "keys per user")
+
+    def bounds(self, relation: Relation) -> Bounds:
+        """Give d, or 2d where a unit may leave d keys for d others."""
+        changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))
+        return Bounds(changed, changed, f"a unit changes at most {changed} count(s) by one")
+
+
+@dataclass(frozen=True)
+class OverlappingCounts:
+    """A vector of counting queries that may overlap: a unit can be in all of them, or in ``at_most`` of them.
+
+    How many are female, how many like a singer, how many are 12 to 16, ...: five counts that one person can all change:
+
+    >>> OverlappingCounts(queries=5).bounds(Relation.ADD_REMOVE).l1
+    Fraction(5, 1)
+    """
+
+    queries: int
+    at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least_one(self.queries, "queries")
+        if self.at_most is not None:
+            _at_least_one(self.at_most, "at_most")
+
+    def bounds(self, relation: Relation) -> Bounds:
+        """Give the number of counts a unit can change by one."""
+        cap = min(self.queries, self.at_most or self.queries)
+        changed = Fraction(min(self.queries, 2 * cap) if relation is Relation.REPLACE_ONE else cap)
+        return Bounds(changed, changed, f"a unit changes at most {changed} of {self.queries} count(s) by one")
+
+
+@dataclass(frozen=True)
+class ClampedSum:
+    """A sum to which each unit contributes a value clamped to ``lower..upper``.
+
+    A singer has 3 albums; how many do people own in total? Nobody owns more than 3:
+
+    >>> ClampedSum(0, 3).bounds(Relation.ADD_REMOVE).l1
+    Fraction(3, 1)
+    >>> ClampedSum(-1, 3).bounds(Relation.REPLACE_ONE).l1
+    Fraction(4, 1)
+    """
+
+    lower: Fraction
+    upper: Fraction
+
+    def __init__(self, lower: Number, upper: Number) -> None:
+        low, high = _ordered(lower, upper)
+        object.__setattr__(self, "lower", low)
+        object.__setattr__(self, "upper", high)
+
+    def bounds(self, relation: Relation) -> Bounds:
+        """Give the largest absolute value (add-remove) or the width (replace-one) of the clamp."""
+        if relation is Relation.ADD_REMOVE:
+            change, why = max(abs(self.lower), abs(self.upper)), "a unit adds at most the larger bound"
+        else:
+            change, why = self.upper - self.lower, "a unit moves the sum by at most the width of the bounds"
+        return Bounds(change, change * change, why)
+
+
+@dataclass(frozen=True)
+class ClampedMean:
+    """The average over a *public* number of units of values clamped to ``lower..upper``; replace-one only.
+
+    The average age (0 to 120) and grade (0 to 4) of the 40 people of a lab:
+
+    >>> ClampedMean(0, 120, users=40).bounds(Relation.REPLACE_ONE).l1
+    Fraction(3, 1)
+    >>> ClampedMean(0, 4, users=40).bounds(Relation.REPLACE_ONE).l1
+    Fraction(1, 10)
+    """
+
+    lower: Fraction
+    upper: Fraction
+    users: int
+
+    def __init__(self, lower: Number, upper: Number, users: int) -> None:
+        low, high = _ordered(lower, upper)
+        _at_least_one(users, "users")
+        object.__setattr__(self, "lower", low)
+        object.__setattr__(self, "upper", high)
+        object.__setattr__(self, "users", users)
+
+    def bounds(self, relation: Relation) -> Bounds:
+        """Give the width over the number of units."""
+        if relation is not Relation.REPLACE_ONE:
+            raise UsageError(
+                "an average over a public number of units exists only under replace-one",
+                why="under add-remove the number of units is itself a secret",
+                fix="Use hushquery.basic.mean, which measures a sum and a count",
+            )
+        change = (self.upper - self.lower) / self.users
+        return Bounds(change, change * change, f"a unit moves the sum by the width, shared among {self.users} units")
+
+
+def _at_least_one(value: int, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**31:
+        raise UsageError(f"{name} must be a whole number of at least 1", fix=f"Give for example {name} = 1")
+
+
+def _ordered(lower: Number, upper: Number) -> tuple[Fraction, Fraction]:
+    low, high = exact(lower, "the lower bound"), exact(upper, "the upper bound")
+    if low >= high:
+        raise UsageError(
+            "the lower bound must be below the upper bound",
+            why="values are clamped to the range between them",
+            fix="Give bounds that you know without looking at the data",
+        )
+    return low, high

@@ -1,0 +1,1 @@
+"""What the audit needs to know of the curator's mechanisms."""

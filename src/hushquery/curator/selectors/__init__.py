@@ -1,0 +1,1 @@
+"""Selectors of queries, a file each."""

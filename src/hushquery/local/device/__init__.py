@@ -1,0 +1,1 @@
+"""What runs on a device: the client, its state, and what it fetches and sends."""

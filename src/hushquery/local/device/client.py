@@ -1,0 +1,389 @@
+"""The client: randomises a value once, remembers the answer, and hands out a report that may leave the device.
+
+**What is promised.** One report of a value loses at most the task's epsilon (its share of it, where a client reports
+several records), under replace-one: whatever the value was, no report is more than e^epsilon times likelier than
+under another value.
+
+**Over time, given the change times.** An answer is drawn once for a value and is repeated whenever the value comes
+back, so averaging a client's reports tells nothing new. A new value is a new draw and costs epsilon again. The sum
+bounds the loss only between two histories with the *same pattern of changes*: which periods had equal values. The
+pattern itself is not protected. Between a history that stays constant and one that changes the loss has no bound,
+because two different answers are impossible for a constant history. A repeated answer can also be recognised: a long
+payload (a bit vector, a hash seed) is nearly unique, so reports of one client can be linked by it although they carry
+no name. A task without a period asks once, and has neither problem.
+
+What is kept is the answer of a class of values that share one: a cell of the list, a grid point (onebit), which of
+the device's buckets a number is in (dbitflip), a Bloom filter (rappor, which also draws a fresh response from the
+kept one in each period). "Changes" are changes of the class.
+
+**After the cap.** When a new value would take the device's total over its lifetime budget, the client answers with a
+report that says nothing, drawn once per task and slot, with coins that depend on no value: the mechanism's answer to
+the wildcard (to a uniformly drawn cell where there is no wildcard), a fair coin (onebit), the answer for a uniformly
+drawn bucket (dbitflip), that for a random text (rappor). Its law is the same whatever the new value was, so it costs 0.
+Values answered before keep their answers. In estimates such clients count as "everything else" (or evenly everywhere,
+as half of the highest number, as a text that is no candidate).
+
+**Deleting the state makes a new client**: a new secret, new draws, a full budget. What the old one told is not taken
+back, so the losses of both add up for the person behind them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hushquery.core.rounding import round_up
+from hushquery.errors import DataError, UsageError
+from hushquery.local.channel import Device, MemoClass
+from hushquery.local.configuration import Configuration
+from hushquery.local.device.store import ClientStore
+from hushquery.local.oracles.chance import ONE
+from hushquery.local.report import MOST_PAYLOAD, Report
+from hushquery.noise.bits import Bits, SystemBits
+from hushquery.task import Task
+
+__all__ = ["CLAIM", "Account", "Client", "Entry", "Record", "memo_key", "sampling_number"]
+
+#: What can be reported: a value, or a query and its clicked URL.
+Record = str | int | tuple[str | int, str]
+
+#: What a client's total means, in the words that go with every number of it.
+CLAIM = (
+    "bounds the loss under replace-one given the change times: between two histories of values that change at the "
+    "same times. That a value changed, and when, is not protected"
+)
+
+_SECRET_BYTES = 32
+_MOST_NAME = 200
+# Stands for "no value" where a memo key has a cell.
+_EXHAUSTED = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a client's account: a permanent answer that was drawn for a new value."""
+
+    task: str
+    period: int
+    epsilon: Fraction
+    claim: str = "given the change times"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a client has lost in all its tasks, and may lose."""
+
+    spent: Fraction
+    lifetime: Fraction
+    entries: tuple[Entry, ...]
+    claim: str = CLAIM
+
+    @property
+    def left(self) -> Fraction:
+        """What may still be lost."""
+        return max(Fraction(0), self.lifetime - self.spent)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the account as plain data; numbers are rounded up."""
+        return {
+            "spent": round_up(self.spent),
+            "lifetime": round_up(self.lifetime),
+            "claim": self.claim,
+            "entries": [
+                {"task": one.task, "period": one.period, "epsilon": round_up(one.epsilon), "claim": one.claim}
+                for one in self.entries
+            ],
+        }
+
+
+class Client:
+    """One client of a task.
+
+    Args:
+        task: The task.
+        state: The file that remembers; one file can hold many clients and many tasks of each.
+        client_id: Which client of the file this is. It never leaves the device.
+        head: The published head list, for a task without a domain of its own.
+        bits: Where coins come from; anything but the system's makes reports that are not private.
+        clock: Gives the time in seconds since 1970.
+
+    The lifetime budget is the device's: all tasks of a client draw from it, and the smallest ``lifetime_epsilon`` of
+    the tasks it has answered is the cap, so that each task's promise holds.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        state: str | os.PathLike[str] = "client.db",
+        client_id: str = "default",
+        *,
+        head: Sequence[Any] | None = None,
+        bits: Bits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not isinstance(client_id, str) or not 1 <= len(client_id) <= _MOST_NAME or not client_id.isprintable():
+            raise UsageError(f"the name of a client is 1 to {_MOST_NAME} printable characters")
+        self.task = task
+        self.configuration = Configuration.of(task, head)
+        if self.configuration.channel.report_bytes > MOST_PAYLOAD:
+            raise UsageError(
+                f"a report of this task would be longer than {MOST_PAYLOAD:,} bytes",
+                fix="Use a shorter domain, or an oracle with short reports such as olh",
+            )
+        self.client_id = client_id
+        self._store = ClientStore(state)
+        self._bits = SystemBits() if bits is None else bits
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"Client(task {self.task.id[:12]}, state {self._store.name!r})"
+
+    # ---- reporting -----------------------------------------------------------------------------------------
+
+    def report(self, value: str | int | None, url: str | None = None, *, slot: int = 0) -> Report | None:
+        """Give the report of this period: the only thing that leaves the device.
+
+        The first call of a period decides. It is on the disk before it is handed out, and every later call of the
+        period gives the same bytes, whatever it is asked with and whether or not the process was killed in between.
+
+        Args:
+            value: The query, the value of a setting, the number or the text. None for "nothing to report", which is
+                reported as the wildcard, so that silence tells nothing; tasks of numbers and texts refuse it.
+            url: The clicked URL, for searches.
+            slot: Which of the task's ``records_per_user`` records this is, from 0.
+
+        Returns:
+            The report, or None if the task is switched off or its sampling leaves this client out in this period.
+
+        Raises:
+            UnknownValue: The value is not in the domain, and the task refuses such values; or a number is out of range.
+        """
+        if type(slot) is not int or not 0 <= slot < self.task.client.records_per_user:
+            raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
+        return self._reports([(slot, value, url)])[0]
+
+    def reports(self, values: Sequence[Record | None]) -> list[Report]:
+        """Give all reports of this period: one for each record, padded with "nothing to report".
+
+        How many records a client has is private too, so a task with several needs all of its slots filled. All of
+        them are made, or none: if one value is refused, nothing is spent on the others.
+        """
+        slots = self.task.client.records_per_user
+        if isinstance(values, str) or len(values) > slots:
+            raise UsageError(
+                f"the task takes a list of at most {slots} values in a period", fix="Choose among them on the device"
+            )
+        padded = [*values, *[None] * (slots - len(values))]
+        if any(isinstance(value, tuple) and len(value) != 2 for value in padded):
+            raise UsageError("a record is a value, or a pair of a query and a URL")
+        pairs = [value if isinstance(value, tuple) else (value, None) for value in padded]
+        found = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
+        return [report for report in found if report is not None]
+
+    def _reports(self, asked: Sequence[tuple[int, str | int | None, str | None]]) -> list[Report | None]:
+        """Give the reports of some slots in this period, all from one transaction."""
+        if not self.task.client.enabled:
+            return [None] * len(asked)
+        now = self._now()
+        with self._store.transaction() as connection:
+            found = [self._report(connection, now, *one) for one in asked]
+        # The transaction has ended: the reports are durable, and only now does anybody see them.
+        return found
+
+    def has_reported(self) -> bool:
+        """Say whether this client has made its report of this period: then every call gives the same bytes again."""
+        period = self.task.period_at(self._now())
+        slots = range(self.task.client.records_per_user)
+        with self._store.transaction() as connection:
+            return any(self._made(connection, period, slot) is not None for slot in slots)
+
+    # ---- the outbox ----------------------------------------------------------------------------------------
+
+    def outbox(self) -> list[Report]:
+        """Give the reports of all tasks of this client that were made and not yet marked as sent, oldest first."""
+        with self._store.transaction() as connection:
+            rows = connection.execute("SELECT data FROM report WHERE client = ? AND NOT sent", (self.client_id,))
+            found = [Report.from_bytes(data) for (data,) in rows]
+        return sorted(found, key=lambda report: (report.time, report.id))
+
+    def sent(self, report_id: bytes) -> None:
+        """Note that the collector has acknowledged a report; the report itself stays, to answer the same again."""
+        with self._store.transaction() as connection:
+            changed = connection.execute(
+                "UPDATE report SET sent = 1 WHERE client = ? AND id = ?", (self.client_id, report_id)
+            )
+            if changed.rowcount != 1:
+                raise UsageError("this client has made no report with that id", fix="Take ids from the outbox")
+
+    # ---- what it cost --------------------------------------------------------------------------------------
+
+    def account(self) -> Account:
+        """Give what this client has lost in all its tasks; the claim says what the number bounds."""
+        with self._store.transaction() as connection:
+            spent, cap = self._budget(connection)
+            rows = connection.execute(
+                "SELECT task, period, cost FROM memo WHERE client = ? AND cost <> '0' ORDER BY task, period, key",
+                (self.client_id,),
+            )
+            entries = tuple(Entry(task.hex(), period, Fraction(cost)) for task, period, cost in rows)
+        return Account(spent, cap, entries)
+
+    def forget(self) -> None:
+        """Delete this client: its secret, answers, outbox and account.
+
+        The next report makes a new client. Nothing that was told is taken back: its loss and the new one's add up.
+        """
+        with self._store.transaction() as connection:
+            for statement in (
+                "DELETE FROM report WHERE client = ?",
+                "DELETE FROM memo WHERE client = ?",
+                "DELETE FROM client WHERE id = ?",
+            ):
+                connection.execute(statement, (self.client_id,))
+
+    # ---- inside one transaction ----------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        now = self._clock()
+        if not math.isfinite(now) or not 0 <= now < 2**40:
+            raise DataError("the device's clock shows no time after 1970", fix="Set the clock")
+        return now
+
+    def _report(
+        self, connection: sqlite3.Connection, now: float, slot: int, value: str | int | None, url: str | None
+    ) -> Report | None:
+        """Give the report that the slot has in this period, else make it; None if the client is not sampled."""
+        period = self.task.period_at(now)
+        # Looked up before the value is: a refusal would tell the value that came second.
+        known = self._made(connection, period, slot)
+        if known is not None:
+            return known
+        cell = self.configuration.space.cell(value, url)
+        secret = self._secret(connection)
+        if not self._sampled(secret, period):
+            return None
+        self._keep_cap(connection)
+        kept = self._answer(connection, secret, cell, slot, period)
+        payload = self.configuration.channel.payload(kept, self._bits)
+        made = Report(os.urandom(16), self.task.digest, self.configuration.digest, self.task.truncate(now), payload)
+        connection.execute(
+            "INSERT INTO report (client, task, period, slot, id, data) VALUES (?, ?, ?, ?, ?, ?)",
+            (self.client_id, self.task.digest, period, slot, made.id, made.to_bytes()),
+        )
+        return made
+
+    def _made(self, connection: sqlite3.Connection, period: int, slot: int) -> Report | None:
+        row = connection.execute(
+            "SELECT data FROM report WHERE client = ? AND task = ? AND period = ? AND slot = ?",
+            (self.client_id, self.task.digest, period, slot),
+        ).fetchone()
+        if row is None:
+            return None
+        report = Report.from_bytes(row[0])
+        if report.configuration != self.configuration.digest:
+            once = self.task.task.period is None
+            raise DataError(
+                f"the report of this {'task' if once else 'period'} was made with another head list",
+                why="a second one would tell more than the task allows",
+                fix="The task asks each client once: give the first list, or make a new task for another list"
+                if once
+                else "Give the list of this period; another one can be used from the next period on",
+            )
+        return report
+
+    def _secret(self, connection: sqlite3.Connection) -> bytes:
+        row = connection.execute("SELECT secret FROM client WHERE id = ?", (self.client_id,)).fetchone()
+        if row is None:
+            row = (os.urandom(_SECRET_BYTES),)
+            connection.execute("INSERT INTO client (id, secret, spent) VALUES (?, ?, '0')", (self.client_id, *row))
+        if not isinstance(row[0], bytes) or len(row[0]) != _SECRET_BYTES:
+            raise DataError("the state file is damaged: a client's secret is not 32 bytes", fix="Restore the file")
+        return row[0]
+
+    def _budget(self, connection: sqlite3.Connection) -> tuple[Fraction, Fraction]:
+        """Give what was spent, and the cap: the smallest lifetime of this task and those answered before."""
+        cap = Fraction(self.task.client.lifetime_epsilon)
+        row = connection.execute("SELECT spent, cap FROM client WHERE id = ?", (self.client_id,)).fetchone()
+        if row is None:
+            return Fraction(0), cap
+        try:
+            return Fraction(row[0]), cap if row[1] is None else min(cap, Fraction(row[1]))
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise DataError("the state file is damaged: a client's total is no number", fix="Restore it") from None
+
+    def _keep_cap(self, connection: sqlite3.Connection) -> None:
+        """Remember the cap with every report, also one that costs nothing: the task has now been answered."""
+        _, cap = self._budget(connection)
+        connection.execute("UPDATE client SET cap = ? WHERE id = ?", (str(cap), self.client_id))
+
+    def _sampled(self, secret: bytes, period: int) -> bool:
+        """Say whether this client reports in this period: decided once, by its secret, without its value."""
+        drawn = sampling_number(secret, self.task.digest, period)
+        return drawn < math.floor(self.task.client.sampling * ONE)
+
+    def _answer(self, connection: sqlite3.Connection, secret: bytes, value: Any, slot: int, period: int) -> bytes:
+        """Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one."""
+        channel, device = self.configuration.channel, Device(secret, self.task.digest, self.configuration.digest)
+        name = channel.memo_class(value, device)
+        known = self._recall(connection, secret, name, slot)
+        if known is not None:
+            return known
+        cost = self.configuration.cost
+        spent, cap = self._budget(connection)
+        if spent + cost <= cap:
+            connection.execute("UPDATE client SET spent = ? WHERE id = ?", (str(spent + cost), self.client_id))
+            kept = channel.answer(value, device, self._bits)
+            return self._remember(connection, self._memo_key(secret, name, slot), period, kept, cost)
+        empty = self._recall(connection, secret, _EXHAUSTED, slot)
+        if empty is not None:
+            return empty
+        kept = channel.empty(device, self._bits)
+        return self._remember(connection, self._memo_key(secret, _EXHAUSTED, slot), period, kept, Fraction(0))
+
+    def _recall(self, connection: sqlite3.Connection, secret: bytes, name: MemoClass, slot: int) -> bytes | None:
+        key = self._memo_key(secret, name, slot)
+        row = connection.execute("SELECT payload FROM memo WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _remember(self, connection: sqlite3.Connection, key: bytes, period: int, kept: bytes, cost: Fraction) -> bytes:
+        """Keep an answer that was drawn, this once."""
+        connection.execute(
+            "INSERT INTO memo (key, client, task, period, cost, payload) VALUES (?, ?, ?, ?, ?, ?)",
+            (key, self.client_id, self.task.digest, period, str(cost), kept),
+        )
+        return kept
+
+    def _memo_key(self, secret: bytes, name: MemoClass, slot: int) -> bytes:
+        return memo_key(secret, self.task.digest, self.configuration.digest, slot, name)
+
+
+def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, name: MemoClass) -> bytes:
+    """Name an answer without storing what it answers: an HMAC-SHA256 under the device's secret.
+
+    The slot is part of it: two records of one period that shared an answer would show that they are equal. A class is
+    a number, as 4 bytes (2^32 - 1 stands for the empty answer after the cap), or bytes, as their SHA-256.
+    """
+    told = name.to_bytes(4, "big") if isinstance(name, int) else hashlib.sha256(name).digest()
+    return _mac(secret, b"memo", task, configuration + slot.to_bytes(4, "big") + told)
+
+
+def sampling_number(secret: bytes, task: bytes, period: int) -> int:
+    """Give the number below 2^53 that decides on a client's sampling in a period: it reports if it is below the rate.
+
+    These are the upper 53 bits of an HMAC-SHA256 under the device's secret.
+    """
+    return int.from_bytes(_mac(secret, b"sampling", task, period.to_bytes(8, "big"))[:8], "big") >> 11
+
+
+def _mac(secret: bytes, purpose: bytes, task: bytes, rest: bytes) -> bytes:
+    # The purpose ends at the zero byte and what follows has one length for each configuration, or another for the empty
+    # answer, so no two inputs are alike.
+    return hmac.new(secret, b"hushquery-v1 " + purpose + b"\0" + task + rest, hashlib.sha256).digest()

@@ -1,0 +1,131 @@
+"""Sending: what is in a client's outbox goes to the collector, with the bytes it was made with, until it is taken.
+
+**When to try again.** A report leaves the outbox when the collector has acknowledged it (200, 201) or refused it for
+good (400, 409, 410, 413, 422). Anything else means later: after 5 minutes, then 15 each time. Retry-After is not
+followed: a collector that chose a time for each device would know it by when it comes back. A report is never made anew
+and keeps its time, so that trying often tells nothing more, and the collector counts it once. Nothing is retried within
+one call, and redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+from urllib.parse import urlsplit
+
+from hushquery.errors import UsageError
+from hushquery.local.device.client import Client
+from hushquery.local.report import Report
+
+__all__ = ["FIRST_PAUSE", "NEXT_PAUSE", "REFUSED", "Delivery", "Sender", "connection_to"]
+
+#: Seconds for which a collector that took nothing is left alone the first time.
+FIRST_PAUSE = 300
+#: The same, each time after that.
+NEXT_PAUSE = 900
+#: Malformed, other bytes under this id, phase over, too large, not of this task: trying again changes nothing.
+REFUSED = frozenset({400, 409, 410, 413, 422})
+
+_STORED = (200, 201)
+# An answer is a status. What is longer than a problem document is not read, whoever sends it.
+_MOST_ANSWER = 65_536
+_HEADERS = {"Content-Type": "application/octet-stream"}
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of a report.
+
+    Args:
+        report: The report.
+        outcome: Counted, refused for good, or to be sent again later.
+        status: The HTTP status; 0 if the collector was not reached.
+    """
+
+    report: Report
+    outcome: Literal["stored", "refused", "later"]
+    status: int
+
+
+def connection_to(server: str, timeout: float) -> tuple[http.client.HTTPConnection, str]:
+    """Make a connection to a collector, not opened yet; gives it with what all its paths begin with."""
+    wrong = UsageError("this is no address of a collector", fix="Give, say, https://collect.example.org")
+    try:
+        parts = urlsplit(server)
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise wrong
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, port, timeout=timeout), parts.path.rstrip("/")
+
+
+class Sender:
+    """Sends outboxes to one collector, over one connection; use it as a context.
+
+    Args:
+        server: The collector's address, such as ``https://collect.example.org``.
+        timeout: Seconds to wait for an answer.
+        clock: Gives the time in seconds since 1970.
+    """
+
+    def __init__(self, server: str, *, timeout: float = 30.0, clock: Callable[[], float] = time.time) -> None:
+        self._connection, self._path = connection_to(server, timeout)
+        self._clock = clock
+        self._until = 0.0
+        self._failed = False
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def send(self, client: Client) -> list[Delivery]:
+        """Send what waits of the client's task; call it now and then.
+
+        Returns:
+            What became of each report that was tried; empty if nothing waits, the collector is left alone for a while,
+            or the task is switched off.
+        """
+        done: list[Delivery] = []
+        if not client.task.client.enabled:
+            return done
+        for report in client.outbox():
+            if report.task != client.task.digest:
+                continue
+            if self._clock() < self._until:
+                break  # the next ones would be turned away too
+            status = self._put(report)
+            if status in _STORED or status in REFUSED:
+                client.sent(report.id)
+                self._failed = False
+                done.append(Delivery(report, "stored" if status in _STORED else "refused", status))
+            else:
+                self._until = self._clock() + (NEXT_PAUSE if self._failed else FIRST_PAUSE)
+                self._failed = True
+                done.append(Delivery(report, "later", status))
+        return done
+
+    def _put(self, report: Report) -> int:
+        """Send one report and return the status."""
+        name = base64.urlsafe_b64encode(report.id).rstrip(b"=").decode()
+        path = f"{self._path}/v1/tasks/{report.task.hex()}/reports/{name}"
+        try:
+            self._connection.request("PUT", path, report.to_bytes(), _HEADERS)
+            response = self._connection.getresponse()
+            response.read(_MOST_ANSWER)
+            if not response.isclosed():  # there is more, which nobody wants
+                self._connection.close()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()  # the next request opens it anew
+            return 0
+        return response.status

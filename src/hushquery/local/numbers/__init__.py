@@ -1,0 +1,1 @@
+"""Randomizers of numbers: 1BitMean and dBitFlip."""

@@ -1,0 +1,312 @@
+"""The frequency oracles as the registry knows them: one client's report, on a domain small enough to enumerate.
+
+A world is the client's cell. The relation is replace-one: whatever the cell is exchanged for, the report hides it. Many
+clients run at once as in a simulation, and one by one as on their devices: through the channel of a task, from a cell
+to the bytes that leave, read again as a server reads them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.core.loss import Loss
+from hushquery.core.registry import Kind, Law, Mechanism, Pair
+from hushquery.core.unit import Relation
+from hushquery.local.channel import Device, OracleChannel
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR, binary_response
+from hushquery.local.oracles.olh import OLH
+from hushquery.local.oracles.oracle import IntArray, Randomizer
+from hushquery.local.oracles.subset import SubsetSelection
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.unary import OUE
+from hushquery.noise.bits import Bits
+
+__all__ = [
+    "BinaryReport",
+    "HadamardReport",
+    "HashedReport",
+    "ResponseReport",
+    "SubsetReport",
+    "TwoStageReport",
+    "UnaryReport",
+    "new_devices",
+]
+
+Row = tuple[int, ...]
+
+# How many clients run one by one.
+_CLIENTS = 4_000
+
+
+def new_devices(n: int, bits: Bits) -> list[Device]:
+    """Give devices with secrets of their own, for one task."""
+    secrets = bits.words(4 * n).astype("<u8").tobytes()
+    return [Device(secrets[32 * i : 32 * i + 32], b"conformance", bytes(32)) for i in range(n)]
+
+
+@dataclass(frozen=True)
+class _OneReport(Mechanism[int]):
+    """One report of a randomizer, as a row of whole numbers."""
+
+    oracle: Randomizer
+
+    kind: ClassVar[Kind] = "randomizer"
+    relation: ClassVar[Relation] = Relation.REPLACE_ONE
+
+    @classmethod
+    @abstractmethod
+    def build(cls, epsilon: Fraction) -> Randomizer:
+        """Calibrate the randomizer on the small domain."""
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> _OneReport:
+        """Choose the chances; delta is not needed and not used."""
+        del delta
+        return cls(cls.build(epsilon))
+
+    @property
+    def loss(self) -> Loss:
+        """Pure epsilon, from the integers."""
+        return Loss(pure=(self.oracle.epsilon,))
+
+    def pairs(self) -> Sequence[Pair[int]]:
+        """The first cell against the last."""
+        return [Pair("another cell", 0, self.oracle.k - 1)]
+
+    def columns(self, reports: npt.NDArray[Any]) -> IntArray:
+        """Give the reports as rows of whole numbers; as they are by default."""
+        return np.asarray(reports if reports.ndim == 2 else reports[:, None], dtype=np.int64)
+
+    def run(self, world: int, n: int, bits: Bits) -> IntArray:
+        """Randomise ``n`` clients with the same cell."""
+        return self.columns(self.oracle.randomize_many(np.full(n, world), bits))
+
+    def end_to_end(self, world: int, bits: Bits) -> tuple[IntArray, Law]:
+        """Randomise client after client as a device does, up to the payload, and read the payloads."""
+        channel, devices = OracleChannel(self.oracle, wildcard=False), new_devices(_CLIENTS, bits)
+        payloads = [channel.payload(channel.answer(world, device, bits), bits) for device in devices]
+        packed = np.frombuffer(b"".join(payloads), dtype=np.uint8).reshape(_CLIENTS, channel.report_bytes)
+        return self.columns(channel.unpack_many(packed)), self.law(world)
+
+    def law(self, world: int) -> Mapping[Row, float]:
+        """Enumerate the reports."""
+        law = self.oracle.law(world)
+        rows = self.columns(self._array(law))
+        return {tuple(row): chance for row, chance in zip(rows.tolist(), law.values(), strict=True)}
+
+    def _array(self, reports: Mapping[Any, float]) -> npt.NDArray[Any]:
+        """List the reports of a law as ``randomize_many`` would."""
+        return np.array(list(reports), dtype=np.int64)
+
+
+class _OneHot(_OneReport):
+    """A reported cell, shown as the counts that it adds to each cell."""
+
+    def columns(self, reports: npt.NDArray[Any]) -> IntArray:
+        """1 in the reported cell's column."""
+        return np.asarray(reports[:, None] == np.arange(self.oracle.k), dtype=np.int64)
+
+    def truth(self, world: int) -> Sequence[float]:
+        """The rates that the estimator inverts: p for the true cell, q for the others."""
+        law = self.oracle.law(world)
+        return [law[cell] for cell in range(self.oracle.k)]
+
+    def variance(self, world: int) -> Sequence[float]:
+        """r(1-r) for each rate r."""
+        return [r * (1 - r) for r in self.truth(world)]
+
+
+class BinaryReport(_OneHot):
+    """Randomised response over yes and no.
+
+    **Guarantee:** pure epsilon = ln(p/(1-p)) for one report, replace-one (docs/proofs/krr.md).
+    **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2), r the rate of yes.
+    **Reference:** Warner 1965.
+
+    >>> BinaryReport.calibrate(Fraction(1), Fraction(0)).oracle.k
+    2
+    """
+
+    name: ClassVar[str] = "binary-response"
+    summary: ClassVar[str] = "randomised response over yes and no"
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> KRR:
+        """Two cells."""
+        return binary_response(epsilon)
+
+
+class ResponseReport(_OneHot):
+    """k-ary randomised response over four cells.
+
+    **Guarantee:** pure epsilon = ln(p/q) for one report, replace-one (docs/proofs/krr.md).
+    **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2).
+    **Reference:** Kairouz, Bonawitz and Ramage 2016.
+
+    >>> float(ResponseReport.calibrate(Fraction(1), Fraction(0)).oracle.epsilon) <= 1
+    True
+    """
+
+    name: ClassVar[str] = "krr"
+    summary: ClassVar[str] = "k-ary randomised response"
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> KRR:
+        """Four cells."""
+        return KRR.calibrate(4, epsilon)
+
+
+class UnaryReport(_OneReport):
+    """Optimised unary encoding over three cells, shown as its bits and as one number that holds them all.
+
+    **Guarantee:** pure epsilon = ln((1-q)/q) for one report, replace-one (docs/proofs/unary.md).
+    **Estimator:** (c/n - q)/(1/2 - q), unbiased; variance r(1-r)/(n (1/2-q)^2).
+    **Reference:** Wang, Blocki, Li and Jha 2017.
+
+    >>> UnaryReport.calibrate(Fraction(1), Fraction(0)).truth(0)[0]
+    0.5
+    """
+
+    name: ClassVar[str] = "oue"
+    summary: ClassVar[str] = "optimised unary encoding: a noisy bit per cell"
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> OUE:
+        """Three cells."""
+        return OUE.calibrate(3, epsilon)
+
+    def columns(self, reports: npt.NDArray[Any]) -> IntArray:
+        """The bits, then their number."""
+        bits = np.unpackbits(reports, axis=1, bitorder="little")[:, : self.oracle.k].astype(np.int64)
+        return np.concatenate([bits, bits @ self._weights[:, None]], axis=1)
+
+    def truth(self, world: int) -> Sequence[float]:
+        """The rate of each bit, and the mean of the number."""
+        rates = self._rates(world)
+        return [*rates.tolist(), float(rates @ self._weights)]
+
+    def variance(self, world: int) -> Sequence[float]:
+        """r(1-r) for each bit; the bits are independent."""
+        spread = self._rates(world) * (1 - self._rates(world))
+        return [*spread.tolist(), float(spread @ self._weights**2)]
+
+    @property
+    def _weights(self) -> IntArray:
+        return 2 ** np.arange(self.oracle.k, dtype=np.int64)
+
+    def _rates(self, world: int) -> npt.NDArray[np.float64]:
+        law = self.oracle.law(world)
+        bits = np.unpackbits(self._array(law), axis=1, bitorder="little")[:, : self.oracle.k]
+        return np.array(list(law.values())) @ bits
+
+    def _array(self, reports: Mapping[Any, float]) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(b"".join(reports), dtype=np.uint8).reshape(len(reports), -1)
+
+
+class _SeedAndBit(_OneReport):
+    """A public seed and a private bit, shown as one number, so that an audit sees both at once."""
+
+    def columns(self, reports: npt.NDArray[Any]) -> IntArray:
+        """Twice the seed plus the bit."""
+        return np.asarray(reports[:, 0] * 2 + reports[:, 1], dtype=np.int64)[:, None]
+
+
+class HashedReport(_SeedAndBit):
+    """Optimised local hashing of three cells into two buckets, with nine seeds.
+
+    **Guarantee:** pure epsilon = ln(p/lie) over the buckets for one report, replace-one (docs/proofs/olh.md).
+    **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2).
+    **Reference:** Wang, Blocki, Li and Jha 2017.
+
+    >>> len(HashedReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    18
+    """
+
+    name: ClassVar[str] = "olh"
+    summary: ClassVar[str] = "optimised local hashing: a noisy bucket of a random hash"
+    audit_runs: ClassVar[int] = 2_000_000
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> OLH:
+        """The hash modulo 3 instead of 2^31 - 1."""
+        return OLH.calibrate(3, epsilon, g=2, prime=3)
+
+
+class HadamardReport(_SeedAndBit):
+    """Hadamard response over four cells.
+
+    **Guarantee:** pure epsilon = ln((1-flip)/flip) for one report, replace-one (docs/proofs/hadamard.md).
+    **Estimator:** (c/n - 1/2)/(p - 1/2), unbiased; variance r(1-r)/(n (p-1/2)^2).
+    **Reference:** Bassily, Nissim, Stemmer and Thakurta 2017; Acharya, Sun and Zhang 2019.
+
+    >>> len(HadamardReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    8
+    """
+
+    name: ClassVar[str] = "hadamard"
+    summary: ClassVar[str] = "Hadamard response: a noisy bit about a random row"
+    audit_runs: ClassVar[int] = 1_000_000
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> Hadamard:
+        """Four cells."""
+        return Hadamard.calibrate(4, epsilon)
+
+
+class SubsetReport(_OneReport):
+    """Subset selection of two of five cells, in the order in which they leave.
+
+    **Guarantee:** pure epsilon = ln(p(k-omega)/((1-p)omega)) for one report, replace-one (docs/proofs/subset.md).
+    **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2).
+    **Reference:** Ye and Barg 2018; Wang et al. 2016.
+
+    >>> len(SubsetReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    10
+    """
+
+    name: ClassVar[str] = "subset"
+    summary: ClassVar[str] = "subset selection: a small set of cells"
+    audit_runs: ClassVar[int] = 1_000_000
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> SubsetSelection:
+        """Two of five cells, whatever epsilon is."""
+        return SubsetSelection.calibrate(5, epsilon, omega=2)
+
+
+class TwoStageReport(_OneReport):
+    """Two-stage randomised response over a query with two URLs, one with one, and the rest; tight.
+
+    **Guarantee:** pure epsilon = max(eps_U, eps_Q + ln max(k_q t_q)) for one report, replace-one
+    (docs/proofs/two-stage.md).
+    **Estimator:** the inverted channel, unbiased; corrected variance.
+    **Reference:** Avent, Korolova, Zeber, Hovden and Livshits 2017.
+
+    >>> len(TwoStageReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    6
+    """
+
+    name: ClassVar[str] = "two-stage"
+    summary: ClassVar[str] = "two-stage randomised response: the query, then the URL given the query"
+    audit_runs: ClassVar[int] = 1_000_000
+
+    @classmethod
+    def build(cls, epsilon: Fraction) -> TwoStage:
+        """Six cells of three queries."""
+        return TwoStage.calibrate((2, 1), epsilon, mode="tight")
+
+    def pairs(self) -> Sequence[Pair[int]]:
+        """Another URL of the query, another query, and no query of the head list."""
+        return [
+            Pair("another URL of the same query", 0, 1),
+            Pair("another query", 0, 3),
+            Pair("a query that the head list does not know", 0, 5),
+        ]

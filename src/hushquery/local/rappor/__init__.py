@@ -1,0 +1,1 @@
+"""RAPPOR: responses, collection and decoding."""

@@ -1,0 +1,1 @@
+"""What a server makes of reports: counts, estimates and intervals."""

@@ -1,0 +1,1 @@
+"""Synthetic search logs: people, their language, and a private tail."""

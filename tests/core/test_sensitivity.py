@@ -1,0 +1,157 @@
+"""Each sensitivity against brute force: all small data sets, all their neighbours, under both relations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+
+from hushquery.core.sensitivity import Bounds, ClampedMean, ClampedSum, Counts, OverlappingCounts, RowCount
+from hushquery.core.unit import Relation
+from hushquery.errors import UsageError
+
+BOTH = [Relation.ADD_REMOVE, Relation.REPLACE_ONE]
+
+
+def worst(people, answer, relation, size=2):
+    """The largest L1 and squared L2 change over all data sets of up to ``size`` people and their neighbours.
+
+    ``people`` lists everything one person's data can be; ``answer`` maps a tuple of people to a tuple of numbers.
+    """
+    l1, l2 = Fraction(0), Fraction(0)
+    for n in range(size + 1):
+        for others in itertools.combinations_with_replacement(range(len(people)), n):
+            rest = [people[i] for i in others]
+            if relation is Relation.ADD_REMOVE:
+                pairs = [(rest, [*rest, one]) for one in people]
+            else:
+                pairs = [([*rest, one], [*rest, other]) for one, other in itertools.combinations(people, 2)]
+            for before, after in pairs:
+                moves = [abs(Fraction(a) - b) for a, b in zip(answer(before), answer(after), strict=True)]
+                l1, l2 = max(l1, sum(moves)), max(l2, sum(m * m for m in moves))
+    return l1, l2
+
+
+def check(sensitivity, people, answer, relation, *, tight=True):
+    bounds = sensitivity.bounds(relation)
+    assert isinstance(bounds, Bounds)
+    assert bounds.because
+    l1, l2 = worst(people, answer, relation)
+    assert (l1, l2) == (bounds.l1, bounds.l2_squared) if tight else (l1 <= bounds.l1 and l2 <= bounds.l2_squared)
+
+
+@pytest.mark.parametrize("relation", BOTH)
+@pytest.mark.parametrize("cap", [1, 2, 3])
+def test_rows_of_each_user(relation, cap):
+    check(RowCount(cap), [0, 1, 2, 3, 4, 40], lambda data: (sum(min(cap, rows) for rows in data),), relation)
+
+
+@pytest.mark.parametrize("relation", BOTH)
+@pytest.mark.parametrize("keys_per_user", [1, 2])
+def test_a_histogram(relation, keys_per_user):
+    keys = range(4)
+    people = [frozenset(c) for n in range(keys_per_user + 1) for c in itertools.combinations(keys, n)]
+    check(Counts(keys_per_user), people, lambda data: tuple(sum(k in held for held in data) for k in keys), relation)
+
+
+@pytest.mark.parametrize("relation", BOTH)
+@pytest.mark.parametrize("queries", [1, 2, 3, 5])
+@pytest.mark.parametrize("at_most", [None, 1, 2, 4, 9])
+def test_overlapping_counts(relation, queries, at_most):
+    people = [met for met in itertools.product((0, 1), repeat=queries) if at_most is None or sum(met) <= at_most]
+    answer = lambda data: tuple(sum(met[i] for met in data) for i in range(queries))  # noqa: E731
+    bounds = OverlappingCounts(queries, at_most).bounds(relation)
+    assert worst(people, answer, relation, size=1) == (bounds.l1, bounds.l2_squared)
+
+
+@pytest.mark.parametrize("relation", BOTH)
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0, 3), (-1, 3), (-5, -2), (2, 5), ("1/3", "2/3"), (-2.5, 0.5), (0, "0.001")]
+)
+def test_a_clamped_sum(relation, lower, upper):
+    clamp = ClampedSum(lower, upper)
+    values = [clamp.lower - 7, clamp.lower, (clamp.lower + clamp.upper) / 2, clamp.upper, clamp.upper + 100]
+    people = [min(max(v, clamp.lower), clamp.upper) for v in values]
+    check(clamp, people, lambda data: (sum(data, Fraction(0)),), relation)
+
+
+@pytest.mark.parametrize("users", [1, 2, 3])
+def test_an_average_over_a_public_number_of_users(users):
+    clamp = ClampedMean(0, 4, users)
+    bounds = clamp.bounds(Relation.REPLACE_ONE)
+    people = [Fraction(0), Fraction(5, 2), Fraction(4)]
+    moves = [
+        abs(sum([*rest, a]) - sum([*rest, b])) / users
+        for rest in itertools.product(people, repeat=users - 1)
+        for a, b in itertools.permutations(people, 2)
+    ]
+    assert max(moves) == bounds.l1 == Fraction(4, users)
+    assert bounds.l2_squared == bounds.l1**2
+
+
+# ---- the examples of the teaching deck -------------------------------------------------------------------------------
+
+
+def test_how_many_girls_are_there_in_this_lab():
+    check(RowCount(1), [0, 1], lambda data: (sum(data),), Relation.ADD_REMOVE)
+    assert RowCount(1).bounds(Relation.ADD_REMOVE).l1 == 1
+
+
+def test_how_many_males_and_females_are_there():
+    people = [("f",), ("m",)]
+    answer = lambda data: tuple(sum(sex == key for (sex,) in data) for key in "fm")  # noqa: E731
+    check(Counts(1), people, answer, Relation.ADD_REMOVE)
+    assert Counts(1).bounds(Relation.ADD_REMOVE).l1 == 1
+    check(Counts(1), people, answer, Relation.REPLACE_ONE)
+    assert Counts(1).bounds(Relation.REPLACE_ONE).l1 == 2
+
+
+def test_how_many_albums_of_three_are_owned_in_total():
+    check(ClampedSum(0, 3), [0, 1, 2, 3], lambda data: (sum(data),), Relation.ADD_REMOVE)
+    assert ClampedSum(0, 3).bounds(Relation.ADD_REMOVE).l1 == 3
+
+
+def test_five_overlapping_counts():
+    people = list(itertools.product((0, 1), repeat=5))  # female, likes a singer, 12 to 16, ...
+    answer = lambda data: tuple(sum(person[i] for person in data) for i in range(5))  # noqa: E731
+    assert worst(people, answer, Relation.ADD_REMOVE, size=1)[0] == 5
+    assert OverlappingCounts(5).bounds(Relation.ADD_REMOVE).l1 == 5
+    assert OverlappingCounts(5).bounds(Relation.ADD_REMOVE).l2_squared == 5  # what Gaussian noise gains from
+
+
+def test_average_age_and_grade_of_the_lab():
+    assert ClampedMean(0, 120, users=40).bounds(Relation.REPLACE_ONE).l1 == 3
+    assert ClampedMean(0, 4, users=40).bounds(Relation.REPLACE_ONE).l1 == Fraction(1, 10)
+    with pytest.raises(UsageError, match="replace-one") as refused:
+        ClampedMean(0, 4, users=40).bounds(Relation.ADD_REMOVE)
+    assert "basic.mean" in refused.value.fix
+
+
+# ---- what can't be -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2", None, 2**40])
+@pytest.mark.parametrize(
+    "make",
+    [
+        RowCount,
+        Counts,
+        OverlappingCounts,
+        lambda n: OverlappingCounts(3, n if n is not None else 0),
+        lambda n: ClampedMean(0, 1, n),
+    ],
+)
+def test_a_cap_is_a_whole_number_of_at_least_one(make, number):
+    with pytest.raises(UsageError):
+        make(number)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(3, 0), (1, 1), (math.nan, 1), (0, math.inf), ("-inf", 0), (0, "much"), (None, 1), (True, 2)]
+)
+@pytest.mark.parametrize("make", [ClampedSum, lambda low, high: ClampedMean(low, high, 3)])
+def test_bounds_are_two_numbers_in_order(make, lower, upper):
+    with pytest.raises(UsageError):
+        make(lower, upper)
