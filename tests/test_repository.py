@@ -156,7 +156,7 @@ RANDOM = [
 
 @pytest.mark.parametrize("source", RANDOM, ids=lambda source: source.splitlines()[0])
 def test_randomness_that_is_not_ours_is_banned(source: str) -> None:
-    for place in ("noise", "privacy", "basic", "local", "cli", "log", "auditing"):
+    for place in ("noise", "core", "statistics", "local", "cli", "log", "auditing"):
         assert banned(source, f"src/hushquery/{place}/x.py"), place
 
 

@@ -14,5 +14,5 @@ def test_nothing_that_works_on_estimates_can_spend_budget_or_see_data(module):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert f"hushquery.core.{module}" in loaded
-    banned = ("noise", "engine", "basic", "curator", "local", "log", "release", "privacy.ledger", "privacy.registry")
+    banned = ("noise", "engine", "statistics", "curator", "local", "log", "release", "core.ledger", "core.registry")
     assert not [m for m in loaded if m.removeprefix("hushquery.").startswith(banned)]

@@ -175,4 +175,5 @@ def test_only_the_http_application_is_imported_with_its_packages(folder: Path) -
     )
     command = [sys.executable, "-c", program, json.dumps(ALL), "[]"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [f"hushquery.collect.{name}" for name in ("admin", "app", "connections", "http")]
+    names = ("admin", "app", "connections", "requests")
+    assert json.loads(done.stdout) == [f"hushquery.collect.http.{name}" for name in names]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mutants.model import mutant
 
-_PRIVACY = "src/hushquery/core/"
+_CORE = "src/hushquery/core/"
 _SUMS = "tests/core/test_steps_add_up.py::"
 
 MUTANTS = (
     mutant(
         "laplace-threshold-one-low",
         "a threshold one too low: a query of one user alone is published more often than delta",
-        _PRIVACY + "thresholds.py",
+        _CORE + "thresholds.py",
         (
             "return max(threshold, other_way, keys_per_user if row_counts else 1)",
             "return max(threshold - 1, other_way, keys_per_user if row_counts else 1)",
@@ -21,7 +21,7 @@ MUTANTS = (
     mutant(
         "laplace-delta-of-one-key",
         "delta is claimed for one key of a user, who has d",
-        _PRIVACY + "thresholds.py",
+        _CORE + "thresholds.py",
         (
             "singles = -mpmath.expm1(keys_per_user * mpmath.log1p(-_lift(scale, threshold - 1)))",
             "singles = -mpmath.expm1(mpmath.log1p(-_lift(scale, threshold - 1)))",
@@ -32,7 +32,7 @@ MUTANTS = (
     mutant(
         "laplace-delta-real-threshold",
         "delta is computed for a count that starts from 0 and not from 1",
-        _PRIVACY + "thresholds.py",
+        _CORE + "thresholds.py",
         ("_lift(scale, threshold - 1)))", "_lift(scale, threshold)))"),
         tests="tests/core/test_thresholds.py::test_delta_of_row_counts_is_the_worst_of_all_splits_of_a_users_rows",
         audits="laplace",
@@ -40,7 +40,7 @@ MUTANTS = (
     mutant(
         "laplace-replace-one-as-add-remove",
         "exchanging a record is charged like adding one: epsilon is half of the truth",
-        _PRIVACY + "step_loss.py",
+        _CORE + "step_loss.py",
         (
             "epsilon = Fraction(self.keys_per_user * both_ways) / self.scale",
             "epsilon = Fraction(self.keys_per_user) / self.scale + 0 * both_ways",
@@ -51,7 +51,7 @@ MUTANTS = (
     mutant(
         "gaussian-replace-one-as-add-remove",
         "exchanging a record is charged like adding one",
-        _PRIVACY + "sparse_gaussian.py",
+        _CORE + "sparse_gaussian.py",
         (
             "changed = self.keys_per_user * (1 if self.relation is Relation.ADD_REMOVE else 2)",
             "changed = self.keys_per_user",
@@ -61,14 +61,14 @@ MUTANTS = (
     mutant(
         "weights-replace-one-as-add-remove",
         "exchanging a user's weights is charged like adding them",
-        _PRIVACY + "step_loss.py",
+        _CORE + "step_loss.py",
         ("mu_squared = both_ways * WEIGHT_GRID**2 / self.sigma**2", "mu_squared = WEIGHT_GRID**2 / self.sigma**2"),
         tests=_SUMS + "test_a_step_costs_what_the_furthest_neighbours_are_apart",
     ),
     mutant(
         "sparse-threshold-half-off",
         "the threshold of integer noise is taken for that of real noise: delta is understated",
-        _PRIVACY + "sparse_gaussian.py",
+        _CORE + "sparse_gaussian.py",
         (
             "x = (self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)",
             "x = (self.threshold - mpmath.mpf(1)) / rational_mpf(self.sigma)",
@@ -79,14 +79,14 @@ MUTANTS = (
     mutant(
         "sparse-one-direction",
         "only the world with more keys is looked at",
-        _PRIVACY + "sparse_gaussian.py",
+        _CORE + "sparse_gaussian.py",
         ("+ [(0, d - j, j) for j in range(d + 1)])", ")"),
         tests=_SUMS + "test_beside_pure_steps_both_directions_count",
     ),
     mutant(
         "sparse-best-split",
         "the best of all splits is claimed and not the worst",
-        _PRIVACY + "sparse_gaussian.py",
+        _CORE + "sparse_gaussian.py",
         ("return max(at(*split) for split in splits.tolist())", "return min(at(*split) for split in splits.tolist())"),
         tests="tests/core/test_sparse_gaussian.py::test_golden_calibration",
         audits="gaussian-selector",
@@ -94,7 +94,7 @@ MUTANTS = (
     mutant(
         "gaussian-curve-without-its-second-term",
         "delta of the Gaussian is that of its tail, evaluated on the wrong side",
-        _PRIVACY + "gaussian.py",
+        _CORE + "gaussian.py",
         (
             "first, beyond = normal_sf(ratio - mu / 2), ratio + mu / 2",
             "first, beyond = normal_sf(ratio), ratio + mu / 2",
@@ -105,7 +105,7 @@ MUTANTS = (
     mutant(
         "sigma-rounded-down",
         "noise is a little smaller than the budget allows",
-        _PRIVACY + "gaussian.py",
+        _CORE + "gaussian.py",
         (
             "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))",
             "sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2))) - Fraction(1, 2**20)",
@@ -116,7 +116,7 @@ MUTANTS = (
     mutant(
         "weights-delta-of-one-key",
         "the threshold of weights is computed for users with a single query",
-        _PRIVACY + "step_loss.py",
+        _CORE + "step_loss.py",
         (
             "worst = max(worst, -mpmath.expm1(t * mpmath.log1p(-normal_sf(reach))))",
             "worst = max(worst, -mpmath.expm1(mpmath.log1p(-normal_sf(reach))))",
@@ -126,21 +126,21 @@ MUTANTS = (
     mutant(
         "weight-rounded-up",
         "weights of one user have more than L2 norm one",
-        _PRIVACY + "step_loss.py",
+        _CORE + "step_loss.py",
         ("while keys * (weight + 1) ** 2 <= WEIGHT_GRID**2:", "while keys * weight**2 < WEIGHT_GRID**2:"),
         tests="tests/curator/test_weights.py::test_equal_weights_of_the_engine_are_the_exact_ones",
     ),
     mutant(
         "knapsack-of-equal-weights",
         "the worst user is taken to spread weights equally: unequal ones pass the threshold more often than delta",
-        _PRIVACY + "thresholds.py",
+        _CORE + "thresholds.py",
         ("        for j in range(1, grid + 1):\n", "        for j in (int(grid / most_keys**0.5),):\n"),
         tests="tests/core/test_thresholds.py::test_golden_thresholds_of_the_knapsack",
     ),
     mutant(
         "optimal-selection-one-count-more",
         "a query is released with the chance of one user more than it has",
-        _PRIVACY + "thresholds.py",
+        _CORE + "thresholds.py",
         (
             "return min(mpmath.mpf(1), dd * mpmath.expm1(count * e) / growth)",
             "return min(mpmath.mpf(1), dd * mpmath.expm1((count + 1) * e) / growth)",
@@ -150,7 +150,7 @@ MUTANTS = (
     mutant(
         "optimal-loss-of-one-key",
         "the selection is charged for one query of a user",
-        _PRIVACY + "step_loss.py",
+        _CORE + "step_loss.py",
         (
             "return Loss(pure=(self.keys_per_user * self.epsilon,), threshold_delta=self.keys_per_user * self.delta)",
             "return Loss(pure=(self.epsilon,), threshold_delta=self.delta)",
@@ -161,14 +161,14 @@ MUTANTS = (
     mutant(
         "losses-take-the-larger",
         "two steps on the same users cost what the dearer one does",
-        _PRIVACY + "loss.py",
+        _CORE + "loss.py",
         ("            self.mu_squared + other.mu_squared,\n", "            max(self.mu_squared, other.mu_squared),\n"),
         tests=_SUMS + "test_steps_on_the_same_users_add_up",
     ),
     mutant(
         "failures-not-added",
         "the threshold's delta of an earlier step is forgotten",
-        _PRIVACY + "loss.py",
+        _CORE + "loss.py",
         (
             "            self.threshold_delta + other.threshold_delta,\n",
             "            max(self.threshold_delta, other.threshold_delta),\n",
@@ -178,7 +178,7 @@ MUTANTS = (
     mutant(
         "delta-rounded-down",
         "a delta is claimed that the noise just does not keep",
-        _PRIVACY + "loss.py",
+        _CORE + "loss.py",
         (
             'return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))',
             'return min(1.0, float(self._delta(rational_mpf(exact(epsilon, "epsilon")))) * (1 - 1e-12))',
@@ -188,7 +188,7 @@ MUTANTS = (
     mutant(
         "sequential-takes-the-larger",
         "many releases cost what the dearest of them does",
-        _PRIVACY + "composition.py",
+        _CORE + "composition.py",
         (
             "sum((b.epsilon for b in parts), Fraction(0)), sum(",
             "max((b.epsilon for b in parts), default=Fraction(0)), sum(",
@@ -198,7 +198,7 @@ MUTANTS = (
     mutant(
         "group-delta-not-grown",
         "a household is promised the delta of one person, times its size",
-        _PRIVACY + "group.py",
+        _CORE + "group.py",
         (
             "grown = rational_mpf(one.delta) * mpmath.expm1(people * e) / mpmath.expm1(e)",
             "grown = rational_mpf(one.delta) * people",
@@ -208,7 +208,7 @@ MUTANTS = (
     mutant(
         "sensitivity-replace-one-as-add-remove",
         "a count of exchanged units is given the noise of added ones",
-        _PRIVACY + "sensitivity.py",
+        _CORE + "sensitivity.py",
         (
             "changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))",
             "changed = Fraction(self.keys_per_user)",
@@ -218,14 +218,14 @@ MUTANTS = (
     mutant(
         "clamped-sum-of-the-upper-bound",
         "negative values move a sum by more than its noise covers",
-        _PRIVACY + "sensitivity.py",
+        _CORE + "sensitivity.py",
         ('change, why = max(abs(self.lower), abs(self.upper)), "a unit', 'change, why = abs(self.upper), "a unit'),
         tests="tests/core/test_sensitivity.py::test_a_clamped_sum",
     ),
     mutant(
         "local-reports-charged-once",
         "several reports of one client cost what one does",
-        _PRIVACY + "step_loss.py",
+        _CORE + "step_loss.py",
         (
             "return Loss(pure=(report_epsilon(self.oracle),) * self.reports)",
             "return Loss(pure=(report_epsilon(self.oracle),))",
@@ -235,7 +235,7 @@ MUTANTS = (
     mutant(
         "verify-ratio-without-the-set",
         "the cost of subset reports is recomputed without the size of the set",
-        _PRIVACY + "local_loss.py",
+        _CORE + "local_loss.py",
         (
             "return Fraction(truth * (cells - size), (_ONE - truth) * size)",
             "return Fraction(truth * (cells - size), (_ONE - truth) * cells)",
@@ -245,14 +245,14 @@ MUTANTS = (
     mutant(
         "ledger-refuses-nothing",
         "a spend beyond the budget is recorded and allowed",
-        _PRIVACY + "ledger.py",
+        _CORE + "ledger/ledger.py",
         ("over = tally.exceeded(period, loss)", "over = None"),
         tests="tests/ledger/test_rules.py::test_a_budget_equal_to_a_claim_accepts_it_exactly_once",
     ),
     mutant(
         "ledger-does-not-look-again",
         "what another process has spent since is not seen: two processes spend one budget twice",
-        _PRIVACY + "ledger.py",
+        _CORE + "ledger/ledger.py",
         (
             "                self._catch_up(transaction)\n                if once is not None",
             "                if once is not None",
@@ -262,35 +262,35 @@ MUTANTS = (
     mutant(
         "ledger-second-relation",
         "the other relation of a population gets a second budget for the same people",
-        _PRIVACY + "ledger.py",
+        _CORE + "ledger/ledger.py",
         ("if kept is not key[1]:", "if kept is None:"),
         tests="tests/ledger/test_one_budget.py::test_the_second_relation_of_a_population_is_refused",
     ),
     mutant(
         "ledger-second-name",
         "a name that differs in a digit gets a second budget, unasked",
-        _PRIVACY + "ledger.py",
+        _CORE + "ledger/ledger.py",
         ("near = None if new_population else self._near(key[0])", "near = None"),
         tests="tests/ledger/test_one_budget.py::test_a_name_that_differs_in_a_digit_is_asked_about",
     ),
     mutant(
         "ledger-accepts-edits",
         "an entry that was changed by hand still counts as recorded",
-        _PRIVACY + "ledger.py",
+        _CORE + "ledger/ledger.py",
         ("if mark != (book.entries[number - 1].hash if number else GENESIS):", "if mark is None:"),
         tests="tests/ledger/test_tamper.py",
     ),
     mutant(
         "ledger-hash-not-compared",
         "a row whose numbers were changed is read as if it had been recorded so",
-        _PRIVACY + "ledger_store.py",
+        _CORE + "ledger/store.py",
         ('return bool(row["hash"] == digest(row))', 'return bool(row["hash"])'),
         tests="tests/ledger/test_tamper.py",
     ),
     mutant(
         "ledger-periods-come-back",
         "a clock that is set back opens a period anew that was spent",
-        _PRIVACY + "ledger_book.py",
+        _CORE + "ledger/book.py",
         (
             "return max(self.last_period, (now - self.opened) // period_length(self.terms.period))",
             "return (now - self.opened) // period_length(self.terms.period)",
@@ -300,7 +300,7 @@ MUTANTS = (
     mutant(
         "ledger-lifetime-forgotten",
         "each period begins anew and the lifetime of the account bounds nothing",
-        _PRIVACY + "ledger_book.py",
+        _CORE + "ledger/book.py",
         ("caps.append((self.terms.lifetime, self.ever.total))", "pass"),
         tests="tests/ledger/test_rules.py",
     ),

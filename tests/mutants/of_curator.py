@@ -144,7 +144,7 @@ MUTANTS = (
     mutant(
         "weights-not-normalised",
         "users with many queries weigh more than L2 norm one",
-        _CURATOR + "weighted.py",
+        _CURATOR + "selectors/weighted.py",
         (
             '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt()).floor()',
             '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt().sqrt()).floor()',
@@ -155,7 +155,7 @@ MUTANTS = (
     mutant(
         "guided-weights-not-normalised",
         "guided weights are not scaled to L2 norm one, and the guard against that is gone",
-        _CURATOR + "guided.py",
+        _CURATOR + "selectors/guided.py",
         ("WEIGHT_GRID * kept.share / kept.norm", "WEIGHT_GRID * kept.share / kept.norm.sqrt()"),
         ("kept.filter((kept.squares <= WEIGHT_GRID**2) & (kept.weight > 0))", "kept.filter(kept.weight > 0)"),
         tests="tests/curator/test_weights.py::test_guided_weights_have_norm_at_most_one_whatever_the_shares",
@@ -164,21 +164,21 @@ MUTANTS = (
     mutant(
         "guided-guard-gone",
         "a user whose weights are too heavy by a rounding error is not left out",
-        _CURATOR + "guided.py",
+        _CURATOR + "selectors/guided.py",
         ("kept.filter((kept.squares <= WEIGHT_GRID**2) & (kept.weight > 0))", "kept.filter(kept.weight > 0)"),
         tests="tests/curator/test_weights.py::test_a_user_whose_weights_would_have_too_large_a_norm_is_left_out",
     ),
     mutant(
         "sketch-counts-a-bucket-twice",
         "two queries of a user in one bucket add up to more than L2 norm one",
-        _CURATOR + "guided.py",
+        _CURATOR + "selectors/guided.py",
         ('rows.select("user", "bucket").distinct())', 'rows.select("user", "bucket"))'),
         tests="tests/curator/test_weights.py::test_two_queries_of_a_user_in_one_bucket_count_once",
     ),
     mutant(
         "sketch-without-noise-on-empty-buckets",
         "an empty bucket stays empty: whoever fills one is seen",
-        _CURATOR + "guided.py",
+        _CURATOR + "selectors/guided.py",
         (
             "return add_noise(exact, law_of(self.sketch), bits)",
             "return np.where(exact, add_noise(exact, law_of(self.sketch), bits), 0)",
@@ -189,7 +189,7 @@ MUTANTS = (
     mutant(
         "korolova-threshold-one-low",
         "on integers 'above K' is taken for 'K or more'",
-        _CURATOR + "korolova.py",
+        _CURATOR + "selectors/korolova.py",
         ("return int(self.threshold // 1) + 1", "return int(self.threshold // 1)"),
         tests="tests/curator/test_korolova.py::test_above_k_means_the_next_integer_also_for_a_whole_k",
     ),
@@ -275,7 +275,7 @@ MUTANTS = (
     mutant(
         "held-removed-in-weighted",
         "the engine computes the weights anew for each question: noise drawn for one look meets the rows of another",
-        _CURATOR + "weighted.py",
+        _CURATOR + "selectors/weighted.py",
         (
             'with held(self.expressions(table, bound)["selection"]) as weighed:',
             'for weighed in [self.expressions(table, bound)["selection"]]:',
@@ -295,7 +295,7 @@ MUTANTS = (
     mutant(
         "held-removed-in-guided",
         "the sketch, the weights and the counts each read the log anew",
-        _CURATOR + "guided.py",
+        _CURATOR + "selectors/guided.py",
         ("with held(self.each(table, bound)) as each:", "for each in [self.each(table, bound)]:"),
         tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
     ),

@@ -28,7 +28,7 @@ MUTANTS = (
     mutant(
         "kept-wildcard-without-noise",
         "the wildcard of a kept list is published as it is",
-        _HYBRID + "kept.py",
+        _HYBRID + "remeasure.py",
         (
             "wildcard, draws = (n - of_list + sampler(noise).draw_one(source)) / n, 1",
             "wildcard, draws = (n - of_list) / n, 1",
@@ -59,7 +59,7 @@ MUTANTS = (
     mutant(
         "kept-noise-of-add-remove",
         "a kept list is measured with half of the noise",
-        _HYBRID + "kept.py",
+        _HYBRID + "remeasure.py",
         ("changed = records_per_user * (2 if related is Relation.REPLACE_ONE else 1)", "changed = records_per_user"),
         tests="tests/experiments/test_epochs_follow.py::test_a_kept_period_costs_pure_epsilon_and_both_accounts_are_charged_each_time",
     ),

@@ -12,14 +12,14 @@ MUTANTS = (
     mutant(
         "krr-lie-low-for-one-client",
         "one client's lies are .2% rarer than claimed: epsilon is exceeded on every device",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("(one_word(bits) >> 11) // self.lie,", "(one_word(bits) >> 11) // (self.lie - self.lie // 500),"),
         tests=_WORDS + "test_krr_lies_exactly_as_often_as_its_integer_says",
     ),
     mutant(
         "krr-lie-low-in-arrays",
         "lies of clients in an array are .2% rarer than claimed",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("bits) // np.uint64(lie), np", "bits) // np.uint64(lie - lie // 500), np"),
         tests=_WORDS + "test_an_array_of_clients_decides_word_by_word",
         audits="krr binary-response",
@@ -27,7 +27,7 @@ MUTANTS = (
     mutant(
         "krr-lie-low-in-both-paths",
         "every lie is .2% rarer than claimed, and both paths agree on it",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("(one_word(bits) >> 11) // self.lie,", "(one_word(bits) >> 11) // (self.lie - self.lie // 500),"),
         ("bits) // np.uint64(lie), np", "bits) // np.uint64(lie - lie // 500), np"),
         tests=_WORDS + "test_krr_lies_exactly_as_often_as_its_integer_says",
@@ -36,7 +36,7 @@ MUTANTS = (
     mutant(
         "krr-lie-halved",
         "the client lies half as often as claimed, so its answer reveals more than epsilon allows",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("bits) // np.uint64(lie), np", "bits) // np.uint64(lie // 2), np"),
         tests=_WORDS + "test_an_array_of_clients_decides_word_by_word",
         audits="krr olh two-stage",
@@ -44,7 +44,7 @@ MUTANTS = (
     mutant(
         "krr-last-lie-lost",
         "one of the other cells is never answered: seeing it rules out a value with certainty",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("np.uint64(k - 1))\n    steps", "np.uint64(k - 2))\n    steps"),
         tests=_WORDS + "test_an_array_of_clients_decides_word_by_word",
         audits="krr",
@@ -52,7 +52,7 @@ MUTANTS = (
     mutant(
         "lie-rounded-down",
         "the calibrated lie is a unit too small: epsilon is exceeded in the last digit",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("lie = chance_up(1 / (e_to(epsilon) + (k - 1)))", "lie = chance_down(1 / (e_to(epsilon) + (k - 1)))"),
         ("    chance_up,\n", "    chance_down,\n"),
         (
@@ -64,7 +64,7 @@ MUTANTS = (
     mutant(
         "krr-epsilon-of-k-cells",
         "the lie is calibrated as if there were one cell more or fewer",
-        _LOCAL + "krr.py",
+        _LOCAL + "oracles/krr.py",
         ("lie = chance_up(1 / (e_to(epsilon) + (k - 1)))", "lie = chance_up(1 / (e_to(epsilon) + k))"),
         (
             "return within_budget(lie, +1, lambda each: loss_of_ratio(ONE - (k - 1) * each, each), epsilon)",
@@ -76,14 +76,14 @@ MUTANTS = (
     mutant(
         "coins-at-most",
         "a coin also shows heads at its chance: each threshold is a unit too high",
-        _LOCAL + "chance.py",
+        _LOCAL + "oracles/chance.py",
         ("fractions_of_one(n, bits) < np.uint64(numerator)", "fractions_of_one(n, bits) <= np.uint64(numerator)"),
         tests=_WORDS + "test_a_coin_shows_heads_below_its_chance_to_the_last_unit",
     ),
     mutant(
         "coins-of-52-bits",
         "coins look at 52 bits of 53: every chance is doubled",
-        _LOCAL + "chance.py",
+        _LOCAL + "oracles/chance.py",
         ("bits.words(n) >> np.uint64(11)", "bits.words(n) >> np.uint64(12)"),
         tests=_WORDS + "test_a_coin_shows_heads_below_its_chance_to_the_last_unit",
         audits="krr subset hadamard",
@@ -91,14 +91,14 @@ MUTANTS = (
     mutant(
         "many-coins-without-the-rest",
         "coins of eight bits ignore the 45 others: the chance is off by up to a 256th",
-        _LOCAL + "chance.py",
+        _LOCAL + "oracles/chance.py",
         ("(bits.words(len(ties)) >> np.uint64(19)) < np.uint64(rest)", "False"),
         tests=_WORDS + "test_many_coins_have_the_same_chance_to_the_last_unit",
     ),
     mutant(
         "budget-not-checked",
         "a chance whose exact loss is above epsilon is used all the same",
-        _LOCAL + "chance.py",
+        _LOCAL + "oracles/chance.py",
         ("while (claimed := loss(chance)) > epsilon:", "while (claimed := loss(chance)) > 2 * epsilon:"),
         ("return int(rounding((", "return int(mpmath.nint(("),
         tests=_INTEGERS + "test_lies_are_the_smallest_within_epsilon",
@@ -106,7 +106,7 @@ MUTANTS = (
     mutant(
         "oue-own-bit-true",
         "the own bit is always set: a report names the value among a few others",
-        _LOCAL + "unary.py",
+        _LOCAL + "oracles/unary.py",
         ("coins(ONE // 2, len(block), bits)", "coins(ONE, len(block), bits)"),
         tests=_WORDS + "test_oue_sets_every_bit_exactly_as_often_as_its_integer_says",
         audits="oue",
@@ -114,14 +114,14 @@ MUTANTS = (
     mutant(
         "oue-other-bits-rarer",
         "the other bits are .5% rarer than claimed",
-        _LOCAL + "unary.py",
+        _LOCAL + "oracles/unary.py",
         ("many_coins(self.lie, len(block)", "many_coins(self.lie - self.lie // 200, len(block)"),
         tests=_WORDS + "test_oue_sets_every_bit_exactly_as_often_as_its_integer_says",
     ),
     mutant(
         "oue-loss-of-one-bit",
         "q is calibrated as if one bit differed between two values, where two do",
-        _LOCAL + "unary.py",
+        _LOCAL + "oracles/unary.py",
         ("lie = chance_up(1 / (e_to(wanted) + 1))", "lie = chance_up(1 / (e_to(2 * wanted) + 1))"),
         ("within_budget(lie, +1, lambda q: loss_of_ratio(ONE - q, q), wanted)", "lie"),
         tests=_INTEGERS + "test_lies_are_the_smallest_within_epsilon",
@@ -130,7 +130,7 @@ MUTANTS = (
     mutant(
         "olh-modulus",
         "the hash is taken modulo another number in the client than in the estimate",
-        _LOCAL + "olh.py",
+        _LOCAL + "oracles/olh.py",
         ("hashes = (a * cells + b) % self.prime ", "hashes = (a * cells + b) % (self.prime - 1) "),
         tests=_WORDS + "test_olh_hashes_and_lies_exactly_as_its_integers_say",
         audits="olh",
@@ -138,7 +138,7 @@ MUTANTS = (
     mutant(
         "olh-truth-of-all-buckets",
         "the chance is calibrated for one bucket more than there are",
-        _LOCAL + "olh.py",
+        _LOCAL + "oracles/olh.py",
         ("lie_chance(buckets, wanted)", "lie_chance(buckets + 1, wanted)"),
         tests=_INTEGERS + "test_lies_are_the_smallest_within_epsilon",
         audits="olh",
@@ -146,7 +146,7 @@ MUTANTS = (
     mutant(
         "subset-own-cell-more-often",
         "the own cell is in the set .2% more often than claimed",
-        _LOCAL + "subset.py",
+        _LOCAL + "oracles/subset.py",
         (
             "kept = coins(self.truth, len(block), bits)",
             "kept = coins(self.truth + self.truth // 500, len(block), bits)",
@@ -156,7 +156,7 @@ MUTANTS = (
     mutant(
         "subset-one-cell-more",
         "sets with the own cell are calibrated for another size than they have",
-        _LOCAL + "subset.py",
+        _LOCAL + "oracles/subset.py",
         (
             "truth = chance_down(size * e / (size * e + cells - size))",
             "truth = chance_down((size + 1) * e / ((size + 1) * e + cells - size))",
@@ -168,7 +168,7 @@ MUTANTS = (
     mutant(
         "subset-others-not-uniform",
         "not every set of other cells is equally likely: some sets say more than claimed",
-        _LOCAL + "subset.py",
+        _LOCAL + "oracles/subset.py",
         ("draw = uniform_below(bits, last + 1, n)", "draw = uniform_below(bits, max(last, 1), n)"),
         tests=_WORDS + "test_subset_keeps_the_own_cell_exactly_as_often_as_its_integer_says",
         audits="subset",
@@ -176,14 +176,14 @@ MUTANTS = (
     mutant(
         "hadamard-flip-rarer",
         "the bit is flipped .2% more rarely than claimed",
-        _LOCAL + "hadamard.py",
+        _LOCAL + "oracles/hadamard.py",
         ("coins(self.lie, len(cells), bits)", "coins(self.lie - self.lie // 500, len(cells), bits)"),
         tests=_WORDS + "test_hadamard_flips_its_bit_exactly_as_often_as_its_integer_says",
     ),
     mutant(
         "hadamard-no-flip",
         "the bit is sent as it is: half of all values are ruled out by each report",
-        _LOCAL + "hadamard.py",
+        _LOCAL + "oracles/hadamard.py",
         ("parity(rows & cells) ^ coins(self.lie, len(cells), bits)", "parity(rows & cells)"),
         tests=_WORDS + "test_hadamard_flips_its_bit_exactly_as_often_as_its_integer_says",
         audits="hadamard",
@@ -191,7 +191,7 @@ MUTANTS = (
     mutant(
         "two-stage-url-kept",
         "the URL is always true where the query is",
-        _LOCAL + "two_stage.py",
+        _LOCAL + "oracles/two_stage.py",
         ("url[stayed] = respond(url[stayed], size, self._url_chances(size)[1], bits)", "pass"),
         tests=_WORDS + "test_two_stage_lies_exactly_as_often_as_its_integers_say",
         audits="two-stage",
@@ -199,7 +199,7 @@ MUTANTS = (
     mutant(
         "two-stage-loss-without-the-number-of-urls",
         "the claim forgets that a moved query shares its chance among its URLs",
-        _LOCAL + "two_stage.py",
+        _LOCAL + "oracles/two_stage.py",
         ("loss_of_ratio(likeliest * size, self.query_lie * ONE)", "loss_of_ratio(likeliest, self.query_lie * ONE)"),
         tests=(
             _INTEGERS + "test_tight_two_stage_fills_epsilon_to_the_last_unit_and_no_further",
@@ -209,14 +209,14 @@ MUTANTS = (
     mutant(
         "onebit-kept-bit-of-the-value",
         "the kept coin is compared with the value's own chance, not its grid point's: every change of value shows",
-        _LOCAL + "onebit.py",
+        _LOCAL + "numbers/onebit.py",
         ("self.mean.chance(point))", "self.mean.chance(value))"),
         tests=_WORDS + "test_the_kept_bit_is_decided_exactly_by_the_grid_points_chance",
     ),
     mutant(
         "onebit-unit-too-large",
         "the answers at both ends differ by more than epsilon allows",
-        _LOCAL + "onebit.py",
+        _LOCAL + "numbers/onebit.py",
         ("(1 - 2 / (e_to(wanted) + 1))) // most)", "(1 - 2 / (e_to(wanted) + 1))) // most) + 1"),
         ("if made.epsilon <= wanted:", "if unit > 0:"),
         tests=_INTEGERS + "test_1bitmeans_unit_is_the_largest_within_epsilon",
@@ -224,7 +224,7 @@ MUTANTS = (
     mutant(
         "onebit-array-always-true",
         "the chance of a 1 rises twice as fast with the value as claimed",
-        _LOCAL + "onebit.py",
+        _LOCAL + "numbers/onebit.py",
         (
             "np.uint64(self.low) + np.uint64(self.unit) * whole",
             "np.uint64(self.low) + np.uint64(2 * self.unit) * whole",
@@ -235,7 +235,7 @@ MUTANTS = (
     mutant(
         "dbitflip-one-bit-taken-for-two",
         "each bit is kept with all of epsilon, where two can change",
-        _LOCAL + "dbitflip.py",
+        _LOCAL + "numbers/dbitflip.py",
         ("grown = e_to(wanted / (1 if d == 1 else 2))", "grown = e_to(wanted)"),
         ("return (1 if self.d == 1 else 2) * loss_of_ratio", "return loss_of_ratio"),
         tests=_INTEGERS + "test_dbitflip_shares_epsilon_between_two_bits_where_two_can_change",
@@ -244,14 +244,14 @@ MUTANTS = (
     mutant(
         "dbitflip-kept-bits-by-value",
         "unsampled values have answers of their own: a change between them shows, and costs beyond d + 1 answers",
-        _LOCAL + "dbitflip.py",
+        _LOCAL + "numbers/dbitflip.py",
         ("(int(where[0]) if len(where) else -1)", "cell"),
         tests="tests/local/test_numeric.py::test_a_device_has_few_answers_to_give",
     ),
     mutant(
         "rappor-permanent-flip-rarer",
         "permanent bits are flipped .2% more rarely than f says",
-        _LOCAL + "rappor.py",
+        _LOCAL + "rappor/response.py",
         (
             "flips |= ((word >> 11) < self._noise) << i",
             "flips |= ((word >> 11) < self._noise - self._noise // 500) << i",
@@ -261,7 +261,7 @@ MUTANTS = (
     mutant(
         "rappor-permanent-skipped",
         "reports are made from the Bloom filter itself: averaging them reveals it",
-        _LOCAL + "rappor.py",
+        _LOCAL + "rappor/response.py",
         ("return bloom ^ flips", "return bloom"),
         tests=_WORDS + "test_rappors_permanent_bits_flip_exactly_as_often_as_f_says",
         audits="rappor-permanent",
@@ -269,7 +269,7 @@ MUTANTS = (
     mutant(
         "rappor-loss-of-h-bits",
         "the permanent loss is that of h bits, where two values differ in 2h",
-        _LOCAL + "rappor.py",
+        _LOCAL + "rappor/response.py",
         (
             "return round_up(2 * h * mpmath.log(rational_mpf((2 - f) / f)))",
             "return round_up(h * mpmath.log(rational_mpf((2 - f) / f)))",
@@ -280,7 +280,7 @@ MUTANTS = (
     mutant(
         "rappor-one-secret-for-all-tasks",
         "two tasks flip the same bits of the same filter: their answers are linked",
-        _LOCAL + "rappor.py",
+        _LOCAL + "rappor/response.py",
         ("message = _PERMANENT + self._framed_task() + k", "message = _PERMANENT + k"),
         tests="tests/local/test_rappor.py::test_coins_differ_between_tasks_secrets_and_values",
     ),
