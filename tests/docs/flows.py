@@ -1,0 +1,153 @@
+"""The three flows of ARCHITECTURE.md, run as a user runs them, with every function they call written down."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hushquery
+from collect.helpers import Clock, put, running, settings_for
+
+PACKAGE = Path(hushquery.__file__).parent
+
+TASK = """
+[task]
+name = "queries"
+population = "app users"
+kind = "searches"
+[optin]
+epsilon = 4
+delta = "1e-6"
+[client]
+epsilon = 4
+lifetime_epsilon = 4
+[head]
+size = 5
+[collect]
+min_batch = 20
+"""
+
+SETTING = """
+[task]
+name = "theme"
+population = "app users"
+kind = "setting"
+domain = ["dark", "light", "system"]
+[client]
+epsilon = 2
+lifetime_epsilon = 2
+[collect]
+min_batch = 20
+"""
+
+
+def trace(flow: Callable[[Path], None], folder: Path) -> set[tuple[str, str]]:
+    """Run a flow and return every function of the package that it executed, with its file.
+
+    Everything is imported first: what a file does when it is imported is not part of a flow.
+    """
+    for module in pkgutil.walk_packages(hushquery.__path__, "hushquery."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    seen: set[tuple[str, str]] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        # Bodies of modules and classes are not optimized; bodies of functions are.
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(PACKAGE)):
+            name = code.co_qualname.replace(".<locals>", "").split(".<")[0]
+            seen.add((str(Path(code.co_filename).relative_to(PACKAGE)), name))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        flow(folder)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]  # typeshed forgets None
+    return seen
+
+
+def command(*words: object) -> None:
+    """Run a command of hushquery in this process."""
+    from hushquery.cli.app import app
+
+    try:
+        app([str(word) for word in words])
+    except SystemExit as end:
+        assert not end.code, end.code
+
+
+def search_rows(users: range) -> dict[str, list[str]]:
+    """Return a log in which everybody asks for the same two things."""
+    rows = [(f"u{user}", *pair) for user in users for pair in (("weather", "https://w.example"), ("news", ""))]
+    return {name: [row[at] for row in rows] for at, name in enumerate(("user", "query", "url"))}
+
+
+def release(folder: Path) -> None:
+    """A log becomes a folder with a page."""
+    log, rows = folder / "log.csv", search_rows(range(400))
+    lines = [",".join(row) for row in zip(*rows.values(), strict=True)]
+    log.write_text("\n".join([",".join(rows), *lines]) + "\n", encoding="utf-8")
+    command(
+        "release", log, "--epsilon", 4, "--delta", "1e-6", "--queries-per-user", 2, "--clicks-per-user", 2,
+        "--population", "app users", "--ledger", folder / "ledger.db", "--out", folder / "release",
+    )  # fmt: skip
+    assert (folder / "release" / "report.html").exists()
+
+
+def report(folder: Path) -> None:
+    """Clients answer a question over HTTP, and when the epoch is closed their reports become shares."""
+    import hushquery as hq
+
+    clock = Clock()
+    with running(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock) as (client, collector):
+        (task,) = collector.board.numbers.values()
+        for user in range(40):
+            device = hq.Client(task, folder / "devices.db", f"device {user}", clock=clock)
+            assert put(client, device.report("dark")).status_code == 201
+        assert collector.phases.advance(task, 1, 0, "closed").reports == 40
+
+
+def blend(folder: Path) -> None:
+    """Opt-in records become a head list, clients answer about it, and both become one release."""
+    import hushquery as hq
+
+    task = hq.Task.loads(TASK)
+    head = hq.plan_head(hq.read_log(search_rows(range(400))), task).run(folder / "ledger.db")
+    reports = folder / "reports.txt"
+    with reports.open("w", encoding="utf-8") as file:
+        for user in range(40):
+            device = hq.Client(task, folder / "devices.db", f"device {user}", head=head.records)
+            file.write(device.report("weather", "https://w.example").to_text() + "\n")
+    estimated = hq.estimate(reports, task, head=head.records)
+    hq.blend(head, estimated).save(folder / "blended")
+    assert (folder / "blended" / "report.html").exists()
+
+
+#: Each flow, with the most files that it may pass.
+FLOWS = {release: 25, report: 30, blend: 40}
+
+
+def main() -> None:
+    """Print the files of each flow and what was executed in them."""
+    for flow, most in FLOWS.items():
+        with tempfile.TemporaryDirectory() as made:
+            executed: dict[str, list[str]] = {}
+            for file, function in sorted(trace(flow, Path(made))):
+                executed.setdefault(file, []).append(function)
+        print(f"{flow.__name__}: {len(executed)} files, at most {most}")
+        for file, functions in executed.items():
+            print(f"  {file:38} {', '.join(functions)}")
+
+
+if __name__ == "__main__":
+    main()
