@@ -90,10 +90,6 @@ mutants: $(STAMP) ## put each known mistake into a copy of the code and see a ch
 coverage: $(STAMP) ## measure the coverage of every interval shown (long); writes docs/coverage.md
 	$(BIN)/python -m tools.coverage
 
-.PHONY: numbers
-numbers: $(STAMP) ## write docs/numbers.md from the pages of results as they are (a second)
-	$(BIN)/python tools/number_page.py
-
 .PHONY: bench
 bench: $(STAMP) ## every benchmark, with peers, and docs/benchmarks.md (QUICK=1: minutes, no page; BENCH_ROUNDS=3)
 	@tools/client.sh install
@@ -116,9 +112,9 @@ pictures: $(STAMP) system ## run the tutorials and make their pictures anew (wit
 	$(BIN)/python tools/pictures.py
 
 .PHONY: figures
-figures: $(STAMP) ## run every experiment, write its page and pictures into docs/ (about half an hour), and docs/numbers.md
+figures: $(STAMP) ## run every experiment, write its page and pictures into docs/ (about half an hour), and docs/papers.md
 	@for experiment in korolova2009 local epochs blender; do $(BIN)/python tools/experiments.py $$experiment; done
-	$(BIN)/python tools/number_page.py
+	$(BIN)/python tools/papers.py
 
 .PHONY: clean
 clean: ## remove what make made: environment, caches, outputs

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import hushquery
 from collect.helpers import Clock, put, running, settings_for
 
@@ -80,10 +82,9 @@ def command(*words: object) -> None:
     """Run a command of hushquery in this process."""
     from hushquery.cli.app import app
 
-    try:
+    with pytest.raises(SystemExit) as end:
         app([str(word) for word in words])
-    except SystemExit as end:
-        assert not end.code, end.code
+    assert not end.value.code
 
 
 def search_rows(users: range) -> dict[str, list[str]]:
@@ -144,9 +145,9 @@ def main() -> None:
             executed: dict[str, list[str]] = {}
             for file, function in sorted(trace(flow, Path(made))):
                 executed.setdefault(file, []).append(function)
-        print(f"{flow.__name__}: {len(executed)} files, at most {most}")
+        sys.stdout.write(f"{flow.__name__}: {len(executed)} files, at most {most}\n")
         for file, functions in executed.items():
-            print(f"  {file:38} {', '.join(functions)}")
+            sys.stdout.write(f"  {file:38} {', '.join(functions)}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml: every package has one, none allows more than is used, and breaches are seen."""
+"""The import contracts of pyproject.toml: every package has one, none allows more than is used, breaches are caught."""
 
 from __future__ import annotations
 

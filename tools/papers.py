@@ -1,10 +1,7 @@
-"""Write docs/numbers.md: every table of every experiment and benchmark on one page, the papers' values beside ours.
+"""Write docs/papers.md: what papers state, and what was measured here, side by side.
 
-``python tools/number_page.py`` gathers what is committed: the pages that experiments, benchmarks, ``make prove`` and
-the tables of composition wrote. It measures nothing. ``--check`` says whether the page is current. What papers state
-is in tools/paper_values.json, each with its place in the paper.
-
-(Not called ``numbers``: its programs have this folder on ``sys.path``, and NumPy imports Python's module of that name.)
+``python tools/papers.py`` reads the committed pages of the experiments and tools/paper_values.json, which has each
+statement with its place in the paper. It measures nothing. ``--check`` fails if the page is not current.
 """
 
 from __future__ import annotations
@@ -20,20 +17,10 @@ from typing import Any
 from hushquery.local.rappor.plan import POWER, forecast
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE = DOCS / "numbers.md"
+PAGE = DOCS / "papers.md"
 PAPERS = Path(__file__).resolve().parent / "paper_values.json"
 
-#: Where the tables are, in the order of the page.
-SOURCES = (
-    "experiments/korolova2009.md",
-    "experiments/local.md",
-    "experiments/blender.md",
-    "experiments/epochs.md",
-    "benchmarks.md",
-    "scale.md",
-    "composition.md",
-    "proved.md",
-)
+SOURCES = ("experiments/korolova2009.md", "experiments/local.md", "experiments/blender.md")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 STAMP = re.compile(r"`benchmarks/|Measured on ")
 
@@ -168,7 +155,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
 
 
 def _korolova(source: Source, paper: Any) -> Iterator[str]:
-    yield f"### {paper['paper']}\n"
+    yield f"## {paper['paper']}\n"
     stated, ours = paper["thresholds"], {row[0]: row[1:] for row in source.under("The setting", "d").rows}
     yield f"The thresholds: {stated['where']}. Ours are computed by Theorem 1.\n"
     rows: list[list[object]] = []
@@ -206,7 +193,7 @@ def _korolova(source: Source, paper: Any) -> Iterator[str]:
 
 
 def _blender(source: Source, paper: Any) -> Iterator[str]:
-    yield f"### {paper['paper']}\n"
+    yield f"## {paper['paper']}\n"
     all_ndcg = [row for row in _folded(source, "Figure 12").rows[1:] if row[3] != "-"]
     ranks = [row for row in _folded(source, "Figure 12").rows[1:] if row[0] == "AOL, LDPMiner"]
     lists = {
@@ -245,7 +232,7 @@ def _place(told: str) -> str:
 
 
 def _rappor(paper: Any) -> Iterator[str]:
-    yield f"### {paper['paper']}\n"
+    yield f"## {paper['paper']}\n"
     powers = (0.8, POWER, 0.9)
     ours = [forecast(paper["clients"], power=power) for power in powers]
     counts = ", ".join(f"{one.smallest_count:,} ({one.power:.0%})" for one in ours)
@@ -266,7 +253,7 @@ def _rappor(paper: Any) -> Iterator[str]:
 
 
 def _onebit(source: Source, paper: Any) -> Iterator[str]:
-    yield f"### {paper['paper']}\n"
+    yield f"## {paper['paper']}\n"
     yield f"Beside what was measured (for histograms the largest error): {paper['where']}.\n"
     means = [row for row in source.under("1BitMean").rows[1:] if row[0] == "1BitMean"]
     histograms = source.under("dBitFlip").rows[1:]
@@ -290,48 +277,22 @@ def _folded(source: Source, heading: str) -> Table:
 # ---- the page ------------------------------------------------------------------------------------------------------
 
 
-def _own(source: Source) -> Iterator[str]:
-    """Give all tables of one page, folded where the page folds them."""
-    yield f"## {source.title}\n"
-    seeded = " The seed fixes every number, whatever the machine." if source.name.startswith("experiments/") else ""
-    made = " ".join(source.made).replace(" Do not edit: run it again.", "").replace("; do not edit", "").strip()
-    made = f" {made}{'' if made.endswith('.') else '.'}" if made else ""
-    yield f"From [{source.name}]({source.name}), which explains it.{made}{seeded}\n"
-    heading = ""
-    for table in source.tables:
-        if table.heading != heading:
-            heading = table.heading
-            yield f"### {heading}\n"
-        if table.folded:
-            yield f"<details><summary>{table.folded}</summary>\n"
-        elif table.caption:
-            yield f"{table.caption}\n"
-        yield from [*table.lines, ""]
-        if table.folded:
-            yield "</details>\n"
-
-
 def page() -> str:
-    """Give the whole page."""
+    """Return the whole page."""
     sources = {name: read(name) for name in SOURCES}
     papers = json.loads(PAPERS.read_text(encoding="utf-8"))
     dates = sorted({date for source in sources.values() for date in source.dates})
     when = f"on {dates[0]}" if len(dates) == 1 else f"between {dates[0]} and {dates[-1]}"
-    count = sum(len(source.tables) for source in sources.values())
     lines = [
-        "# Numbers\n",
-        f"Every table of every experiment and benchmark: {count} tables of {len(sources)} pages, made {when}, and the "
-        "papers' values beside ours. `make figures` runs every experiment and writes this page last; "
-        "`python tools/number_page.py` writes it alone, from the pages as they are. Do not edit.\n",
-        "## Beside the papers\n",
-        f"{papers['note']} (`tools/paper_values.json`)\n",
+        "# Beside the papers\n",
+        f"{papers['note']} Ours were measured {when} by `make figures`, whose pages "
+        f"({', '.join(f'[{name}]({name})' for name in SOURCES)}) explain them; `python tools/papers.py` writes this one from "
+        "them and from `tools/paper_values.json`. Do not edit.\n",
         *_korolova(sources["experiments/korolova2009.md"], papers["korolova2009"]),
         *_blender(sources["experiments/blender.md"], papers["blender"]),
         *_rappor(papers["rappor"]),
         *_onebit(sources["experiments/local.md"], papers["onebit"]),
     ]
-    for source in sources.values():
-        lines += _own(source)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -339,10 +300,10 @@ def main() -> None:
     made = page()
     if sys.argv[1:] == ["--check"]:
         if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != made:
-            sys.exit("docs/numbers.md is not current: run `python tools/number_page.py`")
-        print("docs/numbers.md is current")
+            sys.exit("docs/papers.md is not current: run `python tools/papers.py`")
+        print("docs/papers.md is current")
     elif sys.argv[1:]:
-        sys.exit("python tools/number_page.py [--check]")
+        sys.exit("python tools/papers.py [--check]")
     else:
         PAGE.write_text(made, encoding="utf-8")
         print(f"wrote {PAGE.relative_to(DOCS.parent)}")
