@@ -286,8 +286,8 @@ def page() -> str:
     lines = [
         "# Beside the papers\n",
         f"{papers['note']} Ours were measured {when} by `make figures`, whose pages "
-        f"({', '.join(f'[{name}]({name})' for name in SOURCES)}) explain them; `python tools/papers.py` writes this one from "
-        "them and from `tools/paper_values.json`. Do not edit.\n",
+        f"({', '.join(f'[{name}]({name})' for name in SOURCES)}) explain them; `python tools/papers.py` writes this "
+        "one from them and from `tools/paper_values.json`. Do not edit.\n",
         *_korolova(sources["experiments/korolova2009.md"], papers["korolova2009"]),
         *_blender(sources["experiments/blender.md"], papers["blender"]),
         *_rappor(papers["rappor"]),

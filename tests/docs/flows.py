@@ -18,7 +18,7 @@ import pytest
 import hushquery
 from collect.helpers import Clock, put, running, settings_for
 
-PACKAGE = Path(hushquery.__file__).parent
+ROOT = f"{Path(hushquery.__file__).parent}/"
 
 TASK = """
 [task]
@@ -64,9 +64,10 @@ def trace(flow: Callable[[Path], None], folder: Path) -> set[tuple[str, str]]:
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         # Bodies of modules and classes are not optimized; bodies of functions are.
-        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(PACKAGE)):
+        path = code.co_filename
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and path.startswith(ROOT) and path.endswith(".py"):
             name = code.co_qualname.replace(".<locals>", "").split(".<")[0]
-            seen.add((str(Path(code.co_filename).relative_to(PACKAGE)), name))
+            seen.add((path.removeprefix(ROOT), name))
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -129,7 +130,7 @@ def blend(folder: Path) -> None:
         for user in range(40):
             device = hq.Client(task, folder / "devices.db", f"device {user}", head=head.records)
             file.write(device.report("weather", "https://w.example").to_text() + "\n")
-    estimated = hq.estimate(reports, task, head=head.records)
+    estimated = hq.estimate(task, reports, head=head.records)
     hq.blend(head, estimated).save(folder / "blended")
     assert (folder / "blended" / "report.html").exists()
 
