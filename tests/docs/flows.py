@@ -5,18 +5,23 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+import uvicorn
 
 import hushquery
-from collect.helpers import Clock, put, running, settings_for
+from collect.helpers import Clock, settings_for
+from hushquery.collect.http.app import make_app
+from hushquery.local.device.send import Sender
 
 ROOT = f"{Path(hushquery.__file__).parent}/"
 
@@ -90,18 +95,19 @@ def command(*words: object) -> None:
 
 def search_rows(users: range) -> dict[str, list[str]]:
     """Return a log in which everybody asks for the same two things."""
-    rows = [(f"u{user}", *pair) for user in users for pair in (("weather", "https://w.example"), ("news", ""))]
-    return {name: [row[at] for row in rows] for at, name in enumerate(("user", "query", "url"))}
+    searches = (("weather", "https://w.example", "2026-01-01 10:00:00"), ("news", "", "2026-01-01 10:00:10"))
+    rows = [(f"u{user}", *search) for user in users for search in searches]
+    return {name: [row[at] for row in rows] for at, name in enumerate(("user", "query", "url", "time"))}
 
 
-def release(folder: Path) -> None:
+def release(folder: Path, *more: object) -> None:
     """A log becomes a folder with a page."""
     log, rows = folder / "log.csv", search_rows(range(400))
     lines = [",".join(row) for row in zip(*rows.values(), strict=True)]
     log.write_text("\n".join([",".join(rows), *lines]) + "\n", encoding="utf-8")
     command(
         "release", log, "--epsilon", 4, "--delta", "1e-6", "--queries-per-user", 2, "--clicks-per-user", 2,
-        "--population", "app users", "--ledger", folder / "ledger.db", "--out", folder / "release",
+        "--population", "app users", "--ledger", folder / "ledger.db", "--out", folder / "release", *more,
     )  # fmt: skip
     assert (folder / "release" / "report.html").exists()
 
@@ -110,13 +116,29 @@ def report(folder: Path) -> None:
     """Clients answer a question over HTTP, and when the epoch is closed their reports become shares."""
     import hushquery as hq
 
-    clock = Clock()
-    with running(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock) as (client, collector):
-        (task,) = collector.board.numbers.values()
+    clock, task = Clock(), hq.Task.loads(SETTING)
+    app = make_app(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock=clock, steady=clock.steady)
+    with serving(app) as address:
         for user in range(40):
             device = hq.Client(task, folder / "devices.db", f"device {user}", clock=clock)
-            assert put(client, device.report("dark")).status_code == 201
-        assert collector.phases.advance(task, 1, 0, "closed").reports == 40
+            device.report("dark")
+            with Sender(address, clock=clock) as sender:
+                assert [one.status for one in sender.send(device)] == [201]
+        assert app.state.collector.phases.advance(task, 1, 0, "closed").reports == 40
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serve an application from a thread of this process, where its functions are seen."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def blend(folder: Path) -> None:
@@ -135,8 +157,31 @@ def blend(folder: Path) -> None:
     assert (folder / "blended" / "report.html").exists()
 
 
+def used(folder: Path) -> None:
+    """A release with everything in it is made, verified, loaded and searched."""
+    import hushquery as hq
+
+    release(folder, "--reformulations-per-user", 1)
+    command("verify", folder / "release")
+    assert hq.SearchIndex(hq.Release.load(folder / "release")).search("weather")
+
+
+def statistic(folder: Path) -> None:
+    """A table becomes a noisy count."""
+    import hushquery as hq
+
+    plan = hq.statistics.count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
+    plan.run(folder / "ledger.db")
+
+
 #: Each flow, with the most files that it may pass.
 FLOWS = {release: 25, report: 30, blend: 40}
+#: What runs what each drawing of ARCHITECTURE.md shows.
+DRAWN = {
+    "The flow of a release": (used,),
+    "The flow of a collection, and of the hybrid": (report, blend),
+    "The flow of a private statistic": (statistic,),
+}
 
 
 def main() -> None:
