@@ -44,7 +44,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up, in the process that prints."""
     for name, value in report.user_properties:
         if name == "cpu" and isinstance(value, float) and report.when == "teardown":
-            _files[report.location[0]] += value  # type: ignore[assignment]
+            _files[report.location[0]] += value
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
