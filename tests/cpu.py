@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 _START = pytest.StashKey[float]()
-_files: Counter[str] = Counter()
+_files: defaultdict[str, float] = defaultdict(float)
 
 
 def _seconds() -> float:
@@ -49,11 +49,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print both tables."""
-    folders: Counter[str] = Counter()
+    folders: defaultdict[str, float] = defaultdict(float)
     for file, seconds in _files.items():
-        folders["/".join(Path(file).parts[:2])] += seconds  # type: ignore[assignment]
+        folders["/".join(Path(file).parts[:2])] += seconds
     terminalreporter.section(f"CPU seconds: {sum(folders.values()):.0f}")
-    for title, table, most in (("by folder", folders, 40), ("by file", _files, 40)):
+    for title, table in (("by folder", folders), ("by file", _files)):
         terminalreporter.write_line(title)
-        for name, seconds in table.most_common(most):
+        for name, seconds in sorted(table.items(), key=lambda one: -one[1])[:40]:
             terminalreporter.write_line(f"{seconds:8.1f}  {name}")
