@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 __all__ = ["Browser", "Page", "StaticServer", "browser", "static_server"]
 
-_PATIENCE = 60.0
+# After this long a browser hangs: on a busy machine each step may take many seconds.
+_PATIENCE = 300.0
 # Debian's wrapper adds arguments of its own; the program behind it does not.
 _BINARIES = (os.environ.get("CHROMIUM", ""), "/usr/lib/chromium/chromium", "chromium")
 _QUIET = (
@@ -174,11 +175,11 @@ class Page:
             raise Failed(str(found["exceptionDetails"].get("exception", {}).get("description", found)))
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 30.0) -> Any:
+    def wait(self, script: str, seconds: float = _PATIENCE) -> Any:
         """Wait until a script gives something true."""
         return self.until(lambda: self.run(f"(async () => Boolean(await ({script})))()"), script, seconds)
 
-    def until(self, holds: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    def until(self, holds: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:
         """Wait until something holds."""
         end = time.monotonic() + seconds
         while not (found := holds()):
