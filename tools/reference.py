@@ -355,10 +355,33 @@ def index_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def tree() -> str:
+    """List every file of the package with the first sentence of its docstring, folder by folder."""
+    package = ROOT / "src" / "hushquery"
+    lines = []
+    for path in sorted(package.rglob("*.py"), key=lambda path: (path.parent.parts, path.name)):
+        text = first_sentence(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).rstrip(".")
+        if path.name == "__init__.py":
+            name = f"{path.parent.relative_to(package.parent)}/"
+            lines += ["", f"{name} : {text}"]
+        elif path.name not in ("_version.py", "__main__.py"):
+            lines.append(f"  {path.name:<18} {text}")
+    return "```text\n" + "\n".join(lines).strip() + "\n```\n"
+
+
+def architecture() -> str:
+    """Write ARCHITECTURE.md with the tree of the package as it is."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    start, end = "<!-- the tree, by `make reference` -->\n", "<!-- end of the tree -->\n"
+    before, _, rest = text.partition(start)
+    return f"{before}{start}{tree()}{end}{rest.partition(end)[2]}"
+
+
 def pages() -> dict[Path, str]:
     """Give what each page of the reference has to say."""
     made = {TARGET / "index.md": index_page(), TARGET / "cli.md": cli_page().rstrip() + "\n"}
     made[TARGET / "api" / "hushquery.md"] = front_page()
+    made[ROOT / "ARCHITECTURE.md"] = architecture()
     return made | {TARGET / "api" / f"{name}.md": package_page(name) for name in PACKAGES}
 
 

@@ -74,42 +74,11 @@ def test_every_link_leads_somewhere(link):
     assert (ROOT / link).exists()
 
 
-# ---- where things live ---------------------------------------------------------------------------------------------
+# ---- where things live: the tree itself is compared by test_site.py (`make reference`) ----------------------------
 
 
-def rows() -> list[list[str]]:
-    """What the first column of the table names, as paths in the package."""
-    table = TEXT.split("## Where things live")[1].split("Beside the package:")[0]
-    found = []
-    for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
-        names, folder = [], ""
-        for name in re.findall(r"`([^`]+)`", cell):
-            if "/" in name:
-                folder = name.rpartition("/")[0] if name.endswith(".py") else name.rstrip("/").rpartition("/")[0]
-            names.append(name if "/" in name or not folder else f"{folder}/{name}")
-        found.append(names)
-    return found
-
-
-def test_every_module_is_in_the_table():
-    named = [name for names in rows() for name in names]
-    modules = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
-    covered = {
-        module for module in modules if module in named or any(f.endswith("/") and module.startswith(f) for f in named)
-    }
-    assert sorted(modules - covered) == []
-
-
-def test_the_table_names_only_what_is_there_and_once():
-    named = [name for names in rows() for name in names]
-    assert [name for name in named if not (PACKAGE / name).exists()] == []
-    assert len(named) == len(set(named))
-    folders = [name for name in named if name.endswith("/")]
-    assert [name for name in named if any(name.startswith(folder) and name != folder for folder in folders)] == []
-
-
-def test_files_named_beside_the_table_are_there():
-    """The second column and the text name files by their place in the package, or by name where the folder is clear."""
+def test_files_that_are_named_are_there():
+    """The text names files by their place in the package, or by name where the folder is clear."""
     folders = ("src", "experiments", "tests", "tools", "benchmarks")
     everything = {str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.*")}
     for name in re.findall(r"`([\w/]+\.(?:py|mjs|sql))`", TEXT):
