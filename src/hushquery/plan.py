@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hushquery.core.budget import Budget
+from hushquery.core.budget import Budget, Relation, Unit
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import BudgetError, DataError, HushqueryError
 from hushquery.noise.bits import Bits, SystemBits
 
@@ -217,9 +216,9 @@ class Plan(ABC, Generic[Result]):
                     charge.budget.check_publishable()
             expressions = self.expressions()
             guarantee = replace(self.guarantee, test_noise=not source.secret)
-            opened = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+            book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
             for charge in charges:
-                opened.spend(
+                book.spend(
                     charge.population,
                     charge.relation,
                     charge.loss,

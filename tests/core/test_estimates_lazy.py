@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from hushquery.core.budget import Unit
 from hushquery.core.estimates import Estimates
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Unit
 
 GUARANTEE = Guarantee.of(
     "readers", "curator", Unit("user", "add-remove"), [Step("laplace", "a count", Loss(pure=("1/2",)))]

@@ -17,12 +17,25 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom
 
-from hushquery.core.derived import Rank, SteepWarning, difference, function_of, quotient, rank, ratio
-from hushquery.core.estimates import Estimate, Estimates
+from hushquery.core.budget import Unit
+from hushquery.core.estimates import (
+    Estimate,
+    Estimates,
+    Rank,
+    SteepWarning,
+    agree,
+    clip,
+    difference,
+    function_of,
+    project_on_simplex,
+    quotient,
+    rank,
+    ratio,
+    rounded,
+    simplex,
+)
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.postprocess import agree, clip, isotonic, project_on_simplex, rounded, simplex
-from hushquery.core.unit import Unit
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SeededBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
@@ -152,8 +165,8 @@ def test_json_has_no_number_that_json_does_not_know():
 
 
 def test_steps_are_named_in_order_and_the_guarantee_stays():
-    done = simplex(isotonic(clip(rounded(table([3.0, -1.0])))), total=2)
-    assert done.marks == ("rounded to 1", "clipped at 0", "made increasing", "projected on sum 2")
+    done = simplex(clip(rounded(table([3.0, -1.0]))), total=2)
+    assert done.marks == ("rounded to 1", "clipped at 0", "projected on sum 2")
     assert done.guarantee is GUARANTEE
     with pytest.raises(UsageError, match="raw"):
         done.at_level(0.9)
@@ -203,39 +216,6 @@ def test_minus_one_point_six_people_are_none():
     assert clip(table([-1.6])).values == [0.0]
     with pytest.raises(UsageError):
         clip(table([1.0]), 2, 2)
-
-
-def monotone_reference(values, weights):
-    """Weighted least squares under order, by the min-max formula."""
-
-    def average(i, j):
-        part = slice(i, j + 1)
-        return np.average(values[part], weights=weights[part])
-
-    n = len(values)
-    return [max(min(average(i, j) for j in range(k, n)) for i in range(k + 1)) for k in range(n)]
-
-
-@given(st.lists(st.tuples(st.floats(-100, 100), st.floats(0.1, 10)), min_size=1, max_size=7), st.booleans())
-@QUICK
-def test_isotonic_is_the_nearest_monotone_sequence(rows, increasing):
-    values, stderrs = [r[0] for r in rows], [r[1] for r in rows]
-    fitted = isotonic(table(values, stderrs), increasing=increasing)
-    sign = 1 if increasing else -1
-    expected = monotone_reference(sign * np.array(values), 1 / np.array(stderrs) ** 2)
-    np.testing.assert_allclose(fitted.values, sign * np.array(expected), atol=1e-8)
-    assert np.all(np.diff(sign * np.array(fitted.values)) >= -1e-9)
-    for before, after in zip(table(values, stderrs), fitted, strict=True):
-        assert after.low <= min(before.low, after.value)
-        assert after.high >= max(before.high, after.value)
-
-
-def test_isotonic_takes_numbers_without_noise_and_numbers_without_knowledge():
-    assert isotonic(Estimates(())).values == []
-    fixed = isotonic(table([2.0, 1.0, 5.0], [0.0, 1.0, math.inf]))
-    np.testing.assert_allclose(fitted := fixed.values, [2.0, 2.0, 5.0], atol=1e-3)
-    assert fitted == sorted(fitted)
-    assert isotonic(table([2.0, 1.0], [0.0, 0.0])).values == [1.5, 1.5]
 
 
 @given(

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hushquery.core.gaussian import mu_for
+from hushquery.core.budget import Relation, Unit
+from hushquery.core.calibration import mu_for
 from hushquery.core.guarantee import Guarantee, Step, best_posterior, two_worlds
 from hushquery.core.loss import Loss
 from hushquery.core.sensitivity import ClampedSum, Counts
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import UsageError
 from hushquery.noise.law import DiscreteLaplace
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hushquery.core.loss import GaussianWeights
 from hushquery.core.registry import Pair, hockey_stick
-from hushquery.core.step_loss import GaussianWeights
 from hushquery.curator.audited.guided import GuidedSelector
 from hushquery.curator.audited.selectors import crowd, searcher
 from hushquery.curator.selectors.guided import Guided

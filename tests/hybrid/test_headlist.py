@@ -13,9 +13,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from controls.hybrid import HYBRID_CONTROLS
+from hushquery.core.budget import Relation
+from hushquery.core.calibration import laplace_delta
 from hushquery.core.registry import Pair, hockey_stick
-from hushquery.core.thresholds import laplace_delta
-from hushquery.core.unit import Relation
 from hushquery.curator.audited.selectors import searcher
 from hushquery.curator.bound import Bound
 from hushquery.errors import UsageError

@@ -8,10 +8,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from hushquery.core.budget import concerns, format_delta, format_epsilon, significant_up
+from hushquery.core.budget import (
+    Number,
+    Relation,
+    Unit,
+    concerns,
+    exact,
+    format_delta,
+    format_epsilon,
+    round_up,
+    significant_up,
+)
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number, exact, round_up
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import UsageError
 
 __all__ = ["Guarantee", "Model", "Step", "best_posterior", "factor", "two_worlds"]

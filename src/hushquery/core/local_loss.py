@@ -13,7 +13,7 @@ from typing import Any
 
 import mpmath
 
-from hushquery.core.rounding import rational_mpf, working
+from hushquery.core.budget import rational_mpf, working
 from hushquery.errors import DataError
 
 __all__ = ["CHANNELS", "loss_of_ratio", "report_epsilon", "worst_ratio"]

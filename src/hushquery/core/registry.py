@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Relation
 from hushquery.errors import UsageError
 
 __all__ = ["GROUP", "SUPPRESSED", "Kind", "Law", "Mechanism", "Pair", "find", "hockey_stick", "names"]

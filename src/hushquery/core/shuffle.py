@@ -18,7 +18,7 @@ N_b and the rest multinomial::
     delta(epsilon) = E H(G) <= P(G < c_1) + P(c_1 <= G < c_2) H(c_1) + P(c_2 <= G < c_3) H(c_2) + ...
 
 for any cuts c_1 < c_2 < ...: H never rises with G, because one more uniform value can be added by anybody.
-With one cut this is P(G < c) + H(c); with many it approaches the expectation from above.
+With many cuts this approaches the expectation from above.
 
 Any other epsilon0-LDP randomizer hides likewise: each report is, with probability e^-epsilon0, a *clone*, a
 draw from one of two laws Q0, Q1 by a fair coin, of which the target's two possible reports are mixtures in
@@ -45,19 +45,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from hushquery.core.budget import Budget
-from hushquery.core.rounding import Number, rational_mpf, round_down, round_up, working
+from hushquery.core.budget import Budget, Number, rational_mpf, round_down, round_up, working
 from hushquery.errors import CalibrationError, UsageError
 
-__all__ = [
-    "ABSOLUTE",
-    "RELATIVE",
-    "shuffle_any",
-    "shuffle_any_delta",
-    "shuffle_closed_form",
-    "shuffle_krr",
-    "shuffle_krr_delta",
-]
+__all__ = ["ABSOLUTE", "RELATIVE", "shuffle_any", "shuffle_closed_form", "shuffle_krr"]
 
 #: A computed probability is wrong by at most this times (n+2) ln(n+2), relatively: gammaln errs by less than
 #: 4 units of 2^-53, and six of them, two powers and the sums stay below 128 = 2^-46/2^-53 with room to spare.
@@ -104,17 +95,6 @@ def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
     return _smallest_epsilon(blanket, _local(epsilon0), _target(delta))
 
 
-def shuffle_krr_delta(epsilon0: Number, k: int, n: int, epsilon: Number, *, one_cut: bool = False) -> float:
-    """Give an upper bound on the delta of n shuffled k-ary randomised responses at ``epsilon``.
-
-    **Guarantee:** as :func:`shuffle_krr`. ``one_cut`` gives the plain P(G < c) + H(c) at the best c.
-
-    >>> f"{shuffle_krr_delta(1.5, 4, 7, 1):.4f}"
-    '0.0266'
-    """
-    return _krr(epsilon0, k, n).delta(_central(epsilon), 1e-18, one_cut=one_cut)
-
-
 def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
     """Give the epsilon of n shuffled reports of any epsilon0-LDP randomizer at ``delta``, rounded up.
 
@@ -126,17 +106,6 @@ def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
     '0.0530'
     """
     return _smallest_epsilon(_clones(epsilon0, n), _local(epsilon0), _target(delta))
-
-
-def shuffle_any_delta(epsilon0: Number, n: int, epsilon: Number, *, one_cut: bool = False) -> float:
-    """Give an upper bound on the delta of n shuffled reports of any epsilon0-LDP randomizer at ``epsilon``.
-
-    **Guarantee:** as :func:`shuffle_any`.
-
-    >>> shuffle_any_delta(1, 10_000, 0.06) < 1e-6 < shuffle_any_delta(1, 10_000, 0.05)
-    True
-    """
-    return _clones(epsilon0, n).delta(_central(epsilon), 1e-18, one_cut=one_cut)
 
 
 def shuffle_closed_form(epsilon0: Number, n: int, delta: Number) -> float:
@@ -172,8 +141,7 @@ def _local(epsilon0: Number) -> float:
     """Read a local epsilon and round it up to a double: a larger one is never more private."""
     value = round_up(Budget(epsilon0).epsilon)
     if value == 0:
-        what = "a local epsilon of 0 sends nothing"
-        raise UsageError(what, fix="Give epsilon0 > 0")
+        raise UsageError("a local epsilon of 0 sends nothing", fix="Give epsilon0 > 0")
     return value
 
 
@@ -195,21 +163,16 @@ class _Blanket:
     log_hide: float
     log_show: float
 
-    def delta(self, epsilon: float, tail: float, *, one_cut: bool = False) -> float:
+    def delta(self, epsilon: float, tail: float) -> float:
         """Bound delta at ``epsilon`` from above, cutting tails of about ``tail`` and adding them."""
         if epsilon > _LARGEST:
             return 1.0
         low, high = _window(self.others, math.exp(self.log_hide), tail)
         counts = np.arange(low, high + 1, dtype=np.float64)
         law = np.exp(_log_binomial(float(self.others), counts, self.log_hide, self.log_show))
-        if one_cut:
-            below = np.concatenate(([0.0], np.cumsum(law)[:-1]))
-            places = _quantiles(below)
-            total = min(float(below[i]) + self._mixture([low + i], [1.0], epsilon, tail) for i in places)
-        else:
-            edges = np.arange(0, len(law), max(1, int(_STEP * low)))
-            masses = np.add.reduceat(law, edges)
-            total = self._mixture([low + int(i) for i in edges], [float(m) for m in masses], epsilon, tail)
+        edges = np.arange(0, len(law), max(1, int(_STEP * low)))
+        masses = np.add.reduceat(law, edges)
+        total = self._mixture([low + int(i) for i in edges], [float(m) for m in masses], epsilon, tail)
         size = self.others + 3
         total *= 1 + RELATIVE * size * math.log(size)
         return min(1.0, total + 4 * tail + ABSOLUTE * (1 + math.exp(epsilon)))
@@ -277,8 +240,7 @@ def _krr(epsilon0: Number, k: int, n: int) -> _Blanket:
     e = _local(epsilon0)
     _check_reports(n)
     if isinstance(k, bool) or k < 2:
-        what = "a randomised response chooses between at least two values"
-        raise UsageError(what, fix="Give k >= 2")
+        raise UsageError("a randomised response chooses between at least two values", fix="Give k >= 2")
     # gamma = k/(e^e + k - 1); 1 - gamma = (e^e - 1)/(e^e + k - 1), without cancellation and without overflow
     log_odds = math.log(k) - e - math.log(-math.expm1(-e))  # ln(gamma/(1-gamma))
     log_hide, log_show = -float(np.logaddexp(0, -log_odds)), -float(np.logaddexp(0, log_odds))
@@ -361,30 +323,20 @@ def _window(trials: int, chance: float, tail: float) -> tuple[int, int]:
     return max(0, math.floor(centre - reach)), min(trials, math.ceil(centre + reach))
 
 
-def _quantiles(below: _Array) -> list[int]:
-    """Pick places for a single cut: one for each factor of 1.25 in the probability below it."""
-    places = {0}
-    mass = 1e-17
-    while mass < 0.5:
-        places.add(min(len(below) - 1, int(np.searchsorted(below, mass))))
-        mass *= 1.25
-    return sorted(places)
-
-
-def _central(epsilon: Number) -> float:
-    """Read a central epsilon and round it down to a double: delta only grows by that."""
-    return round_down(Budget(epsilon).epsilon)
-
-
 def _target(delta: Number) -> float:
     value = Budget(0, delta).delta
     if value == 0:
-        what = "shuffling gains nothing at delta 0"
-        raise CalibrationError(what, why="all others may have sent other values", fix="Give a delta, often 1e-6")
+        raise CalibrationError(
+            "shuffling gains nothing at delta 0",
+            why="all others may have sent other values",
+            fix="Give a delta, often 1e-6",
+        )
     return round_down(value)
 
 
 def _check_reports(n: int) -> None:
     if isinstance(n, bool) or not 1 <= n <= _MOST_REPORTS:
-        what = f"the number of reports must be from 1 to {_MOST_REPORTS:,}"
-        raise UsageError(what, fix="Give n, the number of honest reports in a batch")
+        raise UsageError(
+            f"the number of reports must be from 1 to {_MOST_REPORTS:,}",
+            fix="Give n, the number of honest reports in a batch",
+        )

@@ -36,30 +36,124 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from hushquery.core.budget import Budget, format_delta, format_epsilon
-from hushquery.core.ledger.book import Book, Tally
+from hushquery.core.budget import Budget, Relation, format_delta, format_epsilon
 from hushquery.core.ledger.entries import (
     Account,
     Entry,
     Terms,
     account_name,
+    clean_text,
     down_text,
     epsilon_text,
     finite,
     loss_text,
+    near_name,
     period_length,
     plan_text,
     time_text,
 )
-from hushquery.core.ledger.names import clean_text, near_name
-from hushquery.core.ledger.store import GENESIS, Store, Transaction, canonical, corrupt, digest
+from hushquery.core.ledger.store import GENESIS, LedgerStore, Transaction, canonical, corrupt, digest
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Relation
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
 
 __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
+
+
+class _Sum:
+    """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
+
+    def __init__(self) -> None:
+        self._parts: list[Loss] = []
+
+    def add(self, loss: Loss) -> None:
+        self._parts.append(loss)
+
+    @property
+    def total(self) -> Loss:
+        while len(self._parts) > 1:
+            pairs = zip(self._parts[::2], self._parts[1::2], strict=False)
+            self._parts = [a + b for a, b in pairs] + self._parts[len(self._parts) // 2 * 2 :]
+        return self._parts[0] if self._parts else Loss()
+
+
+class AccountTotals:
+    """What the entries of one account add up to."""
+
+    def __init__(self, terms: Terms, opened: datetime) -> None:
+        self.terms = terms
+        self.opened = opened
+        self.last_period = 0
+        self.ever = _Sum()
+        self.periods: dict[int, _Sum] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a spend."""
+        self.last_period = entry.period
+        for part in (self.ever, self.periods.setdefault(entry.period, _Sum())):
+            part.add(cast(Loss, entry.loss))
+
+    def period_at(self, now: datetime) -> int:
+        """Give the period a spend belongs to: never one before the last that was used."""
+        if self.terms.period is None:
+            return 0
+        return max(self.last_period, (now - self.opened) // period_length(self.terms.period))
+
+    def spent(self, period: int) -> Loss:
+        """Give what was spent in a period."""
+        return self.periods[period].total if period in self.periods else Loss()
+
+    def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
+        """Give the budget that ``loss`` would exceed and what was spent of it, if there is one."""
+        caps = [(self.terms.budget, self.spent(period))]
+        if self.terms.lifetime is not None:
+            caps.append((self.terms.lifetime, self.ever.total))
+        return next((cap for cap in caps if not _fits(cap[1] + loss, cap[0])), None)
+
+    def overspent(self) -> bool:
+        """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
+        spent = [(self.terms.budget, part.total) for part in self.periods.values()]
+        if self.terms.lifetime is not None:
+            spent.append((self.terms.lifetime, self.ever.total))
+        return not all(_fits(total, budget) for budget, total in spent)
+
+
+class Book:
+    """The verified entries, and what they add up to."""
+
+    def __init__(self, ledger: str) -> None:
+        self.ledger = ledger
+        self.entries: list[Entry] = []
+        self.accounts: dict[tuple[str, Relation], AccountTotals] = {}
+        self.relations: dict[str, Relation] = {}  # of each population's account; of two, of the one opened first
+        self.once: dict[tuple[str, Relation, str], Entry] = {}
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry."""
+        return self.entries[-1].hash if self.entries else GENESIS
+
+    def add(self, entry: Entry) -> None:
+        """Take in the entry that follows, or refuse one that can't be there."""
+        key = (entry.population, entry.relation)
+        tally = self.accounts.get(key)
+        if entry.terms is not None:
+            if tally is not None:
+                raise corrupt(self.ledger, f"entry {entry.seq} opens an account that was open already")
+            self.accounts[key] = AccountTotals(entry.terms, entry.time)
+            self.relations.setdefault(*key)
+        else:
+            if tally is None or entry.period < tally.last_period:
+                raise corrupt(self.ledger, f"entry {entry.seq} spends from no account or from a period gone by")
+            tally.add(entry)
+            if entry.once is not None:
+                self.once.setdefault((*key, entry.once), entry)
+        self.entries.append(entry)
+
+
+def _fits(loss: Loss, budget: Budget) -> bool:
+    return loss.fits(budget.epsilon, budget.delta)
 
 
 class Ledger:
@@ -83,7 +177,7 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: LedgerStore, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
@@ -104,7 +198,7 @@ class Ledger:
             create: Whether to make an empty ledger where there is none; else that is an ``AccountMissing``.
             clock: What time it is; for tests.
         """
-        ledger = cls(Store.open(where, create=create), clock)
+        ledger = cls(LedgerStore.open(where, create=create), clock)
         with ledger._store.read() as transaction:
             ledger._catch_up(transaction)
             transaction.integrity()
@@ -215,7 +309,7 @@ class Ledger:
                     if create_with is None:
                         raise _no_account(key)
                     self._check_new(key, new_population=new_population)
-                    tally = Tally(Terms(create_with), now)
+                    tally = AccountTotals(Terms(create_with), now)
                     terms = canonical(tally.terms.to_json())
                     rows.append(self._row(key, "open", "account opened by its first spend", now, terms))
                 period = tally.period_at(now)
@@ -267,12 +361,12 @@ class Ledger:
 
         Within a period ``spent_epsilon`` only grows; None stands for no epsilon at the account's delta.
         """
-        tallies: dict[tuple[str, Relation], Tally] = {}
+        tallies: dict[tuple[str, Relation], AccountTotals] = {}
         rows = []
         for entry in self.history(population):
             key = (entry.population, entry.relation)
             if entry.terms is not None:
-                tallies[key] = Tally(entry.terms, entry.time)
+                tallies[key] = AccountTotals(entry.terms, entry.time)
             else:
                 tallies[key].add(entry)
             budget = tallies[key].terms.budget
@@ -426,7 +520,7 @@ def _no_account(key: tuple[str, Relation]) -> AccountMissing:
 
 
 def _refusal(
-    key: tuple[str, Relation], tally: Tally, period: int, loss: Loss, budget: Budget, spent: Loss
+    key: tuple[str, Relation], tally: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss
 ) -> BudgetRefused:
     """Word why a spend was refused: requested, spent, remaining, and of which account."""
     whole = budget is tally.terms.lifetime or tally.terms.period is None

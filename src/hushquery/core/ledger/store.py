@@ -32,7 +32,7 @@ from sqlalchemy.pool import NullPool
 
 from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageError
 
-__all__ = ["GENESIS", "Store", "Transaction", "canonical", "corrupt", "digest"]
+__all__ = ["GENESIS", "LedgerStore", "Transaction", "canonical", "corrupt", "digest"]
 
 #: The version of the two tables; any other one is refused, because what it adds may be a cost.
 SCHEMA = 1
@@ -100,7 +100,7 @@ def corrupt(name: str, why: str, fix: str = _RESTORE) -> LedgerCorrupt:
 class Transaction:
     """One look at the store, or one change to it: nobody else changes it in between."""
 
-    def __init__(self, store: Store, connection: sa.Connection, *, writing: bool) -> None:
+    def __init__(self, store: LedgerStore, connection: sa.Connection, *, writing: bool) -> None:
         self._store = store
         self._connection = connection
         self._writing = writing
@@ -187,7 +187,7 @@ def _intact(row: Mapping[str, Any]) -> bool:
         return False
 
 
-class Store:
+class LedgerStore:
     """A place where a ledger is kept: a SQLite file or a PostgreSQL database.
 
     Connections are opened for one transaction and closed after it. So a file that was replaced is noticed, a
@@ -207,7 +207,7 @@ class Store:
         self.path = path
 
     @classmethod
-    def open(cls, where: str | os.PathLike[str], *, create: bool) -> Store:
+    def open(cls, where: str | os.PathLike[str], *, create: bool) -> LedgerStore:
         """Find the store at a path or URL, and make it where there is none and ``create`` allows it."""
         text = os.fspath(where)
         if "://" not in text:
@@ -234,7 +234,7 @@ class Store:
         )
 
     @classmethod
-    def _sqlite(cls, text: str, *, create: bool) -> Store:
+    def _sqlite(cls, text: str, *, create: bool) -> LedgerStore:
         if text in ("", ":memory:"):
             raise UsageError(
                 what="a ledger in memory would forget what was spent",
@@ -257,7 +257,7 @@ class Store:
         try:
             with tempfile.TemporaryDirectory(prefix=".hushquery-", dir=path.parent) as folder:
                 draft = Path(folder, "draft.db")
-                with Store(_sqlite_engine(draft, new=True), self.name)._transaction("BEGIN") as connection:
+                with LedgerStore(_sqlite_engine(draft, new=True), self.name)._transaction("BEGIN") as connection:
                     _make_tables(connection)
                 with suppress(FileExistsError):  # another process was faster; its ledger is as good as ours
                     os.link(draft, path)
@@ -274,7 +274,7 @@ class Store:
             ) from None
 
     @classmethod
-    def _postgresql(cls, url: sa.URL, *, create: bool) -> Store:
+    def _postgresql(cls, url: sa.URL, *, create: bool) -> LedgerStore:
         host = url.host or url.query.get("host") or "localhost"
         name = f"postgresql://{host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         hidden = [value for key, value in url.query.items() if "password" in key]
