@@ -23,28 +23,6 @@ import mpmath
 
 from hushquery.errors import UsageError
 
-__all__ = [
-    "Budget",
-    "Number",
-    "PrivacyWarning",
-    "Relation",
-    "Unit",
-    "concerns",
-    "exact",
-    "format_delta",
-    "format_epsilon",
-    "grid_up",
-    "in_full",
-    "precision",
-    "rational_mpf",
-    "round_down",
-    "round_up",
-    "significant_up",
-    "smallest_whole",
-    "suggested_delta",
-    "working",
-]
-
 #: What a person may hand over as a privacy parameter.
 Number = int | float | str | Decimal | Fraction
 

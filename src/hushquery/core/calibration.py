@@ -46,24 +46,6 @@ from hushquery.core.budget import (
 )
 from hushquery.errors import CalibrationError, UsageError
 
-__all__ = [
-    "WEIGHT_GRID",
-    "SparseGaussian",
-    "agd",
-    "agd_mpf",
-    "calibrate_sparse_gaussian",
-    "knapsack_delta",
-    "knapsack_threshold",
-    "laplace_delta",
-    "laplace_scale",
-    "laplace_threshold",
-    "mu_for",
-    "normal_sf",
-    "optimal_selection_mpf",
-    "sigma_for",
-    "weighted_rho",
-]
-
 #: Weights of users are multiples of 1/WEIGHT_GRID, rounded down, so that noise on them stays integer.
 WEIGHT_GRID = 64
 

@@ -24,35 +24,23 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hushquery.core.guarantee import Guarantee
-from hushquery.errors import UsageError
+from hushquery.errors import Unavailable, UsageError
 
-__all__ = [
-    "Ends",
-    "Estimate",
-    "Estimates",
-    "Intervals",
-    "NoiseWidth",
-    "Rank",
-    "SteepWarning",
-    "agree",
-    "clip",
-    "combinable",
-    "difference",
-    "difference_ends",
-    "function_of",
-    "project_on_simplex",
-    "quotient",
-    "rank",
-    "ratio",
-    "rounded",
-    "simplex",
-]
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow as pa
+
+# Rows that a notebook shows.
+_SHOWN = 100
 
 # Relative uncertainty of a denominator, or relative departure from a straight line, above which a result is called
 # steep.
@@ -70,6 +58,38 @@ class NoiseWidth(Protocol):
         ...
 
 
+class Tabular(ABC):
+    """A result that other libraries take as a table: pandas, Polars, DuckDB and all that reads Arrow."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Return the result as an Arrow table."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the result as a data frame of pandas, where that is installed."""
+        _installed("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the result as a data frame of Polars, where that is installed."""
+        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def _installed(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise Unavailable(
+            f"a data frame of {package} needs the package {package}",
+            why="it is not installed",
+            fix=f"pip install {package}, or use to_arrow()",
+        ) from None
+
+
 # A tuple, because a table can have a hundred thousand of them; a frozen dataclass takes four times as long.
 class Estimate(NamedTuple):
     """One noisy number: its label, value, standard error and interval at the level of its table."""
@@ -84,8 +104,8 @@ class Estimate(NamedTuple):
         return f"{self.label}: {self.value:,.6g} ({self.low:,.6g} to {self.high:,.6g})"
 
 
-@dataclass(frozen=True)
-class Estimates:
+@dataclass(frozen=True, repr=False)
+class Estimates(Tabular):
     """A table of noisy numbers under one guarantee.
 
     Args:
@@ -189,6 +209,10 @@ class Estimates:
         """Give new rows that came from these by a named step; the guarantee stays, nothing is spent."""
         return replace(self, rows=tuple(rows), marks=(*self.marks, mark))
 
+    def __repr__(self) -> str:
+        promise = "" if self.guarantee is None else f": {self.guarantee.summary()}"
+        return f"<Estimates of {len(self)} numbers with {100 * self.level:g}% intervals{promise}>"
+
     def __str__(self) -> str:
         width = max((len(row.label) for row in self.rows), default=5)
         lines = [f"{'':{width}}  {'estimate':>14}  {'low':>14}  {'high':>14}   ({100 * self.level:g}% intervals)"]
@@ -215,11 +239,22 @@ class Estimates:
             "guarantee": self.guarantee.to_json() if self.guarantee else None,
         }
 
+    def to_arrow(self) -> pa.Table:
+        """Return the table as Arrow: label, estimate, standard error and the interval's ends."""
+        import pyarrow as pa
+
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * 5
+        types = [pa.string(), *[pa.float64()] * 4]
+        return pa.table(
+            dict(zip(("label", "estimate", "stderr", "low", "high"), map(pa.array, columns, types), strict=True))
+        )
+
     def _repr_html_(self) -> str:
         from hushquery.templates import render
 
         summary = self.guarantee.summary() if self.guarantee else ""
-        return render("notebook/estimates.html", summary=summary, rows=self.rows, marks=self.marks)
+        shown, left = self.rows[:_SHOWN], max(0, len(self) - _SHOWN)
+        return render("notebook/estimates.html", summary=summary, rows=shown, left=left, marks=self.marks)
 
 
 def _finite(number: float) -> float | None:

@@ -38,20 +38,6 @@ from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, kna
 from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
-__all__ = [
-    "GaussianHistogram",
-    "GaussianWeights",
-    "LaplaceHistogram",
-    "LocalChannel",
-    "Loss",
-    "OptimalSelection",
-    "StepParameters",
-    "equal_weight",
-    "loss_from",
-    "pure_loss_atoms",
-    "step_from",
-]
-
 # More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
 _MOST_ATOMS = 1024
 _LARGEST_EPSILON = 2**20
