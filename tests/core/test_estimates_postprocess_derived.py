@@ -23,7 +23,6 @@ from hushquery.core.estimates import (
     Estimates,
     Rank,
     SteepWarning,
-    agree,
     clip,
     difference,
     function_of,
@@ -261,72 +260,6 @@ def test_the_simplex_projection_keeps_its_sum_for_large_numbers():
 def test_what_has_no_projection_is_refused(values, total):
     with pytest.raises(UsageError):
         project_on_simplex(values, total)
-
-
-@given(
-    st.lists(st.tuples(numbers, st.floats(0.01, 100)), min_size=1, max_size=6), st.tuples(numbers, st.floats(0.01, 100))
-)
-@QUICK
-def test_a_total_and_its_parts_agree(rows, whole):
-    parts = table([r[0] for r in rows], [r[1] for r in rows])
-    total, adjusted = agree(Estimate("all", whole[0], whole[1], whole[0] - 1, whole[0] + 1), parts)
-    assert math.isclose(total.value, math.fsum(adjusted.values), abs_tol=1e-6)
-    spread = whole[1] ** 2 + sum(r[1] ** 2 for r in rows)
-    for before, after in zip([Estimate("all", *whole, 0, 0), *parts], [total, *adjusted], strict=True):
-        assert math.isclose(after.stderr**2, before.stderr**2 * (1 - before.stderr**2 / spread), abs_tol=1e-9)
-    assert adjusted.marks == ("made to add up to all",)
-
-
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
-@pytest.mark.parametrize(
-    ("total_law", "part_law", "n"),
-    [
-        (DiscreteLaplace(Fraction(30)), DiscreteLaplace(Fraction(4)), 12),
-        (DiscreteLaplace(Fraction(3)), DiscreteLaplace(Fraction(3)), 2),
-        (RoundedGaussian(Fraction(5)), RoundedGaussian(Fraction(5)), 4),
-        (DiscreteLaplace(Fraction(1, 5)), DiscreteLaplace(Fraction(1, 5)), 30),  # mostly no noise at all
-    ],
-    ids=["wide total", "two halves", "Gaussian", "hardly any noise"],
-)
-def test_agreeing_is_unbiased_with_the_stated_variance_and_intervals_that_cover(total_law, part_law, n, level):
-    runs = 2000
-    bits = f"agree {total_law} {level}"
-    totals = draw(total_law, runs, bits + " total")
-    parts = draw(part_law, runs * n, bits + " parts").reshape(runs, n)
-    truth = np.arange(n) * 10.0
-    right = [truth.sum(), *truth]
-    stderr, total_stderr = part_law.variance**0.5, total_law.variance**0.5
-    errors, hits, stderrs = np.empty((runs, n + 1)), np.empty((runs, n + 1), bool), None
-    for i in range(runs):
-        half = half_width(total_law, level)
-        value = truth.sum() + totals[i]
-        total = Estimate("all", value, total_stderr, value - half, value + half)
-        raw = Estimates.raw(
-            [str(j) for j in range(n)],
-            list(truth + parts[i]),
-            [stderr] * n,
-            level=level,
-            noise=noise_of(part_law),
-        )
-        whole, adjusted = agree(total, raw)
-        rows = [whole, *adjusted]
-        errors[i] = [row.value - t for row, t in zip(rows, right, strict=True)]
-        hits[i] = [row.low <= t + 1e-9 and t - 1e-9 <= row.high for row, t in zip(rows, right, strict=True)]
-        stderrs = np.array([row.stderr for row in rows])
-    # A Laplace sample's variance itself varies: kurtosis 6, or more where noise is rare.
-    kurtosis = max(6.0, 3 + 1 / min(part_law.variance, total_law.variance))
-    assert np.all(np.abs(errors.mean(axis=0)) <= FAR * stderrs / runs**0.5)
-    assert np.all(np.abs(errors.var(axis=0) / stderrs**2 - 1) <= FAR * math.sqrt((kurtosis - 1) / runs))
-    assert covers(hits[:, 0], level)
-    assert covers(hits[:, 1], level)
-    assert covers(hits[:, n], level)
-
-
-def test_agreeing_needs_parts_and_uncertainty():
-    with pytest.raises(UsageError):
-        agree(Estimate("all", 5.0, 1.0, 3.0, 7.0), Estimates(()))
-    with pytest.raises(UsageError):
-        agree(Estimate("all", 5.0, 0.0, 5.0, 5.0), table([1.0], [0.0]))
 
 
 # ---- derived values --------------------------------------------------------------------------------------------------

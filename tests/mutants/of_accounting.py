@@ -246,7 +246,7 @@ MUTANTS = (
         "ledger-refuses-nothing",
         "a spend beyond the budget is recorded and allowed",
         _CORE + "ledger/ledger.py",
-        ("over = tally.exceeded(period, loss)", "over = None"),
+        ("over = totals.exceeded(period, loss)", "over = None"),
         tests="tests/ledger/test_rules.py::test_a_budget_equal_to_a_claim_accepts_it_exactly_once",
     ),
     mutant(
@@ -301,7 +301,7 @@ MUTANTS = (
         "ledger-lifetime-forgotten",
         "each period begins anew and the lifetime of the account bounds nothing",
         _CORE + "ledger/ledger.py",
-        ("caps.append((self.terms.lifetime, self.ever.total))", "pass"),
+        ("(self.terms.lifetime, self.ever.total)]", "(self.terms.lifetime, Loss())]"),
         tests="tests/ledger/test_rules.py",
     ),
 )

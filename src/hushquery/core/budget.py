@@ -12,7 +12,7 @@ import numbers
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -35,9 +35,7 @@ GRID = 2**32
 # mpmath evaluates to DIGITS digits; this relative slack covers its rounding many times over.
 _SLACK = mpmath.mpf(10) ** -45
 
-# The smallest double above zero and the largest one.
-_TINY = math.nextafter(0.0, 1.0)
-_HUGE = sys.float_info.max
+_TINY, _HUGE = math.nextafter(0.0, 1.0), sys.float_info.max  # the smallest double above zero and the largest
 
 # Decimal exponents beyond this make no privacy parameter, only very long numbers.
 _MOST_EXPONENT = 400
@@ -66,11 +64,7 @@ class Relation(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> Relation:
-        """Read a relation from text.
-
-        >>> Relation.of("add-remove")
-        <Relation.ADD_REMOVE: 'add-remove'>
-        """
+        """Read a relation from text."""
         try:
             return cls(text)
         except ValueError:
@@ -82,11 +76,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of protection: the column that names whom we protect, and the neighbouring relation.
-
-    Args:
-        name: The column that identifies one protected unit, such as ``user`` or ``household``.
-        relation: ``add-remove`` or ``replace-one``.
+    """The unit of protection: the column that identifies it, such as ``user``, and the neighbouring relation.
 
     >>> print(Unit("household", "add-remove"))
     one household, present or absent (add-remove)
@@ -135,15 +125,9 @@ class Budget:
     Both numbers are exact rationals: a float means the decimal it prints as. There is no default budget anywhere
     in hushquery; somebody has to decide what people's privacy is worth.
 
-    Args:
-        epsilon: At least 0, at most 1000.
-        delta: At least 0, below 1.
-
     >>> budget = Budget(0.3, 1e-6)
     >>> budget.epsilon, budget.delta
     (Fraction(3, 10), Fraction(1, 1000000))
-    >>> sum(part.epsilon for part in budget.split([1, 1, 1])) == budget.epsilon
-    True
     >>> print(budget)
     epsilon 0.3, delta 1e-06
     """
@@ -152,29 +136,17 @@ class Budget:
     delta: Fraction
 
     def __init__(self, epsilon: Number, delta: Number = 0) -> None:
-        exact_epsilon, exact_delta = exact(epsilon, "epsilon"), exact(delta, "delta")
-        if exact_epsilon < 0:
-            raise UsageError(
-                "epsilon is negative", why="a privacy loss can't be", fix="Give epsilon > 0, often 0.1 to 4"
-            )
-        if exact_epsilon > LARGEST_EPSILON:
-            raise UsageError(
-                f"epsilon is above {LARGEST_EPSILON}",
-                why="such a number promises nothing",
-                fix="Give epsilon > 0, often 0.1 to 4",
-            )
-        if exact_delta < 0:
-            raise UsageError(
-                "delta is negative", why="it is a probability", fix="Give 0 <= delta < 1, often 1e-6 or less"
-            )
-        if exact_delta >= 1:
-            raise UsageError(
-                "delta is 1 or more",
-                why="then everything may be revealed",
-                fix="Give 0 <= delta < 1, often 1e-6 or less",
-            )
-        object.__setattr__(self, "epsilon", exact_epsilon)
-        object.__setattr__(self, "delta", exact_delta)
+        e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+        for wrong, what, why in (
+            (e < 0, "epsilon is negative", "a privacy loss can't be"),
+            (e > LARGEST_EPSILON, f"epsilon is above {LARGEST_EPSILON}", "such a number promises nothing"),
+            (d < 0, "delta is negative", "it is a probability"),
+            (d >= 1, "delta is 1 or more", "then everything may be revealed"),
+        ):
+            if wrong:
+                raise UsageError(what, why=why, fix="Use epsilon > 0, often 0.1 to 4; delta < 1, often 1e-6")
+        object.__setattr__(self, "epsilon", e)
+        object.__setattr__(self, "delta", d)
 
     @classmethod
     def of(cls, budget: Budget | None = None, epsilon: Number | None = None, delta: Number | None = None) -> Budget:
@@ -198,21 +170,8 @@ class Budget:
     def __repr__(self) -> str:
         return f"Budget({float(self.epsilon)!r}, {float(self.delta)!r})"
 
-    def split(self, shares: Sequence[Number] | Mapping[str, Number]) -> list[Budget]:
-        """Cut the budget into parts in proportion to ``shares``; the parts add up to it exactly.
-
-        >>> Budget(1, 0).split({"selection": 3, "counts": 1})
-        [Budget(0.75, 0.0), Budget(0.25, 0.0)]
-        """
-        values = list(shares.values()) if isinstance(shares, Mapping) else list(shares)
-        weights = [exact(share, "a share") for share in values]
-        total = sum(weights, Fraction(0))
-        if total <= 0 or min(weights) < 0:
-            raise UsageError("shares must be non-negative and not all zero", fix="Give for example [3, 1]")
-        return [Budget(self.epsilon * w / total, self.delta * w / total) for w in weights]
-
     def concerns(self, users: int | None = None) -> list[str]:
-        """Say what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
+        """Return what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
         return concerns(self.epsilon, self.delta, users)
 
     def warn(self, users: int | None = None) -> None:
@@ -231,25 +190,25 @@ class Budget:
 
 
 def concerns(epsilon: Fraction, delta: Fraction, users: int | None = None) -> list[str]:
-    """Say what is unusual about a promise, a clause each; ``users`` is a public figure, never one read from a log."""
-    found = []
+    """Return what is unusual about a promise, a clause each; ``users`` is a public figure, not read from a log."""
+    clauses = []
     if epsilon > UNUSUAL_EPSILON:
         grow = "more than a million" if epsilon > 14 else f"{math.ceil(math.exp(epsilon)):,}"
-        found.append(
+        clauses.append(
             f"epsilon {format_epsilon(epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a person "
             f"may grow {grow} times"
         )
     if users is not None and delta * users > 1:
-        found.append(
+        clauses.append(
             f"delta {format_delta(delta)} is above one over the {users:,} users: publishing "
             f"{float(delta * users):,.1f} people in full would be within it; give at most {suggested_delta(users):.0e}"
         )
     elif delta > UNUSUAL_DELTA:
-        found.append(
+        clauses.append(
             f"delta {format_delta(delta)} is above {format_delta(UNUSUAL_DELTA)}: with this probability everything of "
             f"a person may be published; {_in_full(delta)}"
         )
-    return found
+    return clauses
 
 
 def _in_full(delta: Fraction) -> str:
@@ -280,7 +239,7 @@ def in_full(value: float, digits: int = 6) -> str:
 
 
 def significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
-    """Format with some significant digits, stepping up by one in the last place where the text fell below.
+    """Print a number with some significant digits, rounded up.
 
     >>> significant_up(Fraction(1, 3), 2)
     '0.34'
@@ -299,10 +258,13 @@ def significant_up(value: Fraction, digits: int, *, scientific: bool = False) ->
     return f"{shown:f}"
 
 
-def suggested_delta(users: int) -> float:
-    """Give the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
+def finite(number: float) -> float | None:
+    """Return None for what is no finite number: JSON has none."""
+    return number if math.isfinite(number) else None
 
-    Then a hundredth of a person, at most, is expected to be shown in full among all of them.
+
+def suggested_delta(users: int) -> float:
+    """Return the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
 
     >>> suggested_delta(65_000), suggested_delta(10_000)
     (1e-07, 1e-06)
@@ -374,25 +336,24 @@ def _from_text(text: str, name: str) -> Fraction:
 
 
 def rational_mpf(value: Fraction) -> mpmath.mpf:
-    """Give a rational as an mpmath number at the precision in force."""
+    """Return a rational as an mpmath number at the precision in force."""
     return mpmath.mpf(value.numerator) / value.denominator
 
 
 def round_up(value: mpmath.mpf | Fraction | float) -> float:
-    """Give the smallest double that is certainly not below ``value``."""
+    """Return the smallest double that is certainly not below ``value``."""
     return _directed(value, math.inf)
 
 
 def round_down(value: mpmath.mpf | Fraction | float) -> float:
-    """Give a double that is certainly not above ``value``, and no further below it than needed."""
+    """Return a double that is certainly not above ``value``, and no further below it than needed."""
     return _directed(value, -math.inf)
 
 
 def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
     """Round in one direction, so that neither the double nor the decimal it prints as falls short."""
     if value != value:
-        message = "a formula came out as not a number"
-        raise ArithmeticError(message)
+        raise ArithmeticError("a formula came out as not a number")
     if isinstance(value, float):
         return value
     if isinstance(value, int):
@@ -424,12 +385,7 @@ def _fraction(value: mpmath.mpf) -> Fraction:
 
 
 def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
-    """Give the smallest whole number from 1 on at which a growing condition holds, by doubling and bisection.
-
-    Args:
-        fits: The condition; once true it stays true.
-        start: Where to begin to look.
-        most: Beyond this, None.
+    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``.
 
     >>> smallest_whole(lambda n: n * n >= 50)
     8

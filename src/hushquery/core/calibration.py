@@ -1,23 +1,15 @@
 """Calibration: the noise scales and integer thresholds that a budget buys, and the exact privacy curves behind them.
 
-**Gaussian noise.** ``agd(epsilon, mu)`` is the hockey-stick divergence between N(0, 1) and N(mu, 1): the smallest delta
-for which a Gaussian mechanism with L2 sensitivity over sigma equal to mu is (epsilon, delta)-DP. It rises with mu and
-falls with epsilon, and mu composes exactly: the squares add.
+``agd(epsilon, mu)`` is the smallest delta for which a Gaussian mechanism with L2 sensitivity over sigma equal to mu is
+(epsilon, delta)-DP; mu composes exactly: the squares add (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2019).
 
-**Thresholds.** Where the keys themselves are secret, a key is released iff ``count + noise >= R``. Noise is integer, so
-R is an integer: comparing integer noise with a real threshold is a privacy bug (``floor(K) + 1`` at d = 1, e^epsilon =
-5, delta = 1e-5 has a delta of 1.07e-5, and up to 2/(1+a) times delta in the worst fractional part).
+Where keys are secret, a key is released iff ``count + noise >= R``. Noise is integer, so R is an integer: comparing
+integer noise with a real threshold has up to 2/(1+a) times the delta claimed (Korolova et al. 2009, Theorem 1;
+Desfontaines et al. 2022 for optimal selection; Gopi et al. 2020 for weights; docs/proofs/thresholds.md, weights.md).
 
-**The Gaussian sparse histogram.** One user adds 1 to at most d keys. Keys that only this user holds reveal it if they
-are released; keys shared with others hide it in Gaussian noise. The exact curve is the worst split of the d keys
-between the two, at the threshold that integer noise really has: ``R - 1/2`` on the continuous scale
-(:class:`SparseGaussian`).
-
-References: Balle and Wang 2018 (Theorem 8) for the Gaussian curve; Dong, Roth and Su 2019 (Corollary 1) for its
-composition; Korolova, Kenthapadi, Mishra and Ntoulas 2009 (Theorem 1) for thresholds; Desfontaines, Voss, Gipson and
-Mandayam 2022 for optimal selection; Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020 for weights; Wilkins,
-Kifer, Zhang and Karrer 2024 for the sparse histogram's add-remove curve. Proofs: docs/proofs/thresholds.md,
-docs/proofs/gaussian-threshold.md (replace-one, the integer threshold, the composition with other steps).
+In a Gaussian sparse histogram one user adds 1 to at most d keys. Keys that only this user holds reveal it if they are
+released; keys shared with others hide it in noise. The exact curve is the worst split of the d keys between the two, at
+the threshold that integer noise really has, R - 1/2 (Wilkins et al. 2024; docs/proofs/gaussian-threshold.md).
 """
 
 from __future__ import annotations
@@ -49,22 +41,16 @@ from hushquery.errors import CalibrationError, UsageError
 #: Weights of users are multiples of 1/WEIGHT_GRID, rounded down, so that noise on them stays integer.
 WEIGHT_GRID = 64
 
-# Beyond this mpmath's erfc may overflow; the tail is far below the bound given in its place.
-_FAR = 10**8
-# Digits that must be left after the subtraction, and where looking for more is given up for an upper bound.
-_KEPT = 50
-_MOST_DIGITS = 1000
+_FAR = 10**8  # beyond this mpmath's erfc may overflow; the tail is far below the bound given in its place
 _FAR_TAIL = mpmath.ldexp(1, -(10**15))
-
-# sigma above its least possible value, so that a finite threshold exists (ALGORITHMS H1, row 4 recipe).
-_SIGMA_SLACK = Fraction(10005, 10000)
-
-# Up to so many splits are all evaluated in full precision.
-_FEW = 24
+_KEPT = 50  # digits that must be left after a subtraction
+_MOST_DIGITS = 1000  # where looking for more is given up for an upper bound
+_SIGMA_SLACK = Fraction(10005, 10000)  # sigma above its least possible value, so that a finite threshold exists
+_FEW = 24  # up to so many splits are all evaluated in full precision
 
 
 def normal_sf(x: Any) -> mpmath.mpf:
-    """Give P[N(0,1) > x] to full relative precision in both tails; an upper bound beyond x = 10^8."""
+    """Return P[N(0,1) > x] to full relative precision in both tails; an upper bound beyond x = 10^8."""
     if x < 0:
         # mpmath's erfc of large negative numbers takes a slow series; its other side does not.
         return 1 - normal_sf(-x)
@@ -91,7 +77,7 @@ def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
 
 
 def agd(epsilon: Number, mu: Number) -> float:
-    """Give the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up.
+    """Return the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up.
 
     **Guarantee:** any mechanism that is mu-GDP is (epsilon, agd(epsilon, mu))-DP, and the Gaussian mechanism is no
     better.
@@ -122,7 +108,7 @@ def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def mu_for(epsilon: Number, delta: Number) -> Fraction:
-    """Give the largest mu with ``agd(epsilon, mu) <= delta``, rounded down to a double.
+    """Return the largest mu with ``agd(epsilon, mu) <= delta``, rounded down to a double.
 
     >>> f"{float(mu_for('ln 10', 1e-5)):.10f}"
     '0.5688118676'
@@ -138,7 +124,7 @@ def mu_for(epsilon: Number, delta: Number) -> Fraction:
 
 
 def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
-    """Give the noise scale for an L2 sensitivity and a share of mu^2, rounded up to a short rational.
+    """Return the noise scale for an L2 sensitivity and a share of mu^2, rounded up to a short rational.
 
     The result satisfies ``sensitivity^2 / sigma^2 <= mu^2`` in exact arithmetic.
 
@@ -162,18 +148,12 @@ def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
 class SparseGaussian:
     """The integers and rationals a Gaussian sparse histogram runs with, and what they cost.
 
-    Args:
-        keys_per_user: d, the most keys one user adds 1 to.
-        sigma: The exact scale of the rounded Gaussian noise.
-        threshold: R; a key is released iff its noisy count is at least R.
-        relation: The neighbouring relation the cost is stated for.
-
     **Guarantee:** (epsilon, :meth:`delta`) for one user under ``relation``, with the noisy counts released too.
     """
 
-    keys_per_user: int
-    sigma: Fraction
-    threshold: int
+    keys_per_user: int  # d, the most keys one user adds 1 to
+    sigma: Fraction  # the exact scale of the rounded Gaussian noise
+    threshold: int  # R; a key is released iff its noisy count is at least R
     relation: Relation
 
     def __post_init__(self) -> None:
@@ -189,17 +169,17 @@ class SparseGaussian:
         return changed / self.sigma**2
 
     def log_all_hidden(self) -> mpmath.mpf:
-        """Give ln L: the log-probability that one key of a single user stays hidden."""
+        """Return ln L: the log-probability that one key of a single user stays hidden."""
         x = (self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)
         return mpmath.log(normal_sf(-x)) if x < 0 else mpmath.log1p(-normal_sf(x))
 
     def threshold_delta(self) -> float:
-        """Give the probability that any of one user's own d keys is released: 1 - L^d, rounded up."""
+        """Return the probability that any of one user's own d keys is released: 1 - L^d, rounded up."""
         with working():
             return min(1.0, round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden())))
 
     def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
-        """Give the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails.
+        """Return the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails.
 
         Their failures count on both sides: a threshold fails in the larger world only, but the delta of an
         (epsilon, delta) step may be spent in either.
@@ -253,7 +233,7 @@ class SparseGaussian:
         return np.column_stack([x, y, 2 * d - x - y])
 
     def delta(self, epsilon: Number) -> float:
-        """Give the exact delta of this mechanism alone at ``epsilon``, rounded up."""
+        """Return the exact delta of this mechanism alone at ``epsilon``, rounded up."""
         with working():
             return min(1.0, round_up(self.delta_mpf(rational_mpf(exact(epsilon, "epsilon")))))
 
@@ -302,7 +282,7 @@ def calibrate_sparse_gaussian(
 
 
 def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
-    """Give the exact scale b = sensitivity/epsilon of discrete Laplace noise on integers.
+    """Return the exact scale b = sensitivity/epsilon of discrete Laplace noise on integers.
 
     >>> laplace_scale(20, "2.3")
     Fraction(200, 23)
@@ -316,7 +296,7 @@ def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
 
 
 def _lift(b: Fraction, k: int) -> mpmath.mpf:
-    """Give P[Z >= k] for discrete Laplace noise: a^k/(1+a) for k >= 0, and 1 - a^(1-k)/(1+a) below."""
+    """Return P[Z >= k] for discrete Laplace noise: a^k/(1+a) for k >= 0, and 1 - a^(1-k)/(1+a) below."""
     inverse = 1 / rational_mpf(b)
     normaliser = 1 + mpmath.exp(-inverse)
     return mpmath.exp(-k * inverse) / normaliser if k >= 0 else 1 - mpmath.exp((k - 1) * inverse) / normaliser
@@ -335,7 +315,7 @@ def _at_least_one_key(keys: int) -> None:
 
 
 def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: bool = False) -> float:
-    """Give the exact probability that some key of one user alone passes, rounded up.
+    """Return the exact probability that some key of one user alone passes, rounded up.
 
     Args:
         b: The scale of the discrete Laplace noise.
@@ -357,7 +337,7 @@ def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: 
 
 
 def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_counts: bool = False) -> int:
-    """Give the integer threshold R for discrete Laplace noise of scale b at ``delta``.
+    """Return the integer threshold R for discrete Laplace noise of scale b at ``delta``.
 
     The condition a^(R-1)/(1+a) <= 1 - a is enforced too: it makes the other direction (a key that is missing) cost no
     more than e^(1/b), so that it needs no delta.
@@ -384,12 +364,12 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
 
 
 def _turn(epsilon: mpmath.mpf, delta: mpmath.mpf) -> mpmath.mpf:
-    """Give ln((e^eps + 2 delta - 1)/((e^eps + 1) delta))/eps without subtracting what is nearly equal."""
+    """Return ln((e^eps + 2 delta - 1)/((e^eps + 1) delta))/eps without subtracting what is nearly equal."""
     return mpmath.log1p((1 - delta) * mpmath.expm1(epsilon) / ((mpmath.exp(epsilon) + 1) * delta)) / epsilon
 
 
 def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpmath.mpf:
-    """Give the same chance at the precision in force; exactly 1 from the count on from which it is certain."""
+    """Return the same chance at the precision in force; exactly 1 from the count on from which it is certain."""
     e, dd = rational_mpf(epsilon), rational_mpf(delta)
     growth = mpmath.expm1(e)
     turn = 1 + int(mpmath.floor(_turn(e, dd)))
@@ -401,7 +381,7 @@ def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpm
 
 
 def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
-    """Give the real threshold for users who spread weight 1/sqrt(t) equally over t <= d keys, rounded up.
+    """Return the real threshold for users who spread weight 1/sqrt(t) equally over t <= d keys, rounded up.
 
     ``rho = max over t of 1/sqrt(t) + sigma Phi^-1((1-delta)^(1/t))``. Only valid for *equal* weights within a user;
     for unequal ones use :func:`knapsack_threshold`.
@@ -447,7 +427,7 @@ def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int 
 
 
 def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: int = WEIGHT_GRID) -> int:
-    """Give the smallest integer R, in steps of 1/grid, with :func:`knapsack_delta` of ``(R - 1/2)/grid`` at most delta.
+    """Return the smallest integer R, in steps of 1/grid, with ``knapsack_delta`` of ``(R - 1/2)/grid`` at most delta.
 
     >>> knapsack_threshold("2.193", 20, 1e-6)
     763

@@ -1,22 +1,17 @@
 """Estimates: noisy numbers with their uncertainty and guarantee; post-processing, and values derived from them.
 
-Nothing that works on estimates can spend budget or see data: it only sees what could be published already, and any
-function of a private result is as private as the result (Dwork and Roth 2014, Proposition 2.1).
+Nothing that works on estimates can spend budget or see data: any function of a private result is as private as the
+result (Dwork and Roth 2014, Proposition 2.1).
 
-**Post-processing** makes numbers nicer and is named in the result (``marks``). Clipping and projecting make numbers
-plausible and biased; sums and averages of many numbers should start from the raw ones. Intervals stay statements about
-the truth: they are clipped, rounded outwards or kept, never narrowed.
+**Post-processing** is named in the result (``marks``). Clipping and projecting make numbers plausible and biased; sums
+of many numbers should start from the raw ones. Intervals stay statements about the truth: they are clipped, rounded
+outwards or kept, never narrowed.
 
-**Derived values.** Counts have low sensitivity, but that does not help if a noisy count goes into a function that is
-very sensitive to it, so uncertainty is carried along and a steep function warns. Every interval holds at the level of
-the numbers it came from. Differences follow by the square root of the sum of squared distances to the ends
-(:func:`difference_ends`), ratios by asking for which ratio r the difference a - r b may be zero (Fieller 1954). For
-ranks and any other function, inputs are widened first so that all of them hold at once (Bonferroni), then the
-function's range over that box is taken.
-
-References: Howe, Approximate confidence limits on the mean of X + Y, JASA 69(347), 1974; Zou and Donner, Construction
-of confidence limits about effect measures, Statistics in Medicine 27, 2008; Fieller, Some problems in interval
-estimation, JRSS B 16, 1954. Proofs: docs/proofs/intervals.md.
+**Derived values** carry the uncertainty along, and a steep function of noisy numbers warns. Every interval holds at the
+level of the numbers it came from: differences by the root of the sum of squared distances to the ends (Howe 1974; Zou
+and Donner 2008), ratios by asking for which r the difference a - r b may be zero (Fieller 1954). For ranks and any
+other function, inputs are widened first so that all of them hold at once (Bonferroni), then the function's range over
+that box is taken. Proofs: docs/proofs/intervals.md.
 """
 
 from __future__ import annotations
@@ -31,6 +26,7 @@ from importlib import import_module
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from hushquery.core.budget import finite
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import Unavailable, UsageError
 
@@ -39,14 +35,14 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-# Rows that a notebook shows.
+# Rows that a notebook shows, and what their numbers are called in tables.
 _SHOWN = 100
+_NUMBERS = ("estimate", "stderr", "low", "high")
 
-# Relative uncertainty of a denominator, or relative departure from a straight line, above which a result is called
-# steep.
+# A relative uncertainty of a denominator, or departure from a straight line, above this is called steep.
 _STEEP = 0.25
 
-#: The lower and the upper ends of all rows at a level, where noise is not all there is to them.
+#: Returns the lower and the upper ends of all rows at a level, where they are not value +- a width.
 Intervals = Callable[[float], tuple[Sequence[float], Sequence[float]]]
 
 
@@ -54,7 +50,7 @@ class NoiseWidth(Protocol):
     """What is known of the noise in an estimate: how far it reaches."""
 
     def half_width(self, level: float) -> float:
-        """Give w such that the noise stays within -w..w with probability ``level``."""
+        """Return w such that the noise stays within -w..w with probability ``level``."""
         ...
 
 
@@ -68,7 +64,8 @@ class Tabular(ABC):
     def to_pandas(self) -> pandas.DataFrame:
         """Return the result as a data frame of pandas, where that is installed."""
         _installed("pandas")
-        return self.to_arrow().to_pandas()
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """Return the result as a data frame of Polars, where that is installed."""
@@ -83,11 +80,11 @@ def _installed(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise Unavailable(
+        what, fix = (
             f"a data frame of {package} needs the package {package}",
-            why="it is not installed",
-            fix=f"pip install {package}, or use to_arrow()",
-        ) from None
+            f"pip install {package}, or use to_arrow()",
+        )
+        raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 
 # A tuple, because a table can have a hundred thousand of them; a frozen dataclass takes four times as long.
@@ -189,7 +186,7 @@ class Estimates(Tabular):
         return [row.value for row in self.rows] if waiting is None else list(waiting[1])
 
     def at_level(self, level: float) -> Estimates:
-        """Give the same raw numbers with intervals at another level."""
+        """Return the same raw numbers with intervals at another level."""
         if self.marks:
             raise UsageError(
                 "intervals at another level exist only for raw estimates",
@@ -206,7 +203,7 @@ class Estimates(Tabular):
         return replace(self, rows=raw.rows, level=level)
 
     def changed(self, rows: Sequence[Estimate], mark: str) -> Estimates:
-        """Give new rows that came from these by a named step; the guarantee stays, nothing is spent."""
+        """Return new rows that came from these by a named step; the guarantee stays, nothing is spent."""
         return replace(self, rows=tuple(rows), marks=(*self.marks, mark))
 
     def __repr__(self) -> str:
@@ -224,15 +221,10 @@ class Estimates(Tabular):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the table as plain data; what is no finite number is null."""
+        """Return the table as plain data; what is no finite number is null."""
         return {
             "estimates": [
-                {
-                    "label": r.label,
-                    "estimate": _finite(r.value),
-                    **{name: _finite(getattr(r, name)) for name in ("stderr", "low", "high")},
-                }
-                for r in self.rows
+                {"label": r.label, **dict(zip(_NUMBERS, map(finite, r[1:]), strict=True))} for r in self.rows
             ],
             "level": self.level,
             "post_processing": list(self.marks),
@@ -243,11 +235,9 @@ class Estimates(Tabular):
         """Return the table as Arrow: label, estimate, standard error and the interval's ends."""
         import pyarrow as pa
 
-        columns = zip(*self.rows, strict=True) if self.rows else [()] * 5
-        types = [pa.string(), *[pa.float64()] * 4]
-        return pa.table(
-            dict(zip(("label", "estimate", "stderr", "low", "high"), map(pa.array, columns, types), strict=True))
-        )
+        labels, *numbers = zip(*self.rows, strict=True) if self.rows else [()] * 5
+        columns = {name: pa.array(column, pa.float64()) for name, column in zip(_NUMBERS, numbers, strict=True)}
+        return pa.table({"label": pa.array(labels, pa.string()), **columns})
 
     def _repr_html_(self) -> str:
         from hushquery.templates import render
@@ -255,10 +245,6 @@ class Estimates(Tabular):
         summary = self.guarantee.summary() if self.guarantee else ""
         shown, left = self.rows[:_SHOWN], max(0, len(self) - _SHOWN)
         return render("notebook/estimates.html", summary=summary, rows=shown, left=left, marks=self.marks)
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
 
 
 def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
@@ -302,35 +288,8 @@ def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Esti
     )
 
 
-def agree(total: Estimate, parts: Estimates) -> tuple[Estimate, Estimates]:
-    """Make a total and its parts add up, by weighted least squares.
-
-    With variances s^2 of the total and v_i of the parts and the gap g = total - sum of parts, the total moves by
-    -g s^2/(s^2 + sum v) and part i by g v_i/(s^2 + sum v): linear and unbiased, and each variance v becomes
-    v - v^2/(s^2 + sum v). Intervals stay those of the raw numbers, which still hold; they only grow to include the
-    new value. Reference: Hay, Rastogi, Miklau and Suciu 2010.
-
-    >>> halves = Estimates.raw(["a", "b"], [4.0, 5.0], [1.0, 1.0])
-    >>> whole, parts = agree(Estimate("all", 12.0, 1.0, 10.0, 14.0), halves)
-    >>> whole.value, parts.values
-    (11.0, [5.0, 6.0])
-    """
-    spread = total.stderr**2 + math.fsum(r.stderr**2 for r in parts)
-    if not len(parts) or not 0 < spread < math.inf:
-        raise UsageError("there is nothing to adjust", why="no parts, or no finite uncertainty", fix="Give both")
-    gap = total.value - math.fsum(parts.values)
-
-    def moved(row: Estimate, direction: int) -> Estimate:
-        variance = row.stderr**2
-        value = row.value + direction * gap * variance / spread
-        stderr = math.sqrt(max(0.0, variance - variance**2 / spread))
-        return Estimate(row.label, value, stderr, min(row.low, value), max(row.high, value))
-
-    return moved(total, -1), parts.changed([moved(r, 1) for r in parts], f"made to add up to {total.label}")
-
-
 def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[float]:
-    """Give the nearest non-negative numbers with a given sum, in the Euclidean sense.
+    """Return the nearest non-negative numbers with a given sum, in the Euclidean sense.
 
     Reference: Duchi, Shalev-Shwartz, Singer and Chandra 2008.
 
@@ -383,29 +342,20 @@ class Rank:
 
 
 class Ends(NamedTuple):
-    """An interval and its centre, as a difference needs them.
-
-    Args:
-        low: The lower end.
-        centre: The value that is as likely too high as too low.
-        high: The upper end.
-        bounded: Whether the number can't be below ``low``, whatever the noise.
-    """
+    """An interval and its centre, as a difference needs them."""
 
     low: float
-    centre: float
+    centre: float  # as likely too high as too low
     high: float
-    bounded: bool = False
+    bounded: bool = False  # whether the number can't be below ``low``, whatever the noise
 
 
 def difference_ends(first: Ends, second: Ends) -> tuple[float, float]:
     """Return the interval of first minus second, from their intervals at the same level; their noise is independent.
 
-    Its lower end is as far from the difference of the centres as the root of the sum of two squares: how far first may
-    be below its centre, and second above. That is exact for Gaussian noise, and at levels from 0.92 on a little wide
-    for Laplace noise. Where first is bounded from below, it is certain not to be below its lower end, no chance of a
-    miss was spent on it, and the end is that bound less the upper end of second. Proof and coverage:
-    docs/proofs/intervals.md.
+    Its ends are as far from the difference of the centres as the root of the sum of two squares: exact for Gaussian
+    noise, and at levels from 0.92 on a little wide for Laplace noise. Where first is bounded from below, no chance of a
+    miss was spent on its lower end, and the end is that bound less the upper end of second (docs/proofs/intervals.md).
 
     >>> difference_ends(Ends(7, 10, 13), Ends(0, 4, 8))
     (1.0, 11.0)
@@ -487,10 +437,9 @@ def rank(estimates: Estimates) -> list[Rank]:
 
 
 def function_of(function: Callable[..., float], estimates: Estimates, *labels: str, steps: int = 8) -> Estimate:
-    """Give any function of some of the numbers; its range is scanned over a grid of the box of their intervals.
+    """Return any function of some numbers, with its range over a grid of ``steps`` in the box of their intervals.
 
-    The standard error is that of the tangent; the scan finds the range of a function that is monotone in each input
-    exactly, and of others as closely as its ``steps`` allow.
+    The standard error is that of the tangent; the range is exact for a function that is monotone in each input.
 
     >>> function_of(lambda x: x * x, Estimates.raw(["a"], [10.0], [0.1]), "a").value
     100.0
@@ -520,7 +469,7 @@ def function_of(function: Callable[..., float], estimates: Estimates, *labels: s
 
 
 def _value(function: Callable[..., float], point: Sequence[float]) -> float:
-    """Give the function at a point; not a number where it does not exist."""
+    """Return the function at a point; not a number where it does not exist."""
     try:
         return float(function(*point))
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -530,9 +479,8 @@ def _value(function: Callable[..., float], point: Sequence[float]) -> float:
 def combinable(estimates: Estimates, row: Estimate) -> Estimate:
     """Return a raw number with an interval that the root of the sum of squares may combine with another.
 
-    Whole steps of noise within ``+-w`` stand for a continuous noise within ``+-(w + 1/2)``, and two of them do not add
-    up to whole steps. At levels below 0.92 the middle of Laplace noise is narrower than that of normal noise with the
-    same standard error, and that of a sum of two is not.
+    Whole steps of noise within ``+-w`` stand for a continuous noise within ``+-(w + 1/2)``. At levels below 0.92 the
+    middle of Laplace noise is narrower than that of normal noise with the same standard error.
     """
     _refuse_processed(estimates)
     half_step = float(getattr(estimates.noise, "step", 0)) / 2
@@ -549,7 +497,7 @@ def _jointly(estimates: Estimates, *labels: str) -> list[Estimate]:
 
 
 def _widened(estimates: Estimates, together: int) -> Estimates:
-    """Give intervals that hold for ``together`` numbers at once at the level of the table."""
+    """Return intervals that hold for ``together`` numbers at once at the level of the table."""
     if together == 1:
         return estimates
     _refuse_processed(estimates)

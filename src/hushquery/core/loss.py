@@ -54,9 +54,8 @@ class Loss:
         mu_squared: The sum of the squared GDP parameters.
         pure: The epsilons of the pure steps.
         threshold_delta: The sum of the probabilities that a stability threshold lets a key of one user alone through,
-            and
-            of the deltas of (epsilon, delta) steps whose epsilon is in ``pure``. Not for events that depend on noise
-            which is released too (a clamp, say): those cost (1 + e^epsilon) times their probability.
+            and of the deltas of (epsilon, delta) steps whose epsilon is in ``pure``. Not for events that depend on
+            noise which is released too (a clamp, say): those cost (1 + e^epsilon) times their probability.
         sparse: Gaussian sparse histograms, each with its own exact curve.
 
     >>> both = Loss(mu_squared="1/4") + Loss(pure=("1/2",))
@@ -103,7 +102,7 @@ class Loss:
         return not (self._has_gaussian or self.threshold_delta)
 
     def delta(self, epsilon: Number) -> float:
-        """Give the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
+        """Return the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
         with working():
             return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))
 
@@ -119,7 +118,7 @@ class Loss:
             return bool(self._delta(rational_mpf(e)) <= rational_mpf(d))
 
     def epsilon(self, delta: Number) -> float:
-        """Give the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
+        """Return the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
         return _smallest_epsilon(self, exact(delta, "delta"))
 
     def _epsilon(self, target: Fraction) -> float:
@@ -147,7 +146,7 @@ class Loss:
         return mpmath.fsum(p * curve(epsilon - loss) for loss, p in pure_loss_atoms(self.pure))
 
     def _curve(self) -> Callable[[Any], mpmath.mpf]:
-        """Give the delta curve of everything but the pure steps."""
+        """Return the delta curve of everything but the pure steps."""
         fail = rational_mpf(self.threshold_delta)
         mu2 = rational_mpf(self.mu_squared)
         if fail >= 1:
@@ -168,7 +167,7 @@ class Loss:
         return curve
 
     def to_json(self) -> dict[str, Any]:
-        """Give the loss as plain data with exact fractions, as the ledger and manifests keep it."""
+        """Return the loss as plain data with exact fractions, as the ledger and manifests keep it."""
         return {
             "mu_squared": str(self.mu_squared),
             "pure": [str(r) for r in self.pure],
@@ -210,7 +209,7 @@ class Loss:
 
 
 def _of_texts(data: Mapping[str, Any]) -> bool:
-    """Say whether a recorded loss is written as :meth:`Loss.to_json` writes it: exact numbers as texts, in lists."""
+    """Return whether a recorded loss is written as :meth:`Loss.to_json` writes it: exact numbers as texts, in lists."""
     if not isinstance(data["pure"], list) or not isinstance(data["sparse"], list):
         return False
     if not all(type(s[whole]) is int for s in data["sparse"] for whole in ("keys_per_user", "threshold")):
@@ -270,7 +269,7 @@ def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:
 
 @lru_cache(maxsize=64)
 def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
-    """Give the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
+    """Return the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
 
     Each step of loss r is dominated by a randomised response that loses +r with probability e^r/(1+e^r) and -r
     otherwise. Equal steps are binomial. When the sums are too many to list, each r is rounded *up* to a grid: a larger
@@ -337,7 +336,7 @@ class StepParameters(ABC):
         """What the step costs, rounded up."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the numbers as plain data; fractions as text."""
+        """Return the numbers as plain data; fractions as text."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"kind": self.kind} | {
             name: str(v) if isinstance(v, Fraction) else v.value if isinstance(v, Relation) else v
@@ -349,16 +348,8 @@ class StepParameters(ABC):
 class LaplaceHistogram(StepParameters):
     """Counts with discrete Laplace noise, released where they reach a threshold, or for public keys.
 
-    Args:
-        keys_per_user: d, the most a user adds to all counts together.
-        scale: b of the noise.
-        threshold: R, released iff count + noise >= R; None for keys that are public.
-        row_counts: Whether a user may add all of d to a single key.
-        least_delta: A delta to charge at least, where a paper claims a larger one than the exact.
-        relation: The neighbouring relation.
-
     **Guarantee:** (d/b, delta) for one user, add-remove, with delta the exact chance that a key of that user alone is
-    released; (2d/b, the same delta) under replace-one, where one world's new keys are missing in the other and never
+    released; (2d/b, the same delta) under replace-one, where one dataset's new keys are missing in the other and never
     both (docs/proofs/headlist.md). The noisy counts themselves may be published.
 
     >>> LaplaceHistogram(20, Fraction(20), 300).loss.pure
@@ -367,11 +358,11 @@ class LaplaceHistogram(StepParameters):
 
     kind: ClassVar[str] = "laplace-histogram"
 
-    keys_per_user: int
-    scale: Fraction
-    threshold: int | None = None
-    row_counts: bool = False
-    least_delta: Fraction = Fraction(0)
+    keys_per_user: int  # d, the most a user adds to all counts together
+    scale: Fraction  # b of the noise
+    threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
+    row_counts: bool = False  # whether a user may add all of d to a single key
+    least_delta: Fraction = Fraction(0)  # to charge at least, where a paper claims more than the exact delta
     relation: Relation = Relation.ADD_REMOVE
 
     @property
@@ -381,9 +372,9 @@ class LaplaceHistogram(StepParameters):
         epsilon = Fraction(self.keys_per_user * both_ways) / self.scale
         if self.threshold is None:
             return Loss(pure=(epsilon,), threshold_delta=self.least_delta)
-        # A key that only one user holds is absent with probability 1 - p in that user's world, and always without:
+        # A key that only one user holds is absent with probability 1 - p in that user's dataset, and always without:
         # the factor 1/(1 - p) must be within e^(1/b), else it is what is charged per key. Under replace-one the other
-        # world's d keys can only add their shift of counts: absence speaks for the keys of one world at a time.
+        # dataset's d keys can only add their shift of counts: absence speaks for the keys of one at a time.
         p = exact(laplace_delta(self.scale, 1, self.threshold))
         if p >= 1:
             raise CalibrationError("this threshold hides nothing", fix="Raise the threshold")
@@ -399,12 +390,6 @@ class LaplaceHistogram(StepParameters):
 class GaussianHistogram(StepParameters):
     """Counts with rounded Gaussian noise, released where they reach a threshold, or for public keys.
 
-    Args:
-        keys_per_user: d; a user adds 1 to at most d keys.
-        sigma: The scale of the noise.
-        threshold: R, released iff count + noise >= R; None for keys that are public.
-        relation: The neighbouring relation.
-
     **Guarantee:** the exact curve of :class:`~hushquery.core.calibration.SparseGaussian` with a threshold;
     mu-GDP with mu^2 = d/sigma^2 without (2d/sigma^2 under replace-one).
 
@@ -414,9 +399,9 @@ class GaussianHistogram(StepParameters):
 
     kind: ClassVar[str] = "gaussian-histogram"
 
-    keys_per_user: int
+    keys_per_user: int  # d; a user adds 1 to at most d keys
     sigma: Fraction
-    threshold: int | None = None
+    threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
     relation: Relation = Relation.ADD_REMOVE
 
     @property
@@ -430,11 +415,6 @@ class GaussianHistogram(StepParameters):
 class OptimalSelection(StepParameters):
     """Keys released with the largest possible chance at (epsilon, delta) per key; no counts.
 
-    Args:
-        keys_per_user: d; a user adds 1 to at most d keys.
-        epsilon: Of one key.
-        delta: Of one key.
-
     **Guarantee:** (d epsilon, d delta) for one user, add-remove: basic composition of d keys, each optimal.
 
     >>> OptimalSelection(2, Fraction(1, 2), Fraction(1, 100)).loss.epsilon("0.02")
@@ -443,8 +423,8 @@ class OptimalSelection(StepParameters):
 
     kind: ClassVar[str] = "optimal-selection"
 
-    keys_per_user: int
-    epsilon: Fraction
+    keys_per_user: int  # d; a user adds 1 to at most d keys
+    epsilon: Fraction  # of one key
     delta: Fraction
 
     @property
@@ -457,13 +437,6 @@ class OptimalSelection(StepParameters):
 class GaussianWeights(StepParameters):
     """Sums of users' weights with rounded Gaussian noise, on the grid of 1/64; one user's weights have L2 norm <= 1.
 
-    Args:
-        keys_per_user: d, the most keys a user gives weight to.
-        sigma: The scale of the noise in grid steps.
-        threshold: R in grid steps, released iff sum + noise >= R; None for keys that are public, as in a sketch.
-        equal: Whether a user spreads the weight equally (1/sqrt(t) on t keys, rounded down to the grid).
-        relation: The neighbouring relation.
-
     **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 (weights are not negative, so twice that under replace-one), beside
     the chance that a key of one user alone is released: the worst user's, over all t <= d or over all weights.
 
@@ -473,10 +446,10 @@ class GaussianWeights(StepParameters):
 
     kind: ClassVar[str] = "gaussian-weights"
 
-    keys_per_user: int
-    sigma: Fraction
-    threshold: int | None = None
-    equal: bool = False
+    keys_per_user: int  # d, the most keys a user gives weight to
+    sigma: Fraction  # of the noise, in grid steps
+    threshold: int | None = None  # R in grid steps; None for keys that are public, as in a sketch
+    equal: bool = False  # whether a user spreads the weight equally (1/sqrt(t) on t keys, rounded down to the grid)
     relation: Relation = Relation.ADD_REMOVE
 
     @property
@@ -487,7 +460,7 @@ class GaussianWeights(StepParameters):
         return Loss(mu_squared=mu_squared, threshold_delta=self.threshold_delta())
 
     def threshold_delta(self) -> Fraction:
-        """Give the chance that any key of one user alone passes, rounded up; zero for public keys."""
+        """Return the chance that any key of one user alone passes, rounded up; zero for public keys."""
         if self.threshold is None:
             return Fraction(0)
         if not self.equal:
@@ -502,7 +475,7 @@ class GaussianWeights(StepParameters):
 
 
 def equal_weight(keys: int) -> int:
-    """Give floor(64/sqrt(t)), the weight in grid steps of each of t keys; exact integer arithmetic.
+    """Return floor(64/sqrt(t)), the weight in grid steps of each of t keys; exact integer arithmetic.
 
     >>> [equal_weight(t) for t in (1, 2, 4, 20)]
     [64, 45, 32, 14]
@@ -517,11 +490,6 @@ def equal_weight(keys: int) -> int:
 class LocalChannel(StepParameters):
     """Reports of one client, each randomised on the device by the same randomizer.
 
-    Args:
-        oracle: What ``describe()`` of the randomizer says: its name, its domain and the integers it runs with.
-        reports: How many reports one client sends.
-        relation: Replace-one; a local randomizer knows no other.
-
     **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
     of any one report under two values; :mod:`hushquery.core.local_loss` computes it from the integers.
 
@@ -531,9 +499,9 @@ class LocalChannel(StepParameters):
 
     kind: ClassVar[str] = "local-channel"
 
-    oracle: Mapping[str, Any]
-    reports: int = 1
-    relation: Relation = Relation.REPLACE_ONE
+    oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
+    reports: int = 1  # that one client sends
+    relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
 
     @property
     def loss(self) -> Loss:
@@ -550,21 +518,17 @@ _FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta"}
 
 
 def loss_from(parameters: Mapping[str, Any]) -> Loss:
-    """Compute the cost of a step anew from the numbers that a manifest keeps; names it does not know are ignored.
-
-    >>> loss_from({"kind": "gaussian-histogram", "keys_per_user": 20, "sigma": "10", "threshold": None}).mu_squared
-    Fraction(1, 5)
-    """
+    """Compute the cost of a step anew from the numbers that a manifest keeps; names it does not know are ignored."""
     return _read(parameters)[1]
 
 
 def step_from(parameters: Mapping[str, Any]) -> StepParameters:
-    """Read the numbers of a step that :meth:`StepParameters.to_json` wrote; numbers without a cost are refused.
-
-    >>> step_from(LaplaceHistogram(1, Fraction(2), 24).to_json()).threshold
-    24
-    """
+    """Read the numbers of a step that :meth:`StepParameters.to_json` wrote; numbers without a cost are refused."""
     return _read(parameters)[0]
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
@@ -577,14 +541,8 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
     try:
         for field in fields(cls):
             if field.name in parameters:
-                raw = parameters[field.name]
-                values[field.name] = (
-                    exact(raw, field.name)
-                    if field.name in _FRACTIONS
-                    else Relation.of(raw)
-                    if field.name == "relation"
-                    else raw
-                )
+                read = Relation.of if field.name == "relation" else exact if field.name in _FRACTIONS else _same
+                values[field.name] = read(parameters[field.name])
         for name in ("keys_per_user", "threshold"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)

@@ -12,8 +12,6 @@ from typing import Protocol
 from hushquery.core.budget import Number, Relation, exact
 from hushquery.errors import UsageError
 
-__all__ = ["Bounds", "ClampedSum", "Counts", "OverlappingCounts", "RowCount", "Sensitivity"]
-
 
 @dataclass(frozen=True)
 class Bounds:
@@ -28,7 +26,7 @@ class Sensitivity(Protocol):
     """Anything that bounds what one unit can change under a relation."""
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give the bounds under ``relation``."""
+        """Return the bounds under ``relation``."""
         ...
 
 
@@ -46,7 +44,7 @@ class RowCount:
         _at_least_one(self.rows_per_user, "rows per user")
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give m: a unit adds up to m rows, or changes between none and m."""
+        """Return m: a unit adds up to m rows, or changes between none and m."""
         del relation
         m = Fraction(self.rows_per_user)
         return Bounds(m, m * m, f"a unit counts at most {self.rows_per_user} row(s)")
@@ -70,7 +68,7 @@ class Counts:
         _at_least_one(self.keys_per_user, "keys per user")
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give d, or 2d where a unit may leave d keys for d others."""
+        """Return d, or 2d where a unit may leave d keys for d others."""
         changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))
         return Bounds(changed, changed, f"a unit changes at most {changed} count(s) by one")
 
@@ -94,7 +92,7 @@ class OverlappingCounts:
             _at_least_one(self.at_most, "at_most")
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give the number of counts a unit can change by one."""
+        """Return the number of counts a unit can change by one."""
         cap = min(self.queries, self.at_most or self.queries)
         changed = Fraction(min(self.queries, 2 * cap) if relation is Relation.REPLACE_ONE else cap)
         return Bounds(changed, changed, f"a unit changes at most {changed} of {self.queries} count(s) by one")
@@ -121,7 +119,7 @@ class ClampedSum:
         object.__setattr__(self, "upper", high)
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give the largest absolute value (add-remove) or the width (replace-one) of the clamp."""
+        """Return the largest absolute value (add-remove) or the width (replace-one) of the clamp."""
         if relation is Relation.ADD_REMOVE:
             change, why = max(abs(self.lower), abs(self.upper)), "a unit adds at most the larger bound"
         else:

@@ -88,7 +88,7 @@ def canonical(value: object) -> str:
 
 
 def digest(row: Mapping[str, Any]) -> str:
-    """Give the hash a row must carry: SHA-256 over everything in it but the hash itself."""
+    """Return the hash a row must carry: SHA-256 over everything in it but the hash itself."""
     return hashlib.sha256(canonical({name: row[name] for name in _HASHED}).encode("ascii")).hexdigest()
 
 
@@ -216,20 +216,20 @@ class LedgerStore:
             url = sa.make_url(text)
         except (ArgumentError, ValueError):
             raise UsageError(
-                what="the address of the ledger can't be read",  # and is not shown: it may hold a password
+                "the address of the ledger can't be read",  # and is not shown: it may hold a password
                 fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
             ) from None
         if url.drivername in ("sqlite", "sqlite+pysqlite"):
             if "?" in text or url.host:
                 raise UsageError(
-                    what="the address of a SQLite ledger is a path and nothing else",
+                    "the address of a SQLite ledger is a path and nothing else",
                     fix="Give a path, or sqlite:///PATH",
                 )
             return cls._sqlite(url.database or "", create=create)
         if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
             return cls._postgresql(url, create=create)
         raise UsageError(
-            what=f"no ledger can be kept in {url.drivername!r}",
+            f"no ledger can be kept in {url.drivername!r}",
             fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE",
         )
 
@@ -237,7 +237,7 @@ class LedgerStore:
     def _sqlite(cls, text: str, *, create: bool) -> LedgerStore:
         if text in ("", ":memory:"):
             raise UsageError(
-                what="a ledger in memory would forget what was spent",
+                "a ledger in memory would forget what was spent",
                 fix="Give the path of a file, such as ledger.db",
             )
         path = Path(os.path.realpath(text))
@@ -268,7 +268,7 @@ class LedgerStore:
                 os.close(descriptor)
         except OSError as error:
             raise Unavailable(
-                what=f"no ledger can be created at {self.name}",
+                f"no ledger can be created at {self.name}",
                 why=error.strerror or type(error).__name__,
                 fix="Give a path in a folder that exists, on a local disk, where you may write",
             ) from None
@@ -287,7 +287,7 @@ class LedgerStore:
             )
         except ImportError:
             raise Unavailable(
-                what="a ledger in PostgreSQL needs the package psycopg",
+                "a ledger in PostgreSQL needs the package psycopg",
                 why="it is not installed",
                 fix="pip install 'hushquery[serve]'",
             ) from None
@@ -355,7 +355,7 @@ class LedgerStore:
                 for form in (secret, quote(secret), quote(secret, safe="")):
                     why = why.replace(form, "***")
             raise Unavailable(
-                what=f"the ledger {self.name} can't be reached or written, so nothing may be released",
+                f"the ledger {self.name} can't be reached or written, so nothing may be released",
                 why=why,
                 fix="Check that it is there, that you may write to it and that its disk is not full",
             ) from None
@@ -363,7 +363,7 @@ class LedgerStore:
 
 def _no_ledger(name: str) -> AccountMissing:
     return AccountMissing(
-        what=f"there is no ledger at {name}",
+        f"there is no ledger at {name}",
         fix="Open an account first; `hushquery budget open --help` says how",
     )
 
@@ -384,7 +384,7 @@ def _sqlite_engine(path: Path, *, new: bool = False) -> sa.Engine:
             raise
         if mode != "delete":  # pragma: no cover - SQLite says "database is locked" before it comes to this
             connection.close()
-            raise Unavailable(what="another program keeps the ledger in write-ahead mode", fix="Close it")
+            raise Unavailable("another program keeps the ledger in write-ahead mode", fix="Close it")
         return connection
 
     return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, isolation_level="AUTOCOMMIT")
