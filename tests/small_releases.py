@@ -7,10 +7,9 @@ from fractions import Fraction
 
 import pyarrow as pa
 
+from hushquery.core.budget import Unit
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import Loss
-from hushquery.core.step_loss import LaplaceHistogram, LocalChannel
-from hushquery.core.unit import Unit
+from hushquery.core.loss import LaplaceHistogram, LocalChannel, Loss
 from hushquery.curator.intervals import with_intervals
 from hushquery.publish import example
 from hushquery.publish.example import CLICKS, QUERIES

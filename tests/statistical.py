@@ -277,3 +277,9 @@ def _z(seen: float, truth: float, spread: float, n: int, what: object) -> None:
     z = (seen - truth) / spread
     most = -stats.norm.ppf(ALPHA / 20)
     assert abs(z) <= most, f"{what}: {seen:.6g} is {z:.1f} standard errors from {truth:.6g}"
+
+
+def hockey_stick(p: Mapping[Hashable, float], q: Mapping[Hashable, float], epsilon: float) -> float:
+    """The smallest delta for which p <= e^epsilon q + delta on every event."""
+    factor = math.exp(epsilon)
+    return math.fsum(max(0.0, probability - factor * q.get(outcome, 0.0)) for outcome, probability in p.items())

@@ -16,11 +16,10 @@ from markdown_it import MarkdownIt
 
 from hushquery.cli import demo
 from hushquery.collect.http.pages import Pages
-from hushquery.core.budget import Budget
+from hushquery.core.budget import Budget, Unit
 from hushquery.core.estimates import Estimates
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Unit
 from hushquery.publish.site import build_site
 from hushquery.templates import markdown, render, shown
 from site_files import LEDGER, task_of

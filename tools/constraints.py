@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "constraints.txt"
 PYTHONS = ("3.11", "3.12", "3.13")
-WANTED = (".[plot,serve,spark,docs,dev]", "hatchling", "editables", "setuptools")
+WANTED = (".[accounting,plot,serve,spark,docs,dev]", "hatchling", "editables", "setuptools")
 
 HEADER = """\
 # Exact versions for development and CI: the core, the extras plot, serve, spark, docs and dev, and the build.

@@ -17,9 +17,9 @@ import numpy as np
 from marked import Rows, Tables, main
 from scipy import stats
 
+from hushquery.core.budget import exact
+from hushquery.core.calibration import laplace_delta, laplace_scale, laplace_threshold
 from hushquery.core.guarantee import best_posterior
-from hushquery.core.rounding import exact
-from hushquery.core.thresholds import laplace_delta, laplace_scale, laplace_threshold
 from hushquery.curator.selectors.korolova import Theorem1
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage

@@ -13,7 +13,7 @@ import numpy as np
 from marked import Rows, Tables, main
 
 from hushquery.core.budget import format_delta
-from hushquery.core.group import group
+from hushquery.core.composition import group
 from hushquery.local.oracles.choose import ORACLES, oracle_named
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"

@@ -16,8 +16,9 @@ from typing import Any
 
 from hushquery.collect.http import documents
 from hushquery.collect.http.problems import PROBLEMS
+from hushquery.core.budget import Relation
 from hushquery.core.local_loss import CHANNELS
-from hushquery.core.step_loss import (
+from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
     LaplaceHistogram,
@@ -25,7 +26,6 @@ from hushquery.core.step_loss import (
     OptimalSelection,
     StepParameters,
 )
-from hushquery.core.unit import Relation
 from hushquery.local.report import HEADER_BYTES, MOST_PAYLOAD
 from hushquery.release.manifest import FORMAT, FORMAT_VERSION
 from hushquery.release.tables import KINDS, NUMBERS

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-extras=plot,serve,spark,docs,dev
+extras=accounting,plot,serve,spark,docs,dev
 
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "install.md"
 BEGIN, END = "<!-- sizes: written by tools/sizes.py -->", "<!-- end of sizes -->"
 
 #: What is measured, in the order of the table.
-ROWS = ("", "plot", "serve", "spark")
+ROWS = ("", "accounting", "plot", "serve", "spark")
 
 
 def pip(python: Path, *arguments: str) -> None:

@@ -8,10 +8,10 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
 from hushquery.core.budget import format_delta
-from hushquery.core.compose import compose
-from hushquery.core.gaussian import agd, mu_for
-from hushquery.core.group import group, group_gaussian
-from hushquery.core.pld import GaussianStep, LaplaceStep, PldStep
+from hushquery.core.calibration import agd, mu_for
+from hushquery.core.composition import compose, group
+from hushquery.core.loss import Loss
+from hushquery.core.pld import LaplaceStep
 from hushquery.core.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
 from hushquery.errors import CalibrationError
 
@@ -36,7 +36,7 @@ def row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def rules(steps: Sequence[PldStep]) -> list[str]:
+def rules(steps: Sequence[Loss | LaplaceStep]) -> list[str]:
     """Give the table of all rules for 1, 10 and 100 releases, the smallest epsilon of each column in bold."""
     found = [compose(list(steps) * times, DELTA) for times in TIMES]
     lines = [row("rule", *(f"{times} release{'s' if times > 1 else ''}" for times in TIMES), "how (100 releases)")]
@@ -60,7 +60,7 @@ def group_table() -> list[str]:
     ]
     for people in range(1, 6):
         epsilon, delta = group(EPSILON, DELTA, people)
-        together = group_gaussian(mu, people)
+        together = people * mu
         cells = (up(epsilon), format_delta(delta), format_delta(agd(epsilon, together)), up(float(together)))
         lines.append(row(str(people), *cells))
     return lines
@@ -86,7 +86,8 @@ def page(date: str) -> str:
     """Give the whole page."""
     count = LaplaceStep(1, 10)
     total = LaplaceStep(10, 100)
-    noise = GaussianStep(mu_for(EPSILON, DELTA))
+    mu = mu_for(EPSILON, DELTA)
+    noise = Loss(mu_squared=mu**2)
     parts = [
         "# Composition, group privacy and shuffling in numbers",
         "",
@@ -111,7 +112,7 @@ def page(date: str) -> str:
         "",
         f"## Gaussian noise, epsilon {EPSILON} at delta {DELTA} each",
         "",
-        f"The same (epsilon, delta) for a single release: mu = {float(noise.mu):.6f}.",
+        f"The same (epsilon, delta) for a single release: mu = {float(mu):.6f}.",
         "",
         *rules([noise]),
         "",

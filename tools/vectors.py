@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.core.rounding import exact
+from hushquery.core.budget import exact
 from hushquery.errors import CalibrationError
 from hushquery.local.channel import Device
 from hushquery.local.configuration import Configuration

@@ -18,13 +18,12 @@ from hushquery._version import __version__
 if TYPE_CHECKING:
     from hushquery import statistics
     from hushquery.auditing.audit import audit
-    from hushquery.core.budget import Budget, PrivacyWarning
-    from hushquery.core.compose import compose
+    from hushquery.core.budget import Budget, PrivacyWarning, Relation, Unit
+    from hushquery.core.composition import compose
     from hushquery.core.estimates import Estimates
     from hushquery.core.guarantee import Guarantee
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.core.loss import Loss
-    from hushquery.core.unit import Relation, Unit
     from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
     from hushquery.hybrid.plan import plan_head
@@ -74,15 +73,15 @@ _HOMES = {
     "Log": "log",
     "Loss": "core.loss",
     "PrivacyWarning": "core.budget",
-    "Relation": "core.unit",
+    "Relation": "core.budget",
     "PublishedHead": "hybrid.published",
     "Release": "release",
     "SearchIndex": "publish",
     "Task": "task",
-    "Unit": "core.unit",
+    "Unit": "core.budget",
     "audit": "auditing.audit",
     "blend": "hybrid.result",
-    "compose": "core.compose",
+    "compose": "core.composition",
     "curate": "curator.plan",
     "estimate": "local.server.estimate",
     "plan_head": "hybrid.plan",

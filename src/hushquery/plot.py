@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import altair
 
+    from hushquery.core.budget import Number
     from hushquery.core.estimates import Estimates
-    from hushquery.core.rounding import Number
 
 __all__ = ["estimates", "forecasts", "ledger_over_time", "need_altair", "save", "svg", "two_worlds"]
 

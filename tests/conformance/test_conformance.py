@@ -41,8 +41,8 @@ from hushquery.auditing.conformance import (
     pair_findings,
     shape_findings,
 )
-from hushquery.core.registry import Mechanism, find, hockey_stick, names
-from statistical import ALPHA, FEWEST_FOR_Z, number
+from hushquery.core.registry import Mechanism, find, names
+from statistical import ALPHA, FEWEST_FOR_Z, hockey_stick, number
 
 
 def test_checks_of_the_product_keep_the_false_alarm_rate_of_the_tests():
@@ -159,7 +159,7 @@ def test_registered_mechanisms_are_ours_and_say_what_they_guarantee(name):
     assert cls.kind in ("mechanism", "selector", "randomizer")
 
 
-def test_hockey_stick_of_the_registry_is_the_one_used_here():
+def test_the_divergence_of_the_checks_is_the_hockey_stick():
     mechanism = built("laplace")
     for pair in mechanism.pairs():
         worlds, left, right = Worlds(mechanism, pair), mechanism.law(pair.left), mechanism.law(pair.right)

@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushquery.core.loss import Loss
+from hushquery.core.calibration import laplace_scale, laplace_threshold
+from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import laplace_scale, laplace_threshold
 from hushquery.curator.audited.counted import KorolovaSelector
 from hushquery.curator.audited.guided import Sketch
 from hushquery.curator.audited.reformulations import ReformulationPairs, lifted_law, lifted_rows

@@ -21,13 +21,22 @@ QUICK = settings(max_examples=150, deadline=None)
 
 epsilons = st.fractions(min_value=0, max_value=1000)
 deltas = st.fractions(min_value=0, max_value=1).filter(lambda d: d < 1)
-shares = st.lists(st.fractions(min_value=0, max_value=10**9), min_size=1, max_size=8).filter(any)
 
 
 def test_ten_tenths_are_one():
     assert sum(Budget(0.1).epsilon for _ in range(10)) == 1
     assert Budget("0.3", "1e-6") == Budget(0.3, 1e-6) == Budget(Decimal("0.3"), Fraction(1, 10**6))
     assert hash(Budget(0.5)) == hash(Budget("1/2"))
+
+
+def test_a_budget_is_given_whole_or_in_numbers():
+    whole = Budget(1, 1e-6)
+    assert Budget.of(whole) is whole
+    assert Budget.of(epsilon="1", delta="1e-6") == whole
+    assert Budget.of(None, 2) == Budget(2, 0)
+    for wrong in ({}, {"delta": 0}, {"budget": whole, "epsilon": 1}, {"budget": whole, "delta": 0}, {"budget": 1}):
+        with pytest.raises(UsageError, match="privacy budget"):
+            Budget.of(**wrong)
 
 
 def test_ln_in_a_budget_never_grows():
@@ -46,33 +55,6 @@ def test_a_budget_cannot_be_changed():
     budget = Budget(1)
     with pytest.raises(AttributeError):
         budget.epsilon = Fraction(2)
-
-
-@given(epsilons, deltas, shares)
-@QUICK
-def test_splitting_loses_and_gains_nothing(epsilon, delta, weights):
-    budget = Budget(epsilon, delta)
-    parts = budget.split(weights)
-    assert sum(p.epsilon for p in parts) == budget.epsilon
-    assert sum(p.delta for p in parts) == budget.delta
-    assert all(p.epsilon >= 0 and p.delta >= 0 for p in parts)
-    for part, weight in zip(parts, weights, strict=True):
-        assert part.epsilon * sum(weights) == epsilon * weight
-    assert budget.split({str(i): w for i, w in enumerate(weights)}) == parts
-
-
-@given(epsilons, shares, shares)
-@QUICK
-def test_splitting_twice_loses_nothing_either(epsilon, first, second):
-    leaves = [leaf for part in Budget(epsilon, "1e-6").split(first) for leaf in part.split(second)]
-    assert sum(leaf.epsilon for leaf in leaves) == epsilon
-    assert sum(leaf.delta for leaf in leaves) == Fraction(1, 10**6)
-
-
-@pytest.mark.parametrize("weights", [[], [0], [0, 0], [-1, 2], [math.nan], ["half"], {}, {"a": -1}, [True]])
-def test_shares_that_mean_nothing_are_refused(weights):
-    with pytest.raises(UsageError):
-        Budget(1).split(weights)
 
 
 NO_NUMBERS = [math.nan, math.inf, -math.inf, "nan", "inf", "", "many", "1/0", True, None, [], object()]

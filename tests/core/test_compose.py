@@ -14,14 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushquery.core.compose import compose
-from hushquery.core.gaussian import agd, mu_for
+from hushquery.core.budget import Unit
+from hushquery.core.calibration import agd, calibrate_sparse_gaussian, mu_for
+from hushquery.core.composition import compose
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.pld import ApproximateStep, GaussianStep, LaplaceStep, ResponseStep
-from hushquery.core.sparse_gaussian import calibrate_sparse_gaussian
-from hushquery.core.unit import Unit
+from hushquery.core.pld import LaplaceStep
 from hushquery.errors import UsageError
+
+
+def approximate(epsilon, delta=0):
+    return Loss(pure=(epsilon,), threshold_delta=delta)
+
+
+def gaussian(mu):
+    return Loss(mu_squared=Fraction(str(mu)) ** 2)
+
 
 RULES = ["sequential", "advanced", "KOV", "zCDP", "GDP", "mixed", "PLD"]
 ROOT = Path(__file__).parents[2]
@@ -53,7 +61,7 @@ def true_delta(pairs, epsilon):
     st.floats(5e-3, 0.2),
 )
 def test_no_rule_is_ever_below_the_truth_for_pure_and_approximate_steps(epsilons, delta, target):
-    steps = [ApproximateStep(e, delta) if float(delta) else ResponseStep(e) for e in epsilons]
+    steps = [approximate(e, delta) for e in epsilons]
     found = compose(steps, target)
     pairs = [response(float(e), float(delta)) for e in epsilons]
     assert list(found.alternatives) == RULES
@@ -95,7 +103,7 @@ def test_sparse_histograms_are_charged_by_every_rule():
 
 def test_a_general_delta_beside_a_sparse_histogram_is_charged_in_both_worlds():
     sparse = calibrate_sparse_gaussian(1, 1, 1e-3)
-    found = compose([Loss(sparse=(sparse,)), ApproximateStep(0, 0.05)], 0.1)
+    found = compose([Loss(sparse=(sparse,)), approximate(0, 0.05)], 0.1)
     shared = math.sqrt(sparse.mu_squared)
     for rule, value in numbers(found).items():
         assert 0.05 + 0.95 * agd(Fraction(value), shared) <= 0.1 * (1 + 1e-9), rule
@@ -106,11 +114,11 @@ def test_a_general_delta_beside_a_sparse_histogram_is_charged_in_both_worlds():
 
 @pytest.mark.parametrize("times", [1, 10, 100])
 def test_tighter_rules_are_tighter(times):
-    pure = numbers(compose([ResponseStep(0.1)] * times, 1e-6))
+    pure = numbers(compose([approximate(0.1)] * times, 1e-6))
     assert pure["mixed"] <= pure["KOV"] <= pure["sequential"]
     assert pure["mixed"] <= pure["PLD"] <= pure["mixed"] + 1e-3
     assert pure["mixed"] <= min(pure["advanced"], pure["zCDP"], pure["GDP"])
-    normal = numbers(compose([GaussianStep("1/10")] * times, 1e-6))
+    normal = numbers(compose([gaussian("1/10")] * times, 1e-6))
     assert normal["GDP"] == normal["mixed"] <= normal["zCDP"]
     assert normal["GDP"] <= min(normal["sequential"], normal["advanced"])
 
@@ -124,9 +132,9 @@ def test_only_pld_sees_what_the_noise_really_is():
 @settings(max_examples=6, deadline=None)
 @given(st.integers(1, 12), st.sampled_from(["0.05", "0.3"]), st.floats(1e-8, 1e-3))
 def test_more_steps_cost_more_and_more_delta_less(times, epsilon, delta):
-    found = compose([ResponseStep(epsilon)] * times, delta)
-    assert compose([ResponseStep(epsilon)] * (times + 1), delta).epsilon >= found.epsilon
-    assert compose([ResponseStep(epsilon)] * times, delta * 2).epsilon <= found.epsilon
+    found = compose([approximate(epsilon)] * times, delta)
+    assert compose([approximate(epsilon)] * (times + 1), delta).epsilon >= found.epsilon
+    assert compose([approximate(epsilon)] * times, delta * 2).epsilon <= found.epsilon
     assert found.epsilon == min(numbers(found).values())
 
 
@@ -151,19 +159,19 @@ def test_sequential_keeps_each_threshold_with_its_own_step():
 
 
 def test_explain_names_every_rule_and_every_reason():
-    text = compose([LaplaceStep(1, 4), GaussianStep("1/5")], 1e-6).explain()
+    text = compose([LaplaceStep(1, 4), gaussian("1/5")], 1e-6).explain()
     for rule in RULES:
         assert f" {rule} " in text
     assert "KOV         -        does not apply: it is for pure steps" in text
     assert sum(line.startswith("*") for line in text.splitlines()) == 1
-    uneven = compose([ResponseStep(0.1), ResponseStep(0.2)], 0)
+    uneven = compose([approximate(0.1), approximate(0.2)], 0)
     assert uneven.alternatives["KOV"] == "the epsilons are not all equal"
     assert uneven.alternatives["PLD"] == "it needs a delta above 0"
     assert (uneven.epsilon, uneven.delta, uneven.rule) == (pytest.approx(0.3), 0.0, "sequential")
 
 
 def test_json_is_plain_data():
-    found = compose([ResponseStep(0.1), GaussianStep("1/5")], 1e-6)
+    found = compose([approximate(0.1), gaussian("1/5")], 1e-6)
     data = json.loads(json.dumps(found.to_json()))
     assert [row["rule"] for row in data["alternatives"]] == RULES
     assert {row["rule"] for row in data["alternatives"] if row["epsilon"] is None} == {"KOV"}
@@ -182,7 +190,7 @@ def test_steps_of_a_guarantee_and_losses_mean_the_same():
 
 
 def test_the_order_of_steps_does_not_matter():
-    steps = [ResponseStep(0.1), GaussianStep("1/5"), LaplaceStep(3, 20)]
+    steps = [approximate(0.1), gaussian("1/5"), LaplaceStep(3, 20)]
     found = {compose(list(order), 1e-6).epsilon for order in itertools.permutations(steps)}
     assert max(found) == pytest.approx(min(found), rel=1e-9)
 
@@ -193,7 +201,7 @@ def test_no_steps_cost_nothing():
 
 
 def test_frozen():
-    found = compose([ResponseStep(0.1)], 1e-6)
+    found = compose([approximate(0.1)], 1e-6)
     with pytest.raises(AttributeError):
         found.epsilon = 0.0
     with pytest.raises(TypeError):
@@ -202,7 +210,7 @@ def test_frozen():
 
 @pytest.mark.parametrize(
     ("steps", "delta"),
-    [([GaussianStep(1)], 0), ([Loss(threshold_delta="1e-3")], 1e-6), ([ApproximateStep(1, 1e-3)] * 2, "1e-3")],
+    [([gaussian(1)], 0), ([Loss(threshold_delta="1e-3")], 1e-6), ([approximate(1, 1e-3)] * 2, "1e-3")],
 )
 def test_no_epsilon_at_this_delta_is_an_error_that_says_so(steps, delta):
     with pytest.raises(UsageError, match="no epsilon holds at delta"):

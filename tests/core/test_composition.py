@@ -1,7 +1,8 @@
-"""Each rule against an independent value: enumeration, dp-accounting's other accountants, published numbers."""
+"""Each rule against an independent value: enumeration, chains of neighbours, dp-accounting, published numbers."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -10,21 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
-from hushquery.core.budget import Budget
-from hushquery.core.composition import (
-    advanced,
-    gdp,
-    gdp_of_pure,
-    kov,
-    parallel,
-    sequential,
-    zcdp_of_gaussian,
-    zcdp_of_pure,
-    zcdp_to_epsilon,
-    zcdp_to_epsilon_simple,
-)
-from hushquery.core.gaussian import agd, mu_for
+from hushquery.core.budget import round_up
+from hushquery.core.calibration import agd, mu_for
+from hushquery.core.composition import advanced, compose, gdp_of_pure, group, kov, zcdp_to_epsilon
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
 
@@ -52,78 +43,67 @@ def worst_pair(epsilon, delta=0.0):
 
 # ---- adding up -----------------------------------------------------------------------------------------------------
 
-budgets = st.lists(
+
+def sequential(*steps, delta):
+    return compose(steps, delta).alternatives["sequential"]
+
+
+pure_steps = st.lists(
     st.builds(
-        Budget, st.fractions(0, 5, max_denominator=1000), st.fractions(0, Fraction(1, 100), max_denominator=10**6)
+        lambda epsilon, delta: Loss(pure=(epsilon,), threshold_delta=delta),
+        st.fractions(0, 5, max_denominator=1000),
+        st.fractions(0, Fraction(1, 100), max_denominator=10**6),
     ),
     max_size=6,
 )
 
 
-@given(budgets)
-def test_sequential_is_exact_and_parallel_is_the_largest(parts):
-    total, largest = sequential(parts), parallel(parts)
-    assert total.epsilon == sum(b.epsilon for b in parts)
-    assert total.delta == sum(b.delta for b in parts)
-    assert largest.epsilon == max([b.epsilon for b in parts], default=0)
-    assert largest.epsilon <= total.epsilon
-    assert largest.delta <= total.delta
+@given(pure_steps)
+def test_sequential_adds_epsilons_and_deltas_exactly(steps):
+    total, delta = sum(sum(s.pure) for s in steps), sum((s.threshold_delta for s in steps), Fraction(0))
+    assert sequential(*steps, delta=delta) == round_up(Fraction(total))
+    if delta:
+        with pytest.raises(UsageError, match="no epsilon holds"):
+            sequential(*steps, delta=delta * Fraction(999, 1000))
 
 
 def test_sequential_holds_for_two_mechanisms_that_add_up_to_exactly_that():
-    pair = worst_pair(0.3, 0.01)
-    both = folded(*pair, 2)
-    total = sequential([Budget(0.3, 0.01)] * 2)
-    assert hockey(*both, float(total.epsilon)) <= total.delta
+    both = folded(*worst_pair(0.3, 0.01), 2)
+    assert hockey(*both, sequential(*[Loss(pure=("0.3",), threshold_delta="0.01")] * 2, delta="0.02")) <= 0.02
     assert hockey(*folded(*worst_pair(0.3), 2), 0.6 - 1e-6) > 0  # and without delta no smaller epsilon is true
-
-
-def test_parallel_fails_for_a_person_who_moves_between_the_parts():
-    """Two counts with Laplace noise of scale 2; the person leaves the first part and arrives in the second."""
-    z = np.arange(-80, 81)
-    noise = np.exp(-np.abs(z) / 2.0)
-    stays, moved = np.outer(noise[1:-1], noise[1:-1]), np.outer(noise[2:], noise[:-2])
-    ratio = np.abs(np.log(stays / moved)).max()
-    assert ratio == pytest.approx(1.0)
-    assert ratio > parallel([Budget(0.5), Budget(0.5)]).epsilon
-    assert ratio == pytest.approx(float(sequential([Budget(0.5), Budget(0.5)]).epsilon))
 
 
 # ---- advanced ------------------------------------------------------------------------------------------------------
 
 
 def test_advanced_is_its_formula():
-    epsilon, delta = advanced(0.1, 1e-9, 50, 1e-6)
-    assert epsilon == pytest.approx(0.1 * math.sqrt(100 * math.log(1e6)) + 5 * math.expm1(0.1), rel=1e-14)
-    assert delta == pytest.approx(50e-9 + 1e-6, rel=1e-14)
-    assert Fraction(delta) >= Fraction(105, 10**8)
+    expected = 0.1 * math.sqrt(100 * math.log(1e6)) + 5 * math.expm1(0.1)
+    assert advanced(0.1, 50, 1e-6) == pytest.approx(expected, rel=1e-14)
 
 
 @QUICK
 @given(st.floats(0.01, 1.5), st.integers(1, 30), st.floats(1e-9, 0.1))
 def test_advanced_is_never_below_the_optimal_rule(epsilon, times, slack):
-    grown, delta = advanced(epsilon, 0, times, slack)
+    grown = advanced(epsilon, times, slack)
     assert Loss(pure=(epsilon,) * times).delta(grown) <= slack
     assert kov(epsilon, times, slack) <= max(grown, 0) + 2 * epsilon  # the theorem's epsilons are 2 epsilon apart
-    assert delta >= slack
 
 
 # ---- KOV -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.003])
 @pytest.mark.parametrize(("epsilon", "times"), [(0.4, 5), (0.1, 4), (1.3, 3), (0.25, 5)])
-def test_kov_against_the_enumeration_of_all_outcomes(epsilon, times, delta):
-    pair = folded(*worst_pair(epsilon, delta), times)
+def test_kov_against_the_enumeration_of_all_outcomes(epsilon, times):
+    pair = folded(*worst_pair(epsilon), times)
     for target in (0.02, 0.05, 0.2):
-        found = kov(epsilon, times, target, delta)
+        found = kov(epsilon, times, target)
         assert hockey(*pair, found) <= target + 1e-12
         smaller = found - 2 * epsilon
         assert smaller < -1e-9 or hockey(*pair, smaller) > target
 
 
-def test_kov_h5_formula_at_k_10():
-    """ALGORITHMS H5, evaluated here a second time with plain floats."""
+def test_kov_is_the_formula_of_its_theorem_at_k_10():
+    """Evaluated here a second time with plain floats."""
     e, k = 0.3, 10
     for i in range(1, k // 2 + 1):
         delta = (
@@ -136,8 +116,7 @@ def test_kov_h5_formula_at_k_10():
 
 def test_kov_at_its_edges():
     assert kov(0.1, 7, 0) == pytest.approx(0.7)
-    assert kov(0.1, 1, 1e-6, 1e-6) == 0.1  # a release fits into a budget equal to its own
-    assert math.isinf(kov(0.1, 2, 1e-6, 1e-6))
+    assert kov(0.1, 1, 1e-6) == 0.1
     assert kov(0, 5, 0) == 0.0
 
 
@@ -146,7 +125,7 @@ def test_kov_at_its_edges():
 def test_kov_between_the_exact_epsilon_and_the_sum(epsilon, times, target):
     found = kov(epsilon, times, target)
     assert Loss(pure=(epsilon,) * times).epsilon(target) <= found * (1 + 1e-12)
-    assert found <= float(sequential([Budget(epsilon)] * times).epsilon) * (1 + 1e-12)
+    assert found <= times * epsilon * (1 + 1e-12)
     assert kov(epsilon, times, min(0.9, 2 * target)) <= found
     assert kov(epsilon, times + 2, target) >= found
     assert kov(epsilon * 1.5, times, target) >= found
@@ -155,18 +134,12 @@ def test_kov_between_the_exact_epsilon_and_the_sum(epsilon, times, target):
 # ---- zCDP ----------------------------------------------------------------------------------------------------------
 
 
-def sigma_for(rule):
+def test_noise_for_ln_10_and_1e_5_is_a_little_more_by_zcdp_than_by_the_exact_curve():
     low, high = 1.0, 4.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if rule(middle) <= LN10 else (middle, high)
-    return high
-
-
-def test_noise_for_ln_10_and_1e_5_by_three_rules_is_as_algorithms_e_prints_it():
-    simple = sigma_for(lambda s: zcdp_to_epsilon_simple(zcdp_of_gaussian(1 / s**2), 1e-5))
-    tight = sigma_for(lambda s: zcdp_to_epsilon(zcdp_of_gaussian(1 / s**2), 1e-5))
-    assert [f"{x:.3f}" for x in (simple, tight, float(1 / mu_for("ln 10", 1e-5)))] == ["2.183", "1.893", "1.758"]
+        low, high = (low, middle) if zcdp_to_epsilon(0.5 / middle**2, 1e-5) <= LN10 else (middle, high)
+    assert [f"{x:.3f}" for x in (high, float(1 / mu_for("ln 10", 1e-5)))] == ["1.893", "1.758"]
 
 
 @pytest.mark.parametrize("rho", [0.005, 0.1, 2.0])
@@ -195,10 +168,11 @@ def test_zcdp_minimum_is_a_minimum_in_60_digits():
 @QUICK
 @given(st.floats(0.01, 2), st.floats(1e-10, 0.1))
 def test_zcdp_is_never_below_the_exact_gaussian_and_never_above_the_textbook(mu, delta):
-    rho = zcdp_of_gaussian(Fraction(repr(mu)) ** 2)
+    rho = Fraction(repr(mu)) ** 2 / 2
     tight = zcdp_to_epsilon(rho, delta)
     assert agd(Fraction(tight), mu) <= delta
-    assert tight <= zcdp_to_epsilon_simple(rho, delta)
+    textbook = float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / delta))  # Bun and Steinke 2016, Proposition 1.3
+    assert tight <= textbook * (1 + 1e-12)
     assert zcdp_to_epsilon(rho * 2, delta) >= tight
     assert zcdp_to_epsilon(rho, delta / 2) >= tight
 
@@ -208,7 +182,7 @@ def test_zcdp_is_never_below_the_exact_gaussian_and_never_above_the_textbook(mu,
 def test_half_epsilon_squared_bounds_every_renyi_divergence_of_randomised_response(epsilon, order):
     p, q = (x[1:3] for x in worst_pair(epsilon))
     renyi = math.log(float(np.sum(p**order * q ** (1 - order)))) / (order - 1)
-    assert renyi <= float(zcdp_of_pure(epsilon)) * order * (1 + 1e-9)
+    assert renyi <= epsilon**2 / 2 * order * (1 + 1e-9)
 
 
 def test_zcdp_of_nothing_is_nothing():
@@ -218,8 +192,12 @@ def test_zcdp_of_nothing_is_nothing():
 # ---- GDP -----------------------------------------------------------------------------------------------------------
 
 
+def gdp(mus, delta):
+    return compose([Loss(mu_squared=Fraction(str(mu)) ** 2) for mu in mus], delta).alternatives["GDP"]
+
+
 @pytest.mark.parametrize(("delta", "mu"), [("1e-5", ".5688118676"), (".9e-5", ".5656901396"), ("1e-6", ".5097794006")])
-def test_gdp_returns_to_ln_10_at_the_mus_of_h6(delta, mu):
+def test_gdp_returns_to_ln_10_at_the_mus_that_were_calibrated_for_it(delta, mu):
     assert gdp([mu], delta) == pytest.approx(LN10, abs=1e-8)
 
 
@@ -242,9 +220,88 @@ def test_every_pure_release_is_hidden_by_its_gaussian(epsilon, at):
 @given(st.floats(0.01, 3))
 def test_no_weaker_gaussian_hides_a_randomised_response(epsilon):
     """At the corner of its trade-off curve: error rates 1/(1+e^epsilon) both; a Gaussian reaches them at mu only."""
-    from scipy.stats import norm
-
     assert 2 * norm.isf(1 / (1 + math.exp(epsilon))) == pytest.approx(gdp_of_pure(epsilon), rel=1e-9)
+
+
+# ---- groups -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.floats(0, 1.5))
+def test_any_chain_of_datasets_is_within_the_bound(seed, people, epsilon):
+    rng = np.random.default_rng(seed)
+    start = rng.dirichlet(np.ones(6))
+    datasets = [start]
+    for _ in range(people):
+        step = datasets[-1] * np.exp(rng.uniform(-1, 1, 6))
+        datasets.append(step / step.sum())
+    pairs = list(itertools.pairwise(datasets))
+    one = max(max(hockey(p, q, epsilon), hockey(q, p, epsilon)) for p, q in pairs)
+    together, lost = group(epsilon, min(one, 0.99), people)
+    assert hockey(datasets[0], datasets[-1], together) <= lost + 1e-12
+    assert hockey(datasets[-1], datasets[0], together) <= lost + 1e-12
+
+
+def test_some_mechanism_needs_nearly_all_of_it():
+    """Each neighbour moves e^epsilon more mass and delta beyond it, so the bound is met with equality."""
+    epsilon, delta, people = 0.3, 0.001, 3
+    mass = [0.0]
+    for _ in range(people):
+        mass.append(math.exp(epsilon) * mass[-1] + delta)
+    far = np.array([mass[-1], 1 - mass[-1]])
+    none = np.array([0.0, 1.0])
+    together, lost = group(epsilon, delta, people)
+    assert hockey(far, none, together) == pytest.approx(lost)
+
+
+def test_groups_of_two_and_three_with_any_noise_and_with_gaussian_noise():
+    mu = mu_for(0.5, 1e-6)
+    for people, gaussian, general in [(2, 2.56e-6, 2.65e-6), (3, 4.88e-6, 5.37e-6)]:
+        epsilon, delta = group(0.5, 1e-6, people)
+        own = agd(epsilon, people * mu)
+        assert epsilon == 0.5 * people
+        assert delta == pytest.approx(general, abs=0.005e-6)
+        assert own == pytest.approx(gaussian, abs=0.006e-6)
+        assert own <= delta
+
+
+@settings(deadline=None)
+@given(
+    st.fractions(0, 3, max_denominator=100), st.fractions(0, Fraction(1, 100), max_denominator=10**5), st.integers(1, 9)
+)
+def test_exact_at_the_edges_and_monotone(epsilon, delta, people):
+    together, lost = group(epsilon, delta, people)
+    assert Fraction(together) >= people * epsilon
+    assert Fraction(lost) >= min(1, people * delta)
+    assert lost <= 1.0
+    assert group(epsilon, delta, people + 1) >= (together, lost)
+    assert group(epsilon, 0, people)[1] == 0.0
+    assert group(0, delta, people) == (0.0, pytest.approx(float(min(1, people * delta))))
+    if people == 1:
+        assert (together, lost) == pytest.approx((float(epsilon), float(delta)))
+
+
+def test_delta_stops_at_one_where_nothing_is_promised():
+    assert group(1000, 0.5, 50) == (50000.0, 1.0)
+    assert group(0, 0.5, 3) == (0.0, 1.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.05, 2), st.integers(2, 6))
+def test_gaussian_noise_is_exact_and_within_the_general_bound(epsilon, people):
+    mu = mu_for(epsilon, 1e-6)
+    together, lost = group(epsilon, 1e-6, people)
+    assert agd(Fraction(together), people * mu) <= lost
+
+
+def test_with_a_threshold_mu_alone_forgets_the_key_that_all_of_them_share():
+    """One key per user: a key of four passes a thousand times as often as a key of one."""
+    sigma, bar, people = 1.7589, 10, 4
+    alone, shared = norm.sf((bar - 0.5 - 1) / sigma), norm.sf((bar - 0.5 - people) / sigma)
+    assert shared > 1000 * alone  # so not even k times the threshold's delta would do
+    epsilon, delta = group("ln 10", 1e-5, people)
+    assert shared < delta  # the converted budget covers it
+    assert epsilon == pytest.approx(people * math.log(10))
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------
@@ -253,20 +310,15 @@ def test_no_weaker_gaussian_hides_a_randomised_response(epsilon):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: advanced(0.1, 0, 0, 1e-6),
-        lambda: advanced(0.1, 0, 5, 0),
-        lambda: advanced(-1, 0, 5, 1e-6),
-        lambda: advanced(float("nan"), 0, 5, 1e-6),
-        lambda: kov(0.1, 0, 1e-6),
-        lambda: kov(0.1, True, 1e-6),
+        lambda: advanced(-1, 5, 1e-6),
+        lambda: advanced(float("nan"), 5, 1e-6),
         lambda: kov(0.1, 5, 1),
-        lambda: zcdp_of_gaussian(-1),
-        lambda: zcdp_to_epsilon(-1, 1e-6),
-        lambda: zcdp_to_epsilon(1, 0),
-        lambda: zcdp_to_epsilon_simple(1, 2),
-        lambda: gdp([-1], 1e-6),
-        lambda: gdp([1], 0),
+        lambda: zcdp_to_epsilon(float("inf"), 1e-6),
+        lambda: zcdp_to_epsilon(1, 2),
         lambda: gdp_of_pure(-1),
+        lambda: group(1, 0, 0),
+        lambda: group(1, 0, True),
+        lambda: group(-1, 0, 2),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(wrong):

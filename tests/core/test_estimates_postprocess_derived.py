@@ -17,12 +17,24 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom
 
-from hushquery.core.derived import Rank, SteepWarning, difference, function_of, quotient, rank, ratio
-from hushquery.core.estimates import Estimate, Estimates
+from hushquery.core.budget import Unit
+from hushquery.core.estimates import (
+    Estimate,
+    Estimates,
+    Rank,
+    SteepWarning,
+    clip,
+    difference,
+    function_of,
+    project_on_simplex,
+    quotient,
+    rank,
+    ratio,
+    rounded,
+    simplex,
+)
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.postprocess import agree, clip, isotonic, project_on_simplex, rounded, simplex
-from hushquery.core.unit import Unit
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SeededBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
@@ -152,8 +164,8 @@ def test_json_has_no_number_that_json_does_not_know():
 
 
 def test_steps_are_named_in_order_and_the_guarantee_stays():
-    done = simplex(isotonic(clip(rounded(table([3.0, -1.0])))), total=2)
-    assert done.marks == ("rounded to 1", "clipped at 0", "made increasing", "projected on sum 2")
+    done = simplex(clip(rounded(table([3.0, -1.0]))), total=2)
+    assert done.marks == ("rounded to 1", "clipped at 0", "projected on sum 2")
     assert done.guarantee is GUARANTEE
     with pytest.raises(UsageError, match="raw"):
         done.at_level(0.9)
@@ -205,39 +217,6 @@ def test_minus_one_point_six_people_are_none():
         clip(table([1.0]), 2, 2)
 
 
-def monotone_reference(values, weights):
-    """Weighted least squares under order, by the min-max formula."""
-
-    def average(i, j):
-        part = slice(i, j + 1)
-        return np.average(values[part], weights=weights[part])
-
-    n = len(values)
-    return [max(min(average(i, j) for j in range(k, n)) for i in range(k + 1)) for k in range(n)]
-
-
-@given(st.lists(st.tuples(st.floats(-100, 100), st.floats(0.1, 10)), min_size=1, max_size=7), st.booleans())
-@QUICK
-def test_isotonic_is_the_nearest_monotone_sequence(rows, increasing):
-    values, stderrs = [r[0] for r in rows], [r[1] for r in rows]
-    fitted = isotonic(table(values, stderrs), increasing=increasing)
-    sign = 1 if increasing else -1
-    expected = monotone_reference(sign * np.array(values), 1 / np.array(stderrs) ** 2)
-    np.testing.assert_allclose(fitted.values, sign * np.array(expected), atol=1e-8)
-    assert np.all(np.diff(sign * np.array(fitted.values)) >= -1e-9)
-    for before, after in zip(table(values, stderrs), fitted, strict=True):
-        assert after.low <= min(before.low, after.value)
-        assert after.high >= max(before.high, after.value)
-
-
-def test_isotonic_takes_numbers_without_noise_and_numbers_without_knowledge():
-    assert isotonic(Estimates(())).values == []
-    fixed = isotonic(table([2.0, 1.0, 5.0], [0.0, 1.0, math.inf]))
-    np.testing.assert_allclose(fitted := fixed.values, [2.0, 2.0, 5.0], atol=1e-3)
-    assert fitted == sorted(fitted)
-    assert isotonic(table([2.0, 1.0], [0.0, 0.0])).values == [1.5, 1.5]
-
-
 @given(
     st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8),
     st.one_of(st.floats(1e-3, 1e3), st.sampled_from([1.0, 100.0])),
@@ -281,72 +260,6 @@ def test_the_simplex_projection_keeps_its_sum_for_large_numbers():
 def test_what_has_no_projection_is_refused(values, total):
     with pytest.raises(UsageError):
         project_on_simplex(values, total)
-
-
-@given(
-    st.lists(st.tuples(numbers, st.floats(0.01, 100)), min_size=1, max_size=6), st.tuples(numbers, st.floats(0.01, 100))
-)
-@QUICK
-def test_a_total_and_its_parts_agree(rows, whole):
-    parts = table([r[0] for r in rows], [r[1] for r in rows])
-    total, adjusted = agree(Estimate("all", whole[0], whole[1], whole[0] - 1, whole[0] + 1), parts)
-    assert math.isclose(total.value, math.fsum(adjusted.values), abs_tol=1e-6)
-    spread = whole[1] ** 2 + sum(r[1] ** 2 for r in rows)
-    for before, after in zip([Estimate("all", *whole, 0, 0), *parts], [total, *adjusted], strict=True):
-        assert math.isclose(after.stderr**2, before.stderr**2 * (1 - before.stderr**2 / spread), abs_tol=1e-9)
-    assert adjusted.marks == ("made to add up to all",)
-
-
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
-@pytest.mark.parametrize(
-    ("total_law", "part_law", "n"),
-    [
-        (DiscreteLaplace(Fraction(30)), DiscreteLaplace(Fraction(4)), 12),
-        (DiscreteLaplace(Fraction(3)), DiscreteLaplace(Fraction(3)), 2),
-        (RoundedGaussian(Fraction(5)), RoundedGaussian(Fraction(5)), 4),
-        (DiscreteLaplace(Fraction(1, 5)), DiscreteLaplace(Fraction(1, 5)), 30),  # mostly no noise at all
-    ],
-    ids=["wide total", "two halves", "Gaussian", "hardly any noise"],
-)
-def test_agreeing_is_unbiased_with_the_stated_variance_and_intervals_that_cover(total_law, part_law, n, level):
-    runs = 2000
-    bits = f"agree {total_law} {level}"
-    totals = draw(total_law, runs, bits + " total")
-    parts = draw(part_law, runs * n, bits + " parts").reshape(runs, n)
-    truth = np.arange(n) * 10.0
-    right = [truth.sum(), *truth]
-    stderr, total_stderr = part_law.variance**0.5, total_law.variance**0.5
-    errors, hits, stderrs = np.empty((runs, n + 1)), np.empty((runs, n + 1), bool), None
-    for i in range(runs):
-        half = half_width(total_law, level)
-        value = truth.sum() + totals[i]
-        total = Estimate("all", value, total_stderr, value - half, value + half)
-        raw = Estimates.raw(
-            [str(j) for j in range(n)],
-            list(truth + parts[i]),
-            [stderr] * n,
-            level=level,
-            noise=noise_of(part_law),
-        )
-        whole, adjusted = agree(total, raw)
-        rows = [whole, *adjusted]
-        errors[i] = [row.value - t for row, t in zip(rows, right, strict=True)]
-        hits[i] = [row.low <= t + 1e-9 and t - 1e-9 <= row.high for row, t in zip(rows, right, strict=True)]
-        stderrs = np.array([row.stderr for row in rows])
-    # A Laplace sample's variance itself varies: kurtosis 6, or more where noise is rare.
-    kurtosis = max(6.0, 3 + 1 / min(part_law.variance, total_law.variance))
-    assert np.all(np.abs(errors.mean(axis=0)) <= FAR * stderrs / runs**0.5)
-    assert np.all(np.abs(errors.var(axis=0) / stderrs**2 - 1) <= FAR * math.sqrt((kurtosis - 1) / runs))
-    assert covers(hits[:, 0], level)
-    assert covers(hits[:, 1], level)
-    assert covers(hits[:, n], level)
-
-
-def test_agreeing_needs_parts_and_uncertainty():
-    with pytest.raises(UsageError):
-        agree(Estimate("all", 5.0, 1.0, 3.0, 7.0), Estimates(()))
-    with pytest.raises(UsageError):
-        agree(Estimate("all", 5.0, 0.0, 5.0, 5.0), table([1.0], [0.0]))
 
 
 # ---- derived values --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hushquery.core.gaussian import agd, mu_for, normal_sf, sigma_for
+from hushquery.core.calibration import agd, mu_for, normal_sf, sigma_for
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
 from statistical import number, within

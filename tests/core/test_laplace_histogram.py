@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import pytest
 
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, step_from
-from hushquery.core.thresholds import laplace_scale, laplace_threshold
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Relation
+from hushquery.core.calibration import laplace_scale, laplace_threshold
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.errors import DataError
 
 REPLACE, ADD = Relation.REPLACE_ONE, Relation.ADD_REMOVE

@@ -25,11 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from hushquery.core.budget import Relation
+from hushquery.core.calibration import SparseGaussian, agd
 from hushquery.core.composition import kov
-from hushquery.core.gaussian import agd
 from hushquery.core.loss import Loss
-from hushquery.core.sparse_gaussian import SparseGaussian
-from hushquery.core.unit import Relation
 from hushquery.errors import LedgerCorrupt, UsageError
 
 QUICK = settings(max_examples=25, deadline=None)

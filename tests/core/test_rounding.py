@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hushquery.core.rounding import GRID, exact, grid_up, rational_mpf, round_down, round_up, working
+from hushquery.core.budget import GRID, exact, grid_up, rational_mpf, round_down, round_up, working
 from hushquery.errors import UsageError
 
 QUICK = settings(max_examples=150, deadline=None)
@@ -147,7 +147,7 @@ def test_nothing_written_makes_it_hang_or_fill_the_memory(call):
     """In a process of its own, that can be stopped: one of these once counted to 10^999999999."""
     program = (
         "from decimal import Decimal\nfrom fractions import Fraction\nfrom hushquery.errors import UsageError\n"
-        f"from hushquery.core.rounding import exact, grid_up\ntry:\n    {call}\n"
+        f"from hushquery.core.budget import exact, grid_up\ntry:\n    {call}\n"
         "except UsageError:\n    print('refused')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)

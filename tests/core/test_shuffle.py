@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushquery.core import shuffle
 from hushquery.core.shuffle import (
     shuffle_any,
-    shuffle_any_delta,
     shuffle_closed_form,
     shuffle_krr,
-    shuffle_krr_delta,
 )
 from hushquery.errors import CalibrationError, UsageError
 
@@ -61,6 +60,15 @@ def truth(rows, n, epsilon):
 # ---- the procedure of ALGORITHMS H5 --------------------------------------------------------------------------------
 
 
+def shuffle_krr_delta(epsilon0, k, n, epsilon):
+    """The bound on delta at one epsilon, of which `shuffle_krr` searches the smallest within delta."""
+    return shuffle._krr(epsilon0, k, n).delta(epsilon, 1e-18)
+
+
+def shuffle_any_delta(epsilon0, n, epsilon):
+    return shuffle._clones(epsilon0, n).delta(epsilon, 1e-18)
+
+
 @pytest.mark.parametrize(
     ("epsilon0", "k", "n", "epsilon"),
     [(1.5, 4, 6, 1.0), (1.0, 2, 8, 0.3), (2.0, 3, 6, 0.8), (0.5, 3, 5, 0.1), (3.0, 4, 5, 1.5), (1.0, 5, 4, 0.4)],
@@ -69,11 +77,10 @@ def test_no_data_of_the_others_is_worse_than_the_bound(epsilon0, k, n, epsilon):
     worst, _ = truth(response(epsilon0, k), n, epsilon)
     assert worst <= shuffle_krr_delta(epsilon0, k, n, epsilon)
     assert worst <= shuffle_any_delta(epsilon0, n, epsilon)
-    assert shuffle_krr_delta(epsilon0, k, n, epsilon) <= shuffle_krr_delta(epsilon0, k, n, epsilon, one_cut=True)
 
 
 def test_the_shortcut_that_counts_two_values_only_is_below_the_truth():
-    """ALGORITHMS H5: k=4, n=7, epsilon0=1.5, epsilon=1; true .02152 with others 0,0,0,2,2,2, shortcut .01782."""
+    """k=4, n=7, epsilon0=1.5, epsilon=1; true .02152 with others 0,0,0,2,2,2, shortcut .01782."""
     rows = response(1.5, 4)
 
     def two_counts(data):
@@ -137,14 +144,6 @@ def test_the_numbers_of_h5(epsilon0, k, n, printed):
     assert 0.985 * printed <= found <= printed
     assert shuffle_krr_delta(epsilon0, k, n, found) <= 1e-6
     assert shuffle_krr_delta(epsilon0, k, n, found * 0.999) > 1e-6
-
-
-def test_one_cut_alone_does_not_reach_the_printed_numbers():
-    """P(G < c) + H(c) at the best c: valid, but .2993 where H5 prints .2901, which is near the expectation."""
-    assert shuffle_krr_delta(4, 50, 10**4, 0.2901, one_cut=True) > 1e-6
-    assert shuffle_krr_delta(4, 50, 10**4, 0.2994, one_cut=True) <= 1e-6
-    assert shuffle_any_delta(4, 10**4, 0.601, one_cut=True) > 1e-6
-    assert shuffle_any_delta(4, 10**4, 0.763, one_cut=True) <= 1e-6
 
 
 @pytest.mark.parametrize(("epsilon0", "printed"), [(1, 0.0531), (4, 0.601)])
@@ -270,7 +269,6 @@ def test_large_n_against_60_digit_sums_at_a_single_g():
         lambda: shuffle_krr(float("nan"), 5, 100, 1e-6),
         lambda: shuffle_any(-1, 100, 1e-6),
         lambda: shuffle_any(1, 10**10, 1e-6),
-        lambda: shuffle_any_delta(1, 100, -1),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(wrong):

@@ -18,11 +18,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hushquery.core.gaussian import agd
+from hushquery.core.budget import Relation, round_up, working
+from hushquery.core.calibration import SparseGaussian, agd, calibrate_sparse_gaussian
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import round_up, working
-from hushquery.core.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian, sparse_gaussian_tau
-from hushquery.core.unit import Relation
 from hushquery.errors import UsageError
 from statistical import number, within
 
@@ -93,7 +91,7 @@ def test_golden_calibration(d, sigma, tau, threshold):
     """At (ln 10, 1e-5), as stated; delta at R is 9.905e-6 for all of them."""
     found = calibrate_sparse_gaussian(d, "ln 10", 1e-5)
     assert f"{float(found.sigma):.4f}" == sigma
-    assert sparse_gaussian_tau(d, found.sigma, "ln 10", 1e-5) == pytest.approx(float(tau), abs=6e-4)
+    assert formula(d, float(found.sigma), float(tau) + 1.5, math.log(10)) == pytest.approx(1e-5, rel=2e-3)
     assert found.threshold == threshold == math.ceil(1 + float(tau) + 0.5)
     assert f"{found.delta('ln 10'):.3e}" == "9.905e-06"
 
@@ -338,12 +336,8 @@ def test_impossible_parameters_are_refused(ask):
         lambda: SparseGaussian(0, Fraction(3), 5, ADD),
         lambda: SparseGaussian(1, Fraction(0), 5, ADD),
         lambda: SparseGaussian(1, Fraction(-3), 5, ADD),
-        lambda: sparse_gaussian_tau(0, Fraction(3), 1, 1e-5),
-        lambda: sparse_gaussian_tau(1, Fraction(0), 1, 1e-5),
-        lambda: sparse_gaussian_tau(1, Fraction(1), "ln 10", 1e-5),  # no tau is private: 60 sigma comes out
-        lambda: sparse_gaussian_tau(1, Fraction(3), 1, 0),
     ],
-    ids=range(9),
+    ids=range(5),
 )
 def test_other_impossible_parameters_are_refused(ask):
     with within(5), pytest.raises(UsageError):

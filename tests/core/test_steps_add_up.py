@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from hushquery.core.loss import Loss
-from hushquery.core.sparse_gaussian import SparseGaussian
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, equal_weight
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Relation
+from hushquery.core.calibration import SparseGaussian
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, equal_weight
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 

@@ -12,19 +12,19 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hushquery.core.gaussian import mu_for
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import (
+from hushquery.core.budget import exact, round_down, working
+from hushquery.core.calibration import (
     WEIGHT_GRID,
     knapsack_delta,
     knapsack_threshold,
     laplace_delta,
     laplace_scale,
     laplace_threshold,
-    optimal_selection,
-    truncated_geometric_reach,
+    mu_for,
+    optimal_selection_mpf,
     weighted_rho,
 )
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.audited.selectors import LaplaceSelector, query_keys, searcher
 from hushquery.curator.select import Reused
 from hushquery.errors import UsageError
@@ -247,12 +247,17 @@ def recursion(counts, epsilon, delta):
     return chances
 
 
+def chosen(count, epsilon, delta):
+    with working():
+        return round_down(optimal_selection_mpf(count, exact(epsilon), exact(delta)))
+
+
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, math.log(10), 6.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01, 0.3, 0.9])
 def test_optimal_selection_is_the_solution_of_its_recursion(epsilon, delta):
     chances = recursion(80, epsilon, delta)
     for count, chance in enumerate(chances):
-        ours = optimal_selection(count, epsilon, delta)
+        ours = chosen(count, epsilon, delta)
         assert ours == pytest.approx(chance, rel=1e-9, abs=1e-13)
         assert ours <= chance + 1e-13
 
@@ -260,48 +265,13 @@ def test_optimal_selection_is_the_solution_of_its_recursion(epsilon, delta):
 @pytest.mark.parametrize("epsilon", [0.5, math.log(10)])
 @pytest.mark.parametrize("delta", [1e-5, 0.01])
 def test_optimal_selection_is_private_between_all_neighbouring_counts(epsilon, delta):
-    chances = [optimal_selection(n, epsilon, delta) for n in range(60)]
+    chances = [chosen(n, epsilon, delta) for n in range(60)]
     for p, q in itertools.pairwise(chances):
         for left, right in (((p, 1 - p), (q, 1 - q)), ((q, 1 - q), (p, 1 - p))):
             assert hockey(np.array(left), np.array(right), epsilon) <= delta + 1e-15
     assert max(hockey(np.array((q, 1 - q)), np.array((p, 1 - p)), epsilon) for p, q in itertools.pairwise(chances)) == (
         pytest.approx(delta, rel=1e-9)
     )
-
-
-# ---- truncated geometric -------------------------------------------------------------------------------------------
-
-
-def truncated(k, epsilon):
-    z = np.arange(-k, k + 1)
-    p = np.exp(-epsilon * np.abs(z))
-    return z, p / p.sum()
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, math.log(10), 5.0])
-@pytest.mark.parametrize("delta", [1e-8, 1e-5, 0.01, 0.3])
-def test_truncated_geometric_hides_one_user_at_every_count(epsilon, delta):
-    k = truncated_geometric_reach(epsilon, delta)
-    z, p = truncated(k, epsilon)
-
-    def world(count):
-        """Hidden, or the noisy count when it is above k."""
-        out = np.zeros(1 + 4 * k + 10)
-        if count == 0:
-            out[0] = 1.0
-            return out
-        for noise, chance in zip(z, p, strict=True):
-            out[count + noise if count + noise > k else 0] += chance
-        return out
-
-    worst = 0.0
-    for count in range(2 * k + 5):
-        left, right = world(count), world(count + 1)
-        worst = max(worst, hockey(left, right, epsilon), hockey(right, left, epsilon))
-    assert worst <= delta * (1 + 1e-9) + 1e-15
-    assert worst == pytest.approx(p[0], rel=1e-9)  # Pr[z = k]: the value only one world reaches
-    if k > 1:
-        assert truncated(k - 1, epsilon)[1][0] > delta * (1 - 1e-9)
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------
@@ -382,14 +352,6 @@ NAN, INF = math.nan, math.inf
         lambda: laplace_threshold(NAN, 1, 1e-5),
         lambda: laplace_threshold(INF, 1, 1e-5),
         lambda: laplace_delta(NAN, 1, 5),
-        lambda: optimal_selection(-1, 1, 1e-5),
-        lambda: optimal_selection(1, 0, 1e-5),
-        lambda: optimal_selection(1, 1, 0),
-        lambda: optimal_selection(1, 1, 1),
-        lambda: optimal_selection(1, NAN, 1e-5),
-        lambda: truncated_geometric_reach(0, 1e-5),
-        lambda: truncated_geometric_reach(1, 0),
-        lambda: truncated_geometric_reach(1, NAN),
         lambda: knapsack_threshold(0, 1, 1e-5),
         lambda: knapsack_threshold(2, 0, 1e-5),
         lambda: knapsack_threshold(2, 1, 0),
@@ -445,8 +407,7 @@ def test_rho_at_a_delta_below_sixty_digits():
 
 
 def test_the_smallest_epsilons_keep_their_digits():
-    assert truncated_geometric_reach("1e-70", 1e-5) == truncated_geometric_reach("1e-20", 1e-5) == 50_000
-    assert optimal_selection(5, "1e-70", 1e-5) == pytest.approx(5e-5)
+    assert chosen(5, "1e-70", 1e-5) == pytest.approx(5e-5)
 
 
 def test_knapsacks_of_very_many_keys_are_solved_in_time():

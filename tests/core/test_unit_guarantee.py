@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hushquery.core.gaussian import mu_for
+from hushquery.core.budget import Relation, Unit
+from hushquery.core.calibration import mu_for
 from hushquery.core.guarantee import Guarantee, Step, best_posterior, two_worlds
 from hushquery.core.loss import Loss
 from hushquery.core.sensitivity import ClampedSum, Counts
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import UsageError
 from hushquery.noise.law import DiscreteLaplace
 
@@ -39,6 +39,16 @@ def stated(epsilon, delta=0.0, relation="add-remove", **more):
 def test_a_unit_says_whom_and_between_which_worlds():
     assert str(Unit("user", "add-remove")) == "one user, present or absent (add-remove)"
     assert str(Unit("household", Relation.REPLACE_ONE)) == "one household, with its data exchanged (replace-one)"
+
+
+def test_a_unit_is_given_whole_or_by_its_column():
+    household = Unit("household", "replace-one")
+    assert Unit.of(household) is household
+    assert Unit.of(household, "replace-one") is household
+    assert Unit.of("household", Relation.REPLACE_ONE) == household
+    assert Unit.of("user") == Unit("user", "add-remove")
+    with pytest.raises(UsageError, match="replace-one, not add-remove"):
+        Unit.of(household, "add-remove")
 
 
 @pytest.mark.parametrize("name", ["", " ", "\t\n"])

@@ -19,8 +19,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from hushquery.core.budget import Budget
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
-from hushquery.core.thresholds import WEIGHT_GRID
+from hushquery.core.calibration import WEIGHT_GRID
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 from hushquery.curator.audited.counted import KorolovaSelector, OptimalSelector, WeightedSelector
 from hushquery.curator.audited.guided import GuidedSelector
 from hushquery.curator.audited.reformulations import ReformulationPairs

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.audited.selectors import numbered
 from hushquery.curator.bound import Bound, searches
 from hushquery.curator.clicks import Clicks

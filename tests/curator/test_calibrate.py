@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from hushquery.core.budget import Budget
-from hushquery.core.gaussian import agd
+from hushquery.core.calibration import WEIGHT_GRID, agd
+from hushquery.core.loss import GaussianWeights, loss_from
 from hushquery.core.registry import find, names
-from hushquery.core.step_loss import GaussianWeights, loss_from
-from hushquery.core.thresholds import WEIGHT_GRID
 from hushquery.curator.calibrate import DEFAULT_SHARES, SELECTORS, Request, calibrate
 from hushquery.curator.select import Optimal, Reused
 from hushquery.errors import UsageError

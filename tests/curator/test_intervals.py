@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator.intervals import with_intervals
 from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import laplace_delta
+from hushquery.core.calibration import laplace_delta
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.bound import Bound, searches
 from hushquery.curator.select import Korolova
 from hushquery.curator.selectors.korolova import Theorem1, calibrate_korolova

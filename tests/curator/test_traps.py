@@ -17,7 +17,7 @@ import pytest
 
 import statistical
 from hushquery.core.budget import Budget
-from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, calibrate
 from hushquery.curator.plan import ReleasePlan, curate

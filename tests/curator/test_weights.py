@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushquery.core.step_loss import GaussianWeights, equal_weight
-from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold
+from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold
+from hushquery.core.loss import GaussianWeights, equal_weight
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
 from hushquery.curator.selectors.guided import Guided, bucket

@@ -20,6 +20,7 @@ from small_releases import whole_release
 ROOT = Path(__file__).resolve().parents[2]
 # What is imported for each extra; the names of the packages are in pyproject.toml.
 IMPORTED = {
+    "accounting": ["dp_accounting"],
     "plot": ["altair", "vl_convert"],
     "serve": ["cryptography", "fastapi", "h11", "psycopg", "starlette", "uvicorn"],
     "spark": ["pandas", "pyspark"],
@@ -85,6 +86,14 @@ def test_charts(hidden: list[str], lines: list[list[str]], folder: Path) -> None
         assert code == 69
         assert "pip install 'hushquery[plot]'" in said
     assert not list(folder.glob("*.svg"))
+
+
+def test_composition_by_privacy_loss_distributions(folder: Path) -> None:
+    line = ["explain", "compose", "--epsilon", "0.1", "--times", "10", "--delta", "1e-6"]
+    [(code, said)] = without(IMPORTED["accounting"], [line], folder)
+    assert code == 0  # the other rules hold without it
+    assert "* mixed" in said
+    assert "pip install 'hushquery[accounting]'" in said
 
 
 WHO = ["--population", "people"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from hushquery.collect.epochs.epochs import EXPIRED, PHASES
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Relation
 from hushquery.curator.calibrate import SelectorName
 from hushquery.hybrid.blend import Mode
 from hushquery.local.oracles.choose import ORACLES

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hushquery.core.unit import Unit
+from hushquery.core.budget import Unit
 from hushquery.engine import connect, execute
 from hushquery.log import read_log
 from hushquery.statistics.queries import ClampedTotal, CountUnits

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.core.registry import Pair, hockey_stick
-from hushquery.core.step_loss import GaussianWeights
+from hushquery.core.loss import GaussianWeights
+from hushquery.core.registry import Pair
 from hushquery.curator.audited.guided import GuidedSelector
 from hushquery.curator.audited.selectors import crowd, searcher
 from hushquery.curator.selectors.guided import Guided
@@ -18,7 +18,7 @@ from hushquery.hybrid.headlist import create_head
 from hushquery.hybrid.optin import OptInShares, estimate_reused
 from hushquery.log import read_log
 from hushquery.noise.law import RoundedGaussian
-from statistical import bits
+from statistical import bits, hockey_stick
 
 
 def busy_log(users=1500, records=20):

@@ -13,9 +13,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from controls.hybrid import HYBRID_CONTROLS
-from hushquery.core.registry import Pair, hockey_stick
-from hushquery.core.thresholds import laplace_delta
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Relation
+from hushquery.core.calibration import laplace_delta
+from hushquery.core.registry import Pair
 from hushquery.curator.audited.selectors import searcher
 from hushquery.curator.bound import Bound
 from hushquery.errors import UsageError
@@ -31,7 +31,7 @@ from hushquery.log import read_log
 from hushquery.noise.bits import SystemBits
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.noise.survivors import conditional_noise
-from statistical import bits, mean, number, rate
+from statistical import bits, hockey_stick, mean, number, rate
 
 X = "https://x.example/"
 

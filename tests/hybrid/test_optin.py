@@ -13,10 +13,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hushquery.core.loss import Loss
-from hushquery.core.sparse_gaussian import SparseGaussian
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Relation
+from hushquery.core.calibration import SparseGaussian
+from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.curator.bound import Bound
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import NoisyHead, calibrate_head, create_head

@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Relation
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.hybrid.blend import blend_probabilities
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import NoisyHead

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hushquery.core.budget import Budget
+from hushquery.core.budget import Budget, Relation
+from hushquery.core.calibration import SparseGaussian
 from hushquery.core.ledger.entries import Terms, down_text
 from hushquery.core.ledger.ledger import Ledger, period_length
 from hushquery.core.loss import Loss
-from hushquery.core.sparse_gaussian import SparseGaussian
-from hushquery.core.unit import Relation
 from hushquery.errors import BudgetRefused
 from ledger.workers import READERS
 

@@ -9,12 +9,10 @@ from fractions import Fraction
 
 import pytest
 
-from hushquery.core.budget import Budget
-from hushquery.core.gaussian import mu_for
+from hushquery.core.budget import Budget, Relation
+from hushquery.core.calibration import calibrate_sparse_gaussian, mu_for
 from hushquery.core.ledger.ledger import Ledger, Terms, period_length
 from hushquery.core.loss import Loss
-from hushquery.core.sparse_gaussian import calibrate_sparse_gaussian
-from hushquery.core.unit import Relation
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, LedgerCorrupt, UsageError
 from ledger.workers import READERS
 

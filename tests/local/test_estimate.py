@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import hushquery as hq
 from hushquery.cli.app import app
-from hushquery.core.postprocess import project_on_simplex
+from hushquery.core.estimates import project_on_simplex
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import HEADER_BYTES, Report

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import statistical
-from hushquery.core.derived import difference
+from hushquery.core.estimates import difference
 from hushquery.local.configuration import Configuration
 from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
 from hushquery.local.numbers.onebit import BitCount, OneBitMean

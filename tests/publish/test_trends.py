@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.core.derived import Ends, difference_ends
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.estimates import Ends, difference_ends
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.errors import DataError, UsageError
 from hushquery.noise.intervals import given_release
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from hushquery.core.budget import Unit
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
-from hushquery.core.unit import Unit
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.release import Release
 
 STEPS = {

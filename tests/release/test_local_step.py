@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hushquery.core.budget import Relation
 from hushquery.core.local_loss import CHANNELS, report_epsilon, worst_ratio
-from hushquery.core.step_loss import LocalChannel, loss_from
-from hushquery.core.unit import Relation
+from hushquery.core.loss import LocalChannel, loss_from
 from hushquery.errors import DataError
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR

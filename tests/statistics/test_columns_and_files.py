@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from hushquery import statistics
-from hushquery.core.budget import PrivacyWarning
-from hushquery.core.unit import Relation, Unit
+from hushquery.core.budget import PrivacyWarning, Relation, Unit
 from hushquery.engine import as_table
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.statistics.queries import ClampedTotal, CountRows, CountUnits, Histogram, Overlapping

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hushquery.core.unit import Relation, Unit
+from hushquery.core.budget import Relation, Unit
 from hushquery.engine import as_table
 from hushquery.errors import HushqueryError
 from hushquery.statistics.queries import ClampedTotal, CountRows, CountUnits, Histogram, Overlapping

@@ -10,8 +10,7 @@ import numpy as np
 from tools.coverage import Cell
 from tools.coverage._copies import WHOLE, held, many, names, repeated
 
-from hushquery.core.derived import SteepWarning, difference, ratio
-from hushquery.core.estimates import Estimate, Estimates
+from hushquery.core.estimates import Estimate, Estimates, SteepWarning, difference, ratio
 from hushquery.statistics import count, histogram, mean, total
 
 _LAPLACE: dict[str, Any] = {"epsilon": 1, "noise": "laplace"}

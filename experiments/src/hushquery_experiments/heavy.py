@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, exact
+from hushquery.core.budget import Number, exact
 from hushquery.errors import UsageError
 from hushquery.local.oracles.choose import choose_oracle
 from hushquery.local.oracles.olh import OLH

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
+from hushquery.core.budget import Number, exact
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair, find
-from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
 from hushquery.noise.bits import Bits, SeededBits, SystemBits, below
 

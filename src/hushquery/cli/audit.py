@@ -195,7 +195,7 @@ def _find_controls() -> dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]
 
 def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
     from hushquery.auditing.audit import audit as run_audit
-    from hushquery.core.rounding import exact
+    from hushquery.core.budget import exact
 
     controls, rows = _find_controls(), list[dict[str, Any]]()
     with progress("auditing broken mechanisms", len(controls)) as (bar, task):

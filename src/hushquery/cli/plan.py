@@ -132,8 +132,7 @@ def _backwards(
     users: int | None,
     as_json: bool,
 ) -> None:
-    from hushquery.core.budget import format_delta, format_epsilon, suggested_delta
-    from hushquery.core.rounding import exact
+    from hushquery.core.budget import exact, format_delta, format_epsilon, suggested_delta
     from hushquery.curator.forecast import checked_users, theorem_table
     from hushquery.curator.select import Korolova
     from hushquery.curator.selectors.korolova import Theorem1

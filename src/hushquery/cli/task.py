@@ -149,7 +149,7 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
     """Say which mechanism clients will run, what it costs and why it is this one, where that is known already."""
     if task.is_listed and task.task.domain is None and head is None:
         return {"configuration": None, "oracle": None, "cost": None, "why": None}
-    from hushquery.core.rounding import round_up
+    from hushquery.core.budget import round_up
     from hushquery.local.configuration import Configuration
 
     fixed = Configuration.of(task, head)

@@ -1,27 +1,44 @@
-"""Budget: an (epsilon, delta) that may be spent, in exact arithmetic."""
+"""Budget, Unit, Relation, and exact numbers: read exactly, rounded and printed in the safe direction.
+
+A privacy parameter is a rational number from the moment a person writes it until a table prints it. Where a formula is
+irrational it is evaluated with mpmath at :data:`DIGITS` digits and rounded in the direction that can only overstate the
+loss: epsilon, delta and noise scales up, mu down.
+"""
 
 from __future__ import annotations
 
 import math
+import numbers
+import sys
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 
-from hushquery.core.rounding import Number, exact
+import mpmath
+
 from hushquery.errors import UsageError
 
-__all__ = [
-    "Budget",
-    "PrivacyWarning",
-    "concerns",
-    "format_delta",
-    "format_epsilon",
-    "in_full",
-    "significant_up",
-    "suggested_delta",
-]
+#: What a person may hand over as a privacy parameter.
+Number = int | float | str | Decimal | Fraction
+
+#: Decimal digits at which irrational formulas are evaluated.
+DIGITS = 60
+
+#: Noise scales are multiples of 1/GRID, so that they are short exact rationals.
+GRID = 2**32
+
+# mpmath evaluates to DIGITS digits; this relative slack covers its rounding many times over.
+_SLACK = mpmath.mpf(10) ** -45
+
+_TINY, _HUGE = math.nextafter(0.0, 1.0), sys.float_info.max  # the smallest double above zero and the largest
+
+# Decimal exponents beyond this make no privacy parameter, only very long numbers.
+_MOST_EXPONENT = 400
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
@@ -37,6 +54,66 @@ REFUSED_DELTA = Fraction(1, 10)
 LARGEST_EPSILON = 1000
 
 
+class Relation(StrEnum):
+    """Which two data sets may not be told apart."""
+
+    ADD_REMOVE = "add-remove"
+    """One unit is there or is not there at all."""
+    REPLACE_ONE = "replace-one"
+    """One unit's data is exchanged for any other data; the number of units is public."""
+
+    @classmethod
+    def of(cls, text: str) -> Relation:
+        """Read a relation from text."""
+        try:
+            return cls(text)
+        except ValueError:
+            raise UsageError(
+                f"no relation is called {text!r}",
+                fix="Give add-remove (a person is in the data or not) or replace-one (a person's data is exchanged)",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of protection: the column that identifies it, such as ``user``, and the neighbouring relation.
+
+    >>> print(Unit("household", "add-remove"))
+    one household, present or absent (add-remove)
+    """
+
+    name: str
+    relation: Relation
+
+    def __init__(self, name: str, relation: Relation | str) -> None:
+        if not name or not name.strip():
+            raise UsageError(
+                "the unit of protection has no name", fix="Name the column that identifies a person, such as user"
+            )
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "relation", Relation.of(str(relation)))
+
+    @classmethod
+    def of(cls, unit: Unit | str, relation: Relation | str | None = None) -> Unit:
+        """Return the unit that a caller gave as a whole, or as the name of its column; by default add-remove.
+
+        >>> Unit.of("user") == Unit.of(Unit("user", "add-remove"))
+        True
+        """
+        if not isinstance(unit, Unit):
+            return cls(unit, Relation.ADD_REMOVE if relation is None else relation)
+        if relation is not None and Relation.of(str(relation)) is not unit.relation:
+            raise UsageError(
+                f"the unit is protected under {unit.relation.value}, not {relation}",
+                fix="Leave the relation out, or name the unit by its column alone",
+            )
+        return unit
+
+    def __str__(self) -> str:
+        change = "present or absent" if self.relation is Relation.ADD_REMOVE else "with its data exchanged"
+        return f"one {self.name}, {change} ({self.relation.value})"
+
+
 class PrivacyWarning(UserWarning):
     """A legal but unusual choice that weakens somebody's privacy."""
 
@@ -48,15 +125,9 @@ class Budget:
     Both numbers are exact rationals: a float means the decimal it prints as. There is no default budget anywhere
     in hushquery; somebody has to decide what people's privacy is worth.
 
-    Args:
-        epsilon: At least 0, at most 1000.
-        delta: At least 0, below 1.
-
     >>> budget = Budget(0.3, 1e-6)
     >>> budget.epsilon, budget.delta
     (Fraction(3, 10), Fraction(1, 1000000))
-    >>> sum(part.epsilon for part in budget.split([1, 1, 1])) == budget.epsilon
-    True
     >>> print(budget)
     epsilon 0.3, delta 1e-06
     """
@@ -65,29 +136,33 @@ class Budget:
     delta: Fraction
 
     def __init__(self, epsilon: Number, delta: Number = 0) -> None:
-        exact_epsilon, exact_delta = exact(epsilon, "epsilon"), exact(delta, "delta")
-        if exact_epsilon < 0:
-            raise UsageError(
-                "epsilon is negative", why="a privacy loss can't be", fix="Give epsilon > 0, often 0.1 to 4"
-            )
-        if exact_epsilon > LARGEST_EPSILON:
-            raise UsageError(
-                f"epsilon is above {LARGEST_EPSILON}",
-                why="such a number promises nothing",
-                fix="Give epsilon > 0, often 0.1 to 4",
-            )
-        if exact_delta < 0:
-            raise UsageError(
-                "delta is negative", why="it is a probability", fix="Give 0 <= delta < 1, often 1e-6 or less"
-            )
-        if exact_delta >= 1:
-            raise UsageError(
-                "delta is 1 or more",
-                why="then everything may be revealed",
-                fix="Give 0 <= delta < 1, often 1e-6 or less",
-            )
-        object.__setattr__(self, "epsilon", exact_epsilon)
-        object.__setattr__(self, "delta", exact_delta)
+        e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+        for wrong, what, why in (
+            (e < 0, "epsilon is negative", "a privacy loss can't be"),
+            (e > LARGEST_EPSILON, f"epsilon is above {LARGEST_EPSILON}", "such a number promises nothing"),
+            (d < 0, "delta is negative", "it is a probability"),
+            (d >= 1, "delta is 1 or more", "then everything may be revealed"),
+        ):
+            if wrong:
+                raise UsageError(what, why=why, fix="Use epsilon > 0, often 0.1 to 4; delta < 1, often 1e-6")
+        object.__setattr__(self, "epsilon", e)
+        object.__setattr__(self, "delta", d)
+
+    @classmethod
+    def of(cls, budget: Budget | None = None, epsilon: Number | None = None, delta: Number | None = None) -> Budget:
+        """Return the budget that a caller gave as a whole, or as plain numbers; delta is 0 where it is left out.
+
+        >>> Budget.of(Budget(1, 1e-6)) == Budget.of(epsilon=1, delta=1e-6)
+        True
+        """
+        if budget is None and epsilon is not None:
+            return cls(epsilon, 0 if delta is None else delta)
+        if isinstance(budget, cls) and epsilon is None and delta is None:
+            return budget
+        raise UsageError(
+            "the privacy budget is missing" if budget is None else "the privacy budget is not clear",
+            fix="Give either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
+        )
 
     def __str__(self) -> str:
         return f"epsilon {format_epsilon(self.epsilon)}, delta {format_delta(self.delta)}"
@@ -95,21 +170,8 @@ class Budget:
     def __repr__(self) -> str:
         return f"Budget({float(self.epsilon)!r}, {float(self.delta)!r})"
 
-    def split(self, shares: Sequence[Number] | Mapping[str, Number]) -> list[Budget]:
-        """Cut the budget into parts in proportion to ``shares``; the parts add up to it exactly.
-
-        >>> Budget(1, 0).split({"selection": 3, "counts": 1})
-        [Budget(0.75, 0.0), Budget(0.25, 0.0)]
-        """
-        values = list(shares.values()) if isinstance(shares, Mapping) else list(shares)
-        weights = [exact(share, "a share") for share in values]
-        total = sum(weights, Fraction(0))
-        if total <= 0 or min(weights) < 0:
-            raise UsageError("shares must be non-negative and not all zero", fix="Give for example [3, 1]")
-        return [Budget(self.epsilon * w / total, self.delta * w / total) for w in weights]
-
     def concerns(self, users: int | None = None) -> list[str]:
-        """Say what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
+        """Return what is unusual about this budget; ``users`` is a public figure, never one read from a log."""
         return concerns(self.epsilon, self.delta, users)
 
     def warn(self, users: int | None = None) -> None:
@@ -128,25 +190,25 @@ class Budget:
 
 
 def concerns(epsilon: Fraction, delta: Fraction, users: int | None = None) -> list[str]:
-    """Say what is unusual about a promise, a clause each; ``users`` is a public figure, never one read from a log."""
-    found = []
+    """Return what is unusual about a promise, a clause each; ``users`` is a public figure, not read from a log."""
+    clauses = []
     if epsilon > UNUSUAL_EPSILON:
         grow = "more than a million" if epsilon > 14 else f"{math.ceil(math.exp(epsilon)):,}"
-        found.append(
+        clauses.append(
             f"epsilon {format_epsilon(epsilon)} is above {UNUSUAL_EPSILON}: an attacker's odds about a person "
             f"may grow {grow} times"
         )
     if users is not None and delta * users > 1:
-        found.append(
+        clauses.append(
             f"delta {format_delta(delta)} is above one over the {users:,} users: publishing "
             f"{float(delta * users):,.1f} people in full would be within it; give at most {suggested_delta(users):.0e}"
         )
     elif delta > UNUSUAL_DELTA:
-        found.append(
+        clauses.append(
             f"delta {format_delta(delta)} is above {format_delta(UNUSUAL_DELTA)}: with this probability everything of "
             f"a person may be published; {_in_full(delta)}"
         )
-    return found
+    return clauses
 
 
 def _in_full(delta: Fraction) -> str:
@@ -177,7 +239,7 @@ def in_full(value: float, digits: int = 6) -> str:
 
 
 def significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
-    """Format with some significant digits, stepping up by one in the last place where the text fell below.
+    """Print a number with some significant digits, rounded up.
 
     >>> significant_up(Fraction(1, 3), 2)
     '0.34'
@@ -196,12 +258,160 @@ def significant_up(value: Fraction, digits: int, *, scientific: bool = False) ->
     return f"{shown:f}"
 
 
-def suggested_delta(users: int) -> float:
-    """Give the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
+def finite(number: float) -> float | None:
+    """Return None for what is no finite number: JSON has none."""
+    return number if math.isfinite(number) else None
 
-    Then a hundredth of a person, at most, is expected to be shown in full among all of them.
+
+def suggested_delta(users: int) -> float:
+    """Return the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
 
     >>> suggested_delta(65_000), suggested_delta(10_000)
     (1e-07, 1e-06)
     """
     return float(Fraction(1, 10 ** len(str(100 * users - 1))))
+
+
+# mpmath's precision is one global setting: two threads that change it at once would compute with each other's digits.
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Evaluate mpmath formulas at ``bits`` binary digits, one thread at a time."""
+    with _ONE_AT_A_TIME, mpmath.workprec(bits):
+        yield
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Evaluate mpmath formulas at :data:`DIGITS` decimal digits, one thread at a time."""
+    with _ONE_AT_A_TIME, mpmath.workdps(DIGITS):
+        yield
+
+
+def exact(value: Number, name: str = "the number") -> Fraction:
+    """Turn what a person wrote into an exact rational.
+
+    A float means the shortest decimal that prints it, so ``0.1`` is one tenth. Text may be a decimal, a fraction
+    or ``ln(x)``, which is rounded down because an epsilon that is given must never grow.
+
+    >>> exact(0.1)
+    Fraction(1, 10)
+    >>> exact("1/3")
+    Fraction(1, 3)
+    >>> float(exact("ln 10"))
+    2.3025850929940455
+    """
+    given: object = value  # callers without types hand over anything
+    try:
+        if isinstance(value, str):
+            return _from_text(value.strip().lower(), name)
+        if isinstance(value, Decimal):
+            return _from_text(str(value).lower(), name)
+        if isinstance(given, bool) or not isinstance(given, numbers.Real):
+            raise TypeError
+        if isinstance(given, numbers.Rational):
+            return Fraction(int(given.numerator), int(given.denominator))
+        return Fraction(repr(float(given)))
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        raise UsageError(
+            f"{name} is not a finite number",
+            why=f"it is {value!r}" if isinstance(value, int | float | str) else f"it is a {type(value).__name__}",
+            fix="Write a number such as 1, 0.5, 1e-6, 1/3 or ln(10)",
+        ) from None
+
+
+def _from_text(text: str, name: str) -> Fraction:
+    if text.startswith("ln"):
+        inner = text[2:].strip().strip("()").strip()
+        if inner.startswith("ln"):
+            raise ValueError(inner)
+        with working():
+            return Fraction(round_down(mpmath.log(rational_mpf(exact(inner, name)))))
+    power = text.partition("e")[2]
+    if power and abs(int(power)) > _MOST_EXPONENT:
+        raise ValueError(text)
+    return Fraction(text)
+
+
+def rational_mpf(value: Fraction) -> mpmath.mpf:
+    """Return a rational as an mpmath number at the precision in force."""
+    return mpmath.mpf(value.numerator) / value.denominator
+
+
+def round_up(value: mpmath.mpf | Fraction | float) -> float:
+    """Return the smallest double that is certainly not below ``value``."""
+    return _directed(value, math.inf)
+
+
+def round_down(value: mpmath.mpf | Fraction | float) -> float:
+    """Return a double that is certainly not above ``value``, and no further below it than needed."""
+    return _directed(value, -math.inf)
+
+
+def _directed(value: mpmath.mpf | Fraction | float, towards: float) -> float:
+    """Round in one direction, so that neither the double nor the decimal it prints as falls short."""
+    if value != value:
+        raise ArithmeticError("a formula came out as not a number")
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        value = Fraction(value)
+    with working():
+        outwards, sign = (value > 0) == (towards > 0), 1.0 if value > 0 else -1.0
+        if abs(value) < _TINY:  # and its digits may be too many to write down
+            return math.copysign(_TINY, sign) if outwards and value != 0 else 0.0
+        if abs(value) > _HUGE:
+            return math.copysign(math.inf if outwards else _HUGE, sign)
+        if isinstance(value, Fraction):
+            bound = value
+        else:
+            slack = abs(value) * _SLACK
+            bound = _fraction(value + slack if towards > 0 else value - slack)
+        near = bound.numerator / bound.denominator
+        while _falls_short(near, bound, towards) or _falls_short(Fraction(repr(near)), bound, towards):
+            near = math.nextafter(near, towards)
+        return near
+
+
+def _falls_short(number: float | Fraction, bound: Fraction, towards: float) -> bool:
+    return number < bound if towards > 0 else number > bound
+
+
+def _fraction(value: mpmath.mpf) -> Fraction:
+    sign, mantissa, exponent, _ = value._mpf_
+    return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
+
+
+def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
+    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``.
+
+    >>> smallest_whole(lambda n: n * n >= 50)
+    8
+    """
+    low, high = 0, max(1, start)
+    while not fits(high):
+        low, high = high, high * 2
+        if high > most:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:
+    """Round a noise scale up to a multiple of ``1/GRID`` (finer below one, to keep the relative loss tiny)."""
+    if isinstance(value, float):
+        value = Fraction(value)
+    if not value > 0:
+        raise UsageError("a noise scale must be above zero", fix="Calibrate it from a budget")
+    fine = GRID
+    while value * fine < GRID:
+        fine *= 2**8
+    if isinstance(value, Fraction):
+        return Fraction(math.ceil(value * fine), fine)
+    with working():
+        scaled = mpmath.mpf(value) * fine
+        return Fraction(int(mpmath.ceil(scaled + abs(scaled) * _SLACK)), fine)

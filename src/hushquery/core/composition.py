@@ -1,188 +1,332 @@
-"""Composition: what several releases about the same people cost together, one function per rule.
+"""Composition: what several releases about the same people cost together, by every rule; and what groups are promised.
 
-Every rule here is a theorem that holds when each release may be chosen after seeing the ones before it. None
-of them ever understates: results are exact rationals, or are evaluated at 60 digits and rounded up.
-:func:`hushquery.core.compose.compose` tries them all and says which one was best.
+Every rule is a theorem that holds when each release may be chosen after seeing the ones before it. None of them ever
+understates: results are exact rationals, or are evaluated at 60 digits and rounded up. :func:`compose` tries them all
+on the same steps: each proves an upper bound on the same thing, so the smallest is proved as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
+from types import MappingProxyType
 
 import mpmath
 
-from hushquery.core.budget import Budget
-from hushquery.core.gaussian import normal_sf
+from hushquery.core.budget import Budget, Number, exact, format_delta, format_epsilon, rational_mpf, round_up, working
+from hushquery.core.calibration import normal_sf
+from hushquery.core.guarantee import Step
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number, exact, rational_mpf, round_up, working
-from hushquery.errors import UsageError
+from hushquery.core.pld import LaplaceStep, pld_epsilon
+from hushquery.errors import CalibrationError, Unavailable, UsageError
 
-__all__ = [
-    "advanced",
-    "gdp",
-    "gdp_of_pure",
-    "kov",
-    "parallel",
-    "sequential",
-    "zcdp_of_gaussian",
-    "zcdp_of_pure",
-    "zcdp_to_epsilon",
-    "zcdp_to_epsilon_simple",
-]
+__all__ = ["Composition", "advanced", "compose", "gdp_of_pure", "group", "kov", "zcdp_to_epsilon"]
 
 # Comparisons with a target leave this relative room for the rounding of 60 digits.
 _ROOM = mpmath.mpf(10) ** -40
 
+# How much of delta the advanced rule keeps for itself where Gaussian steps need some too.
+_SLACK_SHARES = [Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(9, 10)]
 
-def sequential(budgets: Iterable[Budget]) -> Budget:
-    """Add up: k releases cost the sum of their epsilons and the sum of their deltas.
 
-    **Guarantee:** if release i is (epsilon_i, delta_i)-DP whatever the earlier ones returned, all together
-    are (sum epsilon_i, sum delta_i)-DP. Exact rationals.
-    **Reference:** Dwork, McSherry, Nissim and Smith 2006; Dwork and Roth 2014, Theorem 3.16. Post-processing
-    is free.
+@dataclass(frozen=True)
+class Composition:
+    """What some steps cost together, by the rule that proves the smallest epsilon.
 
-    >>> sequential([Budget(0.1, 1e-6), Budget(0.2)])
-    Budget(0.3, 1e-06)
+    Args:
+        epsilon: The smallest epsilon proved, rounded up.
+        delta: What it holds at.
+        rule: The rule that proved it.
+        alternatives: Every rule in order, with its epsilon or the reason why it does not apply.
+        notes: For every rule, how it came to its number.
     """
-    parts = list(budgets)
-    return Budget(sum((b.epsilon for b in parts), Fraction(0)), sum((b.delta for b in parts), Fraction(0)))
+
+    epsilon: float
+    delta: float
+    rule: str
+    alternatives: Mapping[str, float | str]
+    notes: Mapping[str, str] = field(repr=False)
+
+    def explain(self) -> str:
+        """Return a table: which rule was used, what each other one proves, or why it does not apply.
+
+        >>> print(compose([Loss(pure=("1/10",))] * 10, 0).explain())
+        epsilon 1 at delta 0, by rule *
+        <BLANKLINE>
+          rule        epsilon  how
+        * sequential  1        the epsilons add
+          advanced    -        does not apply: it needs a delta above 0
+          KOV         1        optimal for 10 equal epsilons
+          zCDP        -        does not apply: it needs a delta above 0
+          GDP         -        does not apply: it needs a delta above 0
+          mixed       1        losses kept in their own form and converted once
+          PLD         -        does not apply: it needs a delta above 0
+        """
+        lines = [f"epsilon {format_epsilon(self.epsilon)} at delta {format_delta(self.delta)}, by rule *"]
+        lines += ["", "  rule        epsilon  how"]
+        for rule, value in self.alternatives.items():
+            number = format_epsilon(value) if isinstance(value, float) else "-"
+            how = self.notes[rule] if isinstance(value, float) else f"does not apply: {value}"
+            lines.append(f"{'*' if rule == self.rule else ' '} {rule:<10}  {number:<7}  {how}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        rules = [
+            (rule, value, self.notes[rule]) if isinstance(value, float) else (rule, None, value)
+            for rule, value in self.alternatives.items()
+        ]
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rule": self.rule,
+            "alternatives": [{"rule": rule, "epsilon": epsilon, "note": note} for rule, epsilon, note in rules],
+        }
 
 
-def parallel(budgets: Iterable[Budget]) -> Budget:
-    """Take the largest: releases that each look at *different users* cost no more than the worst of them.
+def compose(steps: Sequence[Loss | Step | LaplaceStep], delta: Number) -> Composition:
+    """Find what some steps on one population cost together at ``delta``, and by which rule.
 
-    **Guarantee:** if the users are divided into disjoint parts, by something that no other user's data can
-    change, and release i sees part i only, all together are (max epsilon_i, max delta_i)-DP.
+    **Guarantee:** the steps, each chosen after seeing the results of the ones before, are (epsilon, delta)-DP under the
+    relation their losses are stated for.
+    **Reference:** the rules below, :mod:`hushquery.core.loss`, :mod:`hushquery.core.pld`.
 
-    Disjoint *users*: parts that divide the rows of one user (by day, by word) all see that user, and add up.
-    Under replace-one a person who may move between the parts changes two of them, one by leaving and one by
-    arriving: then the cost is the sum of the two dearest parts, each stated for add-remove, and this rule
-    does not apply.
+    Args:
+        steps: Losses, steps of a guarantee, or Laplace noise, of which the PLD rule knows more than its loss says.
+        delta: The failure probability allowed for all together.
 
-    **Reference:** McSherry 2009, Theorem 4.
+    Raises:
+        UsageError: When no epsilon holds at this delta.
 
-    >>> parallel([Budget(0.1, 1e-6), Budget(0.2)])
-    Budget(0.2, 1e-06)
+    >>> both = compose([Loss(mu_squared="1/100")] * 10 + [Loss(pure=("1/10",))] * 10, 1e-6)
+    >>> both.rule, f"{both.epsilon:.3f}"
+    ('mixed', '1.914')
     """
-    parts = list(budgets)
-    zero = Fraction(0)
-    return Budget(max((b.epsilon for b in parts), default=zero), max((b.delta for b in parts), default=zero))
+    case = _Case(tuple(steps), Budget(0, delta).delta)
+    alternatives: dict[str, float | str] = {}
+    notes: dict[str, str] = {}
+    for rule, attempt in _RULES.items():
+        try:
+            value, notes[rule] = attempt(case)
+            alternatives[rule] = "it proves no epsilon at this delta" if math.isinf(value) else value
+        except _DoesNotApply as reason:
+            alternatives[rule], notes[rule] = str(reason), ""
+    proved = {rule: value for rule, value in alternatives.items() if isinstance(value, float)}
+    if not proved:
+        raise UsageError(
+            f"no epsilon holds at delta {format_delta(case.delta)}",
+            why=f"the steps fail with a probability of up to {format_delta(case.fail)}",
+            fix="Use a larger delta",
+        )
+    best = min(proved, key=lambda rule: proved[rule])
+    quoted = 0.0 if best == "sequential" and not case.fail and not case.gaussians else round_up(case.delta)
+    return Composition(proved[best], quoted, best, MappingProxyType(alternatives), MappingProxyType(notes))
 
 
-def advanced(epsilon: Number, delta: Number, times: int, slack: Number) -> tuple[float, float]:
-    """Trade a little delta for an epsilon that grows with the root of the number of releases.
+class _DoesNotApply(Exception):
+    """The reason why a rule says nothing of some steps."""
 
-    **Guarantee:** k releases, each (epsilon, delta)-DP, are together (epsilon', k delta + slack)-DP with
+
+class _Case:
+    """The steps, taken apart as the rules need them."""
+
+    def __init__(self, steps: Sequence[Loss | Step | LaplaceStep], delta: Fraction) -> None:
+        self.steps, self.delta = steps, delta
+        self.losses = [step if isinstance(step, Loss) else step.loss for step in steps]
+        self.pure = [r for loss in self.losses for r in loss.pure if r]
+        self.gaussians = [loss for loss in self.losses if loss.mu_squared or loss.sparse]
+        total = sum(self.losses, Loss())
+        #: All Gaussian noise, with the counts of sparse histograms.
+        self.mu_squared = sum((s.mu_squared for s in total.sparse), total.mu_squared)
+        #: A bound on the probability that any threshold fails, and what it leaves: fail + (1 - fail) spare = delta.
+        self.fail = sum(map(_fail, self.losses), Fraction(0))
+        self.spare = (self.delta - self.fail) / (1 - self.fail) if self.fail < 1 else Fraction(-1)
+
+    def check(self, *, needs_delta: bool) -> None:
+        """Refuse where a rule has nothing to work with."""
+        if self.delta == 0 and needs_delta:
+            raise _DoesNotApply("it needs a delta above 0")
+        if self.delta == 0 and self.gaussians:
+            raise _DoesNotApply("Gaussian noise has no epsilon at delta 0")
+        if self.spare < 0:
+            raise _DoesNotApply(f"the thresholds alone fail with up to {format_delta(self.fail)}")
+        if self.spare == 0 and (needs_delta or self.gaussians):
+            raise _DoesNotApply("nothing of delta is left for it beside the thresholds")
+
+    def split(self, share: Fraction) -> list[float]:
+        """Return each step's epsilon at its thresholds' delta and, if Gaussian, an equal part of ``share``."""
+        part = share / max(1, len(self.gaussians))
+        known = {
+            loss: loss.epsilon(_fail(loss) + part)
+            if loss.mu_squared or loss.sparse
+            else round_up(sum(loss.pure, Fraction(0)))
+            for loss in set(self.losses)
+        }
+        return [known[loss] for loss in self.losses]
+
+
+def _fail(loss: Loss) -> Fraction:
+    return loss.threshold_delta + sum((Fraction(s.threshold_delta()) for s in loss.sparse), Fraction(0))
+
+
+def _sequential(case: _Case) -> tuple[float, str]:
+    """Add up epsilons and deltas (Dwork and Roth 2014, Theorem 3.16)."""
+    case.check(needs_delta=False)
+    if not case.gaussians:
+        return round_up(sum(case.pure, Fraction(0))), "the epsilons add"
+    share = case.delta - case.fail
+    epsilons = case.split(share)
+    if math.inf in epsilons:
+        return math.inf, ""
+    note = "the epsilons add"
+    if len(case.gaussians) > 1:
+        part = format_delta(share / len(case.gaussians))
+        note += f"; each of {len(case.gaussians)} Gaussian steps is given an equal part, {part}, of delta"
+    return round_up(sum((Fraction(e) for e in epsilons), Fraction(0))), note
+
+
+def _advanced(case: _Case) -> tuple[float, str]:
+    case.check(needs_delta=True)
+    whole = case.delta - case.fail
+    candidates: list[tuple[float, Fraction]] = []
+    for share in _SLACK_SHARES if case.gaussians else [Fraction(1)]:
+        epsilons = [e for e in case.split(whole * (1 - share)) if e]
+        if not epsilons:
+            return 0.0, "no step costs anything"
+        if max(epsilons) < 100:
+            candidates.append((advanced(Fraction(max(epsilons)), len(epsilons), whole * share), share))
+    if not candidates:
+        return math.inf, ""
+    value, share = min(candidates)
+    note = "every step counted as the largest"
+    if case.gaussians:
+        note += f"; {float(share):.0%} of delta kept as slack, the rest in equal parts for Gaussian steps"
+    return value, note
+
+
+def _kov(case: _Case) -> tuple[float, str]:
+    case.check(needs_delta=False)
+    if case.gaussians:
+        raise _DoesNotApply("it is for pure steps")
+    if len(set(case.pure)) > 1:
+        raise _DoesNotApply("the epsilons are not all equal")
+    if not case.pure:
+        return 0.0, "no step costs anything"
+    count = len(case.pure)
+    return kov(case.pure[0], count, case.spare), f"optimal for {count} equal epsilons" if count > 1 else "one epsilon"
+
+
+def _zcdp(case: _Case) -> tuple[float, str]:
+    """Add up rhos: epsilon^2/2 of a pure step, mu^2/2 of a Gaussian (Bun and Steinke 2016, Propositions 1.4, 1.6)."""
+    case.check(needs_delta=True)
+    rho = (sum((r**2 for r in case.pure), Fraction(0)) + case.mu_squared) / 2
+    return zcdp_to_epsilon(rho, case.spare), f"the rhos add up to {float(rho):.4g}"
+
+
+def _gdp(case: _Case) -> tuple[float, str]:
+    """Add up squared mus, exactly for Gaussians (Dong, Roth and Su 2019, Corollary 3.3)."""
+    case.check(needs_delta=True)
+    known = {r: Fraction(gdp_of_pure(r)) ** 2 for r in set(case.pure)}
+    total = case.mu_squared + sum((known[r] for r in case.pure), Fraction(0))
+    note = "exact for Gaussian noise" if not known else "each pure step counted as the Gaussian that is worse than it"
+    return Loss(mu_squared=total).epsilon(case.spare), note
+
+
+def _mixed(case: _Case) -> tuple[float, str]:
+    case.check(needs_delta=False)
+    return sum(case.losses, Loss()).epsilon(case.delta), "losses kept in their own form and converted once"
+
+
+def _pld(case: _Case) -> tuple[float, str]:
+    case.check(needs_delta=True)
+    laplace = [step for step in case.steps if isinstance(step, LaplaceStep)]
+    others = [loss for step, loss in zip(case.steps, case.losses, strict=True) if not isinstance(step, LaplaceStep)]
+    pure = [r for loss in others for r in loss.pure if r]
+    note = "the whole law of the loss on a grid"
+    if pure:
+        note += ", other pure steps as randomised responses" if laplace else ", pure steps as randomised responses"
+    try:
+        return pld_epsilon(laplace, pure, case.mu_squared, case.spare), note
+    except CalibrationError as error:
+        raise _DoesNotApply(error.what) from None
+    except Unavailable as error:
+        raise _DoesNotApply(f"{error.what}: {error.fix}") from None
+
+
+_RULES: dict[str, Callable[[_Case], tuple[float, str]]] = {
+    "sequential": _sequential,
+    "advanced": _advanced,
+    "KOV": _kov,
+    "zCDP": _zcdp,
+    "GDP": _gdp,
+    "mixed": _mixed,
+    "PLD": _pld,
+}
+
+
+def advanced(epsilon: Number, times: int, slack: Number) -> float:
+    """Trade a little delta for an epsilon that grows with the root of the number of releases, rounded up.
+
+    **Guarantee:** k releases, each epsilon-DP, are together (epsilon', slack)-DP with
     ``epsilon' = epsilon sqrt(2 k ln(1/slack)) + k epsilon (e^epsilon - 1)``.
     **Reference:** Dwork, Rothblum and Vadhan 2010, Theorem III.3.
 
-    Args:
-        epsilon: Of each release.
-        delta: Of each release.
-        times: k, how many.
-        slack: The delta given away, above 0.
-
-    Returns:
-        epsilon' and the whole delta, both rounded up (delta to at most 1).
-
-    >>> [f"{x:.6g}" for x in advanced(0.1, 0, 100, 1e-6)]
-    ['6.30823', '1e-06']
+    >>> f"{advanced(0.1, 100, 1e-6):.6g}"
+    '6.30823'
     """
-    e, d, s = _epsilon(epsilon), _delta(delta), _positive_delta(slack, "slack")
-    _check_times(times)
+    each = Budget(epsilon, slack)
     with working():
-        x = rational_mpf(e)
-        grown = x * mpmath.sqrt(2 * times * mpmath.log(1 / rational_mpf(s))) + times * x * mpmath.expm1(x)
-        return round_up(grown), min(1.0, round_up(times * d + s))
+        e, room = rational_mpf(each.epsilon), mpmath.log(1 / rational_mpf(each.delta))
+        return round_up(e * mpmath.sqrt(2 * times * room) + times * e * mpmath.expm1(e))
 
 
-def kov(epsilon: Number, times: int, target_delta: Number, delta: Number = 0) -> float:
-    """Compose k equal releases optimally: no better bound follows from their (epsilon, delta) alone.
+def kov(epsilon: Number, times: int, delta: Number) -> float:
+    """Compose k equal pure releases optimally: no better bound follows from their epsilon alone.
 
-    **Guarantee:** k releases, each (epsilon, delta)-DP, are together ``((k-2i) epsilon, 1-(1-delta)^k
-    (1-delta_i))``-DP for every i from 0 to k/2, with ``delta_i = sum_{l<i} C(k,l) (e^{(k-l) epsilon} -
-    e^{(k-2i+l) epsilon}) / (1+e^epsilon)^k``.
+    **Guarantee:** k releases, each epsilon-DP, are together ``((k-2i) epsilon, delta_i)``-DP for every i from 0 to k/2,
+    with ``delta_i = sum_{l<i} C(k,l) (e^{(k-l) epsilon} - e^{(k-2i+l) epsilon}) / (1+e^epsilon)^k``.
     **Reference:** Kairouz, Oh and Viswanath 2015, Theorem 3.3.
 
-    The theorem's epsilons are the multiples above; between two of them :class:`~hushquery.core.loss.Loss`
-    finds the exact one, which is never larger.
-
-    Returns:
-        The smallest of these epsilons at ``target_delta``, rounded up; infinite when no epsilon will do.
+    The theorem's epsilons are the multiples above; between two of them :class:`~hushquery.core.loss.Loss` finds the
+    exact one, which is never larger. The smallest at ``delta`` is returned, rounded up.
 
     >>> round(kov(0.1, 100, 1e-6), 6)
     4.8
     """
-    e, d, target = _epsilon(epsilon), _delta(delta), _delta(target_delta)
-    _check_times(times)
+    each = Budget(epsilon, delta)
     with working():
-        x, goal = rational_mpf(e), rational_mpf(target)
-        log_keep = times * mpmath.log1p(-rational_mpf(d))
+        x, goal = rational_mpf(each.epsilon), rational_mpf(each.delta)
         norm = times * mpmath.log1p(mpmath.exp(x))
 
         def fits(i: int) -> bool:
-            if i == 0 and (d == 0 or times == 1):
-                return d <= target  # exactly, so that a release fits into a budget equal to its own
             lost = mpmath.fsum(
                 mpmath.binomial(times, j)
                 * (mpmath.exp((times - j) * x - norm) - mpmath.exp((times - 2 * i + j) * x - norm))
                 for j in range(i)
             )
-            whole = lost - mpmath.expm1(log_keep) * (1 - lost)  # 1 - keep (1 - lost), without cancellation
-            return bool(whole + whole * _ROOM <= goal)
+            return bool(lost + lost * _ROOM <= goal)
 
-        if not fits(0):
-            return math.inf
         low, high = 0, times // 2 + 1  # fits(low), and not fits(high) as far as anybody asks
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
-    return round_up((times - 2 * low) * e)
-
-
-def zcdp_of_pure(epsilon: Number) -> Fraction:
-    """Give the rho of an epsilon-DP release: epsilon^2/2.
-
-    **Guarantee:** every epsilon-DP release is (epsilon^2/2)-zCDP; rhos add.
-    **Reference:** Bun and Steinke 2016, Proposition 1.4.
-
-    >>> zcdp_of_pure(0.1)
-    Fraction(1, 200)
-    """
-    return _epsilon(epsilon) ** 2 / 2
-
-
-def zcdp_of_gaussian(mu_squared: Number) -> Fraction:
-    """Give the rho of a Gaussian release from mu^2 = (L2 sensitivity / sigma)^2: half of it.
-
-    **Guarantee:** a Gaussian release is (mu^2/2)-zCDP, exactly; rhos add.
-    **Reference:** Bun and Steinke 2016, Proposition 1.6.
-
-    >>> zcdp_of_gaussian("1/4")
-    Fraction(1, 8)
-    """
-    value = exact(mu_squared, "mu^2")
-    if value < 0:
-        what = "mu^2 is negative"
-        raise UsageError(what, fix="Give the square of the sensitivity over sigma")
-    return value / 2
+    return round_up((times - 2 * low) * each.epsilon)
 
 
 def zcdp_to_epsilon(rho: Number, delta: Number) -> float:
-    """Give the epsilon of rho-zCDP at ``delta``, as tight as it follows from rho alone and one order alpha.
+    """Return the epsilon of rho-zCDP at ``delta``, as tight as it follows from rho alone and one order alpha.
 
-    **Guarantee:** rho-zCDP implies (epsilon, delta)-DP for ``delta = min over alpha > 1 of e^{(alpha-1)(alpha
-    rho - epsilon)} (1-1/alpha)^alpha / (alpha-1)``. The best alpha is searched in doubles and the formula
-    evaluated at it with 60 digits: any alpha gives a valid epsilon.
+    **Guarantee:** rho-zCDP implies (epsilon, delta)-DP for ``delta = min over alpha > 1 of e^{(alpha-1)(alpha rho -
+    epsilon)} (1-1/alpha)^alpha / (alpha-1)``. The best alpha is searched in doubles and the formula evaluated at it
+    with 60 digits: any alpha gives a valid epsilon.
     **Reference:** Canonne, Kamath and Steinke 2020, Proposition 12 and Corollary 13.
 
     >>> round(zcdp_to_epsilon("1/2", 1e-6), 4)
     5.2215
     """
-    r, d = _rho(rho), _positive_delta(delta, "delta")
+    r, d = exact(rho, "rho"), Budget(0, delta).delta
     if r == 0:
         return 0.0
     slope, log_delta = float(r), math.log(d)
@@ -202,87 +346,50 @@ def zcdp_to_epsilon(rho: Number, delta: Number) -> float:
         return max(0.0, round_up(rational_mpf(r) * (1 + t) + rest / t))
 
 
-def zcdp_to_epsilon_simple(rho: Number, delta: Number) -> float:
-    """Give the textbook epsilon of rho-zCDP at ``delta``: ``rho + 2 sqrt(rho ln(1/delta))``.
-
-    **Guarantee:** rho-zCDP implies (epsilon, delta)-DP; :func:`zcdp_to_epsilon` is never larger.
-    **Reference:** Bun and Steinke 2016, Proposition 1.3.
-
-    >>> round(zcdp_to_epsilon_simple("1/2", 1e-6), 4)
-    5.7565
-    """
-    r, d = _rho(rho), _positive_delta(delta, "delta")
-    with working():
-        x = rational_mpf(r)
-        return round_up(x + 2 * mpmath.sqrt(x * mpmath.log(1 / rational_mpf(d))))
-
-
-def gdp(mus: Iterable[Number], delta: Number) -> float:
-    """Give the epsilon at ``delta`` of releases that are mu_i-GDP: their squares add, and nothing is lost.
-
-    **Guarantee:** together they are mu-GDP with ``mu^2 = sum mu_i^2``, so (epsilon, agd(epsilon, mu))-DP;
-    exact for Gaussians.
-    **Reference:** Dong, Roth and Su 2019, Corollary 3.3; Balle and Wang 2018, Theorem 8.
-
-    >>> round(gdp([0.1] * 100, 1e-6), 4)
-    4.8866
-    """
-    values = [exact(mu, "mu") for mu in mus]
-    if min(values, default=Fraction(0)) < 0:
-        what = "mu is negative"
-        raise UsageError(what, fix="Give the L2 sensitivity over sigma")
-    total = Loss(mu_squared=sum((mu**2 for mu in values), Fraction(0)))
-    return total.epsilon(_positive_delta(delta, "delta"))
-
-
 def gdp_of_pure(epsilon: Number) -> float:
-    """Give the mu of the weakest Gaussian that is no more private than any epsilon-DP release, rounded up.
+    """Return the mu of the weakest Gaussian that is no more private than any epsilon-DP release, rounded up.
 
-    **Guarantee:** every epsilon-DP release is mu-GDP with ``mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon))``:
-    that Gaussian's trade-off curve runs through both ends and the corner of randomised response's, and is
-    convex.
+    **Guarantee:** every epsilon-DP release is mu-GDP with ``mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon))``: that
+    Gaussian's trade-off curve runs through both ends and the corner of randomised response's, and is convex.
     **Reference:** Dong, Roth and Su 2019, section 2.3 with Proposition 2.5.
 
     >>> round(gdp_of_pure(0.1), 6)
     0.125309
     """
-    e = _epsilon(epsilon)
     with working():
-        tail = 1 / (1 + mpmath.exp(rational_mpf(e)))
+        tail = 1 / (1 + mpmath.exp(rational_mpf(Budget(epsilon).epsilon)))
         low, high = mpmath.mpf(0), mpmath.mpf(1)
         while normal_sf(high) > tail:
             low, high = high, high * 2
         while high - low > high * mpmath.mpf(2) ** -70:
             middle = (low + high) / 2
             low, high = (middle, high) if normal_sf(middle) > tail else (low, middle)
-        return round_up(2 * high) if e else 0.0
+        return round_up(2 * high)
 
 
-def _epsilon(value: Number) -> Fraction:
-    return Budget(value).epsilon
+def group(epsilon: Number, delta: Number, people: int) -> tuple[float, float]:
+    """Return the (epsilon, delta) that holds for some people together: a household, or one person with many accounts.
 
+    **Guarantee:** what is (epsilon, delta)-DP for one is (k epsilon, delta (e^{k epsilon} - 1)/(e^epsilon - 1))-DP for
+    any k (k delta when epsilon is 0), under the same relation: between a log with all of them and one without lie k-1
+    logs, each a neighbour of the next. Both rounded up, delta to at most 1, where nothing is promised any more.
+    **Reference:** Dwork and Roth 2014, Theorem 2.2 for delta = 0; Vadhan 2017, Lemma 2.2, whose proof has this sum.
 
-def _delta(value: Number) -> Fraction:
-    return Budget(0, value).delta
+    Gaussian noise alone is k mu-GDP for k people (Dong, Roth and Su 2019), which is better. With a threshold that is
+    not enough: a key that k people share and nobody else holds starts from k and passes with probability P(z >= R - k),
+    easily a thousand times P(z >= R - 1). So convert releases with thresholds to (epsilon, delta) first, as here.
 
-
-def _positive_delta(value: Number, name: str) -> Fraction:
-    number = exact(value, name)
-    if not 0 < number < 1:
-        what = f"{name} must be above 0 and below 1 for this rule"
-        raise UsageError(what, why="it buys epsilon with a small delta", fix="Give for example 1e-6")
-    return number
-
-
-def _rho(value: Number) -> Fraction:
-    number = exact(value, "rho")
-    if number < 0:
-        what = "rho is negative"
-        raise UsageError(what, fix="Give epsilon^2/2 of a pure release or mu^2/2 of a Gaussian one")
-    return number
-
-
-def _check_times(times: int) -> None:
-    if isinstance(times, bool) or times < 1:
-        what = "there must be at least one release"
-        raise UsageError(what, fix="Give times >= 1")
+    >>> [f"{x:.4g}" for x in group(0.5, 1e-6, 3)]
+    ['1.5', '5.367e-06']
+    >>> group(0, 1e-6, 3)
+    (0.0, 3e-06)
+    """
+    one = Budget(epsilon, delta)
+    if isinstance(people, bool) or people < 1:
+        raise UsageError("a group has at least one person", fix="Use people >= 1")
+    if people == 1 or one.epsilon == 0 or one.delta == 0:
+        return round_up(people * one.epsilon), min(1.0, round_up(people * one.delta))
+    with working():
+        e = rational_mpf(one.epsilon)
+        grown = rational_mpf(one.delta) * mpmath.expm1(people * e) / mpmath.expm1(e)
+        return round_up(people * one.epsilon), 1.0 if grown >= 1 else min(1.0, round_up(grown))

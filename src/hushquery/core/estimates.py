@@ -1,22 +1,48 @@
-"""Estimates: noisy numbers with their uncertainty, their guarantee, and the marks of what was done to them since.
+"""Estimates: noisy numbers with their uncertainty and guarantee; post-processing, and values derived from them.
 
-Nothing that works on estimates can spend budget or see data: it only sees what could be published already.
+Nothing that works on estimates can spend budget or see data: any function of a private result is as private as the
+result (Dwork and Roth 2014, Proposition 2.1).
+
+**Post-processing** is named in the result (``marks``). Clipping and projecting make numbers plausible and biased; sums
+of many numbers should start from the raw ones. Intervals stay statements about the truth: they are clipped, rounded
+outwards or kept, never narrowed.
+
+**Derived values** carry the uncertainty along, and a steep function of noisy numbers warns. Every interval holds at the
+level of the numbers it came from: differences by the root of the sum of squared distances to the ends (Howe 1974; Zou
+and Donner 2008), ratios by asking for which r the difference a - r b may be zero (Fieller 1954). For ranks and any
+other function, inputs are widened first so that all of them hold at once (Bonferroni), then the function's range over
+that box is taken. Proofs: docs/proofs/intervals.md.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from hushquery.core.budget import finite
 from hushquery.core.guarantee import Guarantee
-from hushquery.errors import UsageError
+from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["Estimate", "Estimates", "Intervals", "NoiseWidth"]
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow as pa
 
-#: The lower and the upper ends of all rows at a level, where noise is not all there is to them.
+# Rows that a notebook shows, and what their numbers are called in tables.
+_SHOWN = 100
+_NUMBERS = ("estimate", "stderr", "low", "high")
+
+# A relative uncertainty of a denominator, or departure from a straight line, above this is called steep.
+_STEEP = 0.25
+
+#: Returns the lower and the upper ends of all rows at a level, where they are not value +- a width.
 Intervals = Callable[[float], tuple[Sequence[float], Sequence[float]]]
 
 
@@ -24,8 +50,41 @@ class NoiseWidth(Protocol):
     """What is known of the noise in an estimate: how far it reaches."""
 
     def half_width(self, level: float) -> float:
-        """Give w such that the noise stays within -w..w with probability ``level``."""
+        """Return w such that the noise stays within -w..w with probability ``level``."""
         ...
+
+
+class Tabular(ABC):
+    """A result that other libraries take as a table: pandas, Polars, DuckDB and all that reads Arrow."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Return the result as an Arrow table."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the result as a data frame of pandas, where that is installed."""
+        _installed("pandas")
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the result as a data frame of Polars, where that is installed."""
+        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def _installed(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        what, fix = (
+            f"a data frame of {package} needs the package {package}",
+            f"pip install {package}, or use to_arrow()",
+        )
+        raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 
 # A tuple, because a table can have a hundred thousand of them; a frozen dataclass takes four times as long.
@@ -42,8 +101,8 @@ class Estimate(NamedTuple):
         return f"{self.label}: {self.value:,.6g} ({self.low:,.6g} to {self.high:,.6g})"
 
 
-@dataclass(frozen=True)
-class Estimates:
+@dataclass(frozen=True, repr=False)
+class Estimates(Tabular):
     """A table of noisy numbers under one guarantee.
 
     Args:
@@ -127,7 +186,7 @@ class Estimates:
         return [row.value for row in self.rows] if waiting is None else list(waiting[1])
 
     def at_level(self, level: float) -> Estimates:
-        """Give the same raw numbers with intervals at another level."""
+        """Return the same raw numbers with intervals at another level."""
         if self.marks:
             raise UsageError(
                 "intervals at another level exist only for raw estimates",
@@ -144,8 +203,12 @@ class Estimates:
         return replace(self, rows=raw.rows, level=level)
 
     def changed(self, rows: Sequence[Estimate], mark: str) -> Estimates:
-        """Give new rows that came from these by a named step; the guarantee stays, nothing is spent."""
+        """Return new rows that came from these by a named step; the guarantee stays, nothing is spent."""
         return replace(self, rows=tuple(rows), marks=(*self.marks, mark))
+
+    def __repr__(self) -> str:
+        promise = "" if self.guarantee is None else f": {self.guarantee.summary()}"
+        return f"<Estimates of {len(self)} numbers with {100 * self.level:g}% intervals{promise}>"
 
     def __str__(self) -> str:
         width = max((len(row.label) for row in self.rows), default=5)
@@ -158,27 +221,297 @@ class Estimates:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the table as plain data; what is no finite number is null."""
+        """Return the table as plain data; what is no finite number is null."""
         return {
             "estimates": [
-                {
-                    "label": r.label,
-                    "estimate": _finite(r.value),
-                    **{name: _finite(getattr(r, name)) for name in ("stderr", "low", "high")},
-                }
-                for r in self.rows
+                {"label": r.label, **dict(zip(_NUMBERS, map(finite, r[1:]), strict=True))} for r in self.rows
             ],
             "level": self.level,
             "post_processing": list(self.marks),
             "guarantee": self.guarantee.to_json() if self.guarantee else None,
         }
 
+    def to_arrow(self) -> pa.Table:
+        """Return the table as Arrow: label, estimate, standard error and the interval's ends."""
+        import pyarrow as pa
+
+        labels, *numbers = zip(*self.rows, strict=True) if self.rows else [()] * 5
+        columns = {name: pa.array(column, pa.float64()) for name, column in zip(_NUMBERS, numbers, strict=True)}
+        return pa.table({"label": pa.array(labels, pa.string()), **columns})
+
     def _repr_html_(self) -> str:
         from hushquery.templates import render
 
         summary = self.guarantee.summary() if self.guarantee else ""
-        return render("notebook/estimates.html", summary=summary, rows=self.rows, marks=self.marks)
+        shown, left = self.rows[:_SHOWN], max(0, len(self) - _SHOWN)
+        return render("notebook/estimates.html", summary=summary, rows=shown, left=left, marks=self.marks)
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
+    """Round values to multiples of ``step``; intervals are rounded outwards.
+
+    >>> raw = Estimates.raw(["a"], [-1.6], [1.0])
+    >>> [row.value for row in rounded(raw)]
+    [-2.0]
+    """
+    if not step > 0 or math.isinf(step):
+        raise UsageError("the step must be a positive number", fix="Give for example 1")
+
+    def to(x: float, whole: Callable[[float], float]) -> float:
+        return whole(x / step) * step if math.isfinite(x) else x
+
+    return estimates.changed(
+        [
+            r._replace(value=to(r.value, round), low=to(r.low, math.floor), high=to(r.high, math.ceil))
+            for r in estimates
+        ],
+        f"rounded to {step:g}",
+    )
+
+
+def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Estimates:
+    """Clip values and intervals to a range that the truth can't leave; -1.6 people become 0.
+
+    >>> raw = Estimates.raw(["a", "b"], [-1.6, 5.0], [1.0, 1.0])
+    >>> clip(raw).values
+    [0.0, 5.0]
+    """
+    if not low < high:
+        raise UsageError("the range to clip to is empty", fix="Give low < high")
+
+    def into(x: float) -> float:
+        return min(max(x, low), high)
+
+    words = f"clipped at {low:g}" if math.isinf(high) else f"clipped to {low:g}..{high:g}"
+    return estimates.changed(
+        [r._replace(value=into(r.value), low=into(r.low), high=into(r.high)) for r in estimates], words
+    )
+
+
+def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[float]:
+    """Return the nearest non-negative numbers with a given sum, in the Euclidean sense.
+
+    Reference: Duchi, Shalev-Shwartz, Singer and Chandra 2008.
+
+    >>> project_on_simplex([0.9, 0.4, -0.2])
+    [0.75, 0.25, 0.0]
+    """
+    if not values or not all(map(math.isfinite, values)) or not 0 < total < math.inf:
+        raise UsageError("only finite numbers can be projected, on a positive sum", fix="Give at least one number")
+    # Moving all numbers alike does not move the projection; from their largest, sums keep their digits.
+    top = max(values)
+    ordered = sorted((v - top for v in values), reverse=True)
+    running, shift = 0.0, 0.0
+    for i, value in enumerate(ordered, 1):
+        running += value
+        if value - (running - total) / i > 0:
+            shift = (running - total) / i
+    return [max(v - top - shift, 0.0) for v in values]
+
+
+def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
+    """Make the values non-negative with sum ``total``, changing them as little as possible.
+
+    Intervals are cut at 0 and ``total``, which the truth can't leave: they hold as often as before.
+
+    >>> [(row.value, row.low) for row in simplex(Estimates.raw(["a", "b"], [1.1, -0.1], [0.1, 0.1]))]
+    [(1.0, 0.9040...), (0.0, 0.0)]
+    """
+    moved = _moved(estimates, project_on_simplex(estimates.values, total))
+    cut = [r._replace(low=max(r.low, 0.0), high=max(min(r.high, total), r.value)) for r in moved]
+    return estimates.changed(cut, f"projected on sum {total:g}")
+
+
+def _moved(estimates: Estimates, values: Sequence[float]) -> list[Estimate]:
+    """Put new values into the rows; an interval grows where it would leave its own value outside."""
+    return [r._replace(value=v, low=min(r.low, v), high=max(r.high, v)) for r, v in zip(estimates, values, strict=True)]
+
+
+class SteepWarning(UserWarning):
+    """A derived value depends so strongly on its noisy inputs that it says little."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The rank of one number among others, and the ranks that the noise allows for it."""
+
+    label: str
+    rank: int
+    best: int
+    worst: int
+
+
+class Ends(NamedTuple):
+    """An interval and its centre, as a difference needs them."""
+
+    low: float
+    centre: float  # as likely too high as too low
+    high: float
+    bounded: bool = False  # whether the number can't be below ``low``, whatever the noise
+
+
+def difference_ends(first: Ends, second: Ends) -> tuple[float, float]:
+    """Return the interval of first minus second, from their intervals at the same level; their noise is independent.
+
+    Its ends are as far from the difference of the centres as the root of the sum of two squares: exact for Gaussian
+    noise, and at levels from 0.92 on a little wide for Laplace noise. Where first is bounded from below, no chance of a
+    miss was spent on its lower end, and the end is that bound less the upper end of second (docs/proofs/intervals.md).
+
+    >>> difference_ends(Ends(7, 10, 13), Ends(0, 4, 8))
+    (1.0, 11.0)
+    >>> difference_ends(Ends(1, 10, 13, bounded=True), Ends(0, 4, 8))
+    (-7, 11.0)
+    """
+    change = first.centre - second.centre
+    low = change - math.hypot(first.centre - first.low, second.high - second.centre)
+    high = change + math.hypot(first.high - first.centre, second.centre - second.low)
+    return (
+        first.low - second.high if first.bounded else low,
+        first.high - second.low if second.bounded else high,
+    )
+
+
+def difference(estimates: Estimates, first: str, second: str) -> Estimate:
+    """Return first minus second.
+
+    >>> difference(Estimates.raw(["a", "b"], [10.0, 4.0], [1.0, 1.0]), "a", "b").value
+    6.0
+    """
+    if estimates.intervals is not None:
+        # Counts of the same reports are not independent: both intervals must hold at once.
+        a, b = _jointly(estimates, first, second)
+        spread = a.stderr + b.stderr
+        return Estimate(f"{first} - {second}", a.value - b.value, spread, a.low - b.high, a.high - b.low)
+    a, b = (combinable(estimates, estimates[label]) for label in (first, second))
+    low, high = difference_ends(Ends(a.low, a.value, a.high), Ends(b.low, b.value, b.high))
+    return Estimate(f"{first} - {second}", a.value - b.value, math.hypot(a.stderr, b.stderr), low, high)
+
+
+def ratio(estimates: Estimates, first: str, second: str) -> Estimate:
+    """Return first over second; where the denominator may be zero the interval has no ends.
+
+    >>> half = ratio(Estimates.raw(["a", "b"], [50.0, 100.0], [1.0, 1.0]), "a", "b")
+    >>> half.value, half.low < 0.5 < half.high
+    (0.5, True)
+    """
+    if estimates.intervals is not None:
+        return function_of(lambda a, b: a / b, estimates, first, second)
+    a, b = (combinable(estimates, estimates[label]) for label in (first, second))
+    return quotient(a, b, label=f"{first} / {second}")
+
+
+def quotient(a: Estimate, b: Estimate, *, label: str) -> Estimate:
+    """Return a over b for two numbers with independent noise, from intervals that :func:`combinable` gave.
+
+    The interval holds the ratios r for which ``(a - r b)^2 <= wa^2 + r^2 wb^2``: those for which the difference a - r b
+    may be zero. It has no ends where b may be zero.
+    """
+    wa, wb = ((row.high - row.low) / 2 for row in (a, b))
+    if b.value == 0 or b.stderr / abs(b.value) > _STEEP or wb >= abs(b.value):
+        _warn(f"{label} divides by a number that the noise may bring near zero")
+    if wb >= abs(b.value):
+        return Estimate(label, a.value / b.value if b.value else math.nan, math.inf, -math.inf, math.inf)
+    value = a.value / b.value
+    stderr = math.hypot(a.stderr / b.value, a.value * b.stderr / b.value**2)
+    # Over b^2, with x = wb/b and y = wa/b: (1 - x^2) r^2 - 2 value r + value^2 - y^2 <= 0.
+    x, y = wb / b.value, wa / b.value
+    room = math.sqrt(max(0.0, (value * x) ** 2 + y * y * (1 - x * x)))
+    return Estimate(label, value, stderr, (value - room) / (1 - x * x), (value + room) / (1 - x * x))
+
+
+def rank(estimates: Estimates) -> list[Rank]:
+    """Rank all numbers, largest first, with the best and worst rank that the noise allows; all ranges hold at once.
+
+    >>> rank(Estimates.raw(["a", "b"], [10.0, 9.5], [1.0, 1.0]))
+    [Rank(label='a', rank=1, best=1, worst=2), Rank(label='b', rank=2, best=1, worst=2)]
+    """
+    wide = _widened(estimates, max(1, len(estimates)))
+    order = sorted(wide, key=lambda r: -r.value)
+    out = [
+        Rank(r.label, place, 1 + sum(o.low > r.high for o in wide), len(order) - sum(o.high < r.low for o in wide))
+        for place, r in enumerate(order, 1)
+    ]
+    if out and sum(r.worst - r.best for r in out) / len(out) > len(out) / 2:
+        _warn("the ranking is mostly noise: a typical rank may lie anywhere in more than half of the list")
+    return out
+
+
+def function_of(function: Callable[..., float], estimates: Estimates, *labels: str, steps: int = 8) -> Estimate:
+    """Return any function of some numbers, with its range over a grid of ``steps`` in the box of their intervals.
+
+    The standard error is that of the tangent; the range is exact for a function that is monotone in each input.
+
+    >>> function_of(lambda x: x * x, Estimates.raw(["a"], [10.0], [0.1]), "a").value
+    100.0
+    """
+    rows = _jointly(estimates, *labels)
+    values = [r.value for r in rows]
+    label = f"f({', '.join(labels)})"
+    centre = _value(function, values)
+    gradient, bent = [], 0.0
+    for i, row in enumerate(rows):
+        up, down = (
+            _value(function, [*values[:i], v, *values[i + 1 :]])
+            for v in (row.value + row.stderr, row.value - row.stderr)
+        )
+        slope, bend = (up - down) / 2, abs(up + down - 2 * centre) / 2
+        gradient.append(slope)
+        bent = max(bent, bend / abs(slope) if slope else math.inf if bend else 0.0)
+    axes = [[r.low + (r.high - r.low) * k / steps for k in range(steps + 1)] for r in rows]
+    seen = [_value(function, point) for point in itertools.product(*axes)]
+    stderr = math.hypot(*gradient)
+    if not all(map(math.isfinite, [*seen, centre, stderr])):
+        _warn(f"{label} does not exist everywhere within the intervals of its inputs")
+        return Estimate(label, centre, math.inf, -math.inf, math.inf)
+    if bent > _STEEP or (centre and stderr / abs(centre) > _STEEP):
+        _warn(f"{label} is steep or bent within one standard error of its inputs")
+    return Estimate(label, centre, stderr, min(*seen, centre), max(*seen, centre))
+
+
+def _value(function: Callable[..., float], point: Sequence[float]) -> float:
+    """Return the function at a point; not a number where it does not exist."""
+    try:
+        return float(function(*point))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return math.nan
+
+
+def combinable(estimates: Estimates, row: Estimate) -> Estimate:
+    """Return a raw number with an interval that the root of the sum of squares may combine with another.
+
+    Whole steps of noise within ``+-w`` stand for a continuous noise within ``+-(w + 1/2)``. At levels below 0.92 the
+    middle of Laplace noise is narrower than that of normal noise with the same standard error.
+    """
+    _refuse_processed(estimates)
+    half_step = float(getattr(estimates.noise, "step", 0)) / 2
+    normal = NormalDist().inv_cdf((1 + estimates.level) / 2) * row.stderr
+    reach = max((row.high - row.low) / 2 + half_step, normal)
+    return row._replace(low=row.value - reach, high=row.value + reach)
+
+
+def _jointly(estimates: Estimates, *labels: str) -> list[Estimate]:
+    if not labels:
+        raise UsageError("nothing was named to derive a value from", fix="Name the estimates to use")
+    wide = _widened(estimates, len(labels))
+    return [wide[label] for label in labels]
+
+
+def _widened(estimates: Estimates, together: int) -> Estimates:
+    """Return intervals that hold for ``together`` numbers at once at the level of the table."""
+    if together == 1:
+        return estimates
+    _refuse_processed(estimates)
+    return estimates.at_level(1 - (1 - estimates.level) / together)
+
+
+def _refuse_processed(estimates: Estimates) -> None:
+    if estimates.marks:
+        raise UsageError(
+            "a value can't be derived from several post-processed numbers",
+            why="their intervals no longer widen together",
+            fix="Derive it from the raw estimates; post-process last",
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message + "; read the interval, not the value", SteepWarning, stacklevel=3)

@@ -8,10 +8,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from hushquery.core.budget import concerns, format_delta, format_epsilon, significant_up
+from hushquery.core.budget import (
+    Number,
+    Relation,
+    Unit,
+    concerns,
+    exact,
+    format_delta,
+    format_epsilon,
+    round_up,
+    significant_up,
+)
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number, exact, round_up
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import UsageError
 
 __all__ = ["Guarantee", "Model", "Step", "best_posterior", "factor", "two_worlds"]
@@ -19,20 +27,11 @@ __all__ = ["Guarantee", "Model", "Step", "best_posterior", "factor", "two_worlds
 #: Who is trusted: an operator who holds the data, or nobody.
 Model = Literal["curator", "local"]
 
-# A guarantee without a delta is quoted as such unless a delta would buy a clearly smaller epsilon.
-_PURE_IS_WORTH = 1.02
-
-# Beyond this e^epsilon leaves the range of doubles; a belief is then certain for every purpose.
-_LONG = 700
-
-# Below this the picture of the two worlds would be a straight line.
-_LEAST_DRAWN = Fraction(1, 10**12)
-
-# Beyond this e^epsilon is printed as a power of ten.
-_LONG_FACTOR = 13.8
-
-# More than the relative error of a belief computed in doubles.
-_LAST_PLACES = Fraction(1, 2**48)
+_PURE_IS_WORTH = 1.02  # a delta is quoted only where it buys an epsilon smaller by more than this
+_LONG = 700  # beyond this e^epsilon leaves the range of doubles; a belief is then certain for every purpose
+_LONG_FACTOR = 13.8  # beyond this e^epsilon is printed as a power of ten
+_LEAST_DRAWN = Fraction(1, 10**12)  # below this a picture of the two laws would be a straight line
+_LAST_PLACES = Fraction(1, 2**48)  # more than the relative error of a belief computed in doubles
 
 _TRUST = {
     "curator": "The operator who holds the data is trusted with it; everybody who sees the result is not.",
@@ -63,11 +62,10 @@ class Guarantee:
         population: The people it speaks of, as the steward named them.
         model: ``curator`` (an operator holds the data) or ``local`` (nobody is trusted).
         unit: Whose presence is hidden, and the neighbouring relation.
-        epsilon: The bound on the log-ratio of probabilities between the two worlds; never below the exact one.
+        epsilon: The bound on the log-ratio of probabilities between two neighbours; never below the exact one.
         delta: The probability with which epsilon may fail; never below the exact one.
         steps: The randomised steps it comes from.
-        test_noise: True when the noise came from a test's seed instead of the operating system: then nothing is
-            promised.
+        test_noise: Whether the noise came from a test's seed: then nothing is promised.
 
     >>> step = Step("discrete-laplace", "a count with noise of scale 2", Loss(pure=("1/2",)))
     >>> g = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step])
@@ -97,9 +95,7 @@ class Guarantee:
         test_noise: bool = False,
     ) -> Guarantee:
         """State the guarantee of some steps: the smallest epsilon at ``delta``, from their exact losses."""
-        total = Loss()
-        for step in steps:
-            total += step.loss
+        total = sum((step.loss for step in steps), Loss())
         target = exact(delta, "delta")
         epsilon = total.epsilon(target)
         if math.isinf(epsilon):
@@ -116,13 +112,10 @@ class Guarantee:
     @property
     def loss(self) -> Loss:
         """The exact cost of all steps together."""
-        total = Loss()
-        for step in self.steps:
-            total += step.loss
-        return total
+        return sum((step.loss for step in self.steps), Loss())
 
     def summary(self) -> str:
-        """Give the promise in one line."""
+        """Return the promise in one line."""
         line = (
             f"epsilon {format_epsilon(self.epsilon)}, delta {format_delta(self.delta)} for {self.unit}, "
             f'of "{self.population}"'
@@ -137,15 +130,15 @@ class Guarantee:
         return concerns(exact(self.epsilon, "epsilon"), exact(self.delta, "delta"))
 
     def posterior(self, prior: float) -> float:
-        """Give the largest belief an attacker can reach from a prior belief about which of the two worlds is real.
+        """Return the largest belief an attacker can reach from a prior belief about which of two datasets is real.
 
-        Under add-remove the worlds are that a unit took part or not; a secret of a unit that took part tells two such
-        steps apart and is protected by twice epsilon. See :func:`best_posterior` for what delta means here.
+        Under add-remove they differ in whether a unit took part; a secret of one that did is protected by twice
+        epsilon. See :func:`best_posterior` for what delta means here.
         """
         return best_posterior(prior, self.epsilon)
 
     def in_words(self, priors: Sequence[float] = (0.01, 0.1, 0.5)) -> str:
-        """Say what is promised and what is not, for a reader who is no mathematician."""
+        """Explain what is promised and what is not, for a reader who is no mathematician."""
         who, present = _one_line(self.unit.name), self.unit.relation is Relation.ADD_REMOVE
         change = (
             f"any one {who} had taken part or not"
@@ -192,7 +185,7 @@ class Guarantee:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the guarantee as plain data for manifests and ``--json``."""
+        """Return the guarantee as plain data for manifests and ``--json``."""
         return {
             "population": self.population,
             "model": self.model,
@@ -216,7 +209,7 @@ def _one_line(text: str) -> str:
 
 
 def best_posterior(prior: float, epsilon: float) -> float:
-    """Give the largest belief that an attacker reaches from ``prior`` when odds change by e^epsilon at most.
+    """Return the largest belief that an attacker reaches from ``prior`` when odds change by e^epsilon at most.
 
     With delta > 0: every (epsilon, delta)-DP result is a function of a message that reveals everything with probability
     delta and is epsilon-DP otherwise (Kairouz, Oh and Viswanath 2015), so this is the bound for that other case. It is
@@ -235,10 +228,9 @@ def best_posterior(prior: float, epsilon: float) -> float:
 
 
 def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> list[dict[str, float | str]]:
-    """Tabulate the deck's picture: the chance of each noisy result in the world with you and in the world without.
+    """Tabulate the chance of each noisy result with you in the data and without, for :func:`hushquery.plot.two_worlds`.
 
-    Both worlds answer a count with discrete Laplace noise of scale ``sensitivity/epsilon``; the rows are what
-    :func:`hushquery.plot.two_worlds` draws.
+    Both answer a count with discrete Laplace noise of scale ``sensitivity/epsilon``.
 
     >>> rows = two_worlds(1, spread=1)
     >>> [(r["result"], r["world"], round(r["probability"], 3)) for r in rows][:2]

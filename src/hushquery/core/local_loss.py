@@ -13,20 +13,16 @@ from typing import Any
 
 import mpmath
 
-from hushquery.core.rounding import rational_mpf, working
+from hushquery.core.budget import rational_mpf, working
 from hushquery.errors import DataError
 
-__all__ = ["CHANNELS", "loss_of_ratio", "report_epsilon", "worst_ratio"]
-
 _ONE = 2**53
-# Claimed epsilons are multiples of one over this, rounded up.
-_GRID = 10**30
-# More URLs per query than any head list has.
-_MOST = 2**31
+_GRID = 10**30  # claimed epsilons are multiples of one over this, rounded up
+_MOST = 2**31  # more URLs per query than any head list has
 
 
 def loss_of_ratio(ratio: Fraction) -> Fraction:
-    """Give ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too.
+    """Return ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too.
 
     >>> float(loss_of_ratio(Fraction(3)))
     1.0986122886681098
@@ -39,10 +35,9 @@ def loss_of_ratio(ratio: Fraction) -> Fraction:
 
 
 def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
-    """Give the epsilon of one report, replace-one: ln of :func:`worst_ratio`, rounded up.
+    """Return the epsilon of one report, replace-one: ln of :func:`worst_ratio`, rounded up.
 
-    Args:
-        oracle: What ``describe()`` of the randomizer says: its name, its domain ``k`` and its integers.
+    ``oracle`` is what ``describe()`` of the randomizer says: its name, its domain ``k`` and its integers.
 
     >>> round(float(report_epsilon({"name": "krr", "k": 3, "lie": 2**53 // 5})), 9)
     1.098612289
@@ -51,7 +46,7 @@ def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
 
 
 def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
-    """Give how many times likelier any one report is under one value than under another, exactly.
+    """Return how many times likelier any one report is under one value than under another, exactly.
 
     >>> worst_ratio({"name": "oue", "k": 4, "lie": 2**51})
     Fraction(3, 1)

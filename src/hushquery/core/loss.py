@@ -1,4 +1,4 @@
-"""Loss: what steps cost, kept in the form in which costs add without waste.
+"""Loss: what steps cost, kept in the form in which costs add without waste; and what each kind of step costs.
 
 A Gaussian step adds to mu^2, a pure step to a list of epsilons, a stability threshold to a sum of deltas, and a
 Gaussian sparse histogram keeps its own exact curve. Only at the end is the whole converted to one (epsilon, delta):
@@ -11,28 +11,32 @@ The conversion (docs/proofs/composition.md):
 * one Gaussian sparse histogram beside them: its worst split; a second one counts as mu^2 and its threshold's delta.
 * pure steps r_i: the loss of randomised responses, so ``delta(epsilon) = E[curve(epsilon - L)]`` with
   ``L = sum of +-r_i``, plus sign with probability e^r/(1+e^r); exact for the worst case (Kairouz, Oh, Viswanath 2015).
+
+The second half of the file computes the cost of a step from the integers and fractions it runs with. A plan builds its
+steps from these classes, the noise is drawn with their numbers, a manifest keeps the same numbers, and ``hushquery
+verify`` computes the cost from them again: there is one place where it can be wrong. Local randomizers stand above this
+layer and know their own epsilon; here it is computed a second time, from the integers that a manifest keeps, so that a
+release is verified without running one. Proofs: docs/proofs/thresholds.md, gaussian-threshold.md, weights.md.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
 
-from hushquery.core.gaussian import agd_mpf
-from hushquery.core.rounding import Number, exact, rational_mpf, round_up, working
-from hushquery.core.sparse_gaussian import SparseGaussian
-from hushquery.core.unit import Relation
-from hushquery.errors import LedgerCorrupt, UsageError
-
-__all__ = ["Loss", "pure_loss_atoms"]
+from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, working
+from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
+from hushquery.core.local_loss import report_epsilon
+from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
 # More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
 _MOST_ATOMS = 1024
@@ -50,9 +54,8 @@ class Loss:
         mu_squared: The sum of the squared GDP parameters.
         pure: The epsilons of the pure steps.
         threshold_delta: The sum of the probabilities that a stability threshold lets a key of one user alone through,
-            and
-            of the deltas of (epsilon, delta) steps whose epsilon is in ``pure``. Not for events that depend on noise
-            which is released too (a clamp, say): those cost (1 + e^epsilon) times their probability.
+            and of the deltas of (epsilon, delta) steps whose epsilon is in ``pure``. Not for events that depend on
+            noise which is released too (a clamp, say): those cost (1 + e^epsilon) times their probability.
         sparse: Gaussian sparse histograms, each with its own exact curve.
 
     >>> both = Loss(mu_squared="1/4") + Loss(pure=("1/2",))
@@ -99,7 +102,7 @@ class Loss:
         return not (self._has_gaussian or self.threshold_delta)
 
     def delta(self, epsilon: Number) -> float:
-        """Give the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
+        """Return the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
         with working():
             return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))
 
@@ -115,7 +118,7 @@ class Loss:
             return bool(self._delta(rational_mpf(e)) <= rational_mpf(d))
 
     def epsilon(self, delta: Number) -> float:
-        """Give the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
+        """Return the smallest epsilon at ``delta``, rounded up; infinite when no epsilon will do."""
         return _smallest_epsilon(self, exact(delta, "delta"))
 
     def _epsilon(self, target: Fraction) -> float:
@@ -143,7 +146,7 @@ class Loss:
         return mpmath.fsum(p * curve(epsilon - loss) for loss, p in pure_loss_atoms(self.pure))
 
     def _curve(self) -> Callable[[Any], mpmath.mpf]:
-        """Give the delta curve of everything but the pure steps."""
+        """Return the delta curve of everything but the pure steps."""
         fail = rational_mpf(self.threshold_delta)
         mu2 = rational_mpf(self.mu_squared)
         if fail >= 1:
@@ -164,7 +167,7 @@ class Loss:
         return curve
 
     def to_json(self) -> dict[str, Any]:
-        """Give the loss as plain data with exact fractions, as the ledger and manifests keep it."""
+        """Return the loss as plain data with exact fractions, as the ledger and manifests keep it."""
         return {
             "mu_squared": str(self.mu_squared),
             "pure": [str(r) for r in self.pure],
@@ -206,7 +209,7 @@ class Loss:
 
 
 def _of_texts(data: Mapping[str, Any]) -> bool:
-    """Say whether a recorded loss is written as :meth:`Loss.to_json` writes it: exact numbers as texts, in lists."""
+    """Return whether a recorded loss is written as :meth:`Loss.to_json` writes it: exact numbers as texts, in lists."""
     if not isinstance(data["pure"], list) or not isinstance(data["sparse"], list):
         return False
     if not all(type(s[whole]) is int for s in data["sparse"] for whole in ("keys_per_user", "threshold")):
@@ -266,7 +269,7 @@ def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:
 
 @lru_cache(maxsize=64)
 def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
-    """Give the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
+    """Return the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
 
     Each step of loss r is dominated by a randomised response that loses +r with probability e^r/(1+e^r) and -r
     otherwise. Equal steps are binomial. When the sums are too many to list, each r is rounded *up* to a grid: a larger
@@ -319,3 +322,235 @@ def _without_negligible(atoms: list[tuple[mpmath.mpf, mpmath.mpf]]) -> list[tupl
     kept = [(loss, p) for loss, p in atoms if p > _NEGLIGIBLE]
     rest = mpmath.fsum(p for _, p in atoms if p <= _NEGLIGIBLE)
     return [*kept, (max(loss for loss, _ in atoms), rest)] if rest else kept
+
+
+@dataclass(frozen=True)
+class StepParameters(ABC):
+    """The numbers of one randomised step; subclasses say what they cost."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def loss(self) -> Loss:
+        """What the step costs, rounded up."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers as plain data; fractions as text."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"kind": self.kind} | {
+            name: str(v) if isinstance(v, Fraction) else v.value if isinstance(v, Relation) else v
+            for name, v in values.items()
+        }
+
+
+@dataclass(frozen=True)
+class LaplaceHistogram(StepParameters):
+    """Counts with discrete Laplace noise, released where they reach a threshold, or for public keys.
+
+    **Guarantee:** (d/b, delta) for one user, add-remove, with delta the exact chance that a key of that user alone is
+    released; (2d/b, the same delta) under replace-one, where one dataset's new keys are missing in the other and never
+    both (docs/proofs/headlist.md). The noisy counts themselves may be published.
+
+    >>> LaplaceHistogram(20, Fraction(20), 300).loss.pure
+    (Fraction(1, 1),)
+    """
+
+    kind: ClassVar[str] = "laplace-histogram"
+
+    keys_per_user: int  # d, the most a user adds to all counts together
+    scale: Fraction  # b of the noise
+    threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
+    row_counts: bool = False  # whether a user may add all of d to a single key
+    least_delta: Fraction = Fraction(0)  # to charge at least, where a paper claims more than the exact delta
+    relation: Relation = Relation.ADD_REMOVE
+
+    @property
+    def loss(self) -> Loss:
+        """Pure d/b and the threshold's delta; more than d/b where the threshold is so low that absence shows."""
+        both_ways = 1 if self.relation is Relation.ADD_REMOVE else 2
+        epsilon = Fraction(self.keys_per_user * both_ways) / self.scale
+        if self.threshold is None:
+            return Loss(pure=(epsilon,), threshold_delta=self.least_delta)
+        # A key that only one user holds is absent with probability 1 - p in that user's dataset, and always without:
+        # the factor 1/(1 - p) must be within e^(1/b), else it is what is charged per key. Under replace-one the other
+        # dataset's d keys can only add their shift of counts: absence speaks for the keys of one at a time.
+        p = exact(laplace_delta(self.scale, 1, self.threshold))
+        if p >= 1:
+            raise CalibrationError("this threshold hides nothing", fix="Raise the threshold")
+        with working():
+            absent = -mpmath.log1p(-rational_mpf(p))
+            if absent > rational_mpf(1 / self.scale):
+                epsilon += self.keys_per_user * (exact(round_up(absent)) - 1 / self.scale)
+        delta = exact(laplace_delta(self.scale, self.keys_per_user, self.threshold, row_counts=self.row_counts))
+        return Loss(pure=(epsilon,), threshold_delta=max(delta, self.least_delta))
+
+
+@dataclass(frozen=True)
+class GaussianHistogram(StepParameters):
+    """Counts with rounded Gaussian noise, released where they reach a threshold, or for public keys.
+
+    **Guarantee:** the exact curve of :class:`~hushquery.core.calibration.SparseGaussian` with a threshold;
+    mu-GDP with mu^2 = d/sigma^2 without (2d/sigma^2 under replace-one).
+
+    >>> GaussianHistogram(20, Fraction(10)).loss.mu_squared
+    Fraction(1, 5)
+    """
+
+    kind: ClassVar[str] = "gaussian-histogram"
+
+    keys_per_user: int  # d; a user adds 1 to at most d keys
+    sigma: Fraction
+    threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
+    relation: Relation = Relation.ADD_REMOVE
+
+    @property
+    def loss(self) -> Loss:
+        """The sparse histogram's curve, or mu^2."""
+        sparse = SparseGaussian(self.keys_per_user, self.sigma, self.threshold or 0, self.relation)
+        return Loss(mu_squared=sparse.mu_squared) if self.threshold is None else Loss(sparse=(sparse,))
+
+
+@dataclass(frozen=True)
+class OptimalSelection(StepParameters):
+    """Keys released with the largest possible chance at (epsilon, delta) per key; no counts.
+
+    **Guarantee:** (d epsilon, d delta) for one user, add-remove: basic composition of d keys, each optimal.
+
+    >>> OptimalSelection(2, Fraction(1, 2), Fraction(1, 100)).loss.epsilon("0.02")
+    1.0
+    """
+
+    kind: ClassVar[str] = "optimal-selection"
+
+    keys_per_user: int  # d; a user adds 1 to at most d keys
+    epsilon: Fraction  # of one key
+    delta: Fraction
+
+    @property
+    def loss(self) -> Loss:
+        """Pure d epsilon, and d delta."""
+        return Loss(pure=(self.keys_per_user * self.epsilon,), threshold_delta=self.keys_per_user * self.delta)
+
+
+@dataclass(frozen=True)
+class GaussianWeights(StepParameters):
+    """Sums of users' weights with rounded Gaussian noise, on the grid of 1/64; one user's weights have L2 norm <= 1.
+
+    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 (weights are not negative, so twice that under replace-one), beside
+    the chance that a key of one user alone is released: the worst user's, over all t <= d or over all weights.
+
+    >>> f"{float(GaussianWeights(20, Fraction(140), 763).loss.threshold_delta):.2e}"
+    '9.08e-07'
+    """
+
+    kind: ClassVar[str] = "gaussian-weights"
+
+    keys_per_user: int  # d, the most keys a user gives weight to
+    sigma: Fraction  # of the noise, in grid steps
+    threshold: int | None = None  # R in grid steps; None for keys that are public, as in a sketch
+    equal: bool = False  # whether a user spreads the weight equally (1/sqrt(t) on t keys, rounded down to the grid)
+    relation: Relation = Relation.ADD_REMOVE
+
+    @property
+    def loss(self) -> Loss:
+        """mu^2, and the threshold's delta."""
+        both_ways = 1 if self.relation is Relation.ADD_REMOVE else 2
+        mu_squared = both_ways * WEIGHT_GRID**2 / self.sigma**2
+        return Loss(mu_squared=mu_squared, threshold_delta=self.threshold_delta())
+
+    def threshold_delta(self) -> Fraction:
+        """Return the chance that any key of one user alone passes, rounded up; zero for public keys."""
+        if self.threshold is None:
+            return Fraction(0)
+        if not self.equal:
+            steps = (self.threshold - 0.5) / WEIGHT_GRID
+            return exact(knapsack_delta(steps, float(self.sigma) / WEIGHT_GRID, self.keys_per_user))
+        with working():
+            worst = mpmath.mpf(0)
+            for t in range(1, self.keys_per_user + 1):
+                reach = (self.threshold - mpmath.mpf(1) / 2 - equal_weight(t)) / rational_mpf(self.sigma)
+                worst = max(worst, -mpmath.expm1(t * mpmath.log1p(-normal_sf(reach))))
+            return exact(min(1.0, round_up(worst)))
+
+
+def equal_weight(keys: int) -> int:
+    """Return floor(64/sqrt(t)), the weight in grid steps of each of t keys; exact integer arithmetic.
+
+    >>> [equal_weight(t) for t in (1, 2, 4, 20)]
+    [64, 45, 32, 14]
+    """
+    weight = 0
+    while keys * (weight + 1) ** 2 <= WEIGHT_GRID**2:
+        weight += 1
+    return weight
+
+
+@dataclass(frozen=True)
+class LocalChannel(StepParameters):
+    """Reports of one client, each randomised on the device by the same randomizer.
+
+    **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
+    of any one report under two values; :mod:`hushquery.core.local_loss` computes it from the integers.
+
+    >>> round(LocalChannel({"name": "krr", "k": 3, "lie": 2**51}).loss.epsilon(0), 6)
+    0.693147
+    """
+
+    kind: ClassVar[str] = "local-channel"
+
+    oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
+    reports: int = 1  # that one client sends
+    relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
+
+    @property
+    def loss(self) -> Loss:
+        """Pure epsilon, once per report."""
+        if type(self.reports) is not int or self.reports < 1 or self.relation is not Relation.REPLACE_ONE:
+            raise DataError("a local step has at least one report, under replace-one", fix="Get the release again")
+        return Loss(pure=(report_epsilon(self.oracle),) * self.reports)
+
+
+_KINDS: dict[str, type[StepParameters]] = {
+    cls.kind: cls for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, LocalChannel)
+}
+_FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta"}
+
+
+def loss_from(parameters: Mapping[str, Any]) -> Loss:
+    """Compute the cost of a step anew from the numbers that a manifest keeps; names it does not know are ignored."""
+    return _read(parameters)[1]
+
+
+def step_from(parameters: Mapping[str, Any]) -> StepParameters:
+    """Read the numbers of a step that :meth:`StepParameters.to_json` wrote; numbers without a cost are refused."""
+    return _read(parameters)[0]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
+    cls = _KINDS.get(str(parameters.get("kind")))
+    if cls is None:
+        raise DataError(
+            "a step is of a kind this version does not know", fix="Upgrade hushquery to the version that wrote it"
+        )
+    values: dict[str, Any] = {}
+    try:
+        for field in fields(cls):
+            if field.name in parameters:
+                read = Relation.of if field.name == "relation" else exact if field.name in _FRACTIONS else _same
+                values[field.name] = read(parameters[field.name])
+        for name in ("keys_per_user", "threshold"):
+            if values.get(name) is not None and type(values.get(name)) is not int:
+                raise TypeError(name)
+        if any(type(values.get(name, False)) is not bool for name in ("row_counts", "equal")):
+            raise TypeError("row_counts or equal")
+        step = cls(**values)
+        return step, step.loss
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise DataError(
+            f"the numbers of a {cls.kind} step make no sense", why=type(error).__name__, fix="Get the release again"
+        ) from None

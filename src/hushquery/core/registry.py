@@ -8,7 +8,6 @@ anything. Nothing randomised may exist in hushquery without being here: a test l
 from __future__ import annotations
 
 import importlib.util
-import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Relation
 from hushquery.errors import UsageError
 
-__all__ = ["GROUP", "SUPPRESSED", "Kind", "Law", "Mechanism", "Pair", "find", "hockey_stick", "names"]
+__all__ = ["GROUP", "SUPPRESSED", "Kind", "Law", "Mechanism", "Pair", "find", "names"]
 
 #: The group of entry points that mechanisms are registered under.
 GROUP = "hushquery.mechanisms"
@@ -43,15 +42,9 @@ W = TypeVar("W")
 
 @dataclass(frozen=True)
 class Pair(Generic[W]):
-    """Two neighbouring inputs between which a mechanism must hide the difference.
+    """Two neighbouring inputs between which a mechanism must hide the difference."""
 
-    Args:
-        name: What differs, in words.
-        left: One world.
-        right: The other.
-    """
-
-    name: str
+    name: str  # what differs, in words
     left: W
     right: W
 
@@ -70,7 +63,7 @@ class Mechanism(ABC, Generic[W]):
     relation: ClassVar[Relation] = Relation.ADD_REMOVE
     #: Whether the stated cost is the exact one on the worst pair, so that the conformance suite may demand it.
     tight: ClassVar[bool] = True
-    #: Runs per world with which an audit reaches 0.9 of epsilon 1 (0.9 being as tight as ``tight`` allows).
+    #: Runs per dataset with which an audit reaches 0.9 of epsilon 1 (0.9 being as tight as ``tight`` allows).
     audit_runs: ClassVar[int] = 400_000
 
     @classmethod
@@ -85,52 +78,41 @@ class Mechanism(ABC, Generic[W]):
 
     @abstractmethod
     def pairs(self) -> Sequence[Pair[W]]:
-        """Give the neighbouring inputs on which the loss is largest, or might be."""
+        """Return the neighbouring inputs on which the loss is largest, or might be."""
 
     @abstractmethod
-    def run(self, world: W, n: int, bits: Any) -> npt.NDArray[np.int64]:
+    def run(self, dataset: W, n: int, bits: Any) -> npt.NDArray[np.int64]:
         """Run ``n`` times on one input with independent randomness; one row per run.
 
         What draws here must be the function that draws where data is published, called for many runs at once: a copy
         of it would be checked in its place.
         """
 
-    def end_to_end(self, world: W, bits: Any) -> tuple[npt.NDArray[np.int64], Law] | None:
+    def end_to_end(self, dataset: W, bits: Any) -> tuple[npt.NDArray[np.int64], Law] | None:
         """Run all of what publishes, from one person's rows or value to what leaves, on as many copies as is quick.
 
-        Gives the outputs, a row per independent copy, and the law that they follow, which is mostly :meth:`law`; None
-        where :meth:`run` is all there is.
+        Returns the outputs, a row per independent copy, and the law that they follow; None where :meth:`run` is all.
         """
-        del world, bits
+        del dataset, bits
         return None
 
-    def law(self, world: W) -> Law | None:
-        """Give the exact probability of each output row (unlikely ones may be lumped, never dropped); None if unknown.
+    def law(self, dataset: W) -> Law | None:
+        """Return the exact probability of each output row (unlikely ones may be lumped, not dropped); None if unknown.
 
         hushquery's own mechanisms must know their law; one of yours that does not is audited from its runs alone.
         """
-        del world
+        del dataset
         return None
 
-    def truth(self, world: W) -> Sequence[float] | None:
-        """Give what an unbiased output estimates, or None where the output is no unbiased estimate."""
-        del world
+    def truth(self, dataset: W) -> Sequence[float] | None:
+        """Return what an unbiased output estimates, or None where the output is no unbiased estimate."""
+        del dataset
         return None
 
-    def variance(self, world: W) -> Sequence[float] | None:
-        """Give the stated variance of each output column, or None."""
-        del world
+    def variance(self, dataset: W) -> Sequence[float] | None:
+        """Return the stated variance of each output column, or None."""
+        del dataset
         return None
-
-
-def hockey_stick(p: Mapping[Outcome, float], q: Mapping[Outcome, float], epsilon: float) -> float:
-    """Give the smallest delta for which p <= e^epsilon q + delta on every event.
-
-    >>> hockey_stick({(0,): 0.75, (1,): 0.25}, {(0,): 0.25, (1,): 0.75}, 0.0)
-    0.5
-    """
-    factor = math.exp(epsilon)
-    return math.fsum(max(0.0, probability - factor * q.get(outcome, 0.0)) for outcome, probability in p.items())
 
 
 def _registered() -> dict[str, EntryPoint]:
@@ -184,10 +166,10 @@ def _from_file(name: str) -> type[Mechanism[Any]]:
     return _checked(getattr(module, attribute, None), name)
 
 
-def _checked(found: object, name: str) -> type[Mechanism[Any]]:
-    if not (isinstance(found, type) and issubclass(found, Mechanism)):
+def _checked(loaded: object, name: str) -> type[Mechanism[Any]]:
+    if not (isinstance(loaded, type) and issubclass(loaded, Mechanism)):
         raise UsageError(
-            f"{name!r} is no mechanism",
+            f"{name!r} is not a mechanism",
             fix="Derive the class from hushquery.core.registry.Mechanism; see CONTRIBUTING.md",
         )
-    return found
+    return loaded

@@ -1,8 +1,6 @@
 """Global sensitivity as objects: how much one protected unit can change an answer, and why.
 
-The L1 sensitivity calibrates Laplace noise, the L2 sensitivity Gaussian noise; both depend on the relation. The
-examples
-are those of the teaching deck (Wang 2015, after Task): two sexes, albums owned, five overlapping counts, an average.
+The L1 sensitivity calibrates Laplace noise, the L2 sensitivity Gaussian noise; both depend on the relation.
 """
 
 from __future__ import annotations
@@ -11,11 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from hushquery.core.rounding import Number, exact
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Number, Relation, exact
 from hushquery.errors import UsageError
-
-__all__ = ["Bounds", "ClampedMean", "ClampedSum", "Counts", "OverlappingCounts", "RowCount", "Sensitivity"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Sensitivity(Protocol):
     """Anything that bounds what one unit can change under a relation."""
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give the bounds under ``relation``."""
+        """Return the bounds under ``relation``."""
         ...
 
 
@@ -49,7 +44,7 @@ class RowCount:
         _at_least_one(self.rows_per_user, "rows per user")
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give m: a unit adds up to m rows, or changes between none and m."""
+        """Return m: a unit adds up to m rows, or changes between none and m."""
         del relation
         m = Fraction(self.rows_per_user)
         return Bounds(m, m * m, f"a unit counts at most {self.rows_per_user} row(s)")
@@ -73,7 +68,7 @@ class Counts:
         _at_least_one(self.keys_per_user, "keys per user")
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give d, or 2d where a unit may leave d keys for d others."""
+        """Return d, or 2d where a unit may leave d keys for d others."""
         changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))
         return Bounds(changed, changed, f"a unit changes at most {changed} count(s) by one")
 
@@ -97,7 +92,7 @@ class OverlappingCounts:
             _at_least_one(self.at_most, "at_most")
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give the number of counts a unit can change by one."""
+        """Return the number of counts a unit can change by one."""
         cap = min(self.queries, self.at_most or self.queries)
         changed = Fraction(min(self.queries, 2 * cap) if relation is Relation.REPLACE_ONE else cap)
         return Bounds(changed, changed, f"a unit changes at most {changed} of {self.queries} count(s) by one")
@@ -124,47 +119,12 @@ class ClampedSum:
         object.__setattr__(self, "upper", high)
 
     def bounds(self, relation: Relation) -> Bounds:
-        """Give the largest absolute value (add-remove) or the width (replace-one) of the clamp."""
+        """Return the largest absolute value (add-remove) or the width (replace-one) of the clamp."""
         if relation is Relation.ADD_REMOVE:
             change, why = max(abs(self.lower), abs(self.upper)), "a unit adds at most the larger bound"
         else:
             change, why = self.upper - self.lower, "a unit moves the sum by at most the width of the bounds"
         return Bounds(change, change * change, why)
-
-
-@dataclass(frozen=True)
-class ClampedMean:
-    """The average over a *public* number of units of values clamped to ``lower..upper``; replace-one only.
-
-    The average age (0 to 120) and grade (0 to 4) of the 40 people of a lab:
-
-    >>> ClampedMean(0, 120, users=40).bounds(Relation.REPLACE_ONE).l1
-    Fraction(3, 1)
-    >>> ClampedMean(0, 4, users=40).bounds(Relation.REPLACE_ONE).l1
-    Fraction(1, 10)
-    """
-
-    lower: Fraction
-    upper: Fraction
-    users: int
-
-    def __init__(self, lower: Number, upper: Number, users: int) -> None:
-        low, high = _ordered(lower, upper)
-        _at_least_one(users, "users")
-        object.__setattr__(self, "lower", low)
-        object.__setattr__(self, "upper", high)
-        object.__setattr__(self, "users", users)
-
-    def bounds(self, relation: Relation) -> Bounds:
-        """Give the width over the number of units."""
-        if relation is not Relation.REPLACE_ONE:
-            raise UsageError(
-                "an average over a public number of units exists only under replace-one",
-                why="under add-remove the number of units is itself a secret",
-                fix="Use hushquery.basic.mean, which measures a sum and a count",
-            )
-        change = (self.upper - self.lower) / self.users
-        return Bounds(change, change * change, f"a unit moves the sum by the width, shared among {self.users} units")
 
 
 def _at_least_one(value: int, name: str) -> None:

@@ -1,37 +1,21 @@
 """Amplification by shuffling: local reports gain privacy when nobody can tell who sent which.
 
-What is needed, and is not ours to check: a real shuffler, which the reader of the reports does not control
-and which removes everything but the report itself (address, time, order); and n honest reports. **n counts
-honest reports only**: whoever may be dropped, forged or known to the attacker hides nobody. The result is a
-*central* guarantee about the shuffled batch, under replace-one (the number of reports is public); towards the
-shuffler only epsilon0 holds.
+What is needed, and can't be checked here: a real shuffler, which the reader of the reports does not control and which
+removes everything but the report itself (address, time, order); and n honest reports. **n counts honest reports only**:
+whoever may be dropped, forged or known to the attacker hides nobody. The result is a *central* guarantee about the
+shuffled batch, under replace-one; towards the shuffler only epsilon0 holds.
 
-The k-ary randomised response sends the truth with probability p = e^epsilon0 q0 and each other value with
-q0 = 1/(e^epsilon0 + k - 1). So with probability gamma = k q0 a report is a uniform value, a *blanket*,
-whatever the truth. Let the attacker know everybody else's report that is not a blanket, and let
-G ~ Bin(n-1, gamma) count the blankets. What remains is a histogram of G+1 values: G uniform ones and the target's.
-Its law under
-truth a, divided by its law if the target were uniform too, is ``gamma + (1-gamma) k N_a/(G+1)``, so with N_a,
-N_b and the rest multinomial::
+A k-ary randomised response is with probability gamma a uniform value, a *blanket*, whatever the truth. With G ~
+Bin(n-1, gamma) blankets among the others, delta(epsilon) = E H(G), where H never rises with G, so it is bounded from
+above by cutting the range of G. Any other randomizer hides likewise, by *clones*: H at k = 2 and gamma =
+2/(1+e^epsilon0), with G ~ Bin(n-1, e^-epsilon0). Statement, formula of H and proof: docs/proofs/shuffle.md.
 
-    H(G) = E[ (gamma + (1-gamma) k N_a/(G+1)  -  e^epsilon (gamma + (1-gamma) k N_b/(G+1)))_+ ]
-    delta(epsilon) = E H(G) <= P(G < c_1) + P(c_1 <= G < c_2) H(c_1) + P(c_2 <= G < c_3) H(c_2) + ...
+Arithmetic: doubles; every sum has terms that are not negative, so nothing cancels. The log-binomials err by less than
+:data:`RELATIVE` (n+2) ln(n+2) in all, the bracket of H by less than :data:`ABSOLUTE` (1+e^epsilon); both are added to
+delta, as is every tail that is cut (Bernstein's inequality). A million reports take about a second.
 
-for any cuts c_1 < c_2 < ...: H never rises with G, because one more uniform value can be added by anybody.
-With one cut this is P(G < c) + H(c); with many it approaches the expectation from above.
-
-Any other epsilon0-LDP randomizer hides likewise: each report is, with probability e^-epsilon0, a *clone*, a
-draw from one of two laws Q0, Q1 by a fair coin, of which the target's two possible reports are mixtures in
-proportion e^epsilon0 : 1 and 1 : e^epsilon0. That is H at k = 2 and gamma = 2/(1+e^epsilon0), with G ~
-Bin(n-1, e^-epsilon0).
-
-Arithmetic: doubles; every sum has terms that are not negative, so nothing cancels. The log-binomials err by
-less than :data:`RELATIVE` (n+2) ln(n+2) in all, the bracket of H by less than :data:`ABSOLUTE` (1+e^epsilon);
-both are added to delta, as is every tail that is cut (Bernstein's inequality). A million reports take about a
-second.
-
-References: Balle, Bell, Gascon and Nissim 2019 (the privacy blanket); Feldman, McMillan and Talwar 2021
-(clones and the closed form).
+References: Balle, Bell, Gascon and Nissim 2019 (the privacy blanket); Feldman, McMillan and Talwar 2021 (clones and the
+closed form).
 """
 
 from __future__ import annotations
@@ -45,19 +29,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from hushquery.core.budget import Budget
-from hushquery.core.rounding import Number, rational_mpf, round_down, round_up, working
+from hushquery.core.budget import Budget, Number, rational_mpf, round_down, round_up, working
 from hushquery.errors import CalibrationError, UsageError
 
-__all__ = [
-    "ABSOLUTE",
-    "RELATIVE",
-    "shuffle_any",
-    "shuffle_any_delta",
-    "shuffle_closed_form",
-    "shuffle_krr",
-    "shuffle_krr_delta",
-]
+__all__ = ["ABSOLUTE", "RELATIVE", "shuffle_any", "shuffle_closed_form", "shuffle_krr"]
 
 #: A computed probability is wrong by at most this times (n+2) ln(n+2), relatively: gammaln errs by less than
 #: 4 units of 2^-53, and six of them, two powers and the sums stay below 128 = 2^-46/2^-53 with room to spare.
@@ -66,25 +41,17 @@ RELATIVE = 2.0**-46
 #: The bracket of H is wrong by at most this times (1+e^epsilon), averaged over the histogram.
 ABSOLUTE = 2.0**-46
 
-# Cuts are this far apart, relatively: H changes by less than that in epsilon between two of them.
-_STEP = 0.002
-
-# Epsilon is searched to this relative width and the upper end returned.
-_WIDTH = 1e-6
-
+_STEP = 0.002  # cuts are this far apart, relatively: H changes by less than that in epsilon between two of them
+_WIDTH = 1e-6  # epsilon is searched to this relative width and the upper end returned
 _MOST_REPORTS = 10**9
-
-# Above this epsilon the allowance for rounding is more than 1, and nobody hides anybody.
-_LARGEST = 100.0
-
-# Rows summed at a time, so that they stay in the processor's cache.
-_CHUNK = 4096
+_LARGEST = 100.0  # above this epsilon the allowance for rounding is more than 1, and nobody hides anybody
+_CHUNK = 4096  # rows summed at a time, so that they stay in the processor's cache
 
 _Array = npt.NDArray[np.float64]
 
 
 def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
-    """Give the epsilon of n shuffled k-ary randomised responses at ``delta``, rounded up.
+    """Return the epsilon of n shuffled k-ary randomised responses at ``delta``, rounded up.
 
     **Guarantee:** the shuffled batch is (epsilon, delta)-DP for one reporter under replace-one, in the
     central sense: against whoever sees the batch and knows all other truths. It needs a real shuffler, and n
@@ -104,19 +71,8 @@ def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
     return _smallest_epsilon(blanket, _local(epsilon0), _target(delta))
 
 
-def shuffle_krr_delta(epsilon0: Number, k: int, n: int, epsilon: Number, *, one_cut: bool = False) -> float:
-    """Give an upper bound on the delta of n shuffled k-ary randomised responses at ``epsilon``.
-
-    **Guarantee:** as :func:`shuffle_krr`. ``one_cut`` gives the plain P(G < c) + H(c) at the best c.
-
-    >>> f"{shuffle_krr_delta(1.5, 4, 7, 1):.4f}"
-    '0.0266'
-    """
-    return _krr(epsilon0, k, n).delta(_central(epsilon), 1e-18, one_cut=one_cut)
-
-
 def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
-    """Give the epsilon of n shuffled reports of any epsilon0-LDP randomizer at ``delta``, rounded up.
+    """Return the epsilon of n shuffled reports of any epsilon0-LDP randomizer at ``delta``, rounded up.
 
     **Guarantee:** as :func:`shuffle_krr`, whatever the randomizer, as long as all n use the same one. For
     k-ary randomised response :func:`shuffle_krr` is tighter.
@@ -128,26 +84,12 @@ def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
     return _smallest_epsilon(_clones(epsilon0, n), _local(epsilon0), _target(delta))
 
 
-def shuffle_any_delta(epsilon0: Number, n: int, epsilon: Number, *, one_cut: bool = False) -> float:
-    """Give an upper bound on the delta of n shuffled reports of any epsilon0-LDP randomizer at ``epsilon``.
-
-    **Guarantee:** as :func:`shuffle_any`.
-
-    >>> shuffle_any_delta(1, 10_000, 0.06) < 1e-6 < shuffle_any_delta(1, 10_000, 0.05)
-    True
-    """
-    return _clones(epsilon0, n).delta(_central(epsilon), 1e-18, one_cut=one_cut)
-
-
 def shuffle_closed_form(epsilon0: Number, n: int, delta: Number) -> float:
-    """Give the closed form that stands beside the numbers above, rounded up; much looser, but one line.
+    """Return the closed form that stands beside the numbers above, rounded up; much looser, but one line.
 
     **Guarantee:** as :func:`shuffle_any`, for ``epsilon0 <= ln(n / (16 ln(2/delta)))``:
     ``epsilon = ln(1 + (e0-1)/(e0+1) (8 sqrt(e0 ln(4/delta)/n) + 8 e0/n))`` with ``e0 = e^epsilon0``.
     **Reference:** Feldman, McMillan and Talwar 2021, their main theorem.
-
-    Raises:
-        CalibrationError: Outside the range in which it was proved.
 
     >>> f"{shuffle_closed_form(1, 10_000, 1e-6):.3f}"
     '0.214'
@@ -172,44 +114,30 @@ def _local(epsilon0: Number) -> float:
     """Read a local epsilon and round it up to a double: a larger one is never more private."""
     value = round_up(Budget(epsilon0).epsilon)
     if value == 0:
-        what = "a local epsilon of 0 sends nothing"
-        raise UsageError(what, fix="Give epsilon0 > 0")
+        raise UsageError("a local epsilon of 0 sends nothing", fix="Give epsilon0 > 0")
     return value
 
 
 @dataclass(frozen=True)
 class _Blanket:
-    """One way to divide reports into those that hide and the rest: what H and the law of G need.
+    """One way to divide reports into those that hide and the rest: what H and the law of G need."""
 
-    Args:
-        values: k, over how many values a hiding report is uniform.
-        mix: gamma in H: how much of the target's own report is uniform.
-        others: n-1.
-        log_hide: ln of the probability that another report hides.
-        log_show: ln of the probability that it does not.
-    """
+    values: int  # k, over how many values a hiding report is uniform
+    mix: float  # gamma in H: how much of the target's own report is uniform
+    others: int  # n-1
+    log_hide: float  # ln of the probability that another report hides
+    log_show: float  # and that it does not
 
-    values: int
-    mix: float
-    others: int
-    log_hide: float
-    log_show: float
-
-    def delta(self, epsilon: float, tail: float, *, one_cut: bool = False) -> float:
+    def delta(self, epsilon: float, tail: float) -> float:
         """Bound delta at ``epsilon`` from above, cutting tails of about ``tail`` and adding them."""
         if epsilon > _LARGEST:
             return 1.0
         low, high = _window(self.others, math.exp(self.log_hide), tail)
         counts = np.arange(low, high + 1, dtype=np.float64)
         law = np.exp(_log_binomial(float(self.others), counts, self.log_hide, self.log_show))
-        if one_cut:
-            below = np.concatenate(([0.0], np.cumsum(law)[:-1]))
-            places = _quantiles(below)
-            total = min(float(below[i]) + self._mixture([low + i], [1.0], epsilon, tail) for i in places)
-        else:
-            edges = np.arange(0, len(law), max(1, int(_STEP * low)))
-            masses = np.add.reduceat(law, edges)
-            total = self._mixture([low + int(i) for i in edges], [float(m) for m in masses], epsilon, tail)
+        edges = np.arange(0, len(law), max(1, int(_STEP * low)))
+        masses = np.add.reduceat(law, edges)
+        total = self._mixture([low + int(i) for i in edges], [float(m) for m in masses], epsilon, tail)
         size = self.others + 3
         total *= 1 + RELATIVE * size * math.log(size)
         return min(1.0, total + 4 * tail + ABSOLUTE * (1 + math.exp(epsilon)))
@@ -277,8 +205,7 @@ def _krr(epsilon0: Number, k: int, n: int) -> _Blanket:
     e = _local(epsilon0)
     _check_reports(n)
     if isinstance(k, bool) or k < 2:
-        what = "a randomised response chooses between at least two values"
-        raise UsageError(what, fix="Give k >= 2")
+        raise UsageError("a randomised response chooses between at least two values", fix="Give k >= 2")
     # gamma = k/(e^e + k - 1); 1 - gamma = (e^e - 1)/(e^e + k - 1), without cancellation and without overflow
     log_odds = math.log(k) - e - math.log(-math.expm1(-e))  # ln(gamma/(1-gamma))
     log_hide, log_show = -float(np.logaddexp(0, -log_odds)), -float(np.logaddexp(0, log_odds))
@@ -345,15 +272,15 @@ def _illinois(excess: Callable[[float], float], first: tuple[float, float], last
 
 
 def _log_binomial(trials: float | _Array, hits: _Array, log_yes: float, log_no: float) -> _Array:
-    """Give ln P(Bin(trials, p) = hits)."""
+    """Return ln P(Bin(trials, p) = hits)."""
     misses = trials - hits
     ways = special.gammaln(trials + 1.0) - special.gammaln(hits + 1) - special.gammaln(misses + 1)
-    found: _Array = ways + hits * log_yes + misses * log_no
-    return found
+    logs: _Array = ways + hits * log_yes + misses * log_no
+    return logs
 
 
 def _window(trials: int, chance: float, tail: float) -> tuple[int, int]:
-    """Give (low, high) with P(Bin < low) <= tail and P(Bin > high) <= tail, by Bernstein's inequality."""
+    """Return (low, high) with P(Bin < low) <= tail and P(Bin > high) <= tail, by Bernstein's inequality."""
     room = -math.log(tail)
     variance = trials * chance * (1 - chance)
     reach = room / 3 + math.sqrt(room * room / 9 + 2 * variance * room)
@@ -361,30 +288,20 @@ def _window(trials: int, chance: float, tail: float) -> tuple[int, int]:
     return max(0, math.floor(centre - reach)), min(trials, math.ceil(centre + reach))
 
 
-def _quantiles(below: _Array) -> list[int]:
-    """Pick places for a single cut: one for each factor of 1.25 in the probability below it."""
-    places = {0}
-    mass = 1e-17
-    while mass < 0.5:
-        places.add(min(len(below) - 1, int(np.searchsorted(below, mass))))
-        mass *= 1.25
-    return sorted(places)
-
-
-def _central(epsilon: Number) -> float:
-    """Read a central epsilon and round it down to a double: delta only grows by that."""
-    return round_down(Budget(epsilon).epsilon)
-
-
 def _target(delta: Number) -> float:
     value = Budget(0, delta).delta
     if value == 0:
-        what = "shuffling gains nothing at delta 0"
-        raise CalibrationError(what, why="all others may have sent other values", fix="Give a delta, often 1e-6")
+        raise CalibrationError(
+            "shuffling gains nothing at delta 0",
+            why="all others may have sent other values",
+            fix="Give a delta, often 1e-6",
+        )
     return round_down(value)
 
 
 def _check_reports(n: int) -> None:
     if isinstance(n, bool) or not 1 <= n <= _MOST_REPORTS:
-        what = f"the number of reports must be from 1 to {_MOST_REPORTS:,}"
-        raise UsageError(what, fix="Give n, the number of honest reports in a batch")
+        raise UsageError(
+            f"the number of reports must be from 1 to {_MOST_REPORTS:,}",
+            fix="Give n, the number of honest reports in a batch",
+        )

@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
-from hushquery.core.budget import Budget
-from hushquery.core.gaussian import mu_for, sigma_for
-from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number, exact, smallest_whole
-from hushquery.core.sparse_gaussian import SparseGaussian, calibrate_sparse_gaussian
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection
-from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold, laplace_scale, laplace_threshold
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Budget, Number, Relation, exact, smallest_whole
+from hushquery.core.calibration import (
+    WEIGHT_GRID,
+    SparseGaussian,
+    calibrate_sparse_gaussian,
+    knapsack_threshold,
+    laplace_scale,
+    laplace_threshold,
+    mu_for,
+    sigma_for,
+)
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
 from hushquery.curator.clicks import Clicks
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.select import Korolova, Optimal, PlannedStep, Reused, Selector

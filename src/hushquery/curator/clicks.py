@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 from hushquery.engine import execute
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian

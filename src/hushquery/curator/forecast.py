@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from hushquery.core.budget import Budget, suggested_delta
-from hushquery.core.thresholds import WEIGHT_GRID
+from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.curator.calibrate import SELECTORS, Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.count import law_of
 from hushquery.curator.select import Korolova, Optimal, Reused, Selector

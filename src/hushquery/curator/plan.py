@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hushquery.core.budget import Budget, format_delta, format_epsilon
+from hushquery.core.budget import Budget, Number, Unit, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.ledger.names import clean_text
-from hushquery.core.rounding import Number
-from hushquery.core.unit import Unit
+from hushquery.core.ledger.entries import clean_text
 from hushquery.curator.bound import Bound, Keep
 from hushquery.curator.calibrate import Calibrated, Request, SelectorName, calibrate
 from hushquery.curator.draw import draw_tables

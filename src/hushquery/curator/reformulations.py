@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hushquery.core.rounding import exact, smallest_whole
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.budget import exact, smallest_whole
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, tally
 from hushquery.curator.intervals import with_intervals

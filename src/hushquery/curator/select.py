@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hushquery.core.budget import in_full
-from hushquery.core.rounding import smallest_whole
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, OptimalSelection, StepParameters
+from hushquery.core.budget import in_full, smallest_whole
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, OptimalSelection, StepParameters
 from hushquery.curator.bound import Bound, first_rows, searches
 from hushquery.curator.count import keys_at, law_of, noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals

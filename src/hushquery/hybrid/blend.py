@@ -21,7 +21,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from hushquery.core.postprocess import project_on_simplex
+from hushquery.core.estimates import project_on_simplex
 from hushquery.errors import UsageError
 from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z
 from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares

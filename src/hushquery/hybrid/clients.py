@@ -16,7 +16,7 @@ from typing import overload
 
 import numpy as np
 
-from hushquery.core.rounding import Number
+from hushquery.core.budget import Number
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.hashed import variance_of_one_report
 from hushquery.local.oracles.hadamard import Hadamard

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hushquery.core.budget import Budget
-from hushquery.core.gaussian import mu_for, sigma_for
-from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights
-from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Budget, Number, Relation
+from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold, mu_for, sigma_for
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, Loss
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, tally
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided

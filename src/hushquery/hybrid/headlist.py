@@ -16,12 +16,9 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.budget import Budget
-from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number, rational_mpf, smallest_whole, working
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters
-from hushquery.core.thresholds import laplace_scale, laplace_threshold
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Budget, Number, Relation, rational_mpf, smallest_whole, working
+from hushquery.core.calibration import laplace_scale, laplace_threshold
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, Loss, StepParameters
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, passing, tally
 from hushquery.engine import held

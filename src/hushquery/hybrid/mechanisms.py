@@ -16,10 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushquery.core.loss import Loss
+from hushquery.core.budget import Relation
+from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.unit import Relation
 from hushquery.curator.audited.selectors import (
     COPIES,
     Key,

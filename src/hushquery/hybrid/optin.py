@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.loss import Loss
-from hushquery.core.rounding import Number, exact
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters, step_from
-from hushquery.core.thresholds import laplace_scale
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Number, Relation, exact
+from hushquery.core.calibration import laplace_scale
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, Loss, StepParameters, step_from
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, noisy_on_public_keys, tally
 from hushquery.engine import execute, held

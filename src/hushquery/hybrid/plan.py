@@ -20,11 +20,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hushquery.core.budget import Budget, significant_up
+from hushquery.core.budget import Budget, Relation, Unit, significant_up
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import Loss
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, StepParameters
-from hushquery.core.unit import Relation, Unit
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, StepParameters
 from hushquery.curator.bound import Bound, Keep
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
 from hushquery.hybrid.guided_head import GuidedSteps, calibrate_guided_head, draw_guided_head

@@ -13,16 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hushquery.core.budget import Unit
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import Loss
-from hushquery.core.step_loss import (
+from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
     LaplaceHistogram,
     LocalChannel,
+    Loss,
     StepParameters,
 )
-from hushquery.core.unit import Unit
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.optin import OptInShares, Way
 from hushquery.local.configuration import Configuration

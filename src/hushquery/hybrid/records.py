@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hushquery.core.rounding import Number, exact
+from hushquery.core.budget import Number, exact
 from hushquery.curator.bound import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import DataError, UsageError

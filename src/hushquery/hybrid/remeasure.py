@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hushquery.core.rounding import Number, exact
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import laplace_scale
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Number, Relation, exact
+from hushquery.core.calibration import laplace_scale
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of
 from hushquery.errors import CalibrationError, UsageError

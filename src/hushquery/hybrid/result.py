@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares

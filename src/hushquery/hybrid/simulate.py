@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hushquery.core.rounding import Number, exact
+from hushquery.core.budget import Number, exact
 from hushquery.curator.bound import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import mpmath
 
-from hushquery.core.rounding import precision
-from hushquery.core.thresholds import optimal_selection_mpf
+from hushquery.core.budget import precision
+from hushquery.core.calibration import optimal_selection_mpf
 from hushquery.errors import UsageError
 
 __all__ = [
@@ -184,7 +184,7 @@ class RoundedGaussian(Law):
     """Z = round(N(0, sigma^2)): P[Z = z] = Phi((z+1/2)/sigma) - Phi((z-1/2)/sigma).
 
     **Guarantee:** added to integers, the result is exactly a rounding of the continuous Gaussian mechanism, so its
-    curve (:func:`hushquery.core.gaussian.agd` with mu = L2 sensitivity / sigma) holds unchanged. No tail is cut.
+    curve (:func:`hushquery.core.calibration.agd` with mu = L2 sensitivity / sigma) holds unchanged. No tail is cut.
     **Variance:** sigma^2 + 1/12 up to 4 e^(-2 pi^2 sigma^2) relative; computed by summation below sigma = 2.
 
     >>> law = RoundedGaussian(Fraction(3))

@@ -14,10 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushquery.core.gaussian import mu_for, sigma_for
+from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair
-from hushquery.core.thresholds import laplace_scale
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import IntArray, add_noise

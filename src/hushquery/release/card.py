@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hushquery.core.budget import exact
 from hushquery.core.guarantee import Guarantee
-from hushquery.core.rounding import exact
 from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
 from hushquery.templates import render
 

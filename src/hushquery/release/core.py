@@ -29,8 +29,8 @@ class Release:
         manifest: How it was made, as plain JSON data.
 
     >>> from hushquery.core.guarantee import Guarantee, Step
-    >>> from hushquery.core.step_loss import LaplaceHistogram
-    >>> from hushquery.core.unit import Unit
+    >>> from hushquery.core.loss import LaplaceHistogram
+    >>> from hushquery.core.budget import Unit
     >>> from fractions import Fraction
     >>> ran = LaplaceHistogram(1, Fraction(2), 30)
     >>> step = Step("laplace", "queries with noise of scale 2, released from 30 on", ran.loss)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hushquery.core.derived import Ends, difference_ends
-from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, step_from
+from hushquery.core.estimates import Ends, difference_ends
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.errors import HushqueryError
 from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian

@@ -18,10 +18,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from hushquery._version import __version__
+from hushquery.core.budget import Unit, exact
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import exact
-from hushquery.core.unit import Unit
 from hushquery.errors import DataError, UsageError
 
 __all__ = [

@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, format_delta, format_epsilon
+from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import exact
 from hushquery.errors import UsageError
 from hushquery.release.card import (
     false_pairs,

@@ -13,12 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hushquery.core.budget import format_delta, format_epsilon
+from hushquery.core.budget import Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee
-from hushquery.core.loss import Loss
-from hushquery.core.rounding import exact
-from hushquery.core.step_loss import loss_from
-from hushquery.core.unit import Relation
+from hushquery.core.loss import Loss, loss_from
 from hushquery.errors import HushqueryError
 from hushquery.release.card import weakness
 from hushquery.release.consistency import card_problems, people_problems, share_problems

@@ -18,11 +18,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushquery.core.budget import Budget
+from hushquery.core.budget import Budget, Unit
 from hushquery.core.estimates import Estimates
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Law, Mechanism, Pair
-from hushquery.core.unit import Unit
 from hushquery.engine import as_table, execute
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law

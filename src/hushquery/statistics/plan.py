@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from hushquery.core.budget import Budget, format_delta, format_epsilon
+from hushquery.core.budget import Budget, Unit, format_delta, format_epsilon
+from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
 from hushquery.core.estimates import Estimates
-from hushquery.core.gaussian import mu_for, sigma_for
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.thresholds import laplace_scale
-from hushquery.core.unit import Unit
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
 from hushquery.log.tables import read_table

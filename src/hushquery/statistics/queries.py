@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
+from hushquery.core.budget import Relation, Unit
 from hushquery.core.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
-from hushquery.core.unit import Relation, Unit
 from hushquery.engine import dialect, md5, no_such_column, tried
 from hushquery.errors import DataError, UsageError
 from hushquery.log.times import as_double

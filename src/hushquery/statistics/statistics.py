@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hushquery.core.budget import Budget
-from hushquery.core.derived import combinable, quotient
-from hushquery.core.estimates import Estimate, Estimates
-from hushquery.core.ledger.names import clean_text
-from hushquery.core.rounding import Number
+from hushquery.core.budget import Budget, Number, Relation, Unit
+from hushquery.core.estimates import Estimate, Estimates, combinable, quotient
+from hushquery.core.ledger.entries import clean_text
 from hushquery.core.sensitivity import ClampedSum
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import UsageError
 from hushquery.statistics.plan import Noise, PerUnit, StatisticPlan, noise_for
 from hushquery.statistics.queries import (

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from hushquery.core.rounding import exact
+from hushquery.core.budget import exact
 from hushquery.errors import UsageError
 
 __all__ = ["Bytes", "Exact", "Seconds", "Whole", "duration", "size", "spelled", "whole"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, exact
+from hushquery.core.budget import Number, exact
 from hushquery.errors import UsageError
 from hushquery.local.oracles.choose import choose_oracle
 from hushquery.local.oracles.unary import OUE

@@ -14,10 +14,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, exact
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import laplace_scale
-from hushquery.core.unit import Relation
+from hushquery.core.budget import Number, Relation, exact
+from hushquery.core.calibration import laplace_scale
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.count import law_of
 from hushquery.errors import UsageError
 from hushquery.hybrid.headlist import NoisyHead, Threshold, calibrate_head

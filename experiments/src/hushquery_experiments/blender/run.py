@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.postprocess import project_on_simplex
-from hushquery.core.rounding import exact
+from hushquery.core.budget import exact
+from hushquery.core.estimates import project_on_simplex
 from hushquery.errors import UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.budget import Budget
-from hushquery.core.rounding import round_up
+from hushquery.core.budget import Budget, round_up
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import PublishedHead, client_population, optin_population
 from hushquery.hybrid.result import blended_release, blended_shares

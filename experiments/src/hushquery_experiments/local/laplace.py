@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number
+from hushquery.core.budget import Number
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.chance import checked_epsilon
 from hushquery.noise.bits import Bits

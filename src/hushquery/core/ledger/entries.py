@@ -9,43 +9,41 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from hushquery.core.budget import Budget, format_delta, format_epsilon
-from hushquery.core.ledger.names import clean_text
+from hushquery.core.budget import Budget, Relation, finite, format_delta, format_epsilon, round_down
 from hushquery.core.ledger.store import canonical, corrupt
 from hushquery.core.loss import Loss
-from hushquery.core.rounding import round_down
-from hushquery.core.unit import Relation
 from hushquery.errors import UsageError
 
-__all__ = ["KINDS", "Account", "Entry", "Terms", "period_length"]
-
-#: The kinds of entries, a closed set (see the evolution policy above).
+#: The kinds of entries, a closed set (see the evolution policy of :mod:`hushquery.core.ledger.ledger`).
 KINDS = ("open", "spend")
 
 # Keys are kept in the plan's text: a version that does not know them reads the entry as it always did, at its cost.
 _ONCE = "once: "
 _LONGEST_PERIOD = timedelta(days=36525)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+# Below this a changed letter makes another word: "uk" is no misspelt "us".
+_SHORTEST_TYPO = 5
 
 
 def period_length(text: str) -> timedelta:
-    """Read the length of a period: a whole number of minutes, hours or days, at least one minute.
+    """Read the length of a period: a whole number of minutes, hours or days.
 
     >>> period_length("7d"), period_length("90m")
     (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
     """
-    found = re.fullmatch(r"([1-9][0-9]{0,8})([mhd])", text)
-    length = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found else timedelta(0)
-    if not found or length > _LONGEST_PERIOD:
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([mhd])", text)
+    length = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else timedelta(0)
+    if not match or length > _LONGEST_PERIOD:
         raise UsageError(
-            what=f"no period is {text!r} long",
+            f"no period is {text!r} long",
             why="a period is a whole number of minutes (m), hours (h) or days (d), up to a hundred years",
             fix="Give for example 30m, 12h or 7d",
         )
@@ -54,12 +52,7 @@ def period_length(text: str) -> timedelta:
 
 @dataclass(frozen=True)
 class Terms:
-    """What an account may spend, as fixed when it was opened.
-
-    Args:
-        budget: For each period, or for the lifetime where there are no periods.
-        period: The length of a period, such as ``7d``; None for one budget for the lifetime.
-        lifetime: What all periods together may spend; None for no such cap.
+    """What an account may spend, fixed when it was opened: for its lifetime, or in each period with or without a cap.
 
     >>> print(Terms(Budget(1, 1e-6), "7d"))
     epsilon 1, delta 1e-06 in each 7d
@@ -74,7 +67,7 @@ class Terms:
             period_length(self.period)
         elif self.lifetime is not None:
             raise UsageError(
-                what="a lifetime budget beside the budget needs a period",
+                "a lifetime budget beside the budget needs a period",
                 why="without periods the budget already is for the lifetime",
                 fix="Give a period such as 7d, or only one budget",
             )
@@ -86,7 +79,7 @@ class Terms:
         return f"{self.budget} in each {self.period}{cap}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give the terms as plain data with exact fractions."""
+        """Return the terms as plain data with exact fractions."""
         lifetime = None if self.lifetime is None else _budget_json(self.lifetime)
         return {"budget": _budget_json(self.budget), "period": self.period, "lifetime": lifetime}
 
@@ -94,44 +87,28 @@ class Terms:
     def from_json(cls, data: Mapping[str, Any]) -> Terms:
         """Read what :meth:`to_json` wrote; anything unknown is refused."""
         if set(data) != {"budget", "period", "lifetime"}:
-            raise UsageError(what="the terms of an account have unknown parts or lack some")
+            raise UsageError("the terms of an account have unknown parts or lack some")
         lifetime = None if data["lifetime"] is None else _read_budget(data["lifetime"])
         return cls(_read_budget(data["budget"]), data["period"], lifetime)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger; it is never changed and never deleted.
+    """One line of the ledger; it is never changed and never deleted."""
 
-    Args:
-        seq: Its number, counted from 1 over the whole ledger.
-        kind: ``open`` (an account, with its terms) or ``spend`` (a loss).
-        population: Whose privacy is spent.
-        relation: The neighbouring relation of the account.
-        what: What was released, in words.
-        plan: Which plan it came from.
-        period: The index of the account's period, from 0.
-        time: When, in UTC.
-        terms: What an opened account may spend.
-        loss: What a spend cost, exactly.
-        prev_hash: The hash of the entry before it.
-        hash: The hash of this entry.
-        created: True on what :meth:`Ledger.spend` returns when the spend also opened the account.
-    """
-
-    seq: int
+    seq: int  # from 1, over the whole ledger
     kind: Literal["open", "spend"]
     population: str
     relation: Relation
-    what: str
-    plan: str
-    period: int
+    what: str  # was released, in words
+    plan: str  # it came from
+    period: int  # of the account, from 0
     time: datetime
-    terms: Terms | None
-    loss: Loss | None
+    terms: Terms | None  # of an account that was opened
+    loss: Loss | None  # of a spend, exactly
     prev_hash: str
     hash: str
-    created: bool = field(default=False, compare=False)
+    created: bool = field(default=False, compare=False)  # by the spend that returned this entry: the account
 
     @property
     def once(self) -> str | None:
@@ -159,29 +136,20 @@ class Entry:
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             raise corrupt(ledger, f"entry {row['seq']} does not say what this version needs to know") from None
-        same = {name: row[name] for name in ("seq", "kind", "population", "what", "plan", "period")}
-        links = {"prev_hash": row["prev_hash"], "hash": row["hash"]}
-        return cls(relation=relation, time=time, terms=terms, loss=loss, **same, **links)
+        same = ("seq", "kind", "population", "what", "plan", "period", "prev_hash", "hash")
+        return cls(relation=relation, time=time, terms=terms, loss=loss, **{name: row[name] for name in same})
 
     def to_json(self) -> dict[str, Any]:
-        """Give the entry as plain data; the same entry always gives the same."""
-        return {
-            "seq": self.seq,
-            "kind": self.kind,
-            "population": self.population,
+        """Return the entry as plain data; the same entry always gives the same."""
+        return {name.name: getattr(self, name.name) for name in fields(self) if name.name != "created"} | {
             "relation": self.relation.value,
-            "what": self.what,
-            "plan": self.plan,
-            "period": self.period,
             "time": time_text(self.time),
             "terms": None if self.terms is None else self.terms.to_json(),
             "loss": None if self.loss is None else self.loss.to_json(),
-            "prev_hash": self.prev_hash,
-            "hash": self.hash,
         }
 
     def cost(self) -> str:
-        """Say in a few words what the entry costs or allows."""
+        """Describe in a few words what the entry costs or allows."""
         if self.terms is not None:
             return f"may spend {self.terms}"
         loss = cast(Loss, self.loss)
@@ -196,24 +164,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Account:
-    """An account at one moment: what it may spend, what it spent, what remains.
-
-    Args:
-        population: Whose privacy it guards.
-        relation: Under which neighbouring relation.
-        terms: What it may spend.
-        opened: When it was opened.
-        period: The index of the period it is in.
-        spent: The loss of this period (of the lifetime, where there are no periods).
-        spent_ever: The loss of all periods.
-    """
+    """An account at one moment: what it may spend, what it spent, what remains."""
 
     population: str
     relation: Relation
     terms: Terms
     opened: datetime
-    period: int
-    spent: Loss
+    period: int  # that it is in
+    spent: Loss  # in this period (in the lifetime, where there are no periods)
     spent_ever: Loss
 
     @property
@@ -249,17 +207,19 @@ class Account:
             return self.spent_epsilon
         return self.spent_ever.epsilon((self.terms.lifetime or self.terms.budget).delta)
 
+    @property
+    def _cap(self) -> Budget | None:
+        return self.terms.lifetime if self.terms.period else self.terms.budget
+
     @cached_property
     def lifetime_remaining_epsilon(self) -> float | None:
         """What remains of the lifetime budget; None where periods have no such cap."""
-        cap = self.terms.lifetime if self.terms.period else self.terms.budget
-        return None if cap is None else _remaining(cap, self.spent_ever, self.lifetime_spent_epsilon)
+        return None if self._cap is None else _remaining(self._cap, self.spent_ever, self.lifetime_spent_epsilon)
 
     @cached_property
     def lifetime_remaining_delta(self) -> float | None:
         """What remains of the lifetime budget's delta; None where periods have no such cap."""
-        cap = self.terms.lifetime if self.terms.period else self.terms.budget
-        return None if cap is None else _remaining_delta(cap, self.spent_ever)
+        return None if self._cap is None else _remaining_delta(self._cap, self.spent_ever)
 
     @property
     def period_ends(self) -> datetime | None:
@@ -289,7 +249,7 @@ class Account:
         return f"Account {self.name} has spent {spent} of {terms.budget}{each}. Left: {left}{cap}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give the account as plain data; an infinite epsilon is null."""
+        """Return the account as plain data; an infinite epsilon is null."""
         ends = self.period_ends
         return {
             "population": self.population,
@@ -318,7 +278,7 @@ def plan_text(plan: str, once: str | None) -> str:
     """Write the plan as the ledger keeps it, with the key under which the entry is spent once."""
     plan = clean_text(plan, "the plan", lines=True, empty=True)
     if any(line.startswith(_ONCE.strip()) for line in plan.splitlines()):
-        raise UsageError(what=f"a line of the plan begins with {_ONCE!r}", fix="Give the key with once=")
+        raise UsageError(f"a line of the plan begins with {_ONCE!r}", fix="Give the key with once=")
     return plan if once is None else f"{plan}\n{_ONCE}{once}".strip()
 
 
@@ -326,7 +286,7 @@ def loss_text(loss: Loss, relation: Relation) -> str:
     """Write a loss as the ledger keeps it, and make sure that it will be read back as the same loss."""
     if any(s.relation is not relation for s in loss.sparse):
         raise UsageError(
-            what=f"a loss is not stated under {relation.value}, the relation of the account",
+            f"a loss is not stated under {relation.value}, the relation of the account",
             fix="State it under the relation of the account",
         )
     try:
@@ -336,18 +296,14 @@ def loss_text(loss: Loss, relation: Relation) -> str:
         same = False
     if not same:
         raise UsageError(
-            what="a loss can't be written down exactly",
+            "a loss can't be written down exactly",
             fix="This is a defect of the mechanism that stated it",
         )
     return text
 
 
 def time_text(time: datetime) -> str:
-    """Write a moment in UTC, always with the same number of digits.
-
-    >>> time_text(datetime(2026, 1, 2, tzinfo=UTC))
-    '2026-01-02T00:00:00.000000Z'
-    """
+    """Write a moment in UTC, always with the same number of digits: 2026-01-02T00:00:00.000000Z."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
@@ -371,17 +327,8 @@ def down_text(epsilon: float) -> str:
 
 
 def left_text(budget: Budget, epsilon: float, delta: float) -> str:
-    """Print what remains of a budget, rounded down; delta only where the budget has one.
-
-    >>> left_text(Budget(1, 1e-6), 0.25, 5e-7), left_text(Budget(1, 0), 0.25, 0.0)
-    ('0.25 and delta 5e-07', '0.25')
-    """
+    """Print what remains of a budget, rounded down; delta only where the budget has one."""
     return down_text(epsilon) + (f" and delta {down_text(delta)}" if budget.delta else "")
-
-
-def finite(epsilon: float) -> float | None:
-    """Give None for an infinite epsilon: JSON has no infinity."""
-    return epsilon if math.isfinite(epsilon) else None
 
 
 def _remaining(budget: Budget, spent: Loss, epsilon: float) -> float:
@@ -403,5 +350,59 @@ def _budget_json(budget: Budget) -> dict[str, str]:
 
 def _read_budget(data: Mapping[str, str]) -> Budget:
     if set(data) != {"epsilon", "delta"}:
-        raise UsageError(what="a budget has unknown parts or lacks some")
+        raise UsageError("a budget has unknown parts or lacks some")
     return Budget(data["epsilon"], data["delta"])
+
+
+def clean_text(text: str, meaning: str, *, lines: bool = False, empty: bool = False) -> str:
+    """Return a text in the one form in which it is stored and safe to print: composed (NFC), stripped, printable."""
+    clean = unicodedata.normalize("NFC", text).strip()
+    allowed = "\n\t" if lines else ""
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") and c not in allowed for c in clean):
+        raise UsageError(f"{meaning} has control characters in it", fix="Use plain text")
+    if not clean and not empty:
+        raise UsageError(f"{meaning} is empty", fix="Use a few words, such as 'readers of example.org'")
+    return clean
+
+
+def near_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name whose people ``name`` may stand for too, if there is one.
+
+    Near are names that differ only in case, blanks, punctuation and digits (the users of 2025 are mostly those of
+    2026), in one letter that is missing, added, changed or swapped with its neighbour, or in the folder, schema or
+    ending around a file's or table's name.
+
+    >>> near_name("Custmers", ["visits", "customers"]), near_name("users of 2026", ["users of 2025"])
+    ('customers', 'users of 2025')
+    >>> near_name("public.searches", ["searches"]), near_name("uk", ["us"])
+    ('searches', None)
+    """
+    return next((other for other in known if other != name and _near(name, other)), None)
+
+
+def _near(name: str, other: str) -> bool:
+    one, two = _letters(name), _letters(other)
+    if one == two:
+        return bool(one or (re.search(r"\d", name) and re.search(r"\d", other)))
+    if one in _parts(other) or two in _parts(name):
+        return bool(one and two)
+    return min(len(one), len(two)) >= _SHORTEST_TYPO and _one_typo(one, two)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W\d_]+", "", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _parts(name: str) -> list[str]:
+    """Return what a path or a dotted name is made of; a name of several words is neither."""
+    return [] if re.search(r"\s", name) else [_letters(part) for part in re.split(r"[/\\.]", name)]
+
+
+def _one_typo(one: str, two: str) -> bool:
+    if len(one) < len(two):
+        one, two = two, one
+    start = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(two))
+    left, right = one[start:], two[start:]
+    if len(one) > len(two):
+        return left[1:] == right
+    return left[1:] == right[1:] or (left[:2] == right[1::-1] and left[2:] == right[2:])

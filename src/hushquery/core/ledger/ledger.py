@@ -1,30 +1,28 @@
 """The ledger: the durable, append-only account of what was spent on a population. It refuses to overspend.
 
 There is one account per population, with a budget for its lifetime, or for each period, in which case a lifetime
-budget may cap all periods together. The account is kept under one relation, the first that it is opened for. Losses
-under two relations can't be added exactly (docs/decisions/0020), so the second one is refused: it does not get a
-second budget for the same people. A ledger in which an older version opened both stays readable; there the account
-that was opened first is the population's, and nothing more is spent from the other.
+budget may cap all periods together. It is kept under the relation that it is opened for; losses under two relations
+can't be added exactly (docs/decisions/0020), so the second one is refused. In a ledger in which an older version opened
+both, the account that was opened first is the population's, and nothing more is spent from the other.
 
-**Names.** The person who spends names the population. A new name that nearly is another one (but for case, blanks,
-digits, a letter) is refused unless that person says that these are other people (``new_population``).
+**Names.** Whoever spends names the population. A new name that is nearly another (but for case, blanks, digits, a
+letter) is refused unless these are said to be other people (``new_population``).
 
 **Spend, then read.** :meth:`Ledger.spend` returns once the entry would survive a power cut, and only then may
 data be read. A crash in between loses budget, never privacy. Nothing ever gives budget back.
 
-**Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the account's entry under that
-key is looked for in the transaction that would write it, so that not even processes that race spend twice. Whoever
-spends under a key must draw the same noise each time, or one payment would buy two results; the collector's head lists
-are the only ones that do (:meth:`hushquery.hybrid.plan.HeadPlan.run_sealed`).
+**Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the entry under that key is
+looked for in the transaction that would write it, so that not even processes that race spend twice. Whoever spends
+under a key must draw the same noise each time, or one payment would buy two results; only the collector's head lists do
+(:meth:`hushquery.hybrid.plan.HeadPlan.run_sealed`).
 
-**Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in
-which the account spent: the budget of each period exists once, whatever the clock does. A clock that jumps
-back stays in the period it had reached. A clock that jumps forward, with a spend while it is wrong, costs the
-periods it jumped over: later spends count against the period it reached, until real time gets there.
+**Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in which the
+account spent: the budget of each period exists once, whatever the clock does. A clock that jumps back stays in the
+period it had reached; one that jumps forward, with a spend while it is wrong, costs the periods it jumped over.
 
-**Evolution policy.** Entries are read by every later version. A kind of entry is never removed and never
-changes its meaning; new kinds may be added. A kind, a part of a loss or a layout that this version does not
-know is refused, never ignored: what is not understood can't be assumed to cost nothing.
+**Evolution policy.** Entries are read by every later version. A kind of entry is never removed and never changes its
+meaning; new kinds may be added. A kind, a part of a loss or a layout that this version does not know is refused: what
+is not understood can't be assumed to cost nothing.
 """
 
 from __future__ import annotations
@@ -36,30 +34,114 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from hushquery.core.budget import Budget, format_delta, format_epsilon
-from hushquery.core.ledger.book import Book, Tally
+from hushquery.core.budget import Budget, Relation, finite, format_delta, format_epsilon
 from hushquery.core.ledger.entries import (
     Account,
     Entry,
     Terms,
     account_name,
+    clean_text,
     down_text,
     epsilon_text,
-    finite,
     loss_text,
+    near_name,
     period_length,
     plan_text,
     time_text,
 )
-from hushquery.core.ledger.names import clean_text, near_name
-from hushquery.core.ledger.store import GENESIS, Store, Transaction, canonical, corrupt, digest
+from hushquery.core.ledger.store import GENESIS, LedgerStore, Transaction, canonical, corrupt, digest
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Relation
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
 
 __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
+
+
+class _Sum:
+    """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
+
+    def __init__(self) -> None:
+        self._parts: list[Loss] = []
+
+    def add(self, loss: Loss) -> None:
+        self._parts.append(loss)
+
+    @property
+    def total(self) -> Loss:
+        while len(self._parts) > 1:
+            pairs = zip(self._parts[::2], self._parts[1::2], strict=False)
+            self._parts = [a + b for a, b in pairs] + self._parts[len(self._parts) // 2 * 2 :]
+        return self._parts[0] if self._parts else Loss()
+
+
+class AccountTotals:
+    """What the entries of one account add up to."""
+
+    def __init__(self, terms: Terms, opened: datetime) -> None:
+        self.terms, self.opened, self.last_period = terms, opened, 0
+        self.ever = _Sum()
+        self.periods: dict[int, _Sum] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a spend."""
+        self.last_period = entry.period
+        for part in (self.ever, self.periods.setdefault(entry.period, _Sum())):
+            part.add(cast(Loss, entry.loss))
+
+    def period_at(self, now: datetime) -> int:
+        """Return the period a spend belongs to: never one before the last that was used."""
+        if self.terms.period is None:
+            return 0
+        return max(self.last_period, (now - self.opened) // period_length(self.terms.period))
+
+    def spent(self, period: int) -> Loss:
+        """Return what was spent in a period."""
+        return self.periods[period].total if period in self.periods else Loss()
+
+    def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
+        """Return the budget that ``loss`` would exceed and what was spent of it, if there is one."""
+        caps = [(self.terms.budget, self.spent(period)), (self.terms.lifetime, self.ever.total)]
+        return next(
+            ((cap, spent) for cap, spent in caps if cap and not (spent + loss).fits(cap.epsilon, cap.delta)), None
+        )
+
+    def overspent(self) -> bool:
+        """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
+        return any(self.exceeded(period, Loss()) for period in self.periods)
+
+
+class Book:
+    """The verified entries, and what they add up to."""
+
+    def __init__(self, ledger: str) -> None:
+        self.ledger = ledger
+        self.entries: list[Entry] = []
+        self.accounts: dict[tuple[str, Relation], AccountTotals] = {}
+        self.relations: dict[str, Relation] = {}  # of each population's account; of two, of the one opened first
+        self.once: dict[tuple[str, Relation, str], Entry] = {}
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry."""
+        return self.entries[-1].hash if self.entries else GENESIS
+
+    def add(self, entry: Entry) -> None:
+        """Take in the entry that follows, or refuse one that can't be there."""
+        key = (entry.population, entry.relation)
+        totals = self.accounts.get(key)
+        if entry.terms is not None:
+            if totals is not None:
+                raise corrupt(self.ledger, f"entry {entry.seq} opens an account that was open already")
+            self.accounts[key] = AccountTotals(entry.terms, entry.time)
+            self.relations.setdefault(*key)
+        else:
+            if totals is None or entry.period < totals.last_period:
+                raise corrupt(self.ledger, f"entry {entry.seq} spends from no account or from a period gone by")
+            totals.add(entry)
+            if entry.once is not None:
+                self.once.setdefault((*key, entry.once), entry)
+        self.entries.append(entry)
 
 
 class Ledger:
@@ -83,7 +165,7 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: LedgerStore, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
@@ -104,7 +186,7 @@ class Ledger:
             create: Whether to make an empty ledger where there is none; else that is an ``AccountMissing``.
             clock: What time it is; for tests.
         """
-        ledger = cls(Store.open(where, create=create), clock)
+        ledger = cls(LedgerStore.open(where, create=create), clock)
         with ledger._store.read() as transaction:
             ledger._catch_up(transaction)
             transaction.integrity()
@@ -133,7 +215,7 @@ class Ledger:
         """Open an account; its terms can't be changed later, because people were promised them.
 
         Args:
-            population: Whose privacy it guards; any name, always the same for the same people.
+            population: Whose privacy it guards; always the same name for the same people.
             relation: ``add-remove`` or ``replace-one``.
             budget: For each period, or for the lifetime where ``period`` is left out.
             period: The length of a period, such as ``7d``, ``12h`` or ``30m``.
@@ -144,7 +226,7 @@ class Ledger:
         terms = Terms(budget, period, lifetime)
         if any(cap is not None and not cap.epsilon and not cap.delta for cap in (budget, lifetime)):
             raise UsageError(
-                what="an account of epsilon 0 and delta 0 could never spend anything",
+                "an account of epsilon 0 and delta 0 could never spend anything",
                 why="and its budget can't be changed later",
                 fix="Give epsilon > 0, often 0.1 to 4",
             )
@@ -153,7 +235,7 @@ class Ledger:
                 self._catch_up(transaction)
                 if key in self._book.accounts:
                     raise BudgetError(
-                        what=f"The account {account_name(*key)} exists already",
+                        f"The account {account_name(*key)} exists already",
                         why=f"It may spend {self._book.accounts[key].terms}, and that can't be changed",
                         fix="Spend from it, or name another population if these are other people",
                     )
@@ -210,23 +292,23 @@ class Ledger:
                 self._check_relation(key)
                 now = self._now()
                 rows: list[dict[str, Any]] = []
-                tally = self._book.accounts.get(key)
-                if tally is None:
+                totals = self._book.accounts.get(key)
+                if totals is None:
                     if create_with is None:
                         raise _no_account(key)
                     self._check_new(key, new_population=new_population)
-                    tally = Tally(Terms(create_with), now)
-                    terms = canonical(tally.terms.to_json())
+                    totals = AccountTotals(Terms(create_with), now)
+                    terms = canonical(totals.terms.to_json())
                     rows.append(self._row(key, "open", "account opened by its first spend", now, terms))
-                period = tally.period_at(now)
-                over = tally.exceeded(period, loss)
+                period = totals.period_at(now)
+                over = totals.exceeded(period, loss)
                 if over is None:
                     rows.append(self._row(key, "spend", what, now, data, plan, period, rows))
                     # Read back before it is written: an entry that can't be read would close the ledger.
                     entries = [Entry.from_row(row, self.name) for row in rows]
                     transaction.append(rows)
             if over is not None:  # worded only here, where nobody waits for the store any more
-                raise _refusal(key, tally, period, loss, *over)
+                raise _refusal(key, totals, period, loss, *over)
             for entry in entries:
                 self._book.add(entry)
             return replace(entries[-1], created=len(entries) > 1)
@@ -239,7 +321,7 @@ class Ledger:
             return self._near(name)
 
     def account(self, population: str, relation: Relation | str) -> Account:
-        """Give one account as it stands now."""
+        """Return one account as it stands now."""
         key = _key(population, relation)
         with self._lock:
             self._refresh()
@@ -248,7 +330,7 @@ class Ledger:
             return self._account(key, self._now())
 
     def accounts(self, population: str | None = None) -> list[Account]:
-        """Give all accounts (of one population) as they stand now, sorted by name."""
+        """Return all accounts (of one population) as they stand now, sorted by name."""
         wanted = None if population is None else clean_text(population, "the population")
         with self._lock:
             self._refresh()
@@ -256,7 +338,7 @@ class Ledger:
             return [self._account(key, now) for key in sorted(self._book.accounts) if wanted in (None, key[0])]
 
     def history(self, population: str | None = None) -> list[Entry]:
-        """Give all entries (of one population), oldest first."""
+        """Return all entries (of one population), oldest first."""
         wanted = None if population is None else clean_text(population, "the population")
         with self._lock:
             self._refresh()
@@ -267,29 +349,25 @@ class Ledger:
 
         Within a period ``spent_epsilon`` only grows; None stands for no epsilon at the account's delta.
         """
-        tallies: dict[tuple[str, Relation], Tally] = {}
-        rows = []
+        book, rows = Book(self.name), []
         for entry in self.history(population):
-            key = (entry.population, entry.relation)
-            if entry.terms is not None:
-                tallies[key] = Tally(entry.terms, entry.time)
-            else:
-                tallies[key].add(entry)
-            budget = tallies[key].terms.budget
+            book.add(entry)
+            totals = book.accounts[entry.population, entry.relation]
+            budget = totals.terms.budget
             rows.append(
                 {
                     "time": time_text(entry.time),
                     "account": f"{entry.population} ({entry.relation.value})",
                     "period": entry.period,
                     "what": entry.what,
-                    "spent_epsilon": finite(tallies[key].spent(entry.period).epsilon(budget.delta)),
+                    "spent_epsilon": finite(totals.spent(entry.period).epsilon(budget.delta)),
                     "budget_epsilon": float(budget.epsilon),
                 }
             )
         return rows
 
     def check(self, expect_head: str | None = None) -> str:
-        """Verify everything again from the first entry on, and give the head.
+        """Verify everything again from the first entry on, and return the head.
 
         Args:
             expect_head: A head (``COUNT:HASH``) noted earlier, which must still be part of the chain. A copy
@@ -309,8 +387,8 @@ class Ledger:
                     raise corrupt(self.name, why)
                 if mark != (book.entries[number - 1].hash if number else GENESIS):
                     raise corrupt(self.name, f"entry {number} is not the one that was noted: it was written anew")
-            for key, tally in book.accounts.items():
-                if tally.overspent():
+            for key, totals in book.accounts.items():
+                if totals.overspent():
                     raise corrupt(self.name, f"the account {account_name(*key)} spent more than its budget")
             self._book = book
             return self.head
@@ -322,13 +400,8 @@ class Ledger:
     def _repr_html_(self) -> str:
         from hushquery.templates import render
 
-        return render(
-            "notebook/ledger.html",
-            name=self.name,
-            accounts=self.accounts(),
-            entries=self.history(),
-            account_name=account_name,
-        )
+        shown = {"name": self.name, "accounts": self.accounts(), "entries": self.history()}
+        return render("notebook/ledger.html", account_name=account_name, **shown)
 
     def _catch_up(self, transaction: Transaction) -> None:
         """Verify and take in what was added since the last look, by this process or another."""
@@ -344,7 +417,7 @@ class Ledger:
         kept = self._book.relations.get(key[0], key[1])
         if kept is not key[1]:
             raise BudgetError(
-                what=f'The account of "{key[0]}" is kept under {kept.value}, not {key[1].value}. Nothing was spent',
+                f'The account of "{key[0]}" is kept under {kept.value}, not {key[1].value}. Nothing was spent',
                 why="A population has one budget, and losses under two relations can't be added up",
                 fix=f"State the loss under {kept.value}, or name another population if these are other people",
             )
@@ -355,7 +428,7 @@ class Ledger:
         near = None if new_population else self._near(key[0])
         if near is not None:
             raise BudgetError(
-                what=f'There is no population "{key[0]}" yet, but there is "{near}". Nothing was spent',
+                f'There is no population "{key[0]}" yet, but there is "{near}". Nothing was spent',
                 why="A second name for the same people would give them a second budget",
                 fix=f'Use the name "{near}". If these are other people, confirm it with --new-population, or '
                 "new_population=True",
@@ -368,7 +441,7 @@ class Ledger:
     def _now(self) -> datetime:
         now = self._clock()
         if now.tzinfo is None:
-            raise UsageError(what="the clock gives a time without a time zone", fix="Use datetime.now(UTC)")
+            raise UsageError("the clock gives a time without a time zone", fix="Use datetime.now(UTC)")
         return now.astimezone(UTC)
 
     def _row(
@@ -398,9 +471,9 @@ class Ledger:
         return {**row, "hash": digest(row)}
 
     def _account(self, key: tuple[str, Relation], now: datetime) -> Account:
-        tally = self._book.accounts[key]
-        period = tally.period_at(now)
-        return Account(*key, tally.terms, tally.opened, period, tally.spent(period), tally.ever.total)
+        totals = self._book.accounts[key]
+        period = totals.period_at(now)
+        return Account(*key, totals.terms, totals.opened, period, totals.spent(period), totals.ever.total)
 
 
 def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
@@ -410,7 +483,7 @@ def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
 def _same_price(paid: Entry, loss: Loss) -> Entry:
     if paid.loss != loss:
         raise BudgetError(
-            what="This was paid for before at another price. Nothing was spent",
+            "This was paid for before at another price. Nothing was spent",
             why=f"Entry {paid.seq} of the ledger has the same key and another loss",
             fix="Finish it with the settings and the version of hushquery that began it",
         )
@@ -419,21 +492,21 @@ def _same_price(paid: Entry, loss: Loss) -> Entry:
 
 def _no_account(key: tuple[str, Relation]) -> AccountMissing:
     return AccountMissing(
-        what=f"There is no account {account_name(*key)}",
+        f"There is no account {account_name(*key)}",
         why="Nobody has decided yet what may be spent on these people",
         fix="Open it with `hushquery budget open`, or allow the first spend to create it",
     )
 
 
 def _refusal(
-    key: tuple[str, Relation], tally: Tally, period: int, loss: Loss, budget: Budget, spent: Loss
+    key: tuple[str, Relation], totals: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss
 ) -> BudgetRefused:
     """Word why a spend was refused: requested, spent, remaining, and of which account."""
-    whole = budget is tally.terms.lifetime or tally.terms.period is None
-    now = Account(*key, Terms(budget), tally.opened, period, spent, spent)
+    whole = budget is totals.terms.lifetime or totals.terms.period is None
+    now = Account(*key, Terms(budget), totals.opened, period, spent, spent)
     requested, both = loss.epsilon(budget.delta), (spent + loss).epsilon(budget.delta)
-    share = "its lifetime" if whole else f"period {period} ({tally.terms.period} each)"
-    ends = replace(now, terms=tally.terms).period_ends
+    share = "its lifetime" if whole else f"period {period} ({totals.terms.period} each)"
+    ends = replace(now, terms=totals.terms).period_ends
     later = "" if whole or ends is None else f", or wait: the next period begins at {time_text(ends)}"
     less, together = "less", f"together {epsilon_text(both)}"
     if math.isinf(both):
@@ -441,7 +514,7 @@ def _refusal(
         left = f"about {down_text(now.remaining_delta)} of it" if now.remaining_delta else "nothing of it"
         together = f"this would exceed the account's delta at any epsilon, and {left} is left"
     return BudgetRefused(
-        what=f"Insufficient budget in account {account_name(*key)}. Nothing was spent",
+        f"Insufficient budget in account {account_name(*key)}. Nothing was spent",
         why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "
         f"remaining {down_text(now.remaining_epsilon)} of epsilon {format_epsilon(budget.epsilon)} at delta "
         f"{format_delta(budget.delta)} for {share}; {together}",
@@ -450,10 +523,7 @@ def _refusal(
 
 
 def _read_head(text: str) -> tuple[int, str]:
-    found = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text.strip())
-    if not found:
-        raise UsageError(
-            what="the head to expect can't be read",
-            fix="Give COUNT:HASH as `hushquery budget check` prints it",
-        )
-    return int(found[1]), found[2]
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text.strip())
+    if not match:
+        raise UsageError("the head to expect can't be read", fix="Use COUNT:HASH as `hushquery budget check` prints it")
+    return int(match[1]), match[2]

@@ -32,7 +32,7 @@ from sqlalchemy.pool import NullPool
 
 from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageError
 
-__all__ = ["GENESIS", "Store", "Transaction", "canonical", "corrupt", "digest"]
+__all__ = ["GENESIS", "LedgerStore", "Transaction", "canonical", "corrupt", "digest"]
 
 #: The version of the two tables; any other one is refused, because what it adds may be a cost.
 SCHEMA = 1
@@ -88,7 +88,7 @@ def canonical(value: object) -> str:
 
 
 def digest(row: Mapping[str, Any]) -> str:
-    """Give the hash a row must carry: SHA-256 over everything in it but the hash itself."""
+    """Return the hash a row must carry: SHA-256 over everything in it but the hash itself."""
     return hashlib.sha256(canonical({name: row[name] for name in _HASHED}).encode("ascii")).hexdigest()
 
 
@@ -100,7 +100,7 @@ def corrupt(name: str, why: str, fix: str = _RESTORE) -> LedgerCorrupt:
 class Transaction:
     """One look at the store, or one change to it: nobody else changes it in between."""
 
-    def __init__(self, store: Store, connection: sa.Connection, *, writing: bool) -> None:
+    def __init__(self, store: LedgerStore, connection: sa.Connection, *, writing: bool) -> None:
         self._store = store
         self._connection = connection
         self._writing = writing
@@ -187,7 +187,7 @@ def _intact(row: Mapping[str, Any]) -> bool:
         return False
 
 
-class Store:
+class LedgerStore:
     """A place where a ledger is kept: a SQLite file or a PostgreSQL database.
 
     Connections are opened for one transaction and closed after it. So a file that was replaced is noticed, a
@@ -207,7 +207,7 @@ class Store:
         self.path = path
 
     @classmethod
-    def open(cls, where: str | os.PathLike[str], *, create: bool) -> Store:
+    def open(cls, where: str | os.PathLike[str], *, create: bool) -> LedgerStore:
         """Find the store at a path or URL, and make it where there is none and ``create`` allows it."""
         text = os.fspath(where)
         if "://" not in text:
@@ -216,28 +216,28 @@ class Store:
             url = sa.make_url(text)
         except (ArgumentError, ValueError):
             raise UsageError(
-                what="the address of the ledger can't be read",  # and is not shown: it may hold a password
+                "the address of the ledger can't be read",  # and is not shown: it may hold a password
                 fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
             ) from None
         if url.drivername in ("sqlite", "sqlite+pysqlite"):
             if "?" in text or url.host:
                 raise UsageError(
-                    what="the address of a SQLite ledger is a path and nothing else",
+                    "the address of a SQLite ledger is a path and nothing else",
                     fix="Give a path, or sqlite:///PATH",
                 )
             return cls._sqlite(url.database or "", create=create)
         if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
             return cls._postgresql(url, create=create)
         raise UsageError(
-            what=f"no ledger can be kept in {url.drivername!r}",
+            f"no ledger can be kept in {url.drivername!r}",
             fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE",
         )
 
     @classmethod
-    def _sqlite(cls, text: str, *, create: bool) -> Store:
+    def _sqlite(cls, text: str, *, create: bool) -> LedgerStore:
         if text in ("", ":memory:"):
             raise UsageError(
-                what="a ledger in memory would forget what was spent",
+                "a ledger in memory would forget what was spent",
                 fix="Give the path of a file, such as ledger.db",
             )
         path = Path(os.path.realpath(text))
@@ -257,7 +257,7 @@ class Store:
         try:
             with tempfile.TemporaryDirectory(prefix=".hushquery-", dir=path.parent) as folder:
                 draft = Path(folder, "draft.db")
-                with Store(_sqlite_engine(draft, new=True), self.name)._transaction("BEGIN") as connection:
+                with LedgerStore(_sqlite_engine(draft, new=True), self.name)._transaction("BEGIN") as connection:
                     _make_tables(connection)
                 with suppress(FileExistsError):  # another process was faster; its ledger is as good as ours
                     os.link(draft, path)
@@ -268,13 +268,13 @@ class Store:
                 os.close(descriptor)
         except OSError as error:
             raise Unavailable(
-                what=f"no ledger can be created at {self.name}",
+                f"no ledger can be created at {self.name}",
                 why=error.strerror or type(error).__name__,
                 fix="Give a path in a folder that exists, on a local disk, where you may write",
             ) from None
 
     @classmethod
-    def _postgresql(cls, url: sa.URL, *, create: bool) -> Store:
+    def _postgresql(cls, url: sa.URL, *, create: bool) -> LedgerStore:
         host = url.host or url.query.get("host") or "localhost"
         name = f"postgresql://{host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         hidden = [value for key, value in url.query.items() if "password" in key]
@@ -287,7 +287,7 @@ class Store:
             )
         except ImportError:
             raise Unavailable(
-                what="a ledger in PostgreSQL needs the package psycopg",
+                "a ledger in PostgreSQL needs the package psycopg",
                 why="it is not installed",
                 fix="pip install 'hushquery[serve]'",
             ) from None
@@ -355,7 +355,7 @@ class Store:
                 for form in (secret, quote(secret), quote(secret, safe="")):
                     why = why.replace(form, "***")
             raise Unavailable(
-                what=f"the ledger {self.name} can't be reached or written, so nothing may be released",
+                f"the ledger {self.name} can't be reached or written, so nothing may be released",
                 why=why,
                 fix="Check that it is there, that you may write to it and that its disk is not full",
             ) from None
@@ -363,7 +363,7 @@ class Store:
 
 def _no_ledger(name: str) -> AccountMissing:
     return AccountMissing(
-        what=f"there is no ledger at {name}",
+        f"there is no ledger at {name}",
         fix="Open an account first; `hushquery budget open --help` says how",
     )
 
@@ -384,7 +384,7 @@ def _sqlite_engine(path: Path, *, new: bool = False) -> sa.Engine:
             raise
         if mode != "delete":  # pragma: no cover - SQLite says "database is locked" before it comes to this
             connection.close()
-            raise Unavailable(what="another program keeps the ledger in write-ahead mode", fix="Close it")
+            raise Unavailable("another program keeps the ledger in write-ahead mode", fix="Close it")
         return connection
 
     return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, isolation_level="AUTOCOMMIT")

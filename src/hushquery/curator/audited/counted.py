@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.registry import SUPPRESSED, Pair
-from hushquery.core.thresholds import WEIGHT_GRID
 from hushquery.curator.audited.selectors import (
     Key,
     QueryMechanism,

@@ -16,11 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushquery.core.gaussian import mu_for, sigma_for
-from hushquery.core.loss import Loss
+from hushquery.core.calibration import WEIGHT_GRID, mu_for, sigma_for
+from hushquery.core.loss import GaussianWeights, Loss
 from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
-from hushquery.core.step_loss import GaussianWeights
-from hushquery.core.thresholds import WEIGHT_GRID
 from hushquery.curator.audited.counted import weighted_totals
 from hushquery.curator.audited.selectors import (
     QUERIES,

@@ -10,10 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushquery.core.loss import Loss
+from hushquery.core.calibration import laplace_scale
+from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.core.registry import SUPPRESSED, Law, Pair
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import laplace_scale
 from hushquery.curator.audited.selectors import (
     QUERIES,
     Key,

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hushquery.core.budget import Budget
-from hushquery.core.loss import Loss
+from hushquery.core.calibration import calibrate_sparse_gaussian
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss
 from hushquery.core.registry import SUPPRESSED, Kind, Law, Mechanism, Pair
-from hushquery.core.sparse_gaussian import calibrate_sparse_gaussian
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, SelectorName, calibrate
 from hushquery.curator.clicks import PAIR, Clicks

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.core.budget import in_full
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights
-from hushquery.core.thresholds import WEIGHT_GRID
+from hushquery.core.calibration import WEIGHT_GRID
+from hushquery.core.loss import GaussianHistogram, GaussianWeights
 from hushquery.curator.bound import Bound, first_rows
 from hushquery.curator.count import law_of, noisy_on_public_keys, passing
 from hushquery.curator.intervals import with_intervals

@@ -17,9 +17,9 @@ from fractions import Fraction
 
 import mpmath
 
-from hushquery.core.rounding import Number, exact, grid_up, rational_mpf, round_up, working
-from hushquery.core.step_loss import LaplaceHistogram
-from hushquery.core.thresholds import laplace_delta, laplace_scale, laplace_threshold
+from hushquery.core.budget import Number, exact, grid_up, rational_mpf, round_up, working
+from hushquery.core.calibration import laplace_delta, laplace_scale, laplace_threshold
+from hushquery.core.loss import LaplaceHistogram
 from hushquery.errors import CalibrationError
 
 __all__ = ["Theorem1", "calibrate_korolova"]

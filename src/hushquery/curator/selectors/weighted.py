@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hushquery.core.budget import in_full
-from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, equal_weight
-from hushquery.core.thresholds import WEIGHT_GRID, weighted_rho
+from hushquery.core.calibration import WEIGHT_GRID, weighted_rho
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, equal_weight
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, passing
 from hushquery.curator.select import (

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hushquery.core.rounding import round_up
+from hushquery.core.budget import round_up
 from hushquery.errors import DataError, UsageError
 from hushquery.local.channel import Device, MemoClass
 from hushquery.local.configuration import Configuration

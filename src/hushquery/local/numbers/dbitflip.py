@@ -18,8 +18,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
-from hushquery.core.rounding import Number, working
 from hushquery.errors import DataError, UsageError
 from hushquery.local.oracles.chance import ONE, chance_down, checked_cells, checked_epsilon, e_to, loss_of_ratio
 from hushquery.local.server.intervals import share_interval

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
-from hushquery.core.unit import Relation
 from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean

@@ -18,8 +18,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
-from hushquery.core.rounding import Number, working
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.local.oracles.chance import ONE, checked_epsilon, coins, e_to, fractions_of_one, loss_of_ratio
 from hushquery.local.server.intervals import share_interval

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hushquery.core.rounding import Number, exact
+from hushquery.core.budget import Number, exact
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number
+from hushquery.core.budget import Number
 from hushquery.errors import UsageError
 from hushquery.local.oracles.chance import (
     ONE,

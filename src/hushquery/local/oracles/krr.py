@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, working
+from hushquery.core.budget import Number, working
 from hushquery.local.oracles.chance import (
     ONE,
     chance_up,

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
-from hushquery.core.unit import Relation
 from hushquery.local.channel import Device, OracleChannel
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR, binary_response

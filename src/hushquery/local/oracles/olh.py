@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, working
+from hushquery.core.budget import Number, working
 from hushquery.errors import UsageError
 from hushquery.local.oracles.chance import ONE, checked_cells, checked_epsilon, e_to, uniform_below
 from hushquery.local.oracles.krr import Response, lie_chance, respond

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Number
 from hushquery.core.estimates import Estimates
 from hushquery.core.guarantee import Guarantee
-from hushquery.core.rounding import Number
 from hushquery.errors import DataError, UsageError
 from hushquery.local.server.intervals import share_interval
 from hushquery.noise.bits import Bits

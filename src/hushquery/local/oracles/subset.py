@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, working
+from hushquery.core.budget import Number, working
 from hushquery.errors import UsageError
 from hushquery.local.oracles.chance import (
     ONE,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, exact
+from hushquery.core.budget import Number, exact
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.local.oracles.chance import (
     ONE,

@@ -17,10 +17,9 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.core.budget import Relation, exact, rational_mpf, working
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
-from hushquery.core.rounding import exact, rational_mpf, working
-from hushquery.core.unit import Relation
 from hushquery.local.oracles.chance import ONE, chance_down, chance_up, checked_epsilon
 from hushquery.local.oracles.mechanisms import new_devices
 from hushquery.local.rappor.channel import RapporChannel

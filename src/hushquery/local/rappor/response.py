@@ -31,7 +31,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import exact, rational_mpf, round_up, working
+from hushquery.core.budget import exact, rational_mpf, round_up, working
 from hushquery.errors import UsageError
 from hushquery.local.oracles.chance import ONE, coins
 from hushquery.noise.bits import Bits

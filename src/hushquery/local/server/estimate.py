@@ -17,11 +17,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hushquery.core.estimates import Estimates
+from hushquery.core.budget import Relation, Unit
+from hushquery.core.estimates import Estimates, clip, simplex
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.postprocess import clip, simplex
-from hushquery.core.unit import Relation, Unit
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.numbers.channels import MeanChannel

@@ -1,0 +1,445 @@
+"""Calibration: the noise scales and integer thresholds that a budget buys, and the exact privacy curves behind them.
+
+``agd(epsilon, mu)`` is the smallest delta for which a Gaussian mechanism with L2 sensitivity over sigma equal to mu is
+(epsilon, delta)-DP; mu composes exactly: the squares add (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2019).
+
+Where keys are secret, a key is released iff ``count + noise >= R``. Noise is integer, so R is an integer: comparing
+integer noise with a real threshold has up to 2/(1+a) times the delta claimed (Korolova et al. 2009, Theorem 1;
+Desfontaines et al. 2022 for optimal selection; Gopi et al. 2020 for weights; docs/proofs/thresholds.md, weights.md).
+
+In a Gaussian sparse histogram one user adds 1 to at most d keys. Keys that only this user holds reveal it if they are
+released; keys shared with others hide it in noise. The exact curve is the worst split of the d keys between the two, at
+the threshold that integer noise really has, R - 1/2 (Wilkins et al. 2024; docs/proofs/gaussian-threshold.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.core.budget import (
+    DIGITS,
+    Number,
+    Relation,
+    exact,
+    grid_up,
+    rational_mpf,
+    round_down,
+    round_up,
+    smallest_whole,
+    working,
+)
+from hushquery.errors import CalibrationError, UsageError
+
+#: Weights of users are multiples of 1/WEIGHT_GRID, rounded down, so that noise on them stays integer.
+WEIGHT_GRID = 64
+
+_FAR = 10**8  # beyond this mpmath's erfc may overflow; the tail is far below the bound given in its place
+_FAR_TAIL = mpmath.ldexp(1, -(10**15))
+_KEPT = 50  # digits that must be left after a subtraction
+_MOST_DIGITS = 1000  # where looking for more is given up for an upper bound
+_SIGMA_SLACK = Fraction(10005, 10000)  # sigma above its least possible value, so that a finite threshold exists
+_FEW = 24  # up to so many splits are all evaluated in full precision
+
+
+def normal_sf(x: Any) -> mpmath.mpf:
+    """Return P[N(0,1) > x] to full relative precision in both tails; an upper bound beyond x = 10^8."""
+    if x < 0:
+        # mpmath's erfc of large negative numbers takes a slow series; its other side does not.
+        return 1 - normal_sf(-x)
+    return _FAR_TAIL if x > _FAR else mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
+    """Evaluate the analytic Gaussian delta at the precision in force, for any real epsilon and mu >= 0."""
+    if mu <= 0:
+        return max(mpmath.mpf(0), -mpmath.expm1(epsilon))
+    digits = mpmath.mp.dps
+    while True:
+        # The two terms may agree in nearly all digits (overwhelming noise); then look at more digits.
+        with mpmath.workdps(digits):
+            ratio = epsilon / mu
+            first, beyond = normal_sf(ratio - mu / 2), ratio + mu / 2
+            # What is subtracted must not be overstated, so beyond the range of normal_sf nothing is.
+            delta = first if beyond > _FAR else first - mpmath.exp(epsilon) * normal_sf(beyond)
+            if delta > first * mpmath.mpf(10) ** (_KEPT - digits):
+                return delta
+            if digits > _MOST_DIGITS:
+                return first * mpmath.mpf(10) ** (_KEPT - digits)
+        digits *= 2
+
+
+def agd(epsilon: Number, mu: Number) -> float:
+    """Return the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up.
+
+    **Guarantee:** any mechanism that is mu-GDP is (epsilon, agd(epsilon, mu))-DP, and the Gaussian mechanism is no
+    better.
+    **Reference:** Balle and Wang 2018, Theorem 8.
+
+    >>> f"{agd('2.302585092994045684', '0.5688118676'):.3e}"
+    '1.000e-05'
+    """
+    distance = exact(mu, "mu")
+    if distance < 0:
+        raise UsageError("mu is negative", why="it is a distance in standard deviations", fix="Give mu >= 0")
+    with working():
+        return min(1.0, round_up(agd_mpf(rational_mpf(exact(epsilon, "epsilon")), rational_mpf(distance))))
+
+
+@lru_cache(maxsize=1024)
+def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
+    # A delta next to one needs as many more digits to be told from it.
+    with working(), mpmath.workdps(DIGITS + len(str(int(1 / (1 - delta))))):
+        e, target = rational_mpf(epsilon), rational_mpf(delta)
+        low, high = mpmath.mpf(0), mpmath.mpf(1)
+        while high < _FAR and agd_mpf(e, high) <= target:
+            low, high = high, high * 2
+        while high - low > high * mpmath.mpf(2) ** -100:
+            middle = (low + high) / 2
+            low, high = (middle, high) if agd_mpf(e, middle) <= target else (low, middle)
+        return Fraction(round_down(low))
+
+
+def mu_for(epsilon: Number, delta: Number) -> Fraction:
+    """Return the largest mu with ``agd(epsilon, mu) <= delta``, rounded down to a double.
+
+    >>> f"{float(mu_for('ln 10', 1e-5)):.10f}"
+    '0.5688118676'
+    """
+    e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if e < 0 or not 0 < d < 1:
+        raise CalibrationError(
+            "a Gaussian mechanism needs epsilon >= 0 and 0 < delta < 1",
+            why="its tails are never bounded by a ratio alone",
+            fix="Give a delta, or use Laplace noise",
+        )
+    return _mu_for(e, d)
+
+
+def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
+    """Return the noise scale for an L2 sensitivity and a share of mu^2, rounded up to a short rational.
+
+    The result satisfies ``sensitivity^2 / sigma^2 <= mu^2`` in exact arithmetic.
+
+    >>> sigma = sigma_for(20, mu_for("ln 10", 1e-5) ** 2)
+    >>> f"{float(sigma):.4f}", 20 / sigma**2 <= mu_for("ln 10", 1e-5) ** 2
+    ('7.8622', True)
+    """
+    s2, m2 = exact(sensitivity_squared, "the sensitivity"), exact(mu_squared, "mu^2")
+    if s2 <= 0 or m2 <= 0:
+        raise CalibrationError(
+            "the sensitivity and mu must be positive", fix="Check the bounds and the shares of the budget"
+        )
+    with working():
+        sigma = grid_up(mpmath.sqrt(rational_mpf(s2 / m2)))
+    while s2 > m2 * sigma**2:  # pragma: no cover - grid_up already rounds up
+        sigma += Fraction(1, 2**40)
+    return sigma
+
+
+@dataclass(frozen=True)
+class SparseGaussian:
+    """The integers and rationals a Gaussian sparse histogram runs with, and what they cost.
+
+    **Guarantee:** (epsilon, :meth:`delta`) for one user under ``relation``, with the noisy counts released too.
+    """
+
+    keys_per_user: int  # d, the most keys one user adds 1 to
+    sigma: Fraction  # the exact scale of the rounded Gaussian noise
+    threshold: int  # R; a key is released iff its noisy count is at least R
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        if self.keys_per_user < 1 or self.sigma <= 0:
+            raise CalibrationError(
+                "a sparse histogram needs at least one key per user and sigma > 0", fix="Calibrate it"
+            )
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """The squared GDP parameter of the counts alone: d/sigma^2, twice that under replace-one."""
+        changed = self.keys_per_user * (1 if self.relation is Relation.ADD_REMOVE else 2)
+        return changed / self.sigma**2
+
+    def log_all_hidden(self) -> mpmath.mpf:
+        """Return ln L: the log-probability that one key of a single user stays hidden."""
+        x = (self.threshold - mpmath.mpf(3) / 2) / rational_mpf(self.sigma)
+        return mpmath.log(normal_sf(-x)) if x < 0 else mpmath.log1p(-normal_sf(x))
+
+    def threshold_delta(self) -> float:
+        """Return the probability that any of one user's own d keys is released: 1 - L^d, rounded up."""
+        with working():
+            return min(1.0, round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden())))
+
+    def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
+        """Return the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails.
+
+        Their failures count on both sides: a threshold fails in the larger world only, but the delta of an
+        (epsilon, delta) step may be spent in either.
+        """
+        hidden, per_key = self.log_all_hidden(), 1 / rational_mpf(self.sigma) ** 2
+
+        def at(x: int, y: int, shared: int) -> mpmath.mpf:
+            here, there = x * hidden + log_keep, y * hidden + log_keep
+            beside = agd_mpf(epsilon - here + there, mpmath.sqrt(shared * per_key + mu_squared))
+            # expm1: a delta below the digits in force must not vanish.
+            return -mpmath.expm1(here) + mpmath.exp(here) * beside
+
+        splits = self._splits()
+        if len(splits) > _FEW:
+            low, high = self._in_doubles(splits, float(epsilon), float(mu_squared), float(log_keep))
+            splits = splits[high >= low.max()]
+        return max(at(*split) for split in splits.tolist())
+
+    def within(self, epsilon: Fraction, delta: Fraction) -> bool:
+        """Whether the mechanism alone is (epsilon, delta)-DP; most answers are clear in double precision already."""
+        low, high = self._in_doubles(self._splits(), float(epsilon))
+        if low.max() > delta or high.max() < delta:
+            return bool(high.max() < delta)
+        with working():
+            return bool(self.delta_mpf(rational_mpf(epsilon)) <= rational_mpf(delta))
+
+    def _in_doubles(
+        self, splits: npt.NDArray[np.int64], epsilon: float, mu_squared: float = 0.0, log_keep: float = 0.0
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Bound the delta of each split from below and above in double precision, with room for its rounding."""
+        from scipy.special import log_ndtr, ndtr
+
+        with working():
+            hidden = float(self.log_all_hidden())
+        here, there = splits[:, 0] * hidden + log_keep, splits[:, 1] * hidden + log_keep
+        mu = np.sqrt(np.maximum(splits[:, 2] / float(self.sigma) ** 2 + mu_squared, 1e-300))
+        shifted = epsilon - here + there
+        with np.errstate(over="ignore", under="ignore"):
+            first = ndtr(mu / 2 - shifted / mu)
+            beside = np.maximum(0.0, first - np.exp(shifted + log_ndtr(-mu / 2 - shifted / mu)))
+            value = -np.expm1(here) + np.exp(here) * beside
+        error = 1e-9 * (first + np.abs(np.expm1(here))) + 1e-290
+        return value - error, value + error
+
+    def _splits(self) -> npt.NDArray[np.int64]:
+        """List (keys only D has, keys only D' has, keys both have with counts one apart) over all splits of d keys."""
+        d = self.keys_per_user
+        if self.relation is Relation.ADD_REMOVE:
+            return np.array([(d - j, 0, j) for j in range(d + 1)] + [(0, d - j, j) for j in range(d + 1)])
+        x, y = np.divmod(np.arange((d + 1) ** 2), d + 1)
+        return np.column_stack([x, y, 2 * d - x - y])
+
+    def delta(self, epsilon: Number) -> float:
+        """Return the exact delta of this mechanism alone at ``epsilon``, rounded up."""
+        with working():
+            return min(1.0, round_up(self.delta_mpf(rational_mpf(exact(epsilon, "epsilon")))))
+
+
+def calibrate_sparse_gaussian(
+    keys_per_user: int,
+    epsilon: Number,
+    delta: Number,
+    relation: Relation = Relation.ADD_REMOVE,
+    *,
+    sigma: Fraction | None = None,
+) -> SparseGaussian:
+    """Find the smallest noise and the smallest integer threshold for (epsilon, delta).
+
+    Args:
+        keys_per_user: d, the most keys one user adds 1 to.
+        epsilon: The loss allowed.
+        delta: The failure probability allowed.
+        relation: The neighbouring relation.
+        sigma: A noise scale already chosen (at least the smallest one); by default 1.0005 times the smallest.
+
+    >>> m = calibrate_sparse_gaussian(20, "ln 10", 1e-5)
+    >>> f"{float(m.sigma):.4f}", m.threshold, f"{m.delta('ln 10'):.3e}"
+    ('7.8662', 40, '9.905e-06')
+    """
+    if keys_per_user < 1 or not 0 < exact(delta, "delta") < 1 or (sigma is not None and sigma <= 0):
+        raise CalibrationError(
+            "a sparse histogram needs d >= 1, 0 < delta < 1 and sigma > 0", fix="Check the parameters"
+        )
+    changed = keys_per_user * (1 if relation is Relation.ADD_REMOVE else 2)
+    if sigma is None:
+        sigma = grid_up(sigma_for(changed, mu_for(epsilon, delta) ** 2) * _SIGMA_SLACK)
+    e, target = exact(epsilon, "epsilon"), exact(delta, "delta")
+
+    def fits(threshold: int) -> bool:
+        return SparseGaussian(keys_per_user, sigma, threshold, relation).within(e, target)
+
+    threshold = smallest_whole(fits)
+    if threshold is None:
+        raise CalibrationError(
+            "no threshold makes this noise private enough",
+            why="the noise alone already exceeds delta",
+            fix="Leave sigma out, or raise it",
+        )
+    return SparseGaussian(keys_per_user, sigma, threshold, relation)
+
+
+def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
+    """Return the exact scale b = sensitivity/epsilon of discrete Laplace noise on integers.
+
+    >>> laplace_scale(20, "2.3")
+    Fraction(200, 23)
+    """
+    e = exact(epsilon, "epsilon")
+    if sensitivity < 1 or e <= 0:
+        raise CalibrationError(
+            "Laplace noise needs a sensitivity of at least 1 and epsilon > 0", fix="Check the bounds and the budget"
+        )
+    return sensitivity / e
+
+
+def _lift(b: Fraction, k: int) -> mpmath.mpf:
+    """Return P[Z >= k] for discrete Laplace noise: a^k/(1+a) for k >= 0, and 1 - a^(1-k)/(1+a) below."""
+    inverse = 1 / rational_mpf(b)
+    normaliser = 1 + mpmath.exp(-inverse)
+    return mpmath.exp(-k * inverse) / normaliser if k >= 0 else 1 - mpmath.exp((k - 1) * inverse) / normaliser
+
+
+def _positive_scale(value: Number, name: str) -> Fraction:
+    scale = exact(value, name)
+    if scale <= 0:
+        raise CalibrationError(f"the noise scale {name} must be above zero", fix="Calibrate it from a budget")
+    return scale
+
+
+def _at_least_one_key(keys: int) -> None:
+    if keys < 1:
+        raise CalibrationError("a user must be allowed at least one key", fix="Give d >= 1")
+
+
+def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: bool = False) -> float:
+    """Return the exact probability that some key of one user alone passes, rounded up.
+
+    Args:
+        b: The scale of the discrete Laplace noise.
+        keys_per_user: d, the most keys one user adds 1 to; with ``row_counts``, the most rows in all.
+        threshold: R; released iff noisy count >= R.
+        row_counts: Whether a user may put all d rows on one key (Korolova et al. count rows).
+
+    **Guarantee:** with the noisy counts published, (d/b, this) for one user, add-remove; (2d/b, this) replace-one.
+
+    >>> f"{laplace_delta('1/2', 1, 7):.3e}"
+    '5.412e-06'
+    """
+    scale = _positive_scale(b, "b")
+    _at_least_one_key(keys_per_user)
+    with working():
+        singles = -mpmath.expm1(keys_per_user * mpmath.log1p(-_lift(scale, threshold - 1)))
+        at_once = _lift(scale, threshold - keys_per_user) if row_counts else mpmath.mpf(0)
+        return min(1.0, round_up(max(singles, at_once)))
+
+
+def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_counts: bool = False) -> int:
+    """Return the integer threshold R for discrete Laplace noise of scale b at ``delta``.
+
+    The condition a^(R-1)/(1+a) <= 1 - a is enforced too: it makes the other direction (a key that is missing) cost no
+    more than e^(1/b), so that it needs no delta.
+
+    >>> laplace_threshold(laplace_scale(20, "ln 10"), 20, 1e-5)
+    122
+    """
+    scale, target = _positive_scale(b, "b"), exact(delta, "delta")
+    if not 0 < target < 1 or keys_per_user < 1:
+        raise CalibrationError(
+            "a threshold on secret keys needs 0 < delta < 1 and at least one key per user",
+            why="a key that only one person has may always come out with some probability",
+            fix="Give a delta such as 1e-6, or name the keys publicly",
+        )
+    with working():
+        wide, allowed = rational_mpf(scale), rational_mpf(target)
+        room = 1 + mpmath.exp(-1 / wide)
+        threshold = 1 + int(mpmath.ceil(wide * mpmath.log(keys_per_user / (allowed * room))))
+        if row_counts:
+            threshold = max(threshold, keys_per_user + int(mpmath.ceil(wide * mpmath.log(1 / (allowed * room)))))
+        # The condition on the other direction, solved for the threshold: R - 1 >= b ln(1/(1 - a^2)).
+        other_way = 1 + int(mpmath.ceil(wide * -mpmath.log(-mpmath.expm1(-2 / wide))))
+        return max(threshold, other_way, keys_per_user if row_counts else 1)
+
+
+def _turn(epsilon: mpmath.mpf, delta: mpmath.mpf) -> mpmath.mpf:
+    """Return ln((e^eps + 2 delta - 1)/((e^eps + 1) delta))/eps without subtracting what is nearly equal."""
+    return mpmath.log1p((1 - delta) * mpmath.expm1(epsilon) / ((mpmath.exp(epsilon) + 1) * delta)) / epsilon
+
+
+def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpmath.mpf:
+    """Return the same chance at the precision in force; exactly 1 from the count on from which it is certain."""
+    e, dd = rational_mpf(epsilon), rational_mpf(delta)
+    growth = mpmath.expm1(e)
+    turn = 1 + int(mpmath.floor(_turn(e, dd)))
+    if count <= turn:
+        return min(mpmath.mpf(1), dd * mpmath.expm1(count * e) / growth)
+    left = mpmath.exp(-(count - turn) * e)
+    first = dd * mpmath.expm1(turn * e) / growth
+    return min(mpmath.mpf(1), (1 - left) * (1 + dd / growth) + left * first)
+
+
+def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
+    """Return the real threshold for users who spread weight 1/sqrt(t) equally over t <= d keys, rounded up.
+
+    ``rho = max over t of 1/sqrt(t) + sigma Phi^-1((1-delta)^(1/t))``. Only valid for *equal* weights within a user;
+    for unequal ones use :func:`knapsack_threshold`.
+    """
+    scale, target = _positive_scale(sigma, "sigma"), exact(delta, "delta")
+    _at_least_one_key(most_keys)
+    if not 0 < target < 1:
+        raise CalibrationError("a threshold on secret keys needs 0 < delta < 1", fix="Give a delta such as 1e-6")
+    with working():
+        s, d = rational_mpf(scale), rational_mpf(target)
+        best = mpmath.mpf(0)
+        for t in range(1, most_keys + 1):
+            upper = -mpmath.expm1(mpmath.log1p(-d) / t)
+            # As many more digits as 1 - 2 upper needs to differ from 1.
+            with mpmath.workdps(DIGITS + int(-mpmath.log10(upper)) + 1):
+                best = max(best, 1 / mpmath.sqrt(t) + s * mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * upper))
+        return round_up(best)
+
+
+def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int = WEIGHT_GRID) -> float:
+    """Bound the chance that any key of one user alone reaches a real ``threshold``, over all weights of L2 norm <= 1.
+
+    Weights are j/grid, so the worst user solves a knapsack: at most d items, sum of j^2 <= grid^2, maximise the sum of
+    Q((threshold - j/grid)/sigma). Solved exactly by dynamic programming; inflated by 1e-9 against rounding.
+    """
+    from scipy.special import ndtr
+
+    _at_least_one_key(most_keys)
+    if not sigma > 0 or not math.isfinite(threshold):
+        raise CalibrationError("a bound on weights needs sigma > 0 and a finite threshold", fix="Calibrate them")
+    capacity = grid * grid
+    chance = ndtr((np.arange(grid + 1) / grid - threshold) / sigma)
+    best = np.zeros(capacity + 1)
+    weighty = min(most_keys, capacity)  # no more keys can have any weight; the rest add what a weight of zero adds
+    for _ in range(weighty):
+        following = best + chance[0]
+        for j in range(1, grid + 1):
+            np.maximum(following[j * j :], best[: capacity + 1 - j * j] + chance[j], out=following[j * j :])
+        if np.array_equal(following, best):
+            break
+        best = following
+    return float(best[capacity] + (most_keys - weighty) * chance[0]) * (1 + 1e-9)
+
+
+def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: int = WEIGHT_GRID) -> int:
+    """Return the smallest integer R, in steps of 1/grid, with ``knapsack_delta`` of ``(R - 1/2)/grid`` at most delta.
+
+    >>> knapsack_threshold("2.193", 20, 1e-6)
+    763
+    """
+    s, target = float(exact(sigma, "sigma")), round_down(exact(delta, "delta"))
+    if s <= 0 or not 0 < target < 1 or most_keys < 1:
+        raise CalibrationError("a threshold on weights needs sigma > 0, 0 < delta < 1 and at least one key per user")
+
+    def fits(threshold: int) -> bool:
+        return knapsack_delta((threshold - 0.5) / grid, s, most_keys, grid=grid) <= target
+
+    found = smallest_whole(fits, grid * max(2, math.ceil(8 * s)))
+    if found is None:
+        raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta")
+    return found
