@@ -71,8 +71,8 @@ def randomize(
         hushquery randomize --task task.toml --state client.db --client laptop --outbox
         hushquery randomize --task searches.toml --head head/ news --url https://news.example maps --url ""
     """
+    from hushquery.local.configuration import read_head
     from hushquery.local.device.client import Client
-    from hushquery.local.device.head_file import read_head
     from hushquery.task import Task
 
     if sum((bool(value), nothing, outbox, account)) != 1:
