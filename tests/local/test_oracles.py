@@ -261,6 +261,12 @@ def test_the_choice_is_the_smallest_variance_and_says_why():
     assert near.report_bytes["olh"] < near.report_bytes["subset"]
 
 
+@pytest.mark.parametrize("epsilon", ["1e-9", "1/1000", "1/10", 1, "ln 3", 2, "5/2", 4, "ln 65536", 12, 20])
+def test_calibrating_only_what_can_win_chooses_the_same(epsilon):
+    for k in (2, 3, 4, 5, 6, 8, 9, 16, 17, 51, 83, 84, 257, 501, 5001, 65_536, 65_537, 2**20):
+        assert oracle_named("auto", k, epsilon) == choose_oracle(k, epsilon).oracle, k
+
+
 def test_oracles_by_name():
     assert oracle_named("auto", 51, 4) == KRR.calibrate(51, 4)
     for name in ORACLES:

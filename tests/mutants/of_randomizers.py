@@ -120,10 +120,9 @@ MUTANTS = (
     ),
     mutant(
         "oue-loss-of-one-bit",
-        "q is calibrated as if one bit differed between two values, where two do",
-        _LOCAL + "oracles/unary.py",
-        ("lie = chance_up(1 / (e_to(wanted) + 1))", "lie = chance_up(1 / (e_to(2 * wanted) + 1))"),
-        ("within_budget(lie, +1, lambda q: loss_of_ratio(ONE - q, q), wanted)", "lie"),
+        "the chance of a lie between two bits is that of twice the epsilon",
+        _LOCAL + "oracles/krr.py",
+        ("lie_chance(2, checked_epsilon(epsilon))", "lie_chance(2, 2 * checked_epsilon(epsilon))"),
         tests=_INTEGERS + "test_lies_are_the_smallest_within_epsilon",
         audits="oue",
     ),

@@ -285,9 +285,11 @@ def _calibrated(k: int, epsilon: Number, *, only_promising: bool = False) -> dic
     ideal = _ideal_variances(checked_cells(k), float(checked_epsilon(epsilon)))
     able: dict[str, Oracle] = {}
     refused: CalibrationError | None = None
-    for name in sorted(ORACLES, key=ideal.__getitem__):
-        if only_promising and able and ideal[name] > _FAR * float(_best(able)[1]):
+    for name in sorted(ORACLES, key=lambda name: ideal.get(name, 0.0)):
+        if only_promising and able and ideal.get(name, 0.0) > _FAR * float(_best(able)[1]):
             break
+        if only_promising and name == SubsetSelection.name and KRR.name in able and _sets_of_one(k, epsilon):
+            continue
         try:
             able[name] = ORACLES[name].calibrate(k, epsilon)
         except CalibrationError as error:  # too coarse for this one; another may do
@@ -297,10 +299,21 @@ def _calibrated(k: int, epsilon: Number, *, only_promising: bool = False) -> dic
     return {name: able[name] for name in ORACLES if name in able}
 
 
+def _sets_of_one(k: int, epsilon: Number) -> bool:
+    """Return whether subset selection is k-RR again, and 53 bits are so fine that the two are equals."""
+    e = math.exp(checked_epsilon(epsilon))
+    # A lie is rounded by (e + k)/2^53 of itself, the gap of both chances by up to 1/epsilon times that.
+    return _set_size(k, e) == 1 and e + k <= 2**18 and e >= 1.001
+
+
+def _set_size(k: int, e: float) -> int:
+    return max(1, round(k / (e + 1)))
+
+
 def _ideal_variances(k: int, epsilon: float) -> dict[str, float]:
     """Compute n times the variance for a rare cell with real chances: that of the integers is never below it."""
     e = math.exp(epsilon)
-    g, omega = min(round(e) + 1, MOST_BUCKETS), max(1, round(k / (e + 1)))
+    g, omega = min(round(e) + 1, MOST_BUCKETS), _set_size(k, e)
     inside = omega * e / (omega * e + k - omega)
     chances = {
         KRR.name: (e / (e + k - 1), 1 / (e + k - 1)),

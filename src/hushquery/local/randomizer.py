@@ -12,9 +12,8 @@ adds up their *support*, integers from which every estimate is made and which ad
   in the direction that loses less, and the epsilon that a randomizer claims is computed back from the integers.
 * Intervals: a report supports a cell with a chance r that is linear in the share asked for, and of n independent
   clients drawn at random the count is binomial; so every interval is one of r, mapped linearly. For small counts the
-  binomial law itself is inverted (Blaker 2000: never below the level, and inside Clopper and Pearson's); a normal law
-  would claim that the share of a cell without support is known exactly. For larger counts Wilson's score interval is
-  the same to a thousandth (docs/proofs/local-intervals.md).
+  binomial law itself is inverted (Blaker 2000), for larger ones Wilson's score interval is the same to a thousandth
+  (docs/proofs/local-intervals.md).
 """
 
 from __future__ import annotations
@@ -158,13 +157,7 @@ class Channel(ABC):
     ) -> Estimates:
         """Make raw, unbiased estimates with standard errors and intervals from the support of ``n`` reports.
 
-        Args:
-            support: What was counted.
-            n: The number of reports.
-            level: The coverage of each interval.
-            labels: The names of the rows.
-            records: How many records each client reports in a period.
-            repeats: How many periods the reports are from.
+        Each client reports ``records`` records in each of ``repeats`` periods.
         """
 
     def single(self, row: Any) -> Any:
@@ -424,10 +417,7 @@ def loss_of_ratio(likelier: int, rarer: int) -> Fraction:
 
 
 def check_truth(truth: int, lie: int) -> None:
-    """Refuse chances, in any one unit, at which the true answer is rarer than each other one.
-
-    The loss would be that of the other way round.
-    """
+    """Refuse chances, in any one unit, at which the true answer is rarer than another: the loss would be another."""
     if not 0 < lie <= truth:
         raise CalibrationError(
             "the true answer is rarer than a lie, or there is no lie",
@@ -496,14 +486,7 @@ def checked_epsilon(epsilon: Number) -> Fraction:
 
 
 def within_budget(chance: int, step: int, loss: Callable[[int], Fraction], epsilon: Fraction) -> int:
-    """Move a calibrated chance by ``step`` until its exact loss is within epsilon, and refuse what is too coarse.
-
-    Args:
-        chance: Where to begin: the rounded chance, off by a few units at most.
-        step: +1 or -1, the direction that loses less.
-        loss: The exact loss of a chance.
-        epsilon: The budget.
-    """
+    """Move a rounded chance by ``step`` until its exact loss is within epsilon, and refuse what is too coarse."""
     while (claimed := loss(chance)) > epsilon:
         chance += step
     if claimed < _LEAST_SPENT * epsilon:
@@ -564,13 +547,9 @@ HALVINGS = 50
 def rate_interval(
     counts: npt.ArrayLike, n: npt.ArrayLike, level: float, wider: Widths | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of an interval for the rate of each count.
+    """Return the ends of an interval for the rate of each count, of ``n`` reports.
 
-    Args:
-        counts: How many reports said yes.
-        n: Of how many, one number or one for each count; above 0.
-        level: The coverage.
-        wider: How much more than binomial the count varies at a rate, where reports depend on each other.
+    Where reports depend on each other, ``wider`` is by how much more than binomial a count varies at a rate.
 
     >>> low, high = rate_interval([0, 50], 100, 0.95)
     >>> [round(float(end), 3) for end in (*low, *high)]
@@ -599,14 +578,7 @@ def share_interval(
     Records of one period may all be equal, with noise of their own: the sampled part of the variance, share (1 - share)
     gap^2, is multiplied by their number and the rest is not. Answers are kept over periods, so there all of it is.
 
-    Args:
-        support: How many reports support each cell.
-        n: How many reports there are.
-        level: The coverage.
-        q: The chance that a report supports another cell than its own.
-        gap: By how much the chance for its own is larger.
-        records: How many records a client reports in a period.
-        repeats: In how many periods a client reports.
+    Each client reports ``records`` records in each of ``repeats`` periods.
 
     >>> low, high = share_interval([0], 1000, 0.95, 0.001, 0.5)
     >>> round(float(low[0]), 4), round(float(high[0]), 4)

@@ -62,7 +62,7 @@ class _OneConfiguration(Device):
     """A device that runs one configuration only, so that its secret may be the key of its coins."""
 
     @property
-    def coins(self) -> bytes:  # type: ignore[override]
+    def coins(self) -> bytes:
         return self.secret
 
 

@@ -330,24 +330,25 @@ class Client:
     def _answer(self, connection: sqlite3.Connection, secret: bytes, value: Any, slot: int, period: int) -> bytes:
         """Return the permanent answer of a value: from the memo, or drawn and paid for; after the cap an empty one."""
         channel, device = self.configuration.channel, Device(secret, self.task.digest, self.configuration.digest)
-        name = channel.memo_class(value, device)
-        known = self._recall(connection, secret, name, slot)
+        own, none = (
+            memo_key(secret, device.task, device.configuration, slot, name)
+            for name in (channel.memo_class(value, device), _EXHAUSTED)
+        )
+        known = self._recall(connection, own)
         if known is not None:
             return known
         cost = self.configuration.cost
         spent, cap = self._budget(connection)
         if spent + cost <= cap:
             connection.execute("UPDATE client SET spent = ? WHERE id = ?", (str(spent + cost), self.client_id))
-            kept = channel.answer(value, device, self._bits)
-            return self._remember(connection, self._memo_key(secret, name, slot), period, kept, cost)
-        empty = self._recall(connection, secret, _EXHAUSTED, slot)
+            return self._remember(connection, own, period, channel.answer(value, device, self._bits), cost)
+        empty = self._recall(connection, none)
         if empty is not None:
             return empty
-        kept = self.configuration.empty(device, self._bits)
-        return self._remember(connection, self._memo_key(secret, _EXHAUSTED, slot), period, kept, Fraction(0))
+        return self._remember(connection, none, period, self.configuration.empty(device, self._bits), Fraction(0))
 
-    def _recall(self, connection: sqlite3.Connection, secret: bytes, name: MemoClass, slot: int) -> bytes | None:
-        key = self._memo_key(secret, name, slot)
+    @staticmethod
+    def _recall(connection: sqlite3.Connection, key: bytes) -> bytes | None:
         row = connection.execute("SELECT payload FROM memo WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -358,9 +359,6 @@ class Client:
             (key, self.client_id, self.task.digest, period, str(cost), kept),
         )
         return kept
-
-    def _memo_key(self, secret: bytes, name: MemoClass, slot: int) -> bytes:
-        return memo_key(secret, self.task.digest, self.configuration.digest, slot, name)
 
 
 def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, name: MemoClass) -> bytes:

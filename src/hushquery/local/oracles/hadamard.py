@@ -10,19 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number
-from hushquery.local.oracles.krr import lie_chance
+from hushquery.local.oracles.krr import Response
 from hushquery.local.randomizer import (
-    ONE,
     Answer,
     IntArray,
-    Oracle,
     bytes_for,
-    check_truth,
-    checked_cells,
-    checked_epsilon,
     coins,
-    loss_of_ratio,
     numbers_from,
 )
 from hushquery.noise.bits import Bits, below
@@ -31,7 +24,7 @@ __all__ = ["Hadamard", "parity", "walsh_hadamard"]
 
 
 @dataclass(frozen=True)
-class Hadamard(Oracle):
+class Hadamard(Response):
     """Hadamard response with one bit (Bassily, Nissim, Stemmer and Thakurta 2017; Acharya, Sun and Zhang 2019).
 
     The client draws a row of the Hadamard matrix of the smallest power of two that holds the domain, looks up the bit
@@ -51,28 +44,10 @@ class Hadamard(Oracle):
 
     name: ClassVar[str] = "hadamard"
 
-    def __post_init__(self) -> None:
-        check_truth(ONE - self.lie, self.lie)
-
-    @classmethod
-    def calibrate(cls, k: int, epsilon: Number) -> Hadamard:
-        """Choose the chance of the flip, rounded up."""
-        return cls(checked_cells(k), lie_chance(2, checked_epsilon(epsilon)))
-
     @property
     def order(self) -> int:
         """The number of rows: the smallest power of two that is not below k."""
         return 1 << (self.k - 1).bit_length()
-
-    @property
-    def epsilon(self) -> Fraction:
-        """ln((1 - flip)/flip), rounded up."""
-        return loss_of_ratio(ONE - self.lie, self.lie)
-
-    @property
-    def p(self) -> Fraction:
-        """The chance that the bit is that of the true cell."""
-        return Fraction(ONE - self.lie, ONE)
 
     @property
     def q(self) -> Fraction:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -66,18 +65,23 @@ class CellReports(Randomizer):
 
 
 class Response(Oracle):
-    """An oracle that answers truly with a larger chance than with each of the other answers, all equally likely."""
+    """An oracle with a randomised response in it: the truth, or each of the other answers with the same chance."""
 
     #: The chance of each other answer, over 2^53; a field of every subclass.
     lie: int
+
+    @classmethod
+    def calibrate(cls, k: int, epsilon: Number) -> Self:
+        """Choose the chance of a lie between two answers, rounded up."""
+        return cls(checked_cells(k), lie_chance(2, checked_epsilon(epsilon)))  # type: ignore[call-arg]
 
     def __post_init__(self) -> None:
         check_truth(self.truth, self.lie)
 
     @property
-    @abstractmethod
     def answers(self) -> int:
-        """How many answers there are."""
+        """How many answers there are: two bits, where nothing else is said."""
+        return 2
 
     @property
     def truth(self) -> int:

@@ -233,14 +233,7 @@ class TwoStage(CellReports):
         return estimated[first], errors
 
     def variance(self, cell: int, frequency: float = 0.0, query_frequency: float | None = None, n: int = 1) -> float:
-        """Compute the variance of a cell's estimate from ``n`` clients drawn at random.
-
-        Args:
-            cell: The cell.
-            frequency: Its true share of clients.
-            query_frequency: The true share of its query; by default that of the cell alone.
-            n: The number of clients.
-        """
+        """Compute the variance of a cell's estimate from ``n`` clients drawn at random, by both true shares."""
         if not self.urls:
             return 0.0
         of_query = frequency if query_frequency is None else query_frequency
@@ -359,9 +352,7 @@ def linear_interval(
     The distance of an end is the root of the sum of squares of the distances on its side, as variances add up (Zou and
     Donner 2008).
 
-    Args:
-        parts: The value, the lower end and the upper end of each.
-        correlation: That of the two values.
+    Each part is a value with its lower and upper end; ``correlation`` is that of the two values.
     """
     (one, low_one, high_one), (two, low_two, high_two) = parts
 
@@ -377,12 +368,7 @@ def clustered_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return intervals of shares, widened by ``by`` times share (1 - share) of variance at each end.
 
-    Args:
-        values: The shares.
-        low: The lower ends without it.
-        high: The upper ends without it.
-        level: The coverage.
-        by: How much variance is added; for r records of each client, of n in all, (r - 1)/n.
+    For r records of each client, of n in all, ``by`` is (r - 1)/n.
     """
     if by == 0:
         return low, high

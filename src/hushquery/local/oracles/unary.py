@@ -11,21 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.rounding import Number, working
+from hushquery.local.oracles.krr import Response
 from hushquery.local.randomizer import (
     ONE,
     Answer,
     IntArray,
-    Oracle,
-    chance_up,
-    check_truth,
-    checked_cells,
-    checked_epsilon,
     coins,
-    e_to,
-    loss_of_ratio,
     many_coins,
-    within_budget,
 )
 from hushquery.noise.bits import Bits
 
@@ -37,10 +29,11 @@ _WORDS = 1 << 17
 
 
 @dataclass(frozen=True)
-class OUE(Oracle):
+class OUE(Response):
     """Optimised unary encoding (Wang, Blocki, Li and Jha 2017): p = 1/2, q = 1/(e^epsilon + 1).
 
-    A report is the bit vector: bit ``i % 8`` of byte ``i // 8`` stands for cell i, and spare bits are 0.
+    A report is the bit vector: bit ``i % 8`` of byte ``i // 8`` stands for cell i, and spare bits are 0. Two bits
+    differ between two values, so epsilon is ln(p(1-q)/((1-p)q)) = ln((1-q)/q).
 
     Args:
         k: The number of cells.
@@ -55,22 +48,6 @@ class OUE(Oracle):
     lie: int
 
     name: ClassVar[str] = "oue"
-
-    def __post_init__(self) -> None:
-        check_truth(ONE - self.lie, self.lie)
-
-    @classmethod
-    def calibrate(cls, k: int, epsilon: Number) -> OUE:
-        """Choose q, rounded up."""
-        wanted = checked_epsilon(epsilon)
-        with working():
-            lie = chance_up(1 / (e_to(wanted) + 1))
-        return cls(checked_cells(k), within_budget(lie, +1, lambda q: loss_of_ratio(ONE - q, q), wanted))
-
-    @property
-    def epsilon(self) -> Fraction:
-        """Two bits differ between two values: ln(p(1-q)/((1-p)q)) = ln((1-q)/q), rounded up."""
-        return loss_of_ratio(ONE - self.lie, self.lie)
 
     @property
     def p(self) -> Fraction:

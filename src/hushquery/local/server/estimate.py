@@ -113,18 +113,7 @@ def estimate_counted(
     candidates: Iterable[str] | None = None,
     strict: bool = False,
 ) -> ClientEstimate:
-    """Estimate as :func:`estimate` does, from reports that are counted already.
-
-    Args:
-        count: The count, closed where it waited for the period that most reports are from.
-        level: The coverage of each interval.
-        post: Named post-processing; by default the estimates are raw and unbiased.
-        candidates: For a task of texts: the texts to look for.
-        strict: Refuse everything if one report was bad.
-
-    Raises:
-        NotReady: Fewer good reports than the task's ``min_batch``.
-    """
+    """Estimate as :func:`estimate` does, from a count that is closed already."""
     configuration, task = count.configuration, count.configuration.task
     _check_options(configuration, level, post, candidates)
     _check_strict(count, strict=strict)
@@ -144,19 +133,7 @@ def estimate_texts(
     period: int = 0,
     level: float = 0.95,
 ) -> ClientEstimate:
-    """Estimate from the counts of a task of texts, which a collector keeps, how many clients hold which candidate.
-
-    Args:
-        task: The task.
-        support: The counts.
-        n: How many reports they are of.
-        candidates: The texts to look for.
-        period: The number of the task's period.
-        level: The coverage of each interval.
-
-    Raises:
-        NotReady: Fewer reports than the task's ``min_batch``.
-    """
+    """Estimate from the support of ``n`` reports of texts, which a collector keeps, how many clients hold which one."""
     configuration = Configuration.of(task)
     _check_options(configuration, level, None, candidates)
     counts, least = np.array(support, dtype=np.int64), task.collect.min_batch
@@ -208,31 +185,25 @@ def _counted(
         from hushquery.local.server.spark import count_on_spark
 
         count = count_on_spark(configuration, asked, reports, engine)
-        _check_strict(count, strict=strict)
         if progress is not None:
             progress(count.read)
-        return count
-    with ReportCount(configuration, asked) as count:
-        for block in read_blocks(reports, count.length):
-            count.add(block)
-            _check_strict(count, strict=strict)
-            if progress is not None:
-                progress(count.read)
-        count.close()
-        _check_strict(count, strict=strict)
+    else:
+        with ReportCount(configuration, asked) as count:
+            for block in read_blocks(reports, count.length):
+                count.add(block)
+                _check_strict(count, strict=strict)
+                if progress is not None:
+                    progress(count.read)
+            count.close()
+    _check_strict(count, strict=strict)
     return count
 
 
 def check_post(name: str) -> Post:
-    """Read the name of a post-processing.
-
-    >>> check_post("clip")
-    'clip'
-    """
-    for known in get_args(Post):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise UsageError(f"no post-processing is called {name!r}", fix=f"Give one of {', '.join(get_args(Post))}")
+    """Read the name of a post-processing."""
+    if name not in get_args(Post):
+        raise UsageError(f"no post-processing is called {name!r}", fix=f"Use one of {', '.join(get_args(Post))}")
+    return name  # type: ignore[return-value]
 
 
 def _asked(task: Task, period: int | Literal["all"] | None) -> Periods:
