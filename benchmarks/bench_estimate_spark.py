@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from hushquery.engine import connect
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import VERSION
-from hushquery.local.server.client_estimate import ClientEstimate
-from hushquery.local.server.estimate import estimate
+from hushquery.local.server.estimate import ClientEstimate, estimate
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 

@@ -40,7 +40,7 @@ def work(job: str, clients: int) -> dict[str, Any]:
     import numpy as np
 
     from hushquery.hybrid.simulate import send_all
-    from hushquery.local.oracles.choose import choose_oracle
+    from hushquery.local.configuration import choose_oracle
     from hushquery_experiments.blender.law import YANDEX
     from hushquery_experiments.blender.run import run_point
 

@@ -61,15 +61,19 @@ def our_jobs() -> list[Job]:
 
     from hushquery.local.oracles.krr import KRR
     from hushquery.local.oracles.olh import OLH
-    from hushquery.local.oracles.oracle import Oracle, Tally
     from hushquery.local.oracles.unary import OUE
+    from hushquery.local.randomizer import Oracle, SupportCount
     from hushquery.noise.bits import SystemBits
 
     bits = SystemBits()
     values = np.random.default_rng(4).integers(0, CELLS, REPORTS)
 
-    def counted(oracle: Oracle, reports: Any) -> Tally:
-        tally = Tally(oracle)
+    def counted(oracle: Oracle, reports: Any) -> SupportCount:
+        if isinstance(reports, list):  # single reports, as the peers take them
+            whole = isinstance(reports[0], int | tuple)
+            flat = np.array(reports) if whole else np.frombuffer(b"".join(reports), dtype=np.uint8)
+            reports = flat if whole else flat.reshape(len(reports), -1)
+        tally = SupportCount(oracle)
         tally.add_many(reports)
         return tally
 
@@ -82,7 +86,7 @@ def our_jobs() -> list[Job]:
     for name, kind, passes in oracles:
         oracle = kind.calibrate(CELLS, EPSILON)
         rows = oracle.randomize_many(values, bits)
-        single = [oracle.report(row) for row in rows]
+        single = [oracle.single(row) for row in rows]
         ways = {
             "": partial(frequencies, oracle, rows),
             ", table": partial(lambda *given: counted(*given).estimate(), oracle, rows),

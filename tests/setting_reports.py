@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import statistical
-from hushquery.local.channel import Device
 from hushquery.local.configuration import Configuration
+from hushquery.local.randomizer import Device
 from hushquery.local.report import Report
 from hushquery.task import Task
 

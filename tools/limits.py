@@ -14,7 +14,7 @@ from marked import Rows, Tables, main
 
 from hushquery.core.budget import format_delta
 from hushquery.core.composition import group
-from hushquery.local.oracles.choose import ORACLES, oracle_named
+from hushquery.local.configuration import ORACLES, oracle_named
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 COMMAND = "python tools/limits.py"

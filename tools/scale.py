@@ -234,7 +234,7 @@ def memory_table(found: dict[str, Any]) -> list[str]:
 
 def collector_table() -> list[str]:
     """Give what a collector of everybody's reports would get in a day, by the task's sampling."""
-    from hushquery.local.oracles.choose import choose_oracle
+    from hushquery.local.configuration import choose_oracle
     from hushquery.local.report import HEADER_BYTES
 
     oracle = choose_oracle(LIST_SIZE + 1, EPSILON).oracle

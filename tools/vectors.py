@@ -11,13 +11,12 @@ from typing import Any
 
 from hushquery.core.budget import exact
 from hushquery.errors import CalibrationError
-from hushquery.local.channel import Device
-from hushquery.local.configuration import Configuration
+from hushquery.local.configuration import ORACLES, Configuration, choose_oracle
 from hushquery.local.device.client import memo_key, sampling_number
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.oracles.choose import ORACLES, choose_oracle
 from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.randomizer import Device
 from hushquery.local.report import Report, ReportError
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task

@@ -16,7 +16,7 @@ import hushquery as hq
 from hushquery import plot
 from hushquery.hybrid.simulate import send_all
 from hushquery.local.configuration import Configuration
-from hushquery.local.numbers.onebit import BitCount, OneBitMean
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.krr import KRR
 from hushquery.noise.bits import SystemBits
 
@@ -155,5 +155,5 @@ show(
 minutes = np.minimum(240, np.random.default_rng(1).gamma(2.0, 30.0, size=50_000)).astype(np.int64)
 mechanism = OneBitMean.calibrate(240, 1)
 ones = mechanism.randomize_many(minutes, SystemBits())
-print("estimated:", BitCount(0, 0).add_many(ones).estimate(mechanism))
+print("estimated:", mechanism.estimate(ones))
 print("true average:", round(float(minutes.mean()), 2))

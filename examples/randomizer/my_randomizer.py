@@ -7,7 +7,7 @@ import numpy as np
 from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair
-from hushquery.local.oracles.chance import ONE, chance_up, checked_epsilon, e_to, loss_of_ratio, within_budget
+from hushquery.local.randomizer import ONE, chance_up, checked_epsilon, e_to, loss_of_ratio, within_budget
 
 SKIP = ONE // 4  # a quarter of all clients say nothing, whatever their value is
 

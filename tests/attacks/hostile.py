@@ -15,20 +15,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from hushquery.core.local_loss import loss_of_ratio
+from hushquery.core.budget import loss_of_ratio
 from hushquery.errors import HushqueryError
-from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.local.device.fetch import fetch_task
 from hushquery.local.device.store import ClientStore
-from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
-from hushquery.local.oracles.chance import ONE
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.rappor.channel import RapporChannel
+from hushquery.local.randomizer import ONE, Randomizer
+from hushquery.local.rappor.response import Rappor
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 
@@ -131,7 +131,7 @@ class Victim:
         configuration, payloads, _ = self.told.setdefault(
             report.configuration, (client.configuration, [], client.account().spent > spent)
         )
-        if not isinstance(configuration.channel, RapporChannel):
+        if not isinstance(configuration.channel, Rappor):
             assert payloads in ([], [report.payload] * len(payloads)), "a second answer to the same value"
         payloads.append(report.payload)
 
@@ -143,7 +143,7 @@ class Victim:
         """Return the largest |ln| of the likelihoods of all that was told, over all pairs of values, rounded up."""
         paid = [(configuration, payloads) for configuration, payloads, cost in self.told.values() if cost]
         assert paid
-        if isinstance(paid[0][0].channel, RapporChannel):
+        if isinstance(paid[0][0].channel, Rappor):
             return worst_texts(paid[0][0].channel, paid[0][1])
         tried = values_of(self.device) if values is None else values
         likelihoods = [math.prod(weight(one, payloads[0], value) for one, payloads in paid) for value in tried]
@@ -175,15 +175,15 @@ def weight(configuration: Configuration, payload: bytes, value: list[Any]) -> in
     """Return how likely a value makes an answer, times something that is the same for all values."""
     channel, cell = configuration.channel, configuration.space.cell(*value)
     answer = channel.unpack(payload)
-    if isinstance(channel, MeanChannel):  # over the device's offset the chance is exactly linear in the number
-        one = channel.memo.mean.low + channel.memo.mean.unit * cell
+    if isinstance(channel, OneBitMean):  # over the device's offset the chance is exactly linear in the number
+        one = channel.low + channel.unit * cell
         return one if answer else ONE - one
-    if isinstance(channel, HistogramChannel):
-        d, keep, own = channel.flip.d, channel.flip.keep, channel.bucket(cell)
+    if isinstance(channel, DBitFlip):
+        d, keep, own = channel.d, channel.keep, channel.bucket(cell)
         pairs = zip(answer[:d], answer[d:], strict=True)
         return math.prod(keep if (bucket == own) == bool(bit) else ONE - keep for bucket, bit in pairs)
-    assert isinstance(channel, OracleChannel)
-    return _listed(channel.oracle, answer, cell)
+    assert isinstance(channel, Randomizer)
+    return _listed(channel, answer, cell)
 
 
 def _listed(oracle: Any, answer: Any, cell: int) -> int:
@@ -211,7 +211,7 @@ def _listed(oracle: Any, answer: Any, cell: int) -> int:
     return ONE - (answers - 1) * oracle.lie if same else oracle.lie
 
 
-def worst_texts(channel: RapporChannel, payloads: list[bytes]) -> Fraction:
+def worst_texts(channel: Rappor, payloads: list[bytes]) -> Fraction:
     """Return the loss of all reports of one text, under the two Bloom filters that they tell apart best."""
     described, h = channel.describe(), channel.params.h
     p, q, flip = (described[name] for name in ("p", "q", "flip"))

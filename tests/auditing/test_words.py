@@ -11,8 +11,8 @@ import pytest
 from hushquery.auditing.conformance import conformance
 from hushquery.auditing.words import exact_chances, word_findings
 from hushquery.core.registry import find
-from hushquery.local.oracles.chance import ONE
 from hushquery.local.oracles.krr import KRR
+from hushquery.local.randomizer import ONE
 
 ONE_WORD = ["binary-response", "krr", "one-bit-mean"]
 

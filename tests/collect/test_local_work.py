@@ -20,8 +20,7 @@ from hushquery.collect.store.store import Store
 from hushquery.errors import NotReady, Unavailable
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
-from hushquery.local.server.counting import ReportCount
-from hushquery.local.server.files import Block
+from hushquery.local.server.counting import Block, ReportCount
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 

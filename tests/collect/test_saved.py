@@ -13,8 +13,7 @@ from collect.test_hybrid_work import TEXT, open_accounts, whole_epoch
 from collect.test_local_work import TEXTS
 from hushquery.errors import NotReady, UsageError
 from hushquery.local.device.client import Client
-from hushquery.local.server.client_estimate import ClientEstimate
-from hushquery.local.server.estimate import estimate
+from hushquery.local.server.estimate import ClientEstimate, estimate
 from hushquery.noise.bits import SeededBits
 from hushquery.release import Release
 from hushquery.task import Task

@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair
-from hushquery.local.oracles.chance import ONE, coins
 from hushquery.local.oracles.mechanisms import SubsetReport, UnaryReport
-from hushquery.local.oracles.oracle import IntArray, Report
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.unary import OUE
+from hushquery.local.randomizer import ONE, Answer, IntArray, coins
 from hushquery.local.rappor.mechanisms import RapporPermanent
 from hushquery.noise.bits import Bits
 
@@ -39,8 +38,8 @@ class _TrueFirst(SubsetSelection):
         order = np.argsort(sets != cells[:, None], axis=1, kind="stable")
         return np.take_along_axis(sets, order, axis=1)
 
-    def law(self, value: int) -> Mapping[Report, float]:
-        out: dict[Report, float] = {}
+    def law(self, value: int) -> Mapping[Answer, float]:
+        out: dict[Answer, float] = {}
         rest = [cell for cell in range(self.k) if cell != value]
         for some in itertools.combinations(rest, self.omega - 1):
             out[(value, *some)] = float(self.p / comb(self.k - 1, self.omega - 1))
@@ -58,8 +57,8 @@ class _LastBitBare(OUE):
         vectors[:, -1] = np.asarray(values) == self.k - 1
         return np.packbits(vectors, axis=1, bitorder="little")
 
-    def law(self, value: int) -> Mapping[Report, float]:
-        out: dict[Report, float] = {}
+    def law(self, value: int) -> Mapping[Answer, float]:
+        out: dict[Answer, float] = {}
         for report, chance in super().law(value).items():
             vector = self._bits(np.frombuffer(bytes(report), dtype=np.uint8)[None])
             vector[:, -1] = value == self.k - 1

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushquery.local.oracles.choose import oracle_named
+from hushquery.local.configuration import oracle_named
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery_experiments.blender.printed import printed_variances
 from statistical import bits

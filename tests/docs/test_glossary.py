@@ -10,7 +10,7 @@ from hushquery.collect.epochs.epochs import EXPIRED, PHASES
 from hushquery.core.budget import Relation
 from hushquery.curator.calibrate import SelectorName
 from hushquery.hybrid.blend import Mode
-from hushquery.local.oracles.choose import ORACLES
+from hushquery.local.configuration import ORACLES
 from hushquery.task.model import TaskPart
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"

@@ -20,7 +20,7 @@ from hushquery.curator.calibrate import SELECTORS
 from hushquery.errors import HushqueryError
 from hushquery.hybrid.simulate import simulate
 from hushquery.local.report import MOST_PAYLOAD, Report
-from hushquery.local.server.client_estimate import ClientEstimate
+from hushquery.local.server.estimate import ClientEstimate
 from hushquery.release import verify
 from hushquery.release.folder import MANIFEST, manifest_bytes, sign
 from hushquery.task import Task

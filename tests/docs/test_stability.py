@@ -20,7 +20,7 @@ from hushquery.errors import DataError, HushqueryError, LedgerCorrupt, UsageErro
 from hushquery.local.configuration import Configuration
 from hushquery.local.device import store as client_store
 from hushquery.local.report import VERSION, Report, ReportVersionUnknown
-from hushquery.local.server.client_estimate import ClientEstimate
+from hushquery.local.server.estimate import ClientEstimate
 from hushquery.publish.site import build_site
 from hushquery.release.folder import MANIFEST, manifest_bytes, sign
 from hushquery.release.manifest import FORMAT_VERSION

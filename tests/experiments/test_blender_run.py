@@ -152,7 +152,10 @@ def exact_law(oracle, clients):
     """Add up the reports of all clients, client by client, from each one's own law."""
     law = {(0,) * oracle.k: 1.0}
     for cell, n in enumerate(clients):
-        speaks = [(tuple(oracle.support(oracle.rows([r])).tolist()), p) for r, p in oracle.law(cell).items()]
+        speaks = []
+        for report, p in oracle.law(cell).items():
+            rows = oracle.unpack_many(np.frombuffer(oracle.pack(report), dtype=np.uint8)[None])
+            speaks.append((tuple(oracle.support(rows).tolist()), p))
         for _ in range(n):
             after: Counter = Counter()
             for counts, chance in law.items():

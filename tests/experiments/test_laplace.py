@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.oracles.chance import ONE
+from hushquery.local.randomizer import ONE
 from hushquery_experiments.local.laplace import LaplaceMean
 from statistical import bits, mean
 

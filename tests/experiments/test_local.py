@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from hushquery.errors import UsageError
-from hushquery.local.oracles.choose import ORACLES, choose_oracle
+from hushquery.local.configuration import ORACLES, choose_oracle
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.noise.bits import SeededBits

@@ -14,7 +14,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.blend import TOLERANCE, blend_probabilities, robust_weights
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.pooled import LEAST_SHARE, multinomial_variance_of_sum, pool
-from hushquery.local.oracles.choose import ORACLES, oracle_named
+from hushquery.local.configuration import ORACLES, oracle_named
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE

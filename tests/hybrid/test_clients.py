@@ -16,15 +16,14 @@ from hushquery.hybrid.clients import (
     TwoStageShares,
     joint_chances,
 )
-from hushquery.local.oracles.chance import ONE
-from hushquery.local.oracles.choose import oracle_named
+from hushquery.local.configuration import oracle_named
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
-from hushquery.local.oracles.oracle import Tally
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
+from hushquery.local.randomizer import ONE, SupportCount
 from hushquery.task.domain import Domain, GroupedDomain
 from hybrid_sides import head
 from statistical import bits, mean, number
@@ -212,7 +211,12 @@ def moments(oracle, shares):
     first, second = np.zeros(oracle.k), np.zeros((oracle.k, oracle.k))
     for value, share in enumerate(shares):
         law = oracle.law(value)
-        spoken = np.array([oracle.support(oracle.rows([report])) for report in law])
+        spoken = np.array(
+            [
+                oracle.support(oracle.unpack_many(np.frombuffer(oracle.pack(report), dtype=np.uint8)[None]))
+                for report in law
+            ]
+        )
         chances = share * np.array(list(law.values()))
         first += chances @ spoken
         second += (spoken * chances[:, None]).T @ spoken
@@ -262,7 +266,7 @@ def test_local_hashing_has_no_common_joint_chances():
 @pytest.mark.parametrize("name", ["krr", "oue", "olh", "subset", "hadamard", "auto"])
 def test_a_tally_becomes_shares(name):
     oracle = oracle_named(name, 4, 3)
-    tally = Tally(oracle)
+    tally = SupportCount(oracle)
     values = np.repeat([0, 1, 2, 3], [50_000, 30_000, 15_000, 5_000])
     tally.add_many(tally.oracle.randomize_many(values, bits("tally", name)))
     shares = FlatShares(oracle, tally.support, tally.n)
@@ -276,7 +280,7 @@ def test_a_tally_becomes_shares(name):
 
 def test_an_empty_head_list_has_one_cell_that_says_nothing():
     cells = TwoStageCells([])
-    tally = Tally(cells.randomizer(1))
+    tally = SupportCount(cells.randomizer(1))
     assert tally.oracle.epsilon == 0
     tally.add_many([0, 0])
     none = np.zeros(0)

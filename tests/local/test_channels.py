@@ -13,26 +13,19 @@ from hypothesis import strategies as st
 
 import statistical
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.local.channel import Channel, Device, OracleChannel
-from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.local.configuration import ORACLES
 from hushquery.local.numbers.dbitflip import DBitFlip
-from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
-from hushquery.local.oracles.chance import ONE
-from hushquery.local.oracles.choose import ORACLES
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.local.rappor.channel import RapporChannel
-from hushquery.local.rappor.response import Params, permanent_epsilon
+from hushquery.local.randomizer import ONE, Channel, Device
+from hushquery.local.rappor.response import Params, Rappor, permanent_epsilon
 
-MEAN = MeanChannel(AlphaPoint(OneBitMean.calibrate(100, 1), 25))
-BUCKETS = HistogramChannel(DBitFlip.calibrate(10, 4, 2), 99)
-MANY_BUCKETS = HistogramChannel(DBitFlip.calibrate(300, 9, 2), 100_000)
-TEXT = RapporChannel(Params(20, 2, 300, "1/4", "3/4", "1/2"))
-TWO_STAGE = OracleChannel(TwoStage.calibrate([2, 1, 5], 2, mode="tight"), wildcard=True)
-LISTS = [
-    OracleChannel(cls.calibrate(k, epsilon), wildcard=True)
-    for cls in ORACLES.values()
-    for k, epsilon in ((3, 1), (300, 2), (1000, "1/2"))
-]
+MEAN = OneBitMean.calibrate(100, 1, step=25)
+BUCKETS = DBitFlip.calibrate(10, 4, 2, most=99)
+MANY_BUCKETS = DBitFlip.calibrate(300, 9, 2, most=100_000)
+TEXT = Rappor(Params(20, 2, 300, "1/4", "3/4", "1/2"))
+TWO_STAGE = TwoStage.calibrate([2, 1, 5], 2, mode="tight")
+LISTS = [cls.calibrate(k, epsilon) for cls in ORACLES.values() for k, epsilon in ((3, 1), (300, 2), (1000, "1/2"))]
 ALL: list[Channel] = [MEAN, BUCKETS, MANY_BUCKETS, TEXT, TWO_STAGE, *LISTS]
 NAMES = [f"{channel.name}-{channel.length}" for channel in ALL]
 
@@ -42,12 +35,12 @@ def device(number: int) -> Device:
 
 
 def value_of(channel: Channel, number: int) -> Any:
-    if isinstance(channel, RapporChannel):
+    if isinstance(channel, Rappor):
         return b"text %d" % number
-    if isinstance(channel, MeanChannel):
+    if isinstance(channel, OneBitMean):
         return number % 101
-    if isinstance(channel, HistogramChannel):
-        return number % (channel.highest + 1)
+    if isinstance(channel, DBitFlip):
+        return number % (channel.most + 1)
     return number % channel.length
 
 
@@ -71,7 +64,7 @@ def test_many_payloads_are_read_like_one(channel: Channel) -> None:
     rows = channel.unpack_many(matrix(payloads, channel.report_bytes))
     for payload, row in zip(payloads, rows, strict=True):
         said = channel.unpack(payload)
-        assert channel.one(row) == said
+        assert channel.single(row) == said
         assert channel.pack(said) == payload
     assert len(channel.support(rows)) == channel.length
     assert channel.support(rows).dtype == np.int64
@@ -94,7 +87,7 @@ def test_any_bytes_are_one_answer_or_refused_alone_and_together(channel: Channel
                 channel.unpack_many(both)
             return
         assert channel.pack(said) == data
-        assert channel.one(channel.unpack_many(both)[0]) == said
+        assert channel.single(channel.unpack_many(both)[0]) == said
 
     answer = answers(channel, 1)[0]
     check()
@@ -157,7 +150,7 @@ def test_a_grid_point_is_a_class_and_its_bit_follows_the_chance_of_the_value() -
             payload = MEAN.answer(value, one, bits)
             assert payload == MEAN.answer(value, one, bits)
             ones += payload[0]
-        statistical.rate(ones, 4000, MEAN.memo.mean.chance(value) / ONE, value)
+        statistical.rate(ones, 4000, MEAN.chance(value) / ONE, value)
 
 
 def test_values_of_one_class_share_their_answer_and_there_are_few_classes() -> None:
@@ -174,12 +167,12 @@ def test_values_of_one_class_share_their_answer_and_there_are_few_classes() -> N
                 found.setdefault(name, set()).add(channel.answer(value, device(number), bits))
             assert all(len(kept) == 1 for kept in found.values())
             assert 1 < len(found) <= most
-    everything = HistogramChannel(DBitFlip.calibrate(6, 6, 2), 5)
+    everything = DBitFlip.calibrate(6, 6, 2)
     assert {everything.memo_class(value, device(1)) for value in range(6)} == set(range(6))
 
 
 def test_texts_with_the_same_filter_share_a_class() -> None:
-    tiny = RapporChannel(Params(2, 1, 1, "1/4", "3/4", "1/2"))
+    tiny = Rappor(Params(2, 1, 1, "1/4", "3/4", "1/2"))
     bits = statistical.bits("tiny")
     kept: dict[bytes, set[bytes]] = {}
     for number in range(20):
@@ -208,9 +201,9 @@ def test_rappor_costs_what_its_chances_lose() -> None:
     assert TEXT.epsilon >= Fraction("4.394449154672438765580980694876")
     for f in (0, 1):
         with pytest.raises(CalibrationError, match="f must be above 0"):
-            RapporChannel(Params(8, 1, 4, "1/4", "3/4", f))
+            Rappor(Params(8, 1, 4, "1/4", "3/4", f))
     with pytest.raises(UsageError, match="too large"):
-        RapporChannel(Params(2**16, 1, 2**16, "1/4", "3/4", "1/2"))
+        Rappor(Params(2**16, 1, 2**16, "1/4", "3/4", "1/2"))
 
 
 # ---- the empty answer ----------------------------------------------------------------------------------------
@@ -223,12 +216,12 @@ def test_the_empty_bit_is_fair() -> None:
 
 
 def test_the_empty_histogram_answer_counts_as_spread_evenly() -> None:
-    flip = BUCKETS.flip
+    flip = BUCKETS
     bits = statistical.bits("even")
     ones = 0
     for _ in range(4000):
         said = BUCKETS.unpack(BUCKETS.empty(device(2), bits))
-        assert said[:4] == flip.sampled(device(2).secret, device(2).task)
+        assert said[:4] == flip.sampled(device(2))
         ones += said[4]
     keep = flip.keep / ONE
     statistical.rate(ones, 4000, 0.1 * keep + 0.9 * (1 - keep))
@@ -242,7 +235,7 @@ def test_the_empty_rappor_answer_depends_on_coins_alone() -> None:
 
 def test_the_empty_rappor_answer_repeats_nothing_that_the_device_tells() -> None:
     """Of two filters a random text has each one half of the time; with the device's coins its answer would be known."""
-    tiny = RapporChannel(Params(2, 1, 1, "1/4", "3/4", "1/2"))
+    tiny = Rappor(Params(2, 1, 1, "1/4", "3/4", "1/2"))
     repeated = 0
     for number in range(400):
         drawn = statistical.bits("nobody's", number).words(4).tobytes()
@@ -256,7 +249,7 @@ def test_the_empty_rappor_answer_repeats_nothing_that_the_device_tells() -> None
 
 
 def test_rappor_counts_reports_and_bits_in_each_cohort() -> None:
-    small = RapporChannel(Params(11, 2, 3, "1/4", "3/4", "1/2"))
+    small = Rappor(Params(11, 2, 3, "1/4", "3/4", "1/2"))
     said = [small.unpack(payload) for payload in answers(small, 40)]
     expected = np.zeros((3, 12), dtype=np.int64)
     for cohort, response in said:

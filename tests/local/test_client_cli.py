@@ -13,12 +13,16 @@ from typer.testing import CliRunner
 from hushquery.cli.randomize import randomize
 from hushquery.errors import DataError, UsageError
 from hushquery.local.device.client import Client
-from hushquery.local.report import Report
+from hushquery.local.report import Report, from_base64url
 from hushquery.task import Task, template
 from hushquery.task.domain import UnknownValue
 
 app = typer.Typer()
 app.command()(randomize)
+
+
+def text_report(text: str) -> Report:
+    return Report.from_bytes(from_base64url(text))
 
 
 @pytest.fixture
@@ -42,10 +46,10 @@ def told(*arguments: str) -> Any:
 def test_prints_one_report_however_often(folder: Path) -> None:
     (first,) = told("--client", "laptop", "dark")["reports"]
     report = Report.from_json(first["report"])
-    assert Report.from_text(first["bytes"]) == report
+    assert text_report(first["bytes"]) == report
     assert told("--client", "laptop", "dark") == {"reports": [first]}
     assert run("--client", "laptop", "light").strip() == first["bytes"]
-    assert Report.from_text(run("--client", "phone", "dark").strip()).id != report.id
+    assert text_report(run("--client", "phone", "dark").strip()).id != report.id
     client = Client(Task.load(folder / "task.toml"), folder / "client.db", "laptop")
     assert client.report("dark") == report
 
@@ -84,7 +88,7 @@ def test_outbox_and_account(folder: Path) -> None:
     (report,) = told("--state", "s.db", "dark")["reports"]
     assert told("--state", "s.db", "--outbox") == {"outbox": [report["report"]]}
     assert run("--state", "s.db", "--outbox").strip() == report["bytes"]
-    Client(Task.load(folder / "task.toml"), folder / "s.db").sent(Report.from_text(report["bytes"]).id)
+    Client(Task.load(folder / "task.toml"), folder / "s.db").sent(text_report(report["bytes"]).id)
     assert told("--state", "s.db", "--outbox") == {"outbox": []}
     account = told("--state", "s.db", "--account")
     assert (account["spent"], account["lifetime"]) == (1.0, 16.0)
@@ -144,7 +148,7 @@ def test_the_folder_of_a_head_list(folder: Path) -> None:
 
 def test_numbers_are_given_as_digits(folder: Path) -> None:
     (folder / "task.toml").write_text(template("number"))
-    assert Report.from_text(run(" 90 ").strip()).payload in (b"\0", b"\1")
+    assert text_report(run(" 90 ").strip()).payload in (b"\0", b"\1")
     assert run("-", text="90\n") == run("90")
     for wrong in ("1.5", "-3", "nan", "1e3", "٣", "9" * 30, "", "ninety"):
         with pytest.raises(UsageError, match="no whole number") as caught:
@@ -158,7 +162,7 @@ def test_numbers_are_given_as_digits(folder: Path) -> None:
 
 def test_texts_need_no_list(folder: Path) -> None:
     (folder / "task.toml").write_text(template("text"))
-    report = Report.from_text(run("https://example.org").strip())
+    report = text_report(run("https://example.org").strip())
     assert len(report.payload) == 17
     assert report.payload[0] < 64
     assert told("--account")["spent"] == pytest.approx(4.394449)
@@ -176,7 +180,7 @@ def test_a_value_from_standard_input(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_nothing_to_report_is_reported() -> None:
-    assert Report.from_text(run("--nothing").strip())
+    assert text_report(run("--nothing").strip())
 
 
 @pytest.mark.parametrize("line", ["enabled = false", "sampling = 1e-12"])

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import statistical
 from hushquery.errors import CalibrationError, HushqueryError, UsageError
-from hushquery.local.channel import Device
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client, memo_key
+from hushquery.local.randomizer import Device
 from hushquery.local.report import Report, ReportOutOfDomain
 from hushquery.task import Task
 from hushquery.task.domain import UnknownValue

@@ -22,9 +22,8 @@ from hushquery.core.estimates import project_on_simplex
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import HEADER_BYTES, Report
-from hushquery.local.server.counting import CONFLICT, ReportCount
+from hushquery.local.server.counting import CONFLICT, Block, ReportCount, read_blocks
 from hushquery.local.server.estimate import DATA_FILE, estimate
-from hushquery.local.server.files import Block, read_blocks
 from hushquery.task import Task
 from setting_reports import FIXED, REPORTS, SETTING, TASK, changed, made
 

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from hushquery.cli.app import app
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
-from hushquery.local.server.counting import ReportCount
+from hushquery.local.server.counting import ReportCount, read_blocks
 from hushquery.local.server.estimate import ClientEstimate, estimate
-from hushquery.local.server.files import read_blocks
 from hushquery.task import Task
 from setting_reports import DAY, FIXED, REPORTS, SETTING, TASK, VALUES, changed, made
 

@@ -74,7 +74,7 @@ def test_two_stage_shares_epsilon_and_rounds_every_lie_up(epsilon):
 
 @pytest.mark.parametrize("epsilon", EPSILONS, ids=str)
 def test_tight_two_stage_fills_epsilon_to_the_last_unit_and_no_further(epsilon):
-    made = TwoStage.calibrate([2, 1, 0], epsilon, mode="tight", url_epsilon=epsilon / 2)
+    made = TwoStage.tight((2, 1, 0), epsilon, epsilon / 2)
 
     def loss(query_lie):
         query_truth, worst = ONE - 3 * query_lie, mpmath.mpf(0)

@@ -15,15 +15,16 @@ import pytest
 
 from given_words import TOP, Given, around, word_of
 from hushquery.local.numbers.dbitflip import DBitFlip
-from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
-from hushquery.local.oracles.chance import ONE, coins, many_coins, uniform_below
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH, PRIME
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
+from hushquery.local.randomizer import ONE, Device, coins, many_coins
 from hushquery.local.rappor.response import Encoder, Params
+from hushquery.noise.bits import below
 
 # The 11 lower bits of a word never decide.
 SPARE = (0, 2**11 - 1)
@@ -43,7 +44,7 @@ def both(oracle, cell, *words):
     alone, array = Given(words), Given(words)
     one = oracle.randomize(cell, alone)
     row = oracle.randomize_many([cell], array)[0]
-    assert one == oracle.report(row)
+    assert one == oracle.single(row)
     assert alone.left == array.left == 0
     return one
 
@@ -73,9 +74,9 @@ def test_many_coins_have_the_same_chance_to_the_last_unit(chance):
 def test_a_uniform_draw_leaves_out_exactly_the_words_that_would_favour_small_numbers(limit):
     whole = (2**64 // limit) * limit  # words from here on are left out
     for word in (0, limit - 1, limit, whole - 1):
-        assert uniform_below(Given([word] * 9), limit, 1).tolist() == [word % limit]
+        assert below(Given([word] * 9), limit, 1).tolist() == [word % limit]
     for refused in {whole, TOP} if whole <= TOP else ():
-        assert uniform_below(Given([refused, whole - 1, *[0] * 7]), limit, 1).tolist() == [limit - 1]
+        assert below(Given([refused, whole - 1, *[0] * 7]), limit, 1).tolist() == [limit - 1]
 
 
 # ---- randomizers over cells ----------------------------------------------------------------------------------------
@@ -187,7 +188,6 @@ def test_1bitmean_answers_exactly_as_often_as_its_integers_say(most):
         chance = mean.low + mean.unit * value
         for fraction in around([chance]):
             expected = int(fraction < chance)
-            assert mean.randomize(value, Given([word_of(fraction)])) == expected
             assert mean.randomize_many([value], Given([word_of(fraction)])).tolist() == [expected]
 
 
@@ -204,14 +204,15 @@ def kept_words(monkeypatch, *words):
 
 @pytest.mark.parametrize("step", [10, 2])
 def test_the_kept_bit_is_decided_exactly_by_the_grid_points_chance(monkeypatch, step):
-    memo = AlphaPoint(OneBitMean.calibrate(10, 1), step)
+    memo, device = OneBitMean.calibrate(10, 1, step), Device(b"s" * 32, b"task", bytes(32))
+    assert device.coins  # computed before words are given
     for value, alpha in itertools.product(range(11), {0, 1, step - 1}):
         left = value - value % step
         point = left + step if value + alpha >= left + step else left
-        chance = memo.mean.low + memo.mean.unit * point
+        chance = memo.low + memo.unit * point
         for fraction in around([chance]):
             kept_words(monkeypatch, word_of(alpha), 0, 0, 0, word_of(fraction))
-            assert memo.respond(b"s" * 32, b"task", value) == int(fraction < chance), (value, alpha)
+            assert memo.respond(value, device) == int(fraction < chance), (value, alpha)
 
 
 def test_dbitflip_keeps_each_bit_exactly_as_often_as_its_integer_says():

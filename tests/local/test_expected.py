@@ -6,18 +6,28 @@ import numpy as np
 import pytest
 
 from hushquery.errors import UsageError
-from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
-from hushquery.local.oracles.expected import expected_error, largest_error
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.local.rappor.channel import RapporChannel
+from hushquery.local.randomizer import Channel
 from hushquery.local.rappor.plan import forecast
+from hushquery.local.rappor.response import Rappor
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task, template
 
 N = 20_000
+
+
+def expected_error(channel: Channel, reports: int) -> float:
+    return channel.expected_errors(reports)[0]
+
+
+def largest_error(channel: Channel, reports: int) -> float:
+    return channel.expected_errors(reports)[1]
+
+
 SHARES = np.linspace(0, 1, 41)
 LIST = '[["a", "https://a.example"], ["a", "https://b.example"], ["b", ""]]'
 SEARCHES = f'[task]\nname="q"\npopulation="p"\ndomain={LIST}\n[client]\nepsilon=2\nlifetime_epsilon=4\n'
@@ -46,14 +56,14 @@ def test_shares_of_a_list(text: str) -> None:
 
 def test_averages_and_histograms() -> None:
     mean = Configuration.of(Task.loads(template("number"))).channel
-    assert isinstance(mean, MeanChannel)
-    bits = mean.memo.mean.randomize_many([mean.memo.mean.most // 2] * N, SeededBits(2))
+    assert isinstance(mean, OneBitMean)
+    bits = mean.randomize_many([mean.most // 2] * N, SeededBits(2))
     (row,) = mean.table(mean.support(bits.astype(np.int64)), N, 0.95, ["mean"])
     assert expected_error(mean, N) == pytest.approx(row.stderr, rel=0.01)
 
     histogram = Configuration.of(Task.loads(HISTOGRAM)).channel
-    assert isinstance(histogram, HistogramChannel)
-    flip = histogram.flip
+    assert isinstance(histogram, DBitFlip)
+    flip = histogram
     sampled = flip.sample(N, SeededBits(3))
     answers = flip.randomize_many([flip.k - 1] * N, sampled, SeededBits(4))
     table = histogram.table(histogram.support(np.concatenate([sampled, answers], axis=1)), N, 0.95, histogram.ranges())
@@ -62,14 +72,14 @@ def test_averages_and_histograms() -> None:
 
 def test_texts_are_forecast_as_rappor_plan_does() -> None:
     channel = Configuration.of(Task.loads(template("text"))).channel
-    assert isinstance(channel, RapporChannel)
+    assert isinstance(channel, Rappor)
     assert expected_error(channel, N) == pytest.approx(forecast(N, channel.params).std_error / N)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 4, 8])
 def test_the_largest_error_is_that_of_the_worst_share(epsilon: float) -> None:
     oracle = KRR.calibrate(5, epsilon)
-    most = largest_error(OracleChannel(oracle, True), N)
+    most = largest_error(oracle, N)
     worst = np.sqrt(max(oracle.variance(float(share)) for share in SHARES) / N)
     assert worst <= most * (1 + 1e-12)
     assert most == pytest.approx(worst, rel=0.01)
@@ -81,7 +91,7 @@ def test_the_largest_error_of_two_stages_is_that_of_the_worst_share_of_value_and
     urls: list[int], epsilon: int
 ) -> None:
     two = TwoStage.calibrate(urls, epsilon)
-    most = largest_error(OracleChannel(two, True), N)
+    most = largest_error(two, N)
     pairs = [(f, q) for f in SHARES for q in SHARES if q == f or (q > f and any(urls))]
     worst = np.sqrt(max(two.variance(cell, float(f), float(q)) for cell in two.starts[:-1] for f, q in pairs) / N)
     assert worst <= most * (1 + 1e-12)
@@ -93,15 +103,15 @@ def test_a_value_that_half_of_the_clients_hold_has_the_largest_error_in_reports_
     oracle = KRR.calibrate(4, 6)
     reports = oracle.randomize_many([0] * (N // 2) + [1] * (N // 2), SeededBits(5))
     _, errors = oracle.frequencies(oracle.support(reports), N)
-    channel = OracleChannel(oracle, True)
+    channel = oracle
     assert errors[0] == pytest.approx(largest_error(channel, N), rel=0.01)
     assert largest_error(channel, N) > 9 * expected_error(channel, N)
 
 
 def test_the_largest_error_of_a_histogram_is_that_of_its_worst_bucket() -> None:
     histogram = Configuration.of(Task.loads(HISTOGRAM.replace("epsilon = 1.0", "epsilon = 8.0"))).channel
-    assert isinstance(histogram, HistogramChannel)
-    flip, shown = histogram.flip, []
+    assert isinstance(histogram, DBitFlip)
+    flip, shown = histogram, []
     for common in (N // 2, N):
         sampled = flip.sample(N, SeededBits(6))
         values = [3] * common + [4] * (N - common)
@@ -116,7 +126,7 @@ def test_the_largest_error_of_a_histogram_is_that_of_its_worst_bucket() -> None:
 def test_the_largest_error_is_never_below_the_expected_one(text: str) -> None:
     channel = Configuration.of(Task.loads(text)).channel
     rare, most = expected_error(channel, N), largest_error(channel, N)
-    assert most == rare if isinstance(channel, MeanChannel) else most > rare
+    assert most == rare if isinstance(channel, OneBitMean) else most > rare
     assert largest_error(channel, 4 * N) == pytest.approx(most / 2)
 
 

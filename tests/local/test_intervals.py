@@ -11,15 +11,14 @@ from scipy import stats
 
 import statistical
 from hushquery.core.estimates import difference
-from hushquery.local.configuration import Configuration
-from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
-from hushquery.local.numbers.onebit import BitCount, OneBitMean
-from hushquery.local.oracles.choose import choose_oracle
+from hushquery.local.configuration import Configuration, choose_oracle
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.krr import KRR
-from hushquery.local.oracles.oracle import Oracle
-from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.oracles.two_stage import TwoStage, clustered_interval
+from hushquery.local.randomizer import Oracle, rate_interval, share_interval
+from hushquery.local.rappor.decode import selected_interval
 from hushquery.local.server.estimate import estimate
-from hushquery.local.server.intervals import clustered_interval, rate_interval, selected_interval, share_interval
 from hushquery.task import Task
 from setting_reports import SETTING, made
 
@@ -91,7 +90,7 @@ def test_every_cell_is_covered_also_where_it_has_no_support(k: int, epsilon: int
 
 def test_a_cell_without_support_has_a_standard_error() -> None:
     oracle = KRR.calibrate(50, 8)
-    table = oracle.table(np.array([300] + [0] * 49), 300, [str(i) for i in range(50)], 0.95)
+    table = oracle.table(np.array([300] + [0] * 49), 300, 0.95, [str(i) for i in range(50)])
     for row in table:
         assert row.stderr > 0
         assert row.low <= row.value <= row.high
@@ -103,12 +102,12 @@ def test_averages_and_histograms_have_exact_intervals_too() -> None:
     mean = OneBitMean.calibrate(100, 5)
     for average in (0.0, 1.5, 50.0, 99.0):
         rate = (mean.low + mean.unit * average) / 2**53
-        tables = [BitCount(200, ones).estimate(mean).rows[0] for ones in range(201)]
+        tables = [mean.table(np.array([200 - ones, ones]), 200, 0.95, []).rows[0] for ones in range(201)]
         law = stats.binom.pmf(np.arange(201), 200, rate)
         ends = (np.array([getattr(row, end) for row in tables]) for end in ("low", "high"))
         assert covered(law, *ends, average) >= 0.95 - 1e-9
     flip = DBitFlip.calibrate(4, 2, 4)
-    table = BitSums(flip, 10, (0, 7, 7, 6), (0, 0, 7, 3)).estimate()
+    table = flip.table(np.array([0, 7, 7, 6, 0, 0, 7, 3]), 10, 0.95, flip.ranges())
     assert (table.rows[0].value, table.rows[0].low, table.rows[0].high) == (0.0, 0.0, 1.0)  # nobody was asked
     assert all(row.low < row.high and row.stderr > 0 for row in table)
 
@@ -189,7 +188,7 @@ def test_an_estimate_says_that_records_of_a_client_may_be_alike() -> None:
 
 
 def test_other_levels_and_derived_numbers_use_the_same_law() -> None:
-    table = KRR.calibrate(3, 4).table(np.array([0, 40, 960]), 1000, ["a", "b", "c"], 0.95)
+    table = KRR.calibrate(3, 4).table(np.array([0, 40, 960]), 1000, 0.95, ["a", "b", "c"])
     assert table.at_level(0.99).at_level(0.95).rows == table.rows
     low, high = KRR.calibrate(3, 4).interval(np.array([0, 40, 960]), 1000, 0.975)
     gap = difference(table, "c", "a")

@@ -12,10 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushquery.errors import DataError, HushqueryError, UsageError
-from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
-from hushquery.local.numbers.onebit import AlphaPoint, BitCount, OneBitMean
-from hushquery.local.oracles.chance import ONE
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.randomizer import ONE, Device
 from statistical import bits, every_position
+
+
+def device(number: int, task: int = 0) -> Device:
+    return Device(number.to_bytes(4, "big"), b"task %d" % task, bytes(32))
 
 
 @given(st.integers(1, 10**6), st.fractions(Fraction(1, 100), 10, max_denominator=1000))
@@ -38,7 +42,7 @@ def test_the_average_is_unbiased_with_the_stated_error(value):
     ones = made.randomize_many(np.full(n, value), bits("onebit", value))
     p = made.chance(value) / ONE
     every_position(Counter(ones.tolist()), {True: p, False: 1 - p})
-    row = BitCount().add_many(ones).estimate(made).rows[0]
+    row = made.estimate(ones).rows[0]
     assert abs(row.value - value) < 7 * row.stderr
     assert row.stderr == pytest.approx(math.sqrt(p * (1 - p) / n) * ONE / made.unit, rel=0.02)
     assert abs(row.value - value) < made.error_bound(n, 1e-10)
@@ -52,8 +56,8 @@ def test_the_error_bound_is_the_published_one():
 
 @pytest.mark.parametrize("value", [0, 1, 37, 50, 99, 100])
 def test_alpha_point_rounding_is_unbiased_over_devices(value):
-    memo = AlphaPoint(OneBitMean.calibrate(100, 2), 50)
-    points = Counter(memo.point(i.to_bytes(4, "big"), b"task", value) for i in range(4000))
+    memo = OneBitMean.calibrate(100, 2, 50)
+    points = Counter(memo.point(value, device(i)) for i in range(4000))
     left = value // 50 * 50
     assert set(points) <= {left, left + 50}
     expected = (value - left) / 50
@@ -62,35 +66,26 @@ def test_alpha_point_rounding_is_unbiased_over_devices(value):
 
 
 def test_a_device_answers_the_same_each_time_and_devices_differ():
-    memo = AlphaPoint(OneBitMean.calibrate(100, 1), 25)
-    answers = [memo.respond(b"device", b"task", 37) for _ in range(50)]
+    memo = OneBitMean.calibrate(100, 1, 25)
+    answers = [memo.respond(37, device(0)) for _ in range(50)]
     assert len(set(answers)) == 1
-    assert len({memo.respond(i.to_bytes(2, "big"), b"task", 37) for i in range(60)}) == 2
-    tasks = {memo.respond(b"device", i.to_bytes(2, "big"), 37) for i in range(60)}
+    assert len({memo.respond(37, device(i)) for i in range(60)}) == 2
+    tasks = {memo.respond(37, device(0, i)) for i in range(60)}
     assert len(tasks) == 2, "tasks must not share their bits"
 
 
 def test_averaging_a_memoised_answer_reveals_nothing_and_a_redrawn_one_everything():
-    memo, n = AlphaPoint(OneBitMean.calibrate(100, 1), 100), 20_000
-    kept = np.mean([memo.respond(b"device", b"task", 90) for _ in range(100)])
+    memo, n = OneBitMean.calibrate(100, 1, 100), 20_000
+    kept = np.mean([memo.respond(90, device(0)) for _ in range(100)])
     assert kept in (0.0, 1.0)
-    redrawn = memo.mean.randomize_many(np.full(n, 90), bits("redrawn"))
-    assert abs(BitCount().add_many(redrawn).estimate(memo.mean).rows[0].value - 90) < 10
+    redrawn = memo.randomize_many(np.full(n, 90), bits("redrawn"))
+    assert abs(memo.estimate(redrawn).rows[0].value - 90) < 10
 
 
 def test_kept_bits_follow_their_chance():
-    memo = AlphaPoint(OneBitMean.calibrate(100, 1), 100)
-    ones = sum(memo.respond(i.to_bytes(4, "big"), b"t", 100) for i in range(20_000))
-    every_position({1: ones, 0: 20_000 - ones}, {1: memo.mean.chance(100) / ONE, 0: 1 - memo.mean.chance(100) / ONE})
-
-
-def test_real_values_are_rounded_without_bias_and_once():
-    memo = AlphaPoint(OneBitMean.calibrate(10, 1), 10)
-    rounded = [memo.whole(i.to_bytes(4, "big"), b"t", 3.25) for i in range(8000)]
-    assert set(rounded) == {3, 4}
-    assert abs(np.mean(rounded) - 3.25) < 0.03
-    assert memo.whole(b"x", b"t", 3.25) == memo.whole(b"x", b"t", 3.25)
-    assert memo.whole(b"x", b"t", 10.0) == 10
+    memo = OneBitMean.calibrate(100, 1, 100)
+    ones = sum(memo.respond(100, device(i)) for i in range(20_000))
+    every_position({1: ones, 0: 20_000 - ones}, {1: memo.chance(100) / ONE, 0: 1 - memo.chance(100) / ONE})
 
 
 @given(st.integers(2, 40), st.integers(1, 40), st.fractions(Fraction(1, 10), 8, max_denominator=100))
@@ -114,12 +109,7 @@ def test_dbitflip_is_unbiased_with_the_stated_error(k, d):
     sampled = flip.sample(n, stream)
     assert (np.diff(sampled) > 0).all()
     every_position(Counter(sampled.ravel().tolist()), dict.fromkeys(range(k), 1 / k)) if d == 1 else None
-    half = n // 2
-    answers = flip.randomize_many(values, sampled, stream)
-    both = BitSums.of(flip).add_many(sampled[:half], answers[:half])
-    both = both.merge(BitSums.of(flip).add_many(sampled[half:], answers[half:]))
-    assert both == BitSums.of(flip).add_many(sampled, answers)
-    rows = both.estimate().rows
+    rows = flip.estimate(sampled, flip.randomize_many(values, sampled, stream)).rows
     assert max(abs(row.value - t) for row, t in zip(rows, truth, strict=True)) < flip.error_bound(n, 1e-9)
     for row, t in zip(rows, truth, strict=True):
         assert abs(row.value - t) < 7 * row.stderr
@@ -127,11 +117,11 @@ def test_dbitflip_is_unbiased_with_the_stated_error(k, d):
 
 def test_a_device_has_few_answers_to_give():
     flip = DBitFlip.calibrate(20, 3, 1)
-    for device in range(30):
-        answers = {flip.respond(device.to_bytes(2, "big"), b"t", v) for v in range(20)}
-        assert len({sampled for sampled, _ in answers}) == 1
+    for number in range(30):
+        answers = {flip.respond(v, device(number)) for v in range(20)}
+        assert len({answer[:3] for answer in answers}) == 1
         assert len(answers) <= 4
-        assert flip.respond(device.to_bytes(2, "big"), b"t", 7) == flip.respond(device.to_bytes(2, "big"), b"t", 7)
+        assert flip.respond(7, device(number)) == flip.respond(7, device(number))
 
 
 @pytest.mark.parametrize(
@@ -145,16 +135,15 @@ def test_a_device_has_few_answers_to_give():
         lambda: OneBitMean.calibrate(10, 1).chance(-1),
         lambda: OneBitMean.calibrate(10, 1).randomize_many([0.5], bits("x")),
         lambda: OneBitMean.calibrate(10, 1).error_bound(0),
-        lambda: BitCount().add(2),
-        lambda: BitCount().estimate(OneBitMean.calibrate(10, 1)),
-        lambda: AlphaPoint(OneBitMean.calibrate(10, 1), 3),
-        lambda: AlphaPoint(OneBitMean.calibrate(10, 1), 5).whole(b"s", b"t", float("inf")),
+        lambda: OneBitMean.calibrate(10, 1).unpack(b"\2"),
+        lambda: OneBitMean.calibrate(10, 1).estimate(np.array([True])),
+        lambda: OneBitMean.calibrate(10, 1, step=3),
         lambda: DBitFlip.calibrate(1, 1, 1),
-        lambda: DBitFlip.calibrate(4, 2, 1).respond(b"s", b"t", 4),
-        lambda: BitSums.of(DBitFlip.calibrate(4, 2, 1)).estimate(),
-        lambda: BitSums.of(DBitFlip.calibrate(4, 2, 1)).add_many(np.array([[1, 1]]), np.array([[True, False]])),
-        lambda: BitSums.of(DBitFlip.calibrate(4, 2, 1)).add_many(np.array([[1, 4]]), np.array([[True, False]])),
-        lambda: BitSums.of(DBitFlip.calibrate(4, 2, 1)).merge(BitSums.of(DBitFlip.calibrate(4, 3, 1))),
+        lambda: DBitFlip.calibrate(4, 2, 1).respond(4, device(0)),
+        lambda: DBitFlip.calibrate(4, 2, 1, most=2),
+        lambda: DBitFlip.calibrate(4, 2, 1).estimate(np.array([[0, 1]]), np.array([[True, False]])),
+        lambda: DBitFlip.calibrate(4, 2, 1).unpack(b"\1\1\0"),
+        lambda: DBitFlip.calibrate(4, 2, 1).unpack(b"\1\4\0"),
     ],
 )
 def test_nonsense_is_refused(nonsense):

@@ -7,7 +7,6 @@ import pytest
 
 from hushquery.errors import DataError, UsageError
 from hushquery.local.oracles.krr import KRR
-from hushquery.local.oracles.oracle import Tally
 from hushquery.local.oracles.unary import OUE
 from hushquery.noise.bits import SeededBits
 
@@ -46,26 +45,10 @@ def test_one_krr_client_takes_numpy_integers():
     assert oracle.randomize(np.int32(3), SeededBits(1)) == oracle.randomize(3, SeededBits(1))
 
 
-def test_a_list_of_bit_vectors_is_checked_one_by_one():
+def test_bit_vectors_are_bytes_and_nothing_like_them():
     oracle = OUE.calibrate(12, 1)
     good = b"\xff\x0f"
-    assert oracle.rows([good, bytearray(good), memoryview(good)]).tolist() == [[255, 15]] * 3
-    for bad in (b"\xff", b"\xff\x0f\x00", b"\xff\x1f", "ab", None, 5):
+    assert oracle.pack(good) == oracle.unpack(good) == good
+    for bad in (bytearray(good), memoryview(good), b"\xff", b"\xff\x0f\x00", b"\xff\x1f", "ab", None, 5):
         with pytest.raises(DataError):
-            oracle.rows([good, bad])
-
-
-def test_a_long_list_is_counted_as_its_array_is_or_not_at_all(monkeypatch):
-    monkeypatch.setattr("hushquery.local.oracles.oracle._LISTED", 1000)  # 500 reports of 2 bytes
-    oracle = OUE.calibrate(12, 1)
-    rows = oracle.randomize_many(np.arange(1800) % 12, SeededBits(2))
-    listed = [oracle.report(row) for row in rows]
-    tally, whole = Tally(oracle), Tally(oracle)
-    whole.add_many(rows)
-    with pytest.raises(DataError):
-        tally.add_many([*listed, b""])
-    assert tally.n == 0
-    assert not tally.support.any()
-    tally.add_many(iter(listed))
-    tally.add_many([])
-    assert tally.to_json() == whole.to_json()
+            oracle.pack(bad)

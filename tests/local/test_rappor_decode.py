@@ -242,8 +242,8 @@ def test_reports_of_real_devices_come_back_within_their_errors() -> None:
     for string, clients in zip(strings, truth, strict=True):
         for client in range(clients):
             device = any_device.another(secrets.words(4).tobytes())
-            cohort, report = device.randomize(string.encode(), bits, client % 4)
-            counts[cohort] += [1] + [report >> i & 1 for i in range(32)]
+            report = device.instant(device.permanent(device.bloom(client % 4, string.encode())), bits)
+            counts[client % 4] += [1] + [report >> i & 1 for i in range(32)]
     decoded = decode(params, counts, hashed(params, strings, Variant.NATIVE), variant="native")
     told = {found.string: found for found in decoded.results}
     assert {"w0", "w1", "w2"} <= set(told) <= set(strings[:5])

@@ -21,11 +21,11 @@ from hushquery.local.report import (
     ReportError,
     ReportMalformed,
     ReportOfAnotherConfiguration,
-    ReportOfAnotherPeriod,
     ReportOfAnotherTask,
     ReportOutOfDomain,
     ReportTimeInvalid,
     ReportVersionUnknown,
+    from_base64url,
 )
 from hushquery.task import Task, template
 
@@ -60,7 +60,7 @@ def test_all_forms_round_trip(one: Report) -> None:
     data = one.to_bytes()
     assert len(data) == HEADER_BYTES + len(one.payload) == 91 + len(one.payload)
     assert Report.from_bytes(data) == one
-    assert Report.from_text(one.to_text()) == one
+    assert Report.from_bytes(from_base64url(one.to_text())) == one
     assert str(one) == one.to_text()
     assert Report.from_json(one.to_json()) == one
     assert Report.from_json(json.dumps(one.to_json())) == one
@@ -283,14 +283,3 @@ def test_golden_refusals(golden: dict[str, str]) -> None:
     with pytest.raises(ReportError) as caught:
         Report.from_bytes(bytes.fromhex(golden["bytes"])).open(configuration)
     assert type(caught.value).__name__ == golden["error"]
-
-
-def test_a_report_of_another_period() -> None:
-    case = VECTORS["tasks"][5]
-    configuration = Configuration.of(Task.loads(case["toml"]), case["head"])
-    report = Report.from_bytes(bytes.fromhex(case["reports"][0]["bytes"]))
-    period = configuration.task.period_at(report.time)
-    assert period > 0
-    assert report.open(configuration, period=period) == report.open(configuration)
-    with pytest.raises(ReportOfAnotherPeriod, match="another period"):
-        report.open(configuration, period=period + 1)

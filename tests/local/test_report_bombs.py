@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushquery.errors import DataError, HushqueryError, NotReady
+from hushquery.local.server.counting import read_blocks
 from hushquery.local.server.estimate import estimate
-from hushquery.local.server.files import read_blocks
 from hushquery.local.server.parquet_pages import PageError, rows_that_fit
 from setting_reports import REPORTS, TASK, changed
 
@@ -40,7 +40,7 @@ PEAK = """
 import sys, tracemalloc
 from pathlib import Path
 import pyarrow.compute, pyarrow.parquet
-from hushquery.local.server.files import read_blocks
+from hushquery.local.server.counting import read_blocks
 tracemalloc.start()
 read = sum(block.read for block in read_blocks(Path(sys.argv[1]), 92))
 print(read, (tracemalloc.get_traced_memory()[1] + pyarrow.default_memory_pool().max_memory()) >> 20)

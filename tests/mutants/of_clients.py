@@ -15,7 +15,7 @@ PYTHON = (
         "memo-key-without-slot",
         "two records of one period share an answer: that they are equal shows",
         _CLIENT,
-        ('configuration + slot.to_bytes(4, "big") + told)', "configuration + bytes(4) + told)"),
+        ('configuration + slot.to_bytes(4, "big") + named)', "configuration + bytes(4) + named)"),
         tests=_TEST + "test_records_share_epsilon_and_have_their_own_answers",
     ),
     mutant(
@@ -50,7 +50,7 @@ PYTHON = (
     mutant(
         "coins-of-every-configuration",
         "kept coins are compared with whatever chances a collector serves: a few of them reveal the value",
-        "src/hushquery/local/channel.py",
+        "src/hushquery/local/randomizer.py",
         (
             'b"hushquery-v1 coins\\0" + self.task + self.configuration, "sha256")',
             'b"hushquery-v1 coins\\0" + self.task, "sha256")',

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from tools.coverage import LEAST_INTERVALS, Cell
 
 from hushquery.core.estimates import Estimates
-from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
-from hushquery.local.oracles.oracle import Randomizer
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.randomizer import Randomizer
 from hushquery.local.rappor.decode import Rule, decode
 from hushquery.local.rappor.files import Candidates
 from hushquery.local.rappor.response import Encoder, Params, Variant, bloom_bits
@@ -136,16 +136,16 @@ def _shares(oracle: str, k: int, epsilon: float, n: int, least: int) -> Iterator
     listed = ", ".join(f'"v{i}"' for i in range(k - 1))
     fixed = _configuration("setting", f"domain = [{listed}]", epsilon, f'oracle = "{oracle}"')
     channel = fixed.channel
-    assert isinstance(channel, OracleChannel)
+    assert isinstance(channel, Randomizer)
     truth, groups = _population(k, n, k // 4)
     counted, rng = _Groups(least, groups), np.random.default_rng(k + n)
     bits = SeededBits(f"{oracle} {k} {epsilon} {n}")
     while counted.wanting:
-        support = _support(channel.oracle, rng.choice(k, n, p=truth), bits)
+        support = _support(channel, rng.choice(k, n, p=truth), bits)
         counted.add(_covered(channel.table(support, n, 0.95, fixed.labels), truth))
     name = oracle if oracle != "auto" else f"auto ({channel.name})"
     setting = f"{name}, {k:,} cells, epsilon {epsilon:g}, {n:,} clients"
-    expected = n * float(channel.oracle.q)  # type: ignore[attr-defined]
+    expected = n * float(channel.q)  # type: ignore[attr-defined]
     yield from counted.cells(
         "shares of a setting", setting, lambda group: _WHOLE if expected < 1 and "nobody" in group else ""
     )
@@ -153,7 +153,6 @@ def _shares(oracle: str, k: int, epsilon: float, n: int, least: int) -> Iterator
 
 def _two_stage(epsilon: float, n: int, least: int) -> Iterator[Cell]:
     randomizer = TwoStage.calibrate([3] * 8, epsilon, mode="tight")
-    channel = OracleChannel(randomizer, wildcard=True)
     truth, groups = _population(randomizer.k, n, 0)
     rng = np.random.default_rng(n)
     truth = rng.permutation(truth)
@@ -164,7 +163,7 @@ def _two_stage(epsilon: float, n: int, least: int) -> Iterator[Cell]:
     labels = [str(cell) for cell in range(randomizer.k)]
     while counted.wanting:
         support = _support(randomizer, rng.choice(randomizer.k, n, p=truth), bits)
-        counted.add(_covered(channel.table(support, n, 0.95, labels), truth))
+        counted.add(_covered(randomizer.table(support, n, 0.95, labels), truth))
     yield from counted.cells(
         "shares of searches",
         f"two-stage, {randomizer.k} cells, epsilon {epsilon:g}, {n:,} clients",
@@ -177,7 +176,7 @@ def _records(epsilon: float, clients: int, least: int) -> Iterator[Cell]:
     listed = ", ".join(f'"v{i}"' for i in range(9))
     fixed = _configuration("setting", f"domain = [{listed}]", epsilon, "records_per_user = 4")
     channel, records = fixed.channel, 4
-    assert isinstance(channel, OracleChannel)
+    assert isinstance(channel, Randomizer)
     truth, _ = _population(10, clients, 2)
     groups = {"cells that nobody has": truth == 0, "other cells": truth > 0}
     for equal in (True, False):
@@ -186,7 +185,7 @@ def _records(epsilon: float, clients: int, least: int) -> Iterator[Cell]:
         while counted.wanting:
             values = rng.choice(10, (clients, 1 if equal else records), p=truth)
             values = np.broadcast_to(values, (clients, records)).ravel()
-            support = _support(channel.oracle, values, bits)
+            support = _support(channel, values, bits)
             counted.add(_covered(channel.table(support, len(values), 0.95, fixed.labels, records=records), truth))
         kind = "equal" if equal else "independent"
         setting = (
@@ -201,13 +200,13 @@ def _records(epsilon: float, clients: int, least: int) -> Iterator[Cell]:
 
 def _mean(epsilon: float, n: int, least: int) -> Cell:
     channel = _configuration("number", "highest = 100", epsilon).channel
-    assert isinstance(channel, MeanChannel)
+    assert isinstance(channel, OneBitMean)
     rng, bits, hits = np.random.default_rng(n), SeededBits(f"mean {epsilon}"), 0
     values = np.arange(101)
     law = np.exp(-values / 20)
     law /= law.sum()
     for _ in range(least):
-        rows = channel.memo.mean.randomize_many(rng.choice(values, n, p=law), bits)
+        rows = channel.randomize_many(rng.choice(values, n, p=law), bits)
         table = channel.table(channel.support(rows.astype(np.int64)), n, 0.95, [])
         hits += int(_covered(table, np.array([float(law @ values)]))[0])
     return Cell("averages of numbers", f"onebit, 0..100, epsilon {epsilon:g}, {n:,} clients", least, hits)
@@ -217,13 +216,13 @@ def _histogram(epsilon: float, n: int, least: int) -> Iterator[Cell]:
     options = 'oracle = "dbitflip"\nbuckets = 10\nbits = 4'
     fixed = _configuration("number", "highest = 99", epsilon, options)
     channel = fixed.channel
-    assert isinstance(channel, HistogramChannel)
+    assert isinstance(channel, DBitFlip)
     truth, _ = _population(10, n, 3)
     groups = {"buckets that nobody is in": truth == 0, "other buckets": truth > 0}
     counted, rng, bits = _Groups(least, groups), np.random.default_rng(n), SeededBits(f"histogram {epsilon}")
     while counted.wanting:
-        sampled = channel.flip.sample(n, bits)
-        answers = channel.flip.randomize_many(rng.choice(10, n, p=truth), sampled, bits)
+        sampled = channel.sample(n, bits)
+        answers = channel.randomize_many(rng.choice(10, n, p=truth), sampled, bits)
         support = channel.support(np.concatenate([sampled, answers.astype(np.int64)], axis=1))
         counted.add(_covered(channel.table(support, n, 0.95, fixed.labels), truth))
     yield from counted.cells(

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, exact
 from hushquery.errors import UsageError
-from hushquery.local.oracles.choose import choose_oracle
+from hushquery.local.configuration import choose_oracle
 from hushquery.local.oracles.olh import OLH
-from hushquery.local.oracles.oracle import IntArray, Oracle, Tally
+from hushquery.local.randomizer import IntArray, Oracle, SupportCount
 from hushquery.noise.bits import Bits, below
 
 __all__ = ["Hitter", "PrefixExtending", "TwoPhases"]
@@ -204,7 +204,7 @@ class TwoPhases:
     def find_candidates(self, sets: Sequence[Sequence[int]], bits: Bits) -> list[int]:
         """Run phase one: report a value of each set, and give the most frequent ones."""
         padding = self.first.k - 1
-        tally = Tally(self.first)
+        tally = SupportCount(self.first)
         tally.add_many(self.first.randomize_many(self.pick(sets, padding, bits), bits))
         return self.best_candidates(tally.support, tally.n)
 
@@ -219,7 +219,7 @@ class TwoPhases:
         if len(place) != self.second.k - 1:
             raise UsageError(f"phase two needs {self.second.k - 1} different candidates", fix="Give those of phase one")
         inside = [[place[value] for value in held if value in place] for held in sets]
-        tally = Tally(self.second)
+        tally = SupportCount(self.second)
         tally.add_many(self.second.randomize_many(self.pick(inside, len(place), bits), bits))
         return self.measured(candidates, tally.support, tally.n)
 

@@ -91,7 +91,7 @@ def estimate(
         hushquery estimate reports.txt.gz --task names.toml --candidates names.txt --json
         hushquery estimate reports/*.parquet --task task.toml --head head/ --engine spark://master:7077
     """
-    from hushquery.local.device.head_file import read_head
+    from hushquery.local.configuration import read_head
     from hushquery.local.server.estimate import check_post, new_folder
     from hushquery.local.server.estimate import estimate as estimated
     from hushquery.task import Task

@@ -86,7 +86,7 @@ def check(
     hushquery task check task.toml
     hushquery task check task.toml --clients 100000
     """
-    from hushquery.local.device.head_file import read_head
+    from hushquery.local.configuration import read_head
     from hushquery.task import Task
 
     task = Task.load(file)
@@ -164,7 +164,6 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
 def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
     """Forecast the standard error; a head list that is not there yet is taken to be as long as the task wants it."""
     from hushquery.local.configuration import Configuration
-    from hushquery.local.oracles.expected import expected_error, largest_error
 
     if head is None and task.head is not None:
         head = [[str(number), ""] for number in range(task.head.size)]
@@ -176,8 +175,7 @@ def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
             fix="Give more clients, or let the task sample more of them",
         )
     of = "the average, at most" if task.oracle == "onebit" else "the share of a rare value"
-    channel = Configuration.of(task, head).channel
-    rare, most = expected_error(channel, reports), largest_error(channel, reports)
+    rare, most = Configuration.of(task, head).channel.expected_errors(reports)
     return {"reports": reports, "of": of, "stderr": rare, "stderr_most": most}
 
 

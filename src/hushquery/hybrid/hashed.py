@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from hushquery.local.oracles.olh import OLH
-from hushquery.local.oracles.oracle import FloatArray, IntArray
+from hushquery.local.randomizer import FloatArray, IntArray
 
 __all__ = ["variance_of_one_report"]
 

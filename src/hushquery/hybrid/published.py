@@ -25,8 +25,7 @@ from hushquery.core.loss import (
 )
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.optin import OptInShares, Way
-from hushquery.local.configuration import Configuration
-from hushquery.local.device.head_file import HEAD_FILE
+from hushquery.local.configuration import HEAD_FILE, Configuration
 from hushquery.release.folder import write_folder
 from hushquery.task import Task
 

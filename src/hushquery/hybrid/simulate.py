@@ -20,7 +20,7 @@ from hushquery.errors import UsageError
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
 from hushquery.hybrid.result import blended_release, blended_shares
-from hushquery.local.oracles.oracle import IntArray, Randomizer, Tally
+from hushquery.local.randomizer import IntArray, Randomizer, SupportCount
 from hushquery.log import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.plan import Progress
@@ -100,14 +100,14 @@ def client_cells(log: Log, configuration: Configuration, bits: Bits | None = Non
 
 def send_all(
     oracle: Randomizer, counts: IntArray, bits: Bits | None = None, progress: Callable[[int], None] | None = None
-) -> Tally:
+) -> SupportCount:
     """Send so many clients of each cell through the randomizer and count their reports.
 
     >>> from hushquery.local.oracles.krr import KRR
     >>> send_all(KRR.calibrate(3, 1), np.array([5, 0, 2])).n
     7
     """
-    source, tally = bits or SystemBits(), Tally(oracle)
+    source, tally = bits or SystemBits(), SupportCount(oracle)
     ends = np.cumsum(counts)
     for start in range(0, int(ends[-1]), _AT_ONCE):
         stop = min(start + _AT_ONCE, int(ends[-1]))
@@ -123,7 +123,7 @@ class Simulated:
     """What came of a simulated epoch."""
 
     head: PublishedHead
-    tally: Tally | None
+    tally: SupportCount | None
     release: Release
 
 

@@ -1,6 +1,6 @@
 """Nobody is trusted: randomizers that run on the client, and estimators for the server.
 
-``chance.py`` has the integers that decide coins, ``oracle.py`` what every frequency oracle shares; then a file each:
-``krr``, ``unary`` (OUE), ``olh``, ``subset``, ``hadamard``, ``two_stage``. ``choose.py`` picks the best of them for a
-domain and an epsilon.
+``randomizer.py`` has what every mechanism shares: its interface, the integers that decide coins, intervals. Frequency
+oracles have a file each in ``oracles/``; ``numbers/`` has averages and histograms, ``rappor/`` texts.
+``configuration.py`` makes of a task what its clients run, and ``report.py`` is what they send.
 """

@@ -1,59 +1,58 @@
 """Configuration: a task with what can be reported and the integers its clients run with, and the hash that binds them.
 
 A report carries this hash. A client and a collector with another list, another order of the list, or another
-mechanism can't mistake each other's reports for their own.
+mechanism can't mistake each other's reports for their own. :func:`choose_oracle` picks the mechanism of a list.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
 
-from hushquery.core.budget import format_epsilon, significant_up
-from hushquery.errors import CalibrationError, UsageError
-from hushquery.local.channel import Channel, OracleChannel
-from hushquery.local.numbers.channels import HistogramChannel, MeanChannel
+from hushquery.core.budget import Number, exact, format_epsilon, significant_up
+from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.local.numbers.dbitflip import DBitFlip
-from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
-from hushquery.local.oracles.choose import ORACLES, choose_oracle, oracle_named
-from hushquery.local.oracles.oracle import Randomizer
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.oracles.hadamard import Hadamard
+from hushquery.local.oracles.krr import KRR
+from hushquery.local.oracles.olh import MOST_BUCKETS, OLH
+from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.local.rappor.channel import RapporChannel
-from hushquery.local.rappor.response import Params
+from hushquery.local.oracles.unary import OUE
+from hushquery.local.randomizer import Channel, Device, Oracle, Randomizer, checked_cells, checked_epsilon
+from hushquery.local.rappor.response import Params, Rappor
+from hushquery.noise.bits import Bits
 from hushquery.task import Domain, GroupedDomain, Numbers, Task, Texts
 
-__all__ = ["Configuration"]
+#: The file of a head list's folder; its ``records`` are the pairs.
+HEAD_FILE = "head.json"
 
-_TWO_STAGE = TwoStage.name
+#: The oracles there are, the simplest first: of equals the first is chosen.
+ORACLES: Mapping[str, type[Oracle]] = {cls.name: cls for cls in (KRR, Hadamard, OLH, OUE, SubsetSelection)}
 
-
-# A simulator makes thousands of clients of one task, and exact calibration takes milliseconds.
-@lru_cache(maxsize=64)
-def _calibrated(name: str, k: int, epsilon: Fraction) -> Randomizer:
-    if name not in ("auto", *ORACLES):
-        raise UsageError(
-            f"no oracle is called {name!r}", fix=f"Give auto or one of {', '.join(ORACLES)}, or for searches two-stage"
-        )
-    return oracle_named(name, k, epsilon)
+# An oracle whose variance with real chances is so many times the smallest one is not worth calibrating.
+_FAR = 1.1
 
 
-@lru_cache(maxsize=64)
-def _two_stage(urls: tuple[int, ...], epsilon: Fraction, query_share: Fraction | None) -> TwoStage:
-    if query_share is None:
-        return TwoStage.calibrate(urls, epsilon, mode="tight")
-    return TwoStage.calibrate(urls, epsilon, mode="paper", query_share=query_share)
+class HasRecords(Protocol):
+    """Whatever carries a head list, such as :class:`hushquery.hybrid.published.PublishedHead`."""
+
+    @property
+    def records(self) -> Sequence[Any]:
+        """The [query, URL] pairs, in their order."""
+        ...
 
 
-@lru_cache(maxsize=64)
-def _numbers(highest: int, epsilon: Fraction, step: int | None, buckets: int | None, bits: int | None) -> Channel:
-    if buckets is None or bits is None:
-        return MeanChannel(AlphaPoint(OneBitMean.calibrate(highest, epsilon), highest if step is None else step))
-    return HistogramChannel(DBitFlip.calibrate(buckets, bits, epsilon), highest)
+#: A published head list: its [query, URL] pairs in their order, or what carries them.
+Head = Sequence[Any] | HasRecords
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,9 @@ class Configuration:
     channel: Channel
 
     def __post_init__(self) -> None:
-        if isinstance(self.channel, OracleChannel) and self.oracle.k != len(self.domain):
+        if isinstance(self.channel, Randomizer) and self.channel.k != len(self.domain):
             raise UsageError(
-                f"the mechanism has {self.oracle.k} cells and the domain {len(self.domain)}",
+                f"the mechanism has {self.channel.k} cells and the domain {len(self.domain)}",
                 fix="Make it with Configuration.of",
             )
         if self.channel.epsilon > self.task.record_epsilon:
@@ -86,35 +85,35 @@ class Configuration:
                 "the mechanism loses more than the task allows",
                 why=f"it loses {significant_up(self.channel.epsilon, 6)}, and [client] epsilon allows "
                 f"{significant_up(self.task.record_epsilon, 6)} for a report",
-                fix="Give more noise (for RAPPOR a larger f or fewer hash functions), or a larger epsilon",
+                fix="Use more noise (for RAPPOR a larger f or fewer hash functions), or a larger epsilon",
             )
 
     @classmethod
-    def of(cls, task: Task, head: Sequence[Any] | None = None) -> Configuration:
+    def of(cls, task: Task, head: Head | None = None) -> Configuration:
         """Fix what can be reported and the mechanism of a task.
 
         Args:
             task: The task.
-            head: The published head list, as [query, URL] pairs in their order; only for a task without a domain.
+            head: The published head list, as [query, URL] pairs in their order or as what carries them in ``records``;
+                only for a task without a domain.
         """
         if not task.is_listed and head is not None:
             raise UsageError(f"a {task.task.kind} task takes no head list", fix="Leave it out")
-        if task.task.highest is not None:
-            highest, client = task.task.highest, task.client
+        client, highest = task.client, task.task.highest
+        if highest is not None:
             channel = _numbers(highest, task.record_epsilon, client.step, client.buckets, client.bits)
             return cls(task, Numbers(highest), channel)
-        if task.client.rappor is not None:
-            params = Params(
-                **{name: getattr(task.client.rappor, name) for name in type(task.client.rappor).model_fields}
-            )
-            return cls(task, Texts(), RapporChannel(params))
-        domain = task.listed(head)
-        if task.oracle == _TWO_STAGE:
-            grouped = GroupedDomain.of(domain)
-            two = _two_stage(grouped.urls, task.record_epsilon, task.query_share)
-            return cls(task, grouped, OracleChannel(two, wildcard=True))
-        oracle = _calibrated(task.client.oracle, len(domain), task.record_epsilon)
-        return cls(task, domain, OracleChannel(oracle, domain.wildcard))
+        if client.rappor is not None:
+            params = {name: getattr(client.rappor, name) for name in type(client.rappor).model_fields}
+            return cls(task, Texts(), Rappor(Params(**params)))
+        records = getattr(head, "records", head)
+        if records is not None and (isinstance(records, str) or not isinstance(records, Sequence)):
+            raise UsageError("a head list is a list of [query, URL] pairs", fix="Pass the list, or the published head")
+        domain = task.listed(records)
+        if task.oracle == TwoStage.name:
+            domain = GroupedDomain.of(domain)
+            return cls(task, domain, _two_stage(domain.urls, task.record_epsilon, task.query_share))
+        return cls(task, domain, oracle_named(client.oracle, len(domain), task.record_epsilon))
 
     @property
     def domain(self) -> Domain:
@@ -126,9 +125,9 @@ class Configuration:
     @property
     def oracle(self) -> Randomizer:
         """The frequency oracle over the list; numbers and texts have none."""
-        if not isinstance(self.channel, OracleChannel):
+        if not isinstance(self.channel, Randomizer):
             raise UsageError(f"a {self.task.task.kind} task has no frequency oracle", fix="Use a task with a list")
-        return self.channel.oracle
+        return self.channel
 
     @property
     def cost(self) -> Fraction:
@@ -136,36 +135,38 @@ class Configuration:
 
         RAPPOR is charged what its chances lose: they are given and not calibrated to the task's epsilon.
         """
-        return self.channel.epsilon if isinstance(self.channel, RapporChannel) else self.task.record_epsilon
+        return self.channel.epsilon if isinstance(self.channel, Rappor) else self.task.record_epsilon
+
+    def empty(self, device: Device, bits: Bits) -> bytes:
+        """Draw the answer that says nothing: that of the wildcard where the list has one."""
+        if isinstance(self.space, Domain) and self.space.wildcard:
+            return self.channel.answer(len(self.space) - 1, device, bits)
+        return self.channel.empty(device, bits)
 
     @property
     def labels(self) -> list[str]:
         """The rows of an estimate; a task of texts has none before there are candidates."""
         if isinstance(self.space, Domain):
             return self.space.labels()
-        return self.channel.ranges() if isinstance(self.channel, HistogramChannel) else []
+        return self.channel.ranges() if isinstance(self.channel, DBitFlip) else []
 
     @property
     def why(self) -> str:
         """How the mechanism came to be the one it is, and what it means, in a sentence or two."""
-        if not isinstance(self.channel, OracleChannel):
-            return f"{self.channel.name}: {self.channel.note}."
-        oracle = self.channel.oracle
+        channel = self.channel
+        if not isinstance(channel, Randomizer):
+            return f"{channel.name}: {channel.note}."
         if self.task.oracle == "auto":
-            return choose_oracle(oracle.k, self.task.record_epsilon).why
-        if isinstance(oracle, TwoStage):
-            share = self.task.query_share
-            how = (
-                "the query gets all that the URL leaves" if share is None else f"the query gets {float(share):g} of it"
-            )
-            spent = (
-                f"epsilon {format_epsilon(oracle.epsilon)} of {format_epsilon(self.task.record_epsilon)} is used; {how}"
-            )
-            return f"two-stage, as the task says: {len(oracle.urls):,} queries, {self.channel.note}; {spent}."
-        return f"{oracle.name}, as the task says: {self.channel.note}."
+            return choose_oracle(channel.k, self.task.record_epsilon).why
+        if not isinstance(channel, TwoStage):
+            return f"{channel.name}, as the task says: {channel.note}."
+        share = self.task.query_share
+        how = "the query gets all that the URL leaves" if share is None else f"the query gets {float(share):g} of it"
+        spent = f"epsilon {format_epsilon(channel.epsilon)} of {format_epsilon(self.task.record_epsilon)} is used"
+        return f"two-stage, as the task says: {len(channel.urls):,} queries, {channel.note}; {spent}; {how}."
 
     def canonical(self) -> str:
-        """Give the text that is hashed: JSON with sorted keys, no spaces, ASCII only."""
+        """Return the text that is hashed: JSON with sorted keys, no spaces, ASCII only."""
         data = {
             "version": 1,
             "task": self.task.id,
@@ -178,3 +179,174 @@ class Configuration:
     def digest(self) -> bytes:
         """The configuration hash: the SHA-256 of :meth:`canonical`."""
         return hashlib.sha256(self.canonical().encode("ascii")).digest()
+
+
+# A simulator makes thousands of clients of one task, and exact calibration takes milliseconds.
+@lru_cache(maxsize=64)
+def _two_stage(urls: tuple[int, ...], epsilon: Fraction, query_share: Fraction | None) -> TwoStage:
+    if query_share is None:
+        return TwoStage.calibrate(urls, epsilon, mode="tight")
+    return TwoStage.calibrate(urls, epsilon, mode="paper", query_share=query_share)
+
+
+@lru_cache(maxsize=64)
+def _numbers(highest: int, epsilon: Fraction, step: int | None, buckets: int | None, bits: int | None) -> Channel:
+    if buckets is None or bits is None:
+        return OneBitMean.calibrate(highest, epsilon, step)
+    return DBitFlip.calibrate(buckets, bits, epsilon, highest)
+
+
+def read_head(path: str | PathLike[str]) -> list[Any]:
+    """Read a head list from a JSON file of [query, URL] pairs, or from the folder that `hushquery head` wrote.
+
+    Whether its entries are good is for the task to say.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= HEAD_FILE
+    try:
+        items = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise DataError(f"the head list {file.name} can't be read", why=error.strerror or "", fix="Fetch it") from None
+    except (ValueError, RecursionError):
+        raise DataError(f"the head list {file.name} is not JSON", fix="Fetch it again") from None
+    if isinstance(items, dict):
+        items = items.get("records")
+    if not isinstance(items, list):
+        raise DataError(f"the head list {file.name} is not a JSON list", fix="It is a list of [query, URL] pairs")
+    return items
+
+
+# ---- the choice of an oracle -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An oracle, and what it was chosen from.
+
+    Args:
+        oracle: The calibrated oracle.
+        why: The reason, in a sentence.
+        variances: For each oracle that can run, n times the variance of the estimate of a rare cell.
+        report_bytes: For each of them, the length of a report.
+    """
+
+    oracle: Oracle
+    why: str
+    variances: Mapping[str, float]
+    report_bytes: Mapping[str, int]
+
+
+def choose_oracle(k: int, epsilon: Number, within: Number = 0) -> Choice:
+    """Choose the oracle of the smallest variance for a rare cell; of equals, the one with the shortest report.
+
+    Args:
+        k: The number of cells.
+        epsilon: What one report may cost.
+        within: Variances at most this share above the smallest count as equal: 0.02 trades two per cent for reports
+            that may be a hundred times shorter.
+
+    >>> choose_oracle(51, 4).oracle.name, choose_oracle(501, 4).oracle.name
+    ('krr', 'subset')
+    >>> choose_oracle(5001, 1, within=0.02).oracle.name
+    'olh'
+    >>> print(choose_oracle(501, 4).why)
+    subset has the smallest variance for a rare cell, 0.0717/n, in 18 bytes; next is oue with 0.076/n in 63 bytes.
+    """
+    slack = exact(within, "within")
+    if slack < 0:
+        raise UsageError("within is a share of the smallest variance, 0 or more", fix="Use a value such as 0.02")
+    able = _calibrated(k, epsilon)
+    best, limit = _best(able, slack)
+    sizes = {name: oracle.report_bytes for name, oracle in able.items()}
+    variances = {name: float(oracle.rare_variance) for name, oracle in able.items()}
+    return Choice(able[best], _why(best, variances, sizes, float(limit)), variances, sizes)
+
+
+@lru_cache(maxsize=64, typed=True)
+def oracle_named(name: str, k: int, epsilon: Number) -> Oracle:
+    """Calibrate an oracle by its name, or for ``auto`` the one of :func:`choose_oracle`.
+
+    >>> oracle_named("auto", 51, 4).name
+    'krr'
+    """
+    if name == "auto":
+        able = _calibrated(k, epsilon, only_promising=True)
+        return able[_best(able)[0]]
+    if name not in ORACLES:
+        known = f"auto or one of {', '.join(ORACLES)}, or for searches two-stage"
+        raise UsageError(f"no oracle is called {name!r}", fix=f"Use {known}")
+    return ORACLES[name].calibrate(k, epsilon)
+
+
+def _calibrated(k: int, epsilon: Number, *, only_promising: bool = False) -> dict[str, Oracle]:
+    """Calibrate every oracle that can run, or only those whose variance may be the smallest."""
+    ideal = _ideal_variances(checked_cells(k), float(checked_epsilon(epsilon)))
+    able: dict[str, Oracle] = {}
+    refused: CalibrationError | None = None
+    for name in sorted(ORACLES, key=lambda name: ideal.get(name, 0.0)):
+        if only_promising and able and ideal.get(name, 0.0) > _FAR * float(_best(able)[1]):
+            break
+        if only_promising and name == SubsetSelection.name and KRR.name in able and _sets_of_one(k, epsilon):
+            continue
+        try:
+            able[name] = ORACLES[name].calibrate(k, epsilon)
+        except CalibrationError as error:  # too coarse for this one; another may do
+            refused = error
+    if refused is not None and not able:
+        raise refused
+    return {name: able[name] for name in ORACLES if name in able}
+
+
+def _sets_of_one(k: int, epsilon: Number) -> bool:
+    """Return whether subset selection is k-RR again, and 53 bits are so fine that the two are equals."""
+    e = math.exp(checked_epsilon(epsilon))
+    # A lie is rounded by (e + k)/2^53 of itself, the gap of both chances by up to 1/epsilon times that.
+    return _set_size(k, e) == 1 and e + k <= 2**18 and e >= 1.001
+
+
+def _set_size(k: int, e: float) -> int:
+    return max(1, round(k / (e + 1)))
+
+
+def _ideal_variances(k: int, epsilon: float) -> dict[str, float]:
+    """Compute n times the variance for a rare cell with real chances: that of the integers is never below it."""
+    e = math.exp(epsilon)
+    g, omega = min(round(e) + 1, MOST_BUCKETS), _set_size(k, e)
+    inside = omega * e / (omega * e + k - omega)
+    chances = {
+        KRR.name: (e / (e + k - 1), 1 / (e + k - 1)),
+        Hadamard.name: (e / (e + 1), 0.5),
+        OLH.name: (e / (e + g - 1), 1 / g),
+        OUE.name: (0.5, 1 / (e + 1)),
+        SubsetSelection.name: (inside, (inside * (omega - 1) + (1 - inside) * omega) / (k - 1)),
+    }
+    # Where doubles can't tell the two chances apart, any oracle may be the best.
+    return {name: q * (1 - q) / (p - q) ** 2 if p - q > 1e-5 * q else 0.0 for name, (p, q) in chances.items()}
+
+
+def _best(able: Mapping[str, Oracle], slack: Fraction = Fraction(0)) -> tuple[str, Fraction]:
+    """Return the oracle with the shortest report among those of about the smallest variance, and how large that is."""
+    # Exact, because devices choose by themselves, in any language, and must all choose the same.
+    variances = {name: oracle.rare_variance for name, oracle in able.items()}
+    limit = min(variances.values()) * (1 + slack + Fraction(1, 10**9))  # what 53 bits can't tell apart is equal
+    return min((name for name in able if variances[name] <= limit), key=lambda name: able[name].report_bytes), limit
+
+
+def _why(best: str, variances: Mapping[str, float], sizes: Mapping[str, int], limit: float) -> str:
+    def variance(name: str) -> str:
+        return f"{variances[name]:.3g}/n"
+
+    def size(name: str) -> str:
+        return f"{sizes[name]} byte{'' if sizes[name] == 1 else 's'}"
+
+    equal = [name for name in variances if name != best and variances[name] <= limit]
+    further = sorted((name for name in variances if name != best and name not in equal), key=lambda n: variances[n])
+    lead = f"{best} has the smallest variance for a rare cell, {variance(best)}, in {size(best)}"
+    if equal:
+        lead = (
+            f"{best} has the shortest report, {size(best)}, of those of the smallest variance for a rare cell, "
+            f"{variance(best)} (also {', '.join(f'{n}: {variance(n)}, {size(n)}' for n in equal)})"
+        )
+    after = f"; next is {further[0]} with {variance(further[0])} in {size(further[0])}" if further else ""
+    return lead + after + "."

@@ -40,23 +40,6 @@ from hushquery.errors import DataError, UsageError
 if TYPE_CHECKING:
     from hushquery.local.configuration import Configuration
 
-__all__ = [
-    "HEADER_BYTES",
-    "MOST_PAYLOAD",
-    "MOST_TEXT",
-    "VERSION",
-    "Report",
-    "ReportError",
-    "ReportMalformed",
-    "ReportOfAnotherConfiguration",
-    "ReportOfAnotherPeriod",
-    "ReportOfAnotherTask",
-    "ReportOutOfDomain",
-    "ReportTimeInvalid",
-    "ReportVersionUnknown",
-    "from_base64url",
-]
-
 #: The version of this format.
 VERSION = 1
 
@@ -142,7 +125,7 @@ class Report:
             raise UsageError("the time of a report is whole seconds since 1970")
 
     def to_bytes(self) -> bytes:
-        """Give the report in the compact form."""
+        """Return the report in the compact form."""
         head = _HEADER.pack(VERSION, self.id, self.task, self.configuration, self.time, len(self.payload))
         return head + self.payload
 
@@ -168,7 +151,7 @@ class Report:
         return cls(report_id, task, configuration, time, data[HEADER_BYTES:])
 
     def to_json(self) -> dict[str, Any]:
-        """Give the JSON form as plain data."""
+        """Return the JSON form as plain data."""
         return {
             "version": VERSION,
             "id": _encode(self.id),
@@ -200,23 +183,14 @@ class Report:
         return cls(parts["id"], parts["task"], parts["configuration"], time, parts["payload"])
 
     def to_text(self) -> str:
-        """Give the compact form as one word of base64url, for files with a report on each line; so does ``str``."""
+        """Return the compact form as one word of base64url, for files with a report on each line; so does ``str``."""
         return _encode(self.to_bytes())
 
     def __str__(self) -> str:
         return self.to_text()
 
-    @classmethod
-    def from_text(cls, text: str) -> Report:
-        """Read what :meth:`to_text` gave."""
-        return cls.from_bytes(from_base64url(text))
-
-    def open(self, configuration: Configuration, *, period: int | None = None) -> Any:
-        """Check that the report belongs to a configuration, and give what the mechanism said.
-
-        Args:
-            configuration: What the report must have been made with.
-            period: The number of the period in which it must have been made; by default any.
+    def open(self, configuration: Configuration) -> Any:
+        """Check that the report was made with a configuration, and return what the mechanism said.
 
         Raises:
             ReportError: One of its kinds, which say apart what does not fit.
@@ -237,12 +211,6 @@ class Report:
             raise ReportTimeInvalid(
                 "the report's time is finer than the task allows",
                 fix="Truncate it to a multiple of time_precision on the client",
-            )
-        if period is not None and configuration.task.period_at(self.time) != period:
-            raise ReportOfAnotherPeriod(
-                "the report was made in another period of the task",
-                why="a client answers in each period, and the answers of one are counted together",
-                fix="Count it with the reports of its own period",
             )
         try:
             return configuration.channel.unpack(self.payload)

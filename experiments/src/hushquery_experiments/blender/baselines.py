@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, exact
 from hushquery.errors import UsageError
-from hushquery.local.oracles.choose import choose_oracle
+from hushquery.local.configuration import choose_oracle
 from hushquery.local.oracles.unary import OUE
 from hushquery_experiments.blender.law import Population
 from hushquery_experiments.blender.reports import simulated_support

@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
-from hushquery.local.oracles.chance import ONE
 from hushquery.local.oracles.krr import KRR
-from hushquery.local.oracles.oracle import IntArray, Randomizer, Tally
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
+from hushquery.local.randomizer import ONE, IntArray, Randomizer, SupportCount
 from hushquery.noise.bits import SeededBits
 
 __all__ = ["Through", "simulated_support", "support_from_counts", "support_through_randomizers"]
@@ -59,7 +58,7 @@ def simulated_support(
 
 def support_through_randomizers(randomizer: Randomizer, clients: IntArray, rng: np.random.Generator) -> IntArray:
     """Run the randomizer of every client, in blocks, and count the reports."""
-    tally, bits = Tally(randomizer), SeededBits(int(rng.integers(2**62)))
+    tally, bits = SupportCount(randomizer), SeededBits(int(rng.integers(2**62)))
     ends = np.cumsum(clients)
     for start in range(0, int(ends[-1]), _BLOCK):
         places = np.arange(start, min(start + _BLOCK, int(ends[-1])))

@@ -24,7 +24,7 @@ from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import Threshold
 from hushquery.hybrid.pooled import plug_in_weights
 from hushquery.hybrid.result import least_share
-from hushquery.local.oracles.choose import oracle_named
+from hushquery.local.configuration import oracle_named
 from hushquery_experiments.blender.baselines import standard_error
 from hushquery_experiments.blender.law import Population
 from hushquery_experiments.blender.optin import OptInSide, OptInWay, simulate_optin

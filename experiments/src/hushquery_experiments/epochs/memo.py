@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
-from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration
-from hushquery.local.oracles.oracle import IntArray, Randomizer
+from hushquery.local.randomizer import IntArray, Randomizer
 from hushquery.noise.bits import Bits
 from hushquery.task import Task
 
@@ -89,12 +88,11 @@ class Memos:
             cells: The cell of each.
             bits: Where the coins come from.
         """
-        channel = configuration.channel
-        if configuration.task.id != self.task.id or not isinstance(channel, OracleChannel) or not channel.wildcard:
+        if configuration.task.id != self.task.id or not configuration.domain.wildcard:
             raise UsageError("these clients have another task", fix="Give a configuration of theirs, with a wildcard")
         if len(np.unique(who)) != len(who) or who.shape != cells.shape:
             raise UsageError("each client reports once in a period", fix="Give each client's number once")
-        oracle, k = channel.oracle, configuration.oracle.k
+        oracle, k = configuration.oracle, configuration.oracle.k
         book = self._books.setdefault(configuration.digest, _Book.of(oracle))
         at = book.kept.find(who * k + oracle.checked_values(cells))
         drawn = (at < 0) & (self.draws[who] < self.most)
@@ -141,5 +139,5 @@ class _Book:
 
     @classmethod
     def of(cls, oracle: Randomizer) -> _Book:
-        none = oracle.rows([])
+        none = oracle.unpack_many(np.empty((0, oracle.report_bytes), dtype=np.uint8))
         return cls(_Kept(none), _Kept(none))

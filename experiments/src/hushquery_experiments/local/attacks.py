@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.local.numbers.dbitflip import DBitFlip
-from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.randomizer import Device
 from hushquery.local.rappor.response import Encoder, Params, bloom_bits
 from hushquery.noise.bits import Bits
 
@@ -56,6 +57,15 @@ class Attack:
     answers: int
 
 
+@dataclass(frozen=True)
+class _OneConfiguration(Device):
+    """A device that runs one configuration only, so that its secret may be the key of its coins."""
+
+    @property
+    def coins(self) -> bytes:
+        return self.secret
+
+
 def averaging_attacks(devices: int, asked: Sequence[int], bits: Bits) -> tuple[Attack, ...]:
     """Attack each mechanism twice: with a response drawn anew for each report, and as it is, with a kept one.
 
@@ -78,16 +88,16 @@ def _one_bit(
     secrets: Sequence[bytes], second: npt.NDArray[np.bool_], times: int, asked: Sequence[int], bits: Bits
 ) -> tuple[Attack, Attack]:
     """The values are 0 and m: a 1 speaks for m."""
-    memo = AlphaPoint(OneBitMean.calibrate(100, _EPSILON), 100)
-    values = np.where(second, memo.mean.most, 0)
-    fresh = memo.mean.randomize_many(np.repeat(values, times), bits).reshape(-1, times)
+    memo = OneBitMean.calibrate(100, _EPSILON)
+    values = np.where(second, memo.most, 0)
+    fresh = memo.randomize_many(np.repeat(values, times), bits).reshape(-1, times)
     kept = np.array(
         [
-            [memo.respond(secret, _TASK, value) for _ in range(times)]
+            [memo.respond(value, _OneConfiguration(secret, _TASK, b"")) for _ in range(times)]
             for secret, value in zip(secrets, values.tolist(), strict=True)
         ]
     )
-    epsilon = float(memo.mean.epsilon)
+    epsilon = float(memo.epsilon)
     return (
         _attack("1BitMean", True, epsilon, second, 2 * fresh.astype(np.int64) - 1, fresh[..., None], asked),
         _attack("1BitMean", False, epsilon, second, 2 * kept - 1, kept[..., None], asked),
@@ -104,7 +114,7 @@ def _dbitflip(
     fresh = flip.randomize_many(np.repeat(values, times), sampled, bits).reshape(-1, times, 4).astype(np.int64)
     kept = np.array(
         [
-            [flip.respond(secret, _TASK, value)[1] for _ in range(times)]
+            [flip.respond(value, _OneConfiguration(secret, _TASK, b""))[4:] for _ in range(times)]
             for secret, value in zip(secrets, values.tolist(), strict=True)
         ]
     )

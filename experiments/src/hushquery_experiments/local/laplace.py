@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.oracles.chance import checked_epsilon
+from hushquery.local.randomizer import checked_epsilon
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace
 from hushquery.noise.sampler import sampler

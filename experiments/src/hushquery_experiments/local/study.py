@@ -23,12 +23,11 @@ import numpy.typing as npt
 
 from hushquery._version import __version__
 from hushquery.errors import UsageError
-from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
-from hushquery.local.numbers.onebit import BitCount, OneBitMean
-from hushquery.local.oracles.chance import ONE, fractions_of_one
-from hushquery.local.oracles.choose import ORACLES, choose_oracle
-from hushquery.local.oracles.oracle import Oracle
+from hushquery.local.configuration import ORACLES, choose_oracle
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.randomizer import ONE, Oracle, fractions_of_one
 from hushquery.noise.bits import Bits, SeededBits, below
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases
 from hushquery_experiments.local.attacks import ASKED, Attack, averaging_attacks
@@ -408,10 +407,7 @@ def _means(clients: int, epsilons: Sequence[float], runs: int, bits: Callable[..
     for epsilon in epsilons:
         one_bit, laplace = OneBitMean.calibrate(_MOST, epsilon), LaplaceMean.calibrate(_MOST, epsilon)
         noise = bits("mean", epsilon)
-        errors = [
-            BitCount().add_many(one_bit.randomize_many(values, noise)).estimate(one_bit).rows[0].value - truth
-            for _ in range(runs)
-        ]
+        errors = [one_bit.estimate(one_bit.randomize_many(values, noise)).rows[0].value - truth for _ in range(runs)]
         chances = (one_bit.low + one_bit.unit * values.astype(float)) / ONE
         theory = math.sqrt(float((chances * (1 - chances)).sum())) / clients * ONE / one_bit.unit
         bound = one_bit.error_bound(clients, BETA)
@@ -435,8 +431,8 @@ def _histogram(d: int, epsilon: float, clients: int, runs: int, bits: Bits) -> H
     largest = np.empty(runs)
     for run in range(runs):
         sampled = flip.sample(clients, bits)
-        sums = BitSums.of(flip).add_many(sampled, flip.randomize_many(values, sampled, bits))
-        largest[run] = np.abs(np.array(sums.estimate().values) - truth).max()
+        table = flip.estimate(sampled, flip.randomize_many(values, sampled, bits))
+        largest[run] = np.abs(np.array(table.values) - truth).max()
     bound = flip.error_bound(clients, BETA)
     beyond = float(np.mean(largest > bound))
     return HistogramPoint(d, epsilon, runs, float(largest.mean()), float(largest.max()), bound, beyond)

@@ -10,9 +10,8 @@ from hushquery.collect.epochs.epochs import Epoch, reports_of
 from hushquery.collect.epochs.phases import HeadList
 from hushquery.collect.store.store import Store
 from hushquery.errors import DataError, Unavailable
-from hushquery.local.server.counting import ReportCount
+from hushquery.local.server.counting import ReportCount, read_blocks
 from hushquery.local.server.estimate import ClientEstimate, estimate_counted
-from hushquery.local.server.files import read_blocks
 
 __all__ = ["LocalWork", "estimated"]
 

@@ -23,7 +23,7 @@ from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report
 
 if TYPE_CHECKING:
-    from hushquery.local.server.client_estimate import ClientEstimate
+    from hushquery.local.server.estimate import ClientEstimate
     from hushquery.release import Release
 
 __all__ = ["backup", "convert", "published", "report_lines", "restore"]

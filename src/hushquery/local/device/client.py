@@ -42,18 +42,15 @@ from typing import Any
 
 from hushquery.core.budget import round_up
 from hushquery.errors import DataError, UsageError
-from hushquery.local.channel import Device, MemoClass
-from hushquery.local.configuration import Configuration
+from hushquery.local.configuration import Configuration, Head
 from hushquery.local.device.store import ClientStore
-from hushquery.local.oracles.chance import ONE
+from hushquery.local.randomizer import ONE, Device, MemoClass
 from hushquery.local.report import MOST_PAYLOAD, Report
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.task import Task
 
-__all__ = ["CLAIM", "Account", "Client", "Entry", "Record", "memo_key", "sampling_number"]
-
 #: What can be reported: a value, or a query and its clicked URL.
-Record = str | int | tuple[str | int, str]
+Reportable = str | int | tuple[str | int, str]
 
 #: What a client's total means, in the words that go with every number of it.
 CLAIM = (
@@ -68,7 +65,7 @@ _EXHAUSTED = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class PaidAnswer:
     """One line of a client's account: a permanent answer that was drawn for a new value."""
 
     task: str
@@ -78,12 +75,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Account:
+class DeviceAccount:
     """What a client has lost in all its tasks, and may lose."""
 
     spent: Fraction
     lifetime: Fraction
-    entries: tuple[Entry, ...]
+    entries: tuple[PaidAnswer, ...]
     claim: str = CLAIM
 
     @property
@@ -92,7 +89,7 @@ class Account:
         return max(Fraction(0), self.lifetime - self.spent)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the account as plain data; numbers are rounded up."""
+        """Return the account as plain data; numbers are rounded up."""
         return {
             "spent": round_up(self.spent),
             "lifetime": round_up(self.lifetime),
@@ -111,7 +108,8 @@ class Client:
         task: The task.
         state: The file that remembers; one file can hold many clients and many tasks of each.
         client_id: Which client of the file this is. It never leaves the device.
-        head: The published head list, for a task without a domain of its own.
+        head: The published head list, for a task without a domain of its own: its [query, URL] pairs, or what carries
+            them in ``records`` such as a :class:`~hushquery.hybrid.published.PublishedHead`.
         bits: Where coins come from; anything but the system's makes reports that are not private.
         clock: Gives the time in seconds since 1970.
 
@@ -125,7 +123,7 @@ class Client:
         state: str | os.PathLike[str] = "client.db",
         client_id: str = "default",
         *,
-        head: Sequence[Any] | None = None,
+        head: Head | None = None,
         bits: Bits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -149,7 +147,7 @@ class Client:
     # ---- reporting -----------------------------------------------------------------------------------------
 
     def report(self, value: str | int | None, url: str | None = None, *, slot: int = 0) -> Report | None:
-        """Give the report of this period: the only thing that leaves the device.
+        """Return the report of this period: the only thing that leaves the device.
 
         The first call of a period decides. It is on the disk before it is handed out, and every later call of the
         period gives the same bytes, whatever it is asked with and whether or not the process was killed in between.
@@ -170,8 +168,8 @@ class Client:
             raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
         return self._reports([(slot, value, url)])[0]
 
-    def reports(self, values: Sequence[Record | None]) -> list[Report]:
-        """Give all reports of this period: one for each record, padded with "nothing to report".
+    def reports(self, values: Sequence[Reportable | None]) -> list[Report]:
+        """Return all reports of this period: one for each record, padded with "nothing to report".
 
         How many records a client has is private too, so a task with several needs all of its slots filled. All of
         them are made, or none: if one value is refused, nothing is spent on the others.
@@ -185,21 +183,21 @@ class Client:
         if any(isinstance(value, tuple) and len(value) != 2 for value in padded):
             raise UsageError("a record is a value, or a pair of a query and a URL")
         pairs = [value if isinstance(value, tuple) else (value, None) for value in padded]
-        found = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
-        return [report for report in found if report is not None]
+        made = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
+        return [report for report in made if report is not None]
 
-    def _reports(self, asked: Sequence[tuple[int, str | int | None, str | None]]) -> list[Report | None]:
-        """Give the reports of some slots in this period, all from one transaction."""
+    def _reports(self, slots: Sequence[tuple[int, str | int | None, str | None]]) -> list[Report | None]:
+        """Return the reports of some slots in this period, all from one transaction."""
         if not self.task.client.enabled:
-            return [None] * len(asked)
+            return [None] * len(slots)
         now = self._now()
         with self._store.transaction() as connection:
-            found = [self._report(connection, now, *one) for one in asked]
+            reports = [self._report(connection, now, *one) for one in slots]
         # The transaction has ended: the reports are durable, and only now does anybody see them.
-        return found
+        return reports
 
     def has_reported(self) -> bool:
-        """Say whether this client has made its report of this period: then every call gives the same bytes again."""
+        """Return whether this client has made its report of this period: then every call gives the same bytes again."""
         period = self.task.period_at(self._now())
         slots = range(self.task.client.records_per_user)
         with self._store.transaction() as connection:
@@ -208,11 +206,11 @@ class Client:
     # ---- the outbox ----------------------------------------------------------------------------------------
 
     def outbox(self) -> list[Report]:
-        """Give the reports of all tasks of this client that were made and not yet marked as sent, oldest first."""
+        """Return the reports of all tasks of this client that were made and not yet marked as sent, oldest first."""
         with self._store.transaction() as connection:
             rows = connection.execute("SELECT data FROM report WHERE client = ? AND NOT sent", (self.client_id,))
-            found = [Report.from_bytes(data) for (data,) in rows]
-        return sorted(found, key=lambda report: (report.time, report.id))
+            reports = [Report.from_bytes(data) for (data,) in rows]
+        return sorted(reports, key=lambda report: (report.time, report.id))
 
     def sent(self, report_id: bytes) -> None:
         """Note that the collector has acknowledged a report; the report itself stays, to answer the same again."""
@@ -225,16 +223,16 @@ class Client:
 
     # ---- what it cost --------------------------------------------------------------------------------------
 
-    def account(self) -> Account:
-        """Give what this client has lost in all its tasks; the claim says what the number bounds."""
+    def account(self) -> DeviceAccount:
+        """Return what this client has lost in all its tasks; the claim says what the number bounds."""
         with self._store.transaction() as connection:
             spent, cap = self._budget(connection)
             rows = connection.execute(
                 "SELECT task, period, cost FROM memo WHERE client = ? AND cost <> '0' ORDER BY task, period, key",
                 (self.client_id,),
             )
-            entries = tuple(Entry(task.hex(), period, Fraction(cost)) for task, period, cost in rows)
-        return Account(spent, cap, entries)
+            entries = tuple(PaidAnswer(task.hex(), period, Fraction(cost)) for task, period, cost in rows)
+        return DeviceAccount(spent, cap, entries)
 
     def forget(self) -> None:
         """Delete this client: its secret, answers, outbox and account.
@@ -260,9 +258,9 @@ class Client:
     def _report(
         self, connection: sqlite3.Connection, now: float, slot: int, value: str | int | None, url: str | None
     ) -> Report | None:
-        """Give the report that the slot has in this period, else make it; None if the client is not sampled."""
+        """Return the report that the slot has in this period, else make it; None if the client is not sampled."""
         period = self.task.period_at(now)
-        # Looked up before the value is: a refusal would tell the value that came second.
+        # Check for an existing report first; rejecting the new value would reveal it.
         known = self._made(connection, period, slot)
         if known is not None:
             return known
@@ -309,7 +307,7 @@ class Client:
         return row[0]
 
     def _budget(self, connection: sqlite3.Connection) -> tuple[Fraction, Fraction]:
-        """Give what was spent, and the cap: the smallest lifetime of this task and those answered before."""
+        """Return what was spent, and the cap: the smallest lifetime of this task and those answered before."""
         cap = Fraction(self.task.client.lifetime_epsilon)
         row = connection.execute("SELECT spent, cap FROM client WHERE id = ?", (self.client_id,)).fetchone()
         if row is None:
@@ -325,31 +323,32 @@ class Client:
         connection.execute("UPDATE client SET cap = ? WHERE id = ?", (str(cap), self.client_id))
 
     def _sampled(self, secret: bytes, period: int) -> bool:
-        """Say whether this client reports in this period: decided once, by its secret, without its value."""
+        """Return whether this client reports in this period: decided once, by its secret, without its value."""
         drawn = sampling_number(secret, self.task.digest, period)
         return drawn < math.floor(self.task.client.sampling * ONE)
 
     def _answer(self, connection: sqlite3.Connection, secret: bytes, value: Any, slot: int, period: int) -> bytes:
-        """Give the permanent answer of a value: from the memo, or drawn and paid for, or after the cap an empty one."""
+        """Return the permanent answer of a value: from the memo, or drawn and paid for; after the cap an empty one."""
         channel, device = self.configuration.channel, Device(secret, self.task.digest, self.configuration.digest)
-        name = channel.memo_class(value, device)
-        known = self._recall(connection, secret, name, slot)
+        own, none = (
+            memo_key(secret, device.task, device.configuration, slot, name)
+            for name in (channel.memo_class(value, device), _EXHAUSTED)
+        )
+        known = self._recall(connection, own)
         if known is not None:
             return known
         cost = self.configuration.cost
         spent, cap = self._budget(connection)
         if spent + cost <= cap:
             connection.execute("UPDATE client SET spent = ? WHERE id = ?", (str(spent + cost), self.client_id))
-            kept = channel.answer(value, device, self._bits)
-            return self._remember(connection, self._memo_key(secret, name, slot), period, kept, cost)
-        empty = self._recall(connection, secret, _EXHAUSTED, slot)
+            return self._remember(connection, own, period, channel.answer(value, device, self._bits), cost)
+        empty = self._recall(connection, none)
         if empty is not None:
             return empty
-        kept = channel.empty(device, self._bits)
-        return self._remember(connection, self._memo_key(secret, _EXHAUSTED, slot), period, kept, Fraction(0))
+        return self._remember(connection, none, period, self.configuration.empty(device, self._bits), Fraction(0))
 
-    def _recall(self, connection: sqlite3.Connection, secret: bytes, name: MemoClass, slot: int) -> bytes | None:
-        key = self._memo_key(secret, name, slot)
+    @staticmethod
+    def _recall(connection: sqlite3.Connection, key: bytes) -> bytes | None:
         row = connection.execute("SELECT payload FROM memo WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -361,9 +360,6 @@ class Client:
         )
         return kept
 
-    def _memo_key(self, secret: bytes, name: MemoClass, slot: int) -> bytes:
-        return memo_key(secret, self.task.digest, self.configuration.digest, slot, name)
-
 
 def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, name: MemoClass) -> bytes:
     """Name an answer without storing what it answers: an HMAC-SHA256 under the device's secret.
@@ -371,12 +367,12 @@ def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, name: 
     The slot is part of it: two records of one period that shared an answer would show that they are equal. A class is
     a number, as 4 bytes (2^32 - 1 stands for the empty answer after the cap), or bytes, as their SHA-256.
     """
-    told = name.to_bytes(4, "big") if isinstance(name, int) else hashlib.sha256(name).digest()
-    return _mac(secret, b"memo", task, configuration + slot.to_bytes(4, "big") + told)
+    named = name.to_bytes(4, "big") if isinstance(name, int) else hashlib.sha256(name).digest()
+    return _mac(secret, b"memo", task, configuration + slot.to_bytes(4, "big") + named)
 
 
 def sampling_number(secret: bytes, task: bytes, period: int) -> int:
-    """Give the number below 2^53 that decides on a client's sampling in a period: it reports if it is below the rate.
+    """Compute the number below 2^53 that decides whether a client reports in a period: if it is below the rate.
 
     These are the upper 53 bits of an HMAC-SHA256 under the device's secret.
     """

@@ -30,8 +30,6 @@ from hushquery.local.device.send import connection_to
 from hushquery.local.device.store import ClientStore
 from hushquery.task import Task
 
-__all__ = ["Fetched", "Lists", "chained", "fetch_task"]
-
 # A list of a million records is about this long; whoever sends more sends something else.
 _MOST_BYTES = 1 << 28
 
@@ -134,13 +132,13 @@ def _head(task: Task, served: Any) -> tuple[tuple[str, ...], ...] | None:
 
 def _lists(served: Any) -> Lists:
     """Read the log of head lists: epochs one after the other, each with a hash."""
-    found = tuple((epoch, configuration) for epoch, configuration in served)
-    numbers = [epoch for epoch, _ in found]
+    lists = tuple((epoch, configuration) for epoch, configuration in served)
+    numbers = [epoch for epoch, _ in lists]
     if not all(type(epoch) is int and epoch >= 0 for epoch in numbers) or numbers != sorted(set(numbers)):
         raise _another()
-    if not all(re.fullmatch("[0-9a-f]{64}", configuration) for _, configuration in found):
+    if not all(re.fullmatch("[0-9a-f]{64}", configuration) for _, configuration in lists):
         raise _another()
-    return found
+    return lists
 
 
 def _compare(fetched: Fetched, served: Any) -> None:

@@ -22,8 +22,6 @@ from hushquery.errors import UsageError
 from hushquery.local.device.client import Client
 from hushquery.local.report import Report
 
-__all__ = ["FIRST_PAUSE", "NEXT_PAUSE", "REFUSED", "Delivery", "Sender", "connection_to"]
-
 #: Seconds for which a collector that took nothing is left alone the first time.
 FIRST_PAUSE = 300
 #: The same, each time after that.

@@ -20,8 +20,6 @@ from urllib.parse import quote
 
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 
-__all__ = ["SCHEMA", "ClientStore"]
-
 #: The version of the tables; another one is refused.
 SCHEMA = 1
 

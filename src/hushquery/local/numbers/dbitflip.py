@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +23,41 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError, UsageError
-from hushquery.local.oracles.chance import ONE, chance_down, checked_cells, checked_epsilon, e_to, loss_of_ratio
-from hushquery.local.server.intervals import share_interval
-from hushquery.noise.bits import Bits
-
-__all__ = ["BitSums", "DBitFlip"]
+from hushquery.local.randomizer import (
+    ONE,
+    Channel,
+    Device,
+    IntArray,
+    bits_from,
+    bytes_for,
+    chance_down,
+    check_reports,
+    checked_cells,
+    checked_epsilon,
+    e_to,
+    largest_variance,
+    loss_of_ratio,
+    share_interval,
+)
+from hushquery.noise.bits import Bits, below
 
 BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class DBitFlip:
-    """d bits of each client for a histogram over k buckets.
+class DBitFlip(Channel):
+    """d bits of each client for a histogram over k equal ranges of 0..most.
+
+    A memo class is the sampled bucket of a value, or none of them.
 
     Args:
+        most: The largest number.
         k: The number of buckets.
         d: How many of them each client answers for.
         keep: The chance that a bit is sent as it is, over 2^53; above one half.
 
-    **Guarantee:** pure 2 ln(keep/(1-keep)) for one answer, replace-one; once that for d = 1 (or k = 1 sampled bucket).
+    **Guarantee:** pure 2 ln(keep/(1-keep)) for each class that was ever used, replace-one, given the change times of
+    the class; once that for d = 1.
     **Estimator:** h(v) = the mean over the clients that sampled v of (b - (1-keep))/(2 keep - 1); unbiased given who
     sampled. (As published, the sum of these is divided by the number nd/k that is expected to sample v: unbiased too,
     but a bucket that everybody is in then varies with who was sampled.)
@@ -48,29 +65,83 @@ class DBitFlip:
     >>> flip = DBitFlip.calibrate(8, 4, "ln 9")
     >>> round(flip.keep / ONE, 6), float(flip.epsilon) <= math.log(9)
     (0.75, True)
+    >>> ranges = DBitFlip.calibrate(4, 2, 1, most=9)
+    >>> [ranges.bucket(x) for x in range(10)], ranges.ranges()
+    ([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], ['0..2', '3..4', '5..7', '8..9'])
+    >>> ranges.unpack(ranges.pack((1, 3, 0, 1)))
+    (1, 3, 0, 1)
     """
 
+    most: int
     k: int
     d: int
     keep: int
 
+    name: ClassVar[str] = "dbitflip"
+
+    def __post_init__(self) -> None:
+        if not self.k <= self.most + 1:
+            raise UsageError("there are more buckets than numbers", fix="Use fewer buckets")
+
     @classmethod
-    def calibrate(cls, k: int, d: int, epsilon: Number) -> DBitFlip:
-        """Choose the chance for an epsilon, which is never exceeded."""
+    def calibrate(cls, k: int, d: int, epsilon: Number, most: int | None = None) -> DBitFlip:
+        """Choose the chance for an epsilon, which is never exceeded; by default each number has its own bucket."""
         wanted, cells = checked_epsilon(epsilon), checked_cells(k)
         if isinstance(d, bool) or not isinstance(d, int) or not 1 <= d <= cells:
-            raise UsageError("a client answers for 1 to k buckets", fix="Give d, the number of bits")
+            raise UsageError("a client answers for 1 to k buckets", fix="Set d, the number of bits")
         with working():
             grown = e_to(wanted / (1 if d == 1 else 2))
             keep = chance_down(grown / (grown + 1))
-        while (made := cls(cells, d, keep)).epsilon > wanted:
+        while (flip := cls(cells - 1 if most is None else most, cells, d, keep)).epsilon > wanted:
             keep -= 1
-        return made
+        return flip
 
     @property
     def epsilon(self) -> Fraction:
         """What one answer costs, from the integers, rounded up."""
         return (1 if self.d == 1 else 2) * loss_of_ratio(self.keep, ONE - self.keep)
+
+    @property
+    def report_bytes(self) -> int:
+        """The sampled buckets, then a bit for each."""
+        return self.d * bytes_for(self.k) + -(-self.d // 8)
+
+    @property
+    def length(self) -> int:
+        """Per bucket how many sampled it, then per bucket how many said 1."""
+        return 2 * self.k
+
+    @property
+    def note(self) -> str:
+        """Classes and bytes."""
+        classes = min(self.k, self.d + 1)
+        return f"{self.k:,} buckets, at most {classes:,} answers per device, in {self.report_bytes:,} bytes"
+
+    def expected_errors(self, reports: int) -> tuple[float, float]:
+        """Compute the standard errors of the share of a rare bucket and of the worst one."""
+        check_reports(reports)
+        keep = self.keep / ONE
+        rare = everybody = keep * (1 - keep) / (2 * keep - 1) ** 2  # of one client that sampled the bucket
+        sampled = reports * self.d / self.k
+        return math.sqrt(rare / sampled), math.sqrt(largest_variance(rare, everybody) / sampled)
+
+    def error_bound(self, n: int, beta: float = 0.05) -> float:
+        """Compute what the largest error of all shares exceeds with probability at most beta (as published)."""
+        if n < 1 or not 0 < beta < 1:
+            raise UsageError("an error bound needs n >= 1 and 0 < beta < 1")
+        gap = (2 * self.keep - ONE) / ONE
+        return math.sqrt(5 * self.k / (n * self.d)) / gap * math.sqrt(math.log(6 * self.k / beta))
+
+    # ---- the client ----------------------------------------------------------------------------------------
+
+    def bucket(self, value: int) -> int:
+        """Compute the bucket of a number: floor(value k / (most + 1))."""
+        return value * self.k // (self.most + 1)
+
+    def ranges(self) -> list[str]:
+        """Name the buckets by the numbers in them."""
+        ends = [-(-bucket * (self.most + 1) // self.k) for bucket in range(self.k + 1)]
+        return [str(a) if a == b - 1 else f"{a}..{b - 1}" for a, b in pairwise(ends)]
 
     def sample(self, n: int, bits: Bits) -> IntArray:
         """Choose d distinct buckets for each of n clients, ascending; independent of their values."""
@@ -83,46 +154,108 @@ class DBitFlip:
             chosen[start : start + size] = np.argpartition(words, self.d - 1, axis=1)[:, : self.d]
         return np.sort(chosen, axis=1)
 
-    def randomize_many(self, values: npt.ArrayLike, sampled: IntArray, bits: Bits) -> BoolArray:
-        """Give each client's bits for its sampled buckets."""
-        cells = self._checked(values)
-        truth = sampled == cells[:, None]
+    def randomize_many(self, buckets: npt.ArrayLike, sampled: IntArray, bits: Bits) -> BoolArray:
+        """Draw each client's bits for its sampled buckets, from the bucket it is in."""
+        truth = sampled == self._checked(buckets)[:, None]
         words = bits.words(truth.size).reshape(truth.shape) >> np.uint64(11)
-        kept = words < np.uint64(self.keep)
-        answer: BoolArray = truth == kept
+        answer: BoolArray = truth == (words < np.uint64(self.keep))
         return answer
 
-    def sampled(self, secret: bytes, task: bytes) -> tuple[int, ...]:
-        """Give the buckets that a device answers for, ascending: the same ones for good, whatever its value."""
-        return tuple(self.sample(1, _Stream(secret, task, b"sample"))[0].tolist())
+    def sampled(self, device: Device) -> tuple[int, ...]:
+        """Return the buckets that a device answers for, ascending: the same ones for good, whatever its value."""
+        return tuple(self.sample(1, _Stream(device.secret, device.task, b"sample"))[0].tolist())
 
-    def respond(
-        self, secret: bytes, task: bytes, value: int, coins: bytes | None = None
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return one device's sampled buckets and kept bits: the same each time for the same class of values.
-
-        ``coins`` is the key of the bits' coins, by default the secret.
-        """
-        cell = int(self._checked([value])[0])
-        sampled = np.array(self.sampled(secret, task), dtype=np.int64)
+    def respond(self, bucket: int, device: Device) -> tuple[int, ...]:
+        """Return a device's sampled buckets and kept bits: the same each time for the same class of values."""
+        cell = int(self._checked([bucket])[0])
+        sampled = np.array(self.sampled(device), dtype=np.int64)
         where = np.flatnonzero(sampled == cell)
         name = b"bits:%d" % (int(where[0]) if len(where) else -1)
-        stream = _Stream(secret if coins is None else coins, task, name)
-        answer = self.randomize_many([cell], sampled[None, :], stream)[0]
-        return tuple(sampled.tolist()), tuple(answer.astype(int).tolist())
+        kept = self.randomize_many([cell], sampled[None, :], _Stream(device.coins, device.task, name))[0]
+        return *sampled.tolist(), *kept.astype(int).tolist()
 
-    def error_bound(self, n: int, beta: float = 0.05) -> float:
-        """Give what the largest error of all buckets' shares exceeds with probability at most beta (as published)."""
-        if n < 1 or not 0 < beta < 1:
-            raise UsageError("an error bound needs n >= 1 and 0 < beta < 1")
-        gap = (2 * self.keep - ONE) / ONE
-        return math.sqrt(5 * self.k / (n * self.d)) / gap * math.sqrt(math.log(6 * self.k / beta))
+    def memo_class(self, value: int, device: Device) -> int:
+        """Which of the sampled buckets it is, from 0; d for none of them."""
+        sampled, bucket = self.sampled(device), self.bucket(value)
+        return sampled.index(bucket) if bucket in sampled else self.d
 
-    def _checked(self, values: npt.ArrayLike) -> IntArray:
-        given = np.asarray(values)
+    def answer(self, value: int, device: Device, bits: Bits) -> bytes:
+        """The bits that the secret gives to the class."""
+        del bits
+        return self.pack(self.respond(self.bucket(value), device))
+
+    def empty(self, device: Device, bits: Bits) -> bytes:
+        """The same buckets, answered with fresh coins for a bucket drawn evenly: it counts as spread evenly."""
+        sampled = self.sampled(device)
+        fresh = self.randomize_many(below(bits, self.k, 1), np.array([sampled], dtype=np.int64), bits)[0]
+        return self.pack((*sampled, *(int(bit) for bit in fresh)))
+
+    def _checked(self, buckets: npt.ArrayLike) -> IntArray:
+        given = np.asarray(buckets)
         if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.k):
             raise UsageError(f"a value is not a bucket 0..{self.k - 1}", fix="Map each value to its bucket first")
         return given.astype(np.int64)
+
+    # ---- the server ----------------------------------------------------------------------------------------
+
+    def encode(self, answer: tuple[int, ...]) -> bytes:
+        """The sampled buckets ascending, each little-endian; then their bits in the same order."""
+        sampled, bits = answer[: self.d], answer[self.d :]
+        data = b"".join(bucket.to_bytes(bytes_for(self.k), "little") for bucket in sampled)
+        return data + np.packbits(np.array(bits, dtype=np.uint8), bitorder="little").tobytes()
+
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """Rows of d buckets and d bits."""
+        width = bytes_for(self.k)
+        places = 256 ** np.arange(width, dtype=np.int64)
+        sampled = payloads[:, : self.d * width].reshape(len(payloads), self.d, width) @ places
+        bits = bits_from(payloads[:, self.d * width :], self.d)
+        if bits is None or (sampled >= self.k).any() or (np.diff(sampled, axis=1) <= 0).any():
+            raise self.malformed("its buckets are out of range or not in ascending order, or spare bits are set")
+        return np.concatenate([sampled, bits], axis=1)
+
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
+        """Count who sampled each bucket, and who said 1."""
+        sampled, bits = rows[:, : self.d], rows[:, self.d :].astype(np.bool_)
+        counts = [np.bincount(named.ravel(), minlength=self.k) for named in (sampled, sampled[bits])]
+        return np.concatenate(counts).astype(np.int64)
+
+    def table(
+        self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
+    ) -> Estimates:
+        """Estimate the raw share of each bucket, unbiased given who sampled it.
+
+        Which clients sample a bucket does not depend on their values: of those who do, the ones are binomial, and the
+        interval is that of their rate, mapped. Of a bucket that nobody sampled nothing is known.
+        """
+        del records
+        if n < 2:
+            raise DataError("a histogram needs at least two answers", fix="Wait for more")
+        flipped, gap = 1 - self.keep / ONE, (2 * self.keep - ONE) / ONE
+        seen, ones = support[: self.k], support[self.k :]
+        known, among = seen > 0, np.maximum(seen, 1)
+        values = np.where(known, (ones / among - flipped) / gap, 0.0)
+        rate = np.clip(ones / among, flipped, 1 - flipped)
+        stderr = np.where(known, np.sqrt(rate * (1 - rate) * repeats / np.maximum(seen - 1, 1)) / gap, 1.0)
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            low, high = share_interval(ones, among, wanted, flipped, gap, repeats=repeats)
+            return np.where(known, low, 0.0).tolist(), np.where(known, high, 1.0).tolist()
+
+        return Estimates.raw(labels, values.tolist(), stderr.tolist(), level=level, intervals=intervals)
+
+    def estimate(self, sampled: IntArray, bits: BoolArray, level: float = 0.95) -> Estimates:
+        """Estimate the histogram from the answers of :meth:`randomize_many`.
+
+        >>> from hushquery.noise.bits import SeededBits
+        >>> flip, bits = DBitFlip.calibrate(4, 2, 4), SeededBits(1)
+        >>> sampled = flip.sample(60_000, bits)
+        >>> table = flip.estimate(sampled, flip.randomize_many([2] * 60_000, sampled, bits))
+        >>> [abs(round(row.value, 1)) for row in table]
+        [0.0, 0.0, 1.0, 0.0]
+        """
+        support = self.support(np.concatenate([sampled, bits], axis=1))
+        return self.table(support, len(sampled), level, self.ranges())
 
 
 class _Stream:
@@ -135,87 +268,9 @@ class _Stream:
         self._block = 0
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
-        """Give n 64-bit words."""
+        """Return the next n 64-bit words."""
         parts = []
         for _ in range(-(-n // 4)):
             parts.append(hmac.digest(self._key, self._block.to_bytes(8, "big"), hashlib.sha256))
             self._block += 1
         return np.frombuffer(b"".join(parts), dtype=">u8")[:n].astype(np.uint64)
-
-
-@dataclass(frozen=True)
-class BitSums:
-    """The server's side: per bucket, how many clients sampled it and how many of their bits were 1.
-
-    >>> flip = DBitFlip.calibrate(4, 2, 4)
-    >>> from hushquery.noise.bits import SeededBits
-    >>> bits = SeededBits(1)
-    >>> sampled = flip.sample(60_000, bits)
-    >>> sums = BitSums.of(flip).add_many(sampled, flip.randomize_many([2] * 60_000, sampled, bits))
-    >>> [abs(round(row.value, 1)) for row in sums.estimate()]
-    [0.0, 0.0, 1.0, 0.0]
-    """
-
-    flip: DBitFlip
-    clients: int
-    sampled: tuple[int, ...]
-    ones: tuple[int, ...]
-
-    @classmethod
-    def of(cls, flip: DBitFlip) -> BitSums:
-        """Begin with nothing."""
-        return cls(flip, 0, (0,) * flip.k, (0,) * flip.k)
-
-    def add_many(self, sampled: IntArray, bits: BoolArray) -> BitSums:
-        """Count answers; refuses what no client of this task sends."""
-        d, k = self.flip.d, self.flip.k
-        good = sampled.ndim == 2 and sampled.shape == bits.shape and sampled.shape[1] == d
-        if not good or (sampled.size and (sampled.min() < 0 or sampled.max() >= k or (np.diff(sampled) <= 0).any())):
-            raise DataError("these are no dBitFlip answers", fix="Reject them; clients of this task never send them")
-        seen = np.bincount(sampled.ravel(), minlength=k)
-        ones = np.bincount(sampled[bits], minlength=k)
-        return BitSums(
-            self.flip,
-            self.clients + len(sampled),
-            tuple((np.array(self.sampled) + seen).tolist()),
-            tuple((np.array(self.ones) + ones).tolist()),
-        )
-
-    def merge(self, other: BitSums) -> BitSums:
-        """Give the sums of both."""
-        if self.flip != other.flip:
-            raise UsageError("sums of different randomizers can't be merged", fix="Keep one per task configuration")
-        return BitSums(
-            self.flip,
-            self.clients + other.clients,
-            tuple(a + b for a, b in zip(self.sampled, other.sampled, strict=True)),
-            tuple(a + b for a, b in zip(self.ones, other.ones, strict=True)),
-        )
-
-    def estimate(self, level: float = 0.95, *, labels: Sequence[str] | None = None, repeats: int = 1) -> Estimates:
-        """Give the raw share of each bucket, unbiased given who sampled it.
-
-        Which clients sample a bucket does not depend on their values: of those who do, the ones are binomial, and the
-        interval is that of their rate, mapped. Of a bucket that nobody sampled nothing is known.
-
-        Args:
-            level: The coverage of each interval.
-            labels: The buckets' names; their numbers by default.
-            repeats: In how many periods a client answers.
-        """
-        flip = self.flip
-        if self.clients < 2:
-            raise DataError("a histogram needs at least two answers", fix="Wait for more")
-        flipped, gap = 1 - flip.keep / ONE, (2 * flip.keep - ONE) / ONE
-        ones, seen = np.array(self.ones), np.array(self.sampled)
-        asked, among = seen > 0, np.maximum(seen, 1)
-        values = np.where(asked, (ones / among - flipped) / gap, 0.0)
-        rate = np.clip(ones / among, flipped, 1 - flipped)
-        stderr = np.where(asked, np.sqrt(rate * (1 - rate) * repeats / np.maximum(seen - 1, 1)) / gap, 1.0)
-
-        def intervals(wanted: float) -> tuple[list[float], list[float]]:
-            low, high = share_interval(ones, among, wanted, flipped, gap, repeats=repeats)
-            return np.where(asked, low, 0.0).tolist(), np.where(asked, high, 1.0).tolist()
-
-        names = [str(v) for v in range(flip.k)] if labels is None else list(labels)
-        return Estimates.raw(names, values.tolist(), stderr.tolist(), level=level, intervals=intervals)

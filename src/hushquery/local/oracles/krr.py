@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import struct
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from hushquery.core.budget import Number, working
-from hushquery.local.oracles.chance import (
+from hushquery.local.randomizer import (
     ONE,
+    Answer,
+    IntArray,
+    Oracle,
+    Randomizer,
+    bytes_for,
     chance_up,
     check_truth,
     checked_cells,
@@ -22,12 +25,12 @@ from hushquery.local.oracles.chance import (
     e_to,
     fractions_of_one,
     loss_of_ratio,
+    numbers_from,
     within_budget,
 )
-from hushquery.local.oracles.oracle import IntArray, Oracle, Randomizer, Report, bytes_for, numbers_from
 from hushquery.noise.bits import Bits, one_word
 
-__all__ = ["KRR", "CellReports", "Response", "binary_response", "cells_from", "lie_chance", "respond"]
+__all__ = ["KRR", "CellReports", "Response", "lie_chance", "respond"]
 
 # Clients are randomised in blocks that stay in the processor's cache.
 _BLOCK = 1 << 14
@@ -41,45 +44,44 @@ class CellReports(Randomizer):
         """One cell number."""
         return bytes_for(self.k)
 
-    def support(self, reports: npt.NDArray[Any]) -> IntArray:
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count the cells."""
-        cells = cells_from(self, reports)
-        return np.bincount(cells, minlength=self.k).astype(np.int64, copy=False)
+        return np.bincount(self._checked(rows), minlength=self.k).astype(np.int64, copy=False)
 
-    def report(self, row: Any) -> int:
-        """A cell number."""
-        return int(row)
-
-    def rows(self, reports: Iterable[Any]) -> IntArray:
-        """An array of cell numbers."""
-        return cells_from(self, _numbers(self, reports if isinstance(reports, list) else list(reports)))
-
-    def pack(self, report: Report) -> bytes:
+    def encode(self, answer: int) -> bytes:
         """The cell number, little-endian."""
-        return int(self.one(report)).to_bytes(self.report_bytes, "little")  # type: ignore[arg-type]
-
-    def unpack(self, data: bytes) -> int:
-        """Read a cell number."""
-        return self.report(self.rows([int.from_bytes(self.checked_bytes(data), "little")])[0])
+        return answer.to_bytes(self.report_bytes, "little")
 
     def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
-        """Read many cell numbers."""
-        return cells_from(self, numbers_from(payloads))
+        """Read cell numbers."""
+        return self._checked(numbers_from(payloads))
+
+    def _checked(self, rows: npt.NDArray[Any]) -> IntArray:
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise self.malformed("it is no cell number")
+        if rows.size and (rows.min() < 0 or rows.max() >= self.k):
+            raise self.malformed(f"cells are 0 to {self.k - 1}")
+        return rows.astype(np.int64, copy=False)
 
 
 class Response(Oracle):
-    """An oracle that answers truly with a larger chance than with each of the other answers, all equally likely."""
+    """An oracle with a randomised response in it: the truth, or each of the other answers with the same chance."""
 
     #: The chance of each other answer, over 2^53; a field of every subclass.
     lie: int
+
+    @classmethod
+    def calibrate(cls, k: int, epsilon: Number) -> Self:
+        """Choose the chance of a lie between two answers, rounded up."""
+        return cls(checked_cells(k), lie_chance(2, checked_epsilon(epsilon)))  # type: ignore[call-arg]
 
     def __post_init__(self) -> None:
         check_truth(self.truth, self.lie)
 
     @property
-    @abstractmethod
     def answers(self) -> int:
-        """How many answers there are."""
+        """How many answers there are: two bits, where nothing else is said."""
+        return 2
 
     @property
     def truth(self) -> int:
@@ -141,7 +143,7 @@ class KRR(CellReports, Response):
         return (value + 1 + steps) % self.k
 
     def randomize_many(self, values: npt.ArrayLike, bits: Bits) -> IntArray:
-        """Give a cell for each value."""
+        """Draw a cell for each value."""
         cells = self.checked_values(values)
         out = np.empty(len(cells), dtype=np.int64)
         for start in range(0, len(cells), _BLOCK):
@@ -149,57 +151,23 @@ class KRR(CellReports, Response):
             out[start : start + _BLOCK] = respond(block, self.k, self.lie, bits)
         return out
 
-    def law(self, value: int) -> Mapping[Report, float]:
+    def law(self, value: int) -> Mapping[Answer, float]:
         """The true cell with p, each other with q."""
         return {cell: float(self.p if cell == value else self.q) for cell in range(self.k)}
 
-    def describe(self) -> dict[str, Any]:
-        """Name, domain and integers."""
-        return {"name": self.name, "k": self.k, "lie": self.lie}
-
-
-def binary_response(epsilon: Number) -> KRR:
-    """Give randomised response over yes and no (Warner 1965): two cells, p = e^epsilon/(e^epsilon + 1).
-
-    >>> round(float(binary_response("ln 3").p), 6)
-    0.75
-    """
-    return KRR.calibrate(2, epsilon)
-
 
 def lie_chance(k: int, epsilon: Fraction) -> int:
-    """Give the smallest chance of each other cell, over 2^53, at which k-RR is within epsilon."""
+    """Find the smallest chance of each other cell, over 2^53, at which k-RR is within epsilon."""
     with working():
         lie = chance_up(1 / (e_to(epsilon) + (k - 1)))
     return within_budget(lie, +1, lambda each: loss_of_ratio(ONE - (k - 1) * each, each), epsilon)
 
 
 def respond(cells: IntArray, k: int, lie: int, bits: Bits) -> IntArray:
-    """Give another of k cells with chance ``lie`` over 2^53 each, else the cell itself; without a branch, so fast."""
+    """Draw another of k cells with chance ``lie`` over 2^53 each, else the cell itself; without a branch, so fast."""
     # Every `lie` integers stand for one step to another cell; all that remain, for the k-th step, back to the own one.
     steps = np.minimum(fractions_of_one(len(cells), bits) // np.uint64(lie), np.uint64(k - 1))
     steps += cells.astype(np.uint64) + np.uint64(1)
     # Around the end of the domain: below k the difference wraps to above every cell, and the smaller one is right.
     around: IntArray = np.minimum(steps, steps - np.uint64(k)).view(np.int64)
     return around
-
-
-def cells_from(oracle: Randomizer, given: npt.NDArray[Any]) -> IntArray:
-    """Refuse what is no array of cells of the domain."""
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise oracle.malformed("it is no cell number")
-    if given.size and (given.min() < 0 or given.max() >= oracle.k):
-        raise oracle.malformed(f"cells are 0 to {oracle.k - 1}")
-    return given.astype(np.int64, copy=False)
-
-
-def _numbers(oracle: Randomizer, listed: list[Any]) -> IntArray:
-    """Give a list of whole numbers as an array; ``struct`` reads one faster than NumPy, and nothing else than them."""
-    try:
-        numbers = np.frombuffer(struct.pack(f"{len(listed)}q", *listed), dtype=np.int64)
-    except (struct.error, TypeError, ValueError, OverflowError):
-        raise oracle.malformed("it is no cell number") from None
-    # It takes True for 1, so what became 0 or 1 is looked at again.
-    if any(isinstance(listed[place], bool | np.bool_) for place in np.flatnonzero(numbers.view(np.uint64) <= 1)):
-        raise oracle.malformed("it is no cell number")
-    return numbers

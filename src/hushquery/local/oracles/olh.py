@@ -8,7 +8,7 @@ integers reproduces it: x = 12, a = 5, b = 7, g = 4 gives h = 67 and bucket 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -19,10 +19,18 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, working
 from hushquery.errors import UsageError
-from hushquery.local.oracles.chance import ONE, checked_cells, checked_epsilon, e_to, uniform_below
 from hushquery.local.oracles.krr import Response, lie_chance, respond
-from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Report, bytes_for, numbers_from
-from hushquery.noise.bits import Bits
+from hushquery.local.randomizer import (
+    ONE,
+    Answer,
+    IntArray,
+    bytes_for,
+    checked_cells,
+    checked_epsilon,
+    e_to,
+    numbers_from,
+)
+from hushquery.noise.bits import Bits, below
 
 __all__ = ["MOST_BUCKETS", "OLH", "PRIME"]
 
@@ -94,27 +102,27 @@ class OLH(Response):
         return bytes_for(self.prime**2) + bytes_for(self.g)
 
     def bucket(self, seed: int, cell: int) -> int:
-        """Give the bucket of a cell under a seed."""
+        """Compute the bucket of a cell under a seed."""
         a, b = divmod(seed, self.prime)
         return ((a * cell + b) % self.prime) * self.g // self.prime
 
     def randomize_many(self, values: npt.ArrayLike, bits: Bits) -> IntArray:
-        """Give (seed, bucket) for each value."""
+        """Draw (seed, bucket) for each value."""
         cells = self.checked_values(values)
-        seeds = uniform_below(bits, self.prime**2, len(cells))
+        seeds = below(bits, self.prime**2, len(cells))
         a, b = np.divmod(seeds, self.prime)
         hashes = (a * cells + b) % self.prime  # below 2^31 * 2^24 + 2^31
         buckets = hashes * self.g // self.prime
         return np.stack([seeds, respond(buckets, self.g, self.lie, bits)], axis=1)
 
-    def support(self, reports: npt.NDArray[Any]) -> IntArray:
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count, for each cell, the reports whose seed puts it into their bucket.
 
         The hash of the next cell is the last one plus a, so a cell costs one addition modulo P per report. Hashes are
         kept relative to the first one of the reported bucket: a report speaks for a cell when that is below the
         bucket's width.
         """
-        rows = self._checked(reports)
+        rows = self._checked(rows)
         out = np.zeros(self.k, dtype=np.int64)
         modulus = np.uint32(self.prime)
         for start in range(0, len(rows), _BLOCK):
@@ -133,10 +141,9 @@ class OLH(Response):
                 np.minimum(place, less, out=place)
         return out
 
-    def law(self, value: int) -> Mapping[Report, float]:
+    def law(self, value: int) -> Mapping[Answer, float]:
         """Every seed, with randomised response over the buckets."""
-        if self.prime**2 * self.g > MOST_OUTCOMES:
-            raise UsageError("this hash has too many seeds to list", fix="Ask for the law with a small prime")
+        self.check_listable(self.prime**2 * self.g)
         each = 1 / self.prime**2
         return {
             (seed, bucket): each * (self.truth if bucket == self.bucket(seed, value) else self.lie) / ONE
@@ -144,45 +151,21 @@ class OLH(Response):
             for bucket in range(self.g)
         }
 
-    def report(self, row: Any) -> tuple[int, int]:
-        """A seed and a bucket."""
-        return int(row[0]), int(row[1])
-
-    def rows(self, reports: Iterable[Any]) -> IntArray:
-        """A row (seed, bucket) per report."""
-        listed = list(reports)
-        if not all(isinstance(r, tuple) and len(r) == 2 and all(type(x) is int for x in r) for r in listed):
-            raise self.malformed("it is no seed and bucket")
-        try:
-            return self._checked(np.array(listed, dtype=np.int64).reshape(-1, 2))
-        except OverflowError:
-            raise self.malformed("its seed is out of range") from None
-
-    def pack(self, report: Report) -> bytes:
+    def encode(self, answer: tuple[int, int]) -> bytes:
         """The seed, then the bucket, each little-endian."""
-        seed, bucket = self.report(self.rows([report])[0])
+        seed, bucket = answer
         return seed.to_bytes(bytes_for(self.prime**2), "little") + bucket.to_bytes(bytes_for(self.g), "little")
 
-    def unpack(self, data: bytes) -> tuple[int, int]:
-        """Read a seed and a bucket."""
-        data, cut = self.checked_bytes(data), bytes_for(self.prime**2)
-        pair = int.from_bytes(data[:cut], "little"), int.from_bytes(data[cut:], "little")
-        return self.report(self.rows([pair])[0])
-
     def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
-        """Read many seeds and buckets."""
+        """Read seeds and buckets."""
         cut = bytes_for(self.prime**2)
         return self._checked(np.stack([numbers_from(payloads[:, :cut]), numbers_from(payloads[:, cut:])], axis=1))
 
-    def describe(self) -> dict[str, Any]:
-        """Name, domain and integers."""
-        return {"name": self.name, "k": self.k, "g": self.g, "lie": self.lie, "prime": self.prime}
-
-    def _checked(self, reports: npt.NDArray[Any]) -> IntArray:
-        if reports.ndim != 2 or reports.shape[1] != 2 or reports.dtype.kind not in "iu":
+    def _checked(self, rows: npt.NDArray[Any]) -> IntArray:
+        if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
             raise self.malformed("it is no seed and bucket")
-        if reports.size:
-            low, high = reports.min(axis=0), reports.max(axis=0)
+        if rows.size:
+            low, high = rows.min(axis=0), rows.max(axis=0)
             if low.min() < 0 or high[0] >= self.prime**2 or high[1] >= self.g:
                 raise self.malformed("its seed or its bucket is out of range")
-        return reports.astype(np.int64, copy=False)
+        return rows.astype(np.int64, copy=False)

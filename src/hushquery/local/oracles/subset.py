@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -15,8 +15,12 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, working
 from hushquery.errors import UsageError
-from hushquery.local.oracles.chance import (
+from hushquery.local.randomizer import (
     ONE,
+    Answer,
+    IntArray,
+    Oracle,
+    bytes_for,
     chance_down,
     check_truth,
     checked_cells,
@@ -24,11 +28,10 @@ from hushquery.local.oracles.chance import (
     coins,
     e_to,
     loss_of_ratio,
-    uniform_below,
+    numbers_from,
     within_budget,
 )
-from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for, numbers_from
-from hushquery.noise.bits import Bits
+from hushquery.noise.bits import Bits, below
 
 __all__ = ["SubsetSelection", "others"]
 
@@ -96,7 +99,7 @@ class SubsetSelection(Oracle):
         return min(self.omega * bytes_for(self.k), -(-self.k // 8))
 
     def randomize_many(self, values: npt.ArrayLike, bits: Bits) -> IntArray:
-        """Give a row of omega ascending cells for each value."""
+        """Draw a row of omega ascending cells for each value."""
         cells = self.checked_values(values)
         out = np.empty((len(cells), self.omega), dtype=np.int64)
         step = max(1, _MARKS // self.k)
@@ -112,55 +115,29 @@ class SubsetSelection(Oracle):
             out[start : start + step] = np.nonzero(marked)[1].reshape(len(block), self.omega)
         return out
 
-    def support(self, reports: npt.NDArray[Any]) -> IntArray:
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count the cells of all sets."""
-        return np.bincount(self._checked(reports).ravel(), minlength=self.k).astype(np.int64, copy=False)
+        return np.bincount(self._checked(rows).ravel(), minlength=self.k).astype(np.int64, copy=False)
 
-    def law(self, value: int) -> Mapping[Report, float]:
+    def law(self, value: int) -> Mapping[Answer, float]:
         """Every set, by whether it holds the true cell."""
-        if math.comb(self.k, self.omega) > MOST_OUTCOMES:
-            raise UsageError("this domain's subsets are too many to list", fix="Ask for the law of a small domain")
+        self.check_listable(math.comb(self.k, self.omega))
         inside = float(self.p / math.comb(self.k - 1, self.omega - 1))
         outside = float((1 - self.p) / math.comb(self.k - 1, self.omega))
         return {
             cells: inside if value in cells else outside for cells in itertools.combinations(range(self.k), self.omega)
         }
 
-    def report(self, row: Any) -> tuple[int, ...]:
-        """The ascending cells."""
-        return tuple(int(cell) for cell in row)
-
-    def rows(self, reports: Iterable[Any]) -> IntArray:
-        """A row of cells per report."""
-        listed = list(reports)
-        if not all(
-            isinstance(r, tuple) and len(r) == self.omega and all(type(x) is int and 0 <= x < self.k for x in r)
-            for r in listed
-        ):
-            raise self.malformed(f"it is no set of {self.omega} cells of 0 to {self.k - 1}")
-        return self._checked(np.array(listed, dtype=np.int64).reshape(-1, self.omega))
-
-    def pack(self, report: Report) -> bytes:
+    def encode(self, answer: tuple[int, ...]) -> bytes:
         """The ascending cells, each little-endian, or the bits of the set where they are shorter."""
-        row = self.rows([report])[0]
         if self._as_bits:
             marked = np.zeros(self.k, dtype=np.uint8)
-            marked[row] = 1
+            marked[list(answer)] = 1
             return np.packbits(marked, bitorder="little").tobytes()
-        return b"".join(int(cell).to_bytes(bytes_for(self.k), "little") for cell in row)
-
-    def unpack(self, data: bytes) -> tuple[int, ...]:
-        """Read a set; another order, a cell twice, and spare bits are refused."""
-        data = self.checked_bytes(data)
-        if self._as_bits:
-            marked = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
-            return self.report(self.rows([tuple(np.flatnonzero(marked).tolist())])[0])
-        width = bytes_for(self.k)
-        cells = tuple(int.from_bytes(data[i : i + width], "little") for i in range(0, len(data), width))
-        return self.report(self.rows([cells])[0])
+        return b"".join(cell.to_bytes(bytes_for(self.k), "little") for cell in answer)
 
     def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
-        """Read many sets."""
+        """Read sets; another order, a cell twice, and spare bits are refused."""
         if self._as_bits:
             marked = np.unpackbits(payloads, axis=1, bitorder="little")
             if (marked.sum(axis=1, dtype=np.int64) != self.omega).any():
@@ -169,18 +146,14 @@ class SubsetSelection(Oracle):
         flat = numbers_from(payloads.reshape(-1, bytes_for(self.k)))
         return self._checked(flat.astype(np.int64).reshape(len(payloads), self.omega))
 
-    def describe(self) -> dict[str, Any]:
-        """Name, domain and integers."""
-        return {"name": self.name, "k": self.k, "omega": self.omega, "truth": self.truth}
-
     @property
     def _as_bits(self) -> bool:
         return -(-self.k // 8) < self.omega * bytes_for(self.k)
 
-    def _checked(self, reports: npt.NDArray[Any]) -> IntArray:
-        if reports.ndim != 2 or reports.shape[1] != self.omega or reports.dtype.kind not in "iu":
+    def _checked(self, rows: npt.NDArray[Any]) -> IntArray:
+        if rows.ndim != 2 or rows.shape[1] != self.omega or rows.dtype.kind not in "iu":
             raise self.malformed(f"it is no set of {self.omega} cells")
-        rows = reports.astype(np.int64, copy=False)
+        rows = rows.astype(np.int64, copy=False)
         if len(rows) and (rows[:, 0].min() < 0 or rows[:, -1].max() >= self.k or (np.diff(rows, axis=1) <= 0).any()):
             raise self.malformed("its cells are out of range or not in ascending order")
         return rows
@@ -205,7 +178,7 @@ def others(cells: IntArray, k: int, size: int, bits: Bits) -> list[IntArray]:
     every = np.arange(n)
     drawn = []
     for last in range(k - 1 - size, k - 1):
-        draw = uniform_below(bits, last + 1, n)
+        draw = below(bits, last + 1, n)
         draw[taken[every, draw]] = last
         taken[every, draw] = True
         drawn.append(draw + (draw >= cells))

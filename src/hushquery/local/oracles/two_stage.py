@@ -7,9 +7,11 @@ corrected variance of docs/proofs/two-stage.md: the printed Theorem 5 is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,18 +19,22 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, exact
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.local.oracles.chance import (
+from hushquery.local.oracles.krr import CellReports, lie_chance, respond
+from hushquery.local.randomizer import (
+    HALVINGS,
     ONE,
+    Answer,
+    FloatArray,
+    IntArray,
+    check_reports,
     check_truth,
     checked_cells,
     checked_epsilon,
+    largest_variance,
     loss_of_ratio,
-    uniform_below,
+    rate_interval,
 )
-from hushquery.local.oracles.krr import CellReports, lie_chance, respond
-from hushquery.local.oracles.oracle import FloatArray, IntArray, Report
-from hushquery.local.server.intervals import clustered_interval, linear_interval, rate_interval
-from hushquery.noise.bits import Bits
+from hushquery.noise.bits import Bits, below
 
 __all__ = ["TwoStage"]
 
@@ -80,7 +86,6 @@ class TwoStage(CellReports):
         *,
         mode: Literal["paper", "tight"] = "paper",
         query_share: Number = "0.85",
-        url_epsilon: Number | None = None,
     ) -> TwoStage:
         """Choose the chances of both stages.
 
@@ -88,13 +93,12 @@ class TwoStage(CellReports):
             urls: How many known URLs each query of the head list has.
             epsilon: What a report may cost.
             mode: ``paper`` gives the query ``query_share`` of epsilon and the URL the rest, and leaves some unused;
-                ``tight`` gives the query all that the URL stage leaves.
+                ``tight`` gives the query all that the URL stage leaves, with the split of the smallest variance.
             query_share: f_C of the paper.
-            url_epsilon: For ``tight``: the URL stage's epsilon; by default the one of the smallest variance.
         """
         wanted, counts = checked_epsilon(epsilon), tuple(urls)
         if not all(type(count) is int and count >= 0 for count in counts):
-            raise UsageError("urls lists how many URLs each query has", fix="Give whole numbers, 0 or more")
+            raise UsageError("urls lists how many URLs each query has", fix="Use whole numbers, 0 or more")
         checked_cells(sum(counts) + len(counts) + 1, least=1)
         if not counts:
             return cls((), 0, ())
@@ -106,15 +110,10 @@ class TwoStage(CellReports):
             return cls(counts, lie_chance(len(counts) + 1, wanted * share), url_lies)
         if mode != "tight":
             raise UsageError(f"no mode of two-stage response is called {mode!r}", fix="Give paper or tight")
-        if url_epsilon is not None:
-            given = exact(url_epsilon, "the URL's epsilon")
-            if not 0 < given <= wanted:
-                raise UsageError("the URL's epsilon lies above 0 and not above epsilon", fix="Leave it out")
-            return cls._tight(counts, wanted, given)
         built = []
         for part in range(1, _PARTS + 1):
             try:
-                built.append(cls._tight(counts, wanted, wanted * part / _PARTS))
+                built.append(cls.tight(counts, wanted, wanted * part / _PARTS))
             except CalibrationError:  # this split leaves nothing for the query
                 continue
         if not built:
@@ -122,7 +121,8 @@ class TwoStage(CellReports):
         return min(built, key=lambda oracle: oracle.rare_variance)
 
     @classmethod
-    def _tight(cls, counts: tuple[int, ...], epsilon: Fraction, url_epsilon: Fraction) -> TwoStage:
+    def tight(cls, counts: tuple[int, ...], epsilon: Fraction, url_epsilon: Fraction) -> TwoStage:
+        """Give the URL stage this much, and the query all that it leaves of epsilon."""
         url_lies = _url_lies(counts, url_epsilon)
         # eps_Q = eps - ln max(k_q t_q), rounded down.
         largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)
@@ -145,7 +145,7 @@ class TwoStage(CellReports):
         if not self.urls:
             return Fraction(0)
         worst = Fraction(0)
-        for size in set(self._sizes.tolist()):
+        for size in set(self.sizes.tolist()):
             truth, lie = self._url_chances(size)
             likeliest = self._query_truth * truth
             # The rarest way to this cell: from another query (a uniform URL), or from another URL of its query.
@@ -154,42 +154,29 @@ class TwoStage(CellReports):
                 worst = max(worst, loss_of_ratio(likeliest, self._query_truth * lie))
         return worst
 
-    def cell(self, query: int | None, url: int | None) -> int:
-        """Give the cell of a record; None for a query or URL that the head list does not know.
-
-        >>> oracle = TwoStage.calibrate([2, 1], 1)
-        >>> oracle.cell(0, 1), oracle.cell(0, None), oracle.cell(1, 0), oracle.cell(None, None)
-        (1, 2, 3, 5)
-        """
-        if query is None:
-            return self.k - 1
-        if not 0 <= query < len(self.urls) or (url is not None and not 0 <= url < self.urls[query]):
-            raise UsageError("the head list has no such query or URL", fix="Give None for what it does not know")
-        return int(self._starts[query]) + (self.urls[query] if url is None else url)
-
     def randomize_many(self, values: npt.ArrayLike, bits: Bits) -> IntArray:
-        """Give a cell for each cell: another query with a uniform URL of it, or another URL, or the truth."""
+        """Draw a cell for each cell: another query with a uniform URL of it, or another URL, or the truth."""
         cells = self.checked_values(values)
         if not self.urls:
             return cells.copy()
-        query = np.searchsorted(self._starts, cells, side="right") - 1
+        query = np.searchsorted(self.starts, cells, side="right") - 1
         sent = respond(query, self.queries, self.query_lie, bits)
-        url = cells - self._starts[query]
-        for size in sorted(set(self._sizes.tolist())):
-            moved = np.flatnonzero((self._sizes[sent] == size) & (sent != query))
-            stayed = np.flatnonzero((self._sizes[sent] == size) & (sent == query))
-            url[moved] = uniform_below(bits, size, len(moved))
+        url = cells - self.starts[query]
+        for size in sorted(set(self.sizes.tolist())):
+            moved = np.flatnonzero((self.sizes[sent] == size) & (sent != query))
+            stayed = np.flatnonzero((self.sizes[sent] == size) & (sent == query))
+            url[moved] = below(bits, size, len(moved))
             if size > 1:
                 url[stayed] = respond(url[stayed], size, self._url_chances(size)[1], bits)
-        return self._starts[sent] + url
+        return self.starts[sent] + url
 
-    def law(self, value: int) -> Mapping[Report, float]:
+    def law(self, value: int) -> Mapping[Answer, float]:
         """The chance of each cell."""
         if not self.urls:
             return {0: 1.0}
-        own = int(np.searchsorted(self._starts, value, side="right")) - 1
-        out: dict[Report, float] = {}
-        for query, (start, size) in enumerate(zip(self._starts.tolist(), self._sizes.tolist(), strict=True)):
+        own = int(np.searchsorted(self.starts, value, side="right")) - 1
+        out: dict[Answer, float] = {}
+        for query, (start, size) in enumerate(zip(self.starts.tolist(), self.sizes.tolist(), strict=True)):
             truth, lie = self._url_chances(size)
             for cell in range(start, start + size):
                 if query != own:
@@ -219,8 +206,8 @@ class TwoStage(CellReports):
         if not self.urls:
             return np.ones(1), np.ones(1)
         a, inside, outside, d = self._channel()
-        together = np.repeat(np.add.reduceat(support, self._starts), self._sizes)
-        alone = np.repeat(self._sizes, self._sizes) == 1
+        together = np.repeat(np.add.reduceat(support, self.starts), self.sizes)
+        alone = np.repeat(self.sizes, self.sizes) == 1
         shared = (outside - inside) / (d * a)
         wider = None if repeats == 1 else lambda rate: np.full_like(rate, repeats)
         parts = []
@@ -236,33 +223,40 @@ class TwoStage(CellReports):
         return clustered_interval(value, low + moved, high + moved, level, repeats * (records - 1) / n)
 
     def query_frequencies(self, support: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
-        """Give the unbiased frequency of each query (the last is ``*``) and its standard error."""
+        """Estimate the unbiased frequency of each query (the last is ``*``) and its standard error."""
         if not self.urls:
             return np.ones(1), np.zeros(1)
         share, estimated = self._query_estimates(support / n)
-        first = self._starts
+        first = self.starts
         a = self._channel()[0]
         errors = np.sqrt(share[first] * (1 - share[first]) / max(n - 1, 1)) / a
         return estimated[first], errors
 
     def variance(self, cell: int, frequency: float = 0.0, query_frequency: float | None = None, n: int = 1) -> float:
-        """Give the variance of a cell's estimate from ``n`` clients drawn at random.
-
-        Args:
-            cell: The cell.
-            frequency: Its true share of clients.
-            query_frequency: The true share of its query; by default that of the cell alone.
-            n: The number of clients.
-        """
+        """Compute the variance of a cell's estimate from ``n`` clients drawn at random, by both true shares."""
         if not self.urls:
             return 0.0
         of_query = frequency if query_frequency is None else query_frequency
         a, inside, outside, d = self._channel()
-        base = (1 - self._t) / (self.queries - 1)
+        base = (1 - self.t) / (self.queries - 1)
         query_share = np.array([base + a * of_query])
         one = slice(cell, cell + 1)
         share = d[one] * frequency + inside[one] * of_query + outside[one] * (1 - of_query)
         return float(self._spread(share, query_share, a, outside[one] - inside[one], d[one])[0]) / n
+
+    def expected_errors(self, reports: int) -> tuple[float, float]:
+        """Compute the standard errors of a rare record and of the worst one, over the share of its query too."""
+        check_reports(reports)
+        # One cell for each size of a query: those of one size are alike. The last, everything else, is not rare.
+        cells = dict(zip(self.sizes.tolist()[:-1], self.starts.tolist()[:-1], strict=True))
+        rare = max((self.variance(cell) for cell in cells.values()), default=0.0)
+        # The variance is linear in the share of the query, which is the value's or more.
+        peaks = (
+            largest_variance(self.variance(cell, 0.0, query), self.variance(cell, 1.0, 1.0))
+            for size, cell in cells.items()
+            for query in ((0.0, 1.0) if size > 1 else (0.0,))
+        )
+        return math.sqrt(rare / reports), math.sqrt(max(peaks, default=0.0) / reports)
 
     @property
     def rare_variance(self) -> Fraction:
@@ -277,23 +271,8 @@ class TwoStage(CellReports):
         rest = base * (1 - base)
         return (base / size * (1 - base / size) + (c / a) ** 2 * rest + 2 * c / a * rest / size) / d**2
 
-    @property
-    def starts(self) -> IntArray:
-        """The first cell of each query, and that of ``<*, *>``."""
-        return self._starts
-
-    @property
-    def sizes(self) -> IntArray:
-        """How many cells each query has, its ``*`` among them; 1 for ``<*, *>``."""
-        return self._sizes
-
-    @property
-    def t(self) -> float:
-        """The chance that the query is kept."""
-        return self._t
-
     def channel(self) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        """Give a, and for each cell A, B and D of docs/proofs/two-stage.md; refuses a stage that says nothing."""
+        """Compute a, and for each cell A, B and D of docs/proofs/two-stage.md; refuses a stage that says nothing."""
         known = [self._url_chances(size) for size, _ in self.url_lies]
         if not (self.urls and self._query_truth > self.query_lie and all(truth > lie for truth, lie in known)):
             raise CalibrationError(
@@ -316,7 +295,8 @@ class TwoStage(CellReports):
     # ---- the channel: a, A, B, D of docs/proofs/two-stage.md -------------------------------------------------------
 
     @property
-    def _t(self) -> float:
+    def t(self) -> float:
+        """The chance that the query is kept."""
         return self._query_truth / ONE
 
     @property
@@ -324,35 +304,37 @@ class TwoStage(CellReports):
         return ONE - (self.queries - 1) * self.query_lie
 
     @property
-    def _sizes(self) -> IntArray:
+    def sizes(self) -> IntArray:
+        """How many cells each query has, its ``*`` among them; 1 for ``<*, *>``."""
         return np.array([count + 1 for count in self.urls] + [1], dtype=np.int64)
 
     @property
-    def _starts(self) -> IntArray:
-        return np.concatenate([[0], np.cumsum(self._sizes)[:-1]]).astype(np.int64)
+    def starts(self) -> IntArray:
+        """The first cell of each query, and that of ``<*, *>``."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
     def _url_chances(self, size: int) -> tuple[int, int]:
-        """Give the chances of the true URL and of each other one; a query with `*` alone always tells the truth."""
+        """Return the chances of the true URL and of each other one; a query with `*` alone always tells the truth."""
         lie = dict(self.url_lies).get(size, 0)
         return ONE - (size - 1) * lie, lie
 
     def _channel(self) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        """Give a, and for each cell A (its query, another URL), B (another query) and D (what the truth adds)."""
-        t, k = self._t, self.queries
-        sizes, known = np.repeat(self._sizes, self._sizes), dict(self.url_lies)
-        lies = np.repeat([known.get(size, 0) / ONE for size in self._sizes.tolist()], self._sizes)
+        """Compute a, and for each cell A (its query, another URL), B (another query) and D (what the truth adds)."""
+        t, k = self.t, self.queries
+        sizes, known = np.repeat(self.sizes, self.sizes), dict(self.url_lies)
+        lies = np.repeat([known.get(size, 0) / ONE for size in self.sizes.tolist()], self.sizes)
         truths = 1 - (sizes - 1) * lies
         base = (1 - t) / (k - 1)
         return t - base, t * lies, base / sizes, t * (truths - lies)
 
     def _query_estimates(self, share: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Give, for each cell, the share of reports with its query and the estimate of its query's frequency."""
-        of_query = np.repeat(np.add.reduceat(share, self._starts), self._sizes)
+        """Return, for each cell, the share of reports with its query and the estimate of its query's frequency."""
+        of_query = np.repeat(np.add.reduceat(share, self.starts), self.sizes)
         a = self._channel()[0]
-        return of_query, (of_query - (1 - self._t) / (self.queries - 1)) / a
+        return of_query, (of_query - (1 - self.t) / (self.queries - 1)) / a
 
     def _spread(self, share: FloatArray, query_share: FloatArray, a: float, c: FloatArray, d: FloatArray) -> FloatArray:
-        """Give n times the variance: of the cell's share, of its query's estimate, and twice their covariance."""
+        """Compute n times the variance: of the cell's share, of its query's estimate, and twice their covariance."""
         of_query = query_share * (1 - query_share) / a**2
         spread: FloatArray = (share * (1 - share) + c**2 * of_query + 2 * c / a * share * (1 - query_share)) / d**2
         return spread
@@ -360,3 +342,44 @@ class TwoStage(CellReports):
 
 def _url_lies(counts: tuple[int, ...], epsilon: Fraction) -> tuple[tuple[int, int], ...]:
     return tuple((count + 1, lie_chance(count + 1, epsilon)) for count in sorted(set(counts)) if count > 0)
+
+
+def linear_interval(
+    parts: list[tuple[FloatArray, FloatArray, FloatArray]], correlation: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of an interval for the sum of two numbers from one interval of each.
+
+    The distance of an end is the root of the sum of squares of the distances on its side, as variances add up (Zou and
+    Donner 2008).
+
+    Each part is a value with its lower and upper end; ``correlation`` is that of the two values.
+    """
+    (one, low_one, high_one), (two, low_two, high_two) = parts
+
+    def reach(a: FloatArray, b: FloatArray) -> FloatArray:
+        far: FloatArray = np.sqrt(np.maximum(a * a + b * b + 2 * correlation * a * b, 0.0))
+        return far
+
+    return one + two - reach(one - low_one, two - low_two), one + two + reach(high_one - one, high_two - two)
+
+
+def clustered_interval(
+    values: FloatArray, low: FloatArray, high: FloatArray, level: float, by: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return intervals of shares, widened by ``by`` times share (1 - share) of variance at each end.
+
+    For r records of each client, of n in all, ``by`` is (r - 1)/n.
+    """
+    if by == 0:
+        return low, high
+    added = by * NormalDist().inv_cdf((1 + level) / 2) ** 2
+    ends = []
+    for end in (low, high):
+        near, far = end, values + np.sign(end - values) * np.sqrt((end - values) ** 2 + added / 4)
+        for _ in range(HALVINGS):
+            middle = (near + far) / 2
+            share = np.clip(middle, 0.0, 1.0)
+            inside = (middle - values) ** 2 < (end - values) ** 2 + added * share * (1 - share)
+            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
+        ends.append(far)
+    return ends[0], ends[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -11,21 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.budget import Number, working
-from hushquery.errors import UsageError
-from hushquery.local.oracles.chance import (
+from hushquery.local.oracles.krr import Response
+from hushquery.local.randomizer import (
     ONE,
-    chance_up,
-    check_truth,
-    checked_cells,
-    checked_epsilon,
+    Answer,
+    IntArray,
     coins,
-    e_to,
-    loss_of_ratio,
     many_coins,
-    within_budget,
 )
-from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Oracle, Report
 from hushquery.noise.bits import Bits
 
 __all__ = ["OUE", "bit_counts"]
@@ -36,10 +29,11 @@ _WORDS = 1 << 17
 
 
 @dataclass(frozen=True)
-class OUE(Oracle):
+class OUE(Response):
     """Optimised unary encoding (Wang, Blocki, Li and Jha 2017): p = 1/2, q = 1/(e^epsilon + 1).
 
-    A report is the bit vector: bit ``i % 8`` of byte ``i // 8`` stands for cell i, and spare bits are 0.
+    A report is the bit vector: bit ``i % 8`` of byte ``i // 8`` stands for cell i, and spare bits are 0. Two bits
+    differ between two values, so epsilon is ln(p(1-q)/((1-p)q)) = ln((1-q)/q).
 
     Args:
         k: The number of cells.
@@ -54,22 +48,6 @@ class OUE(Oracle):
     lie: int
 
     name: ClassVar[str] = "oue"
-
-    def __post_init__(self) -> None:
-        check_truth(ONE - self.lie, self.lie)
-
-    @classmethod
-    def calibrate(cls, k: int, epsilon: Number) -> OUE:
-        """Choose q, rounded up."""
-        wanted = checked_epsilon(epsilon)
-        with working():
-            lie = chance_up(1 / (e_to(wanted) + 1))
-        return cls(checked_cells(k), within_budget(lie, +1, lambda q: loss_of_ratio(ONE - q, q), wanted))
-
-    @property
-    def epsilon(self) -> Fraction:
-        """Two bits differ between two values: ln(p(1-q)/((1-p)q)) = ln((1-q)/q), rounded up."""
-        return loss_of_ratio(ONE - self.lie, self.lie)
 
     @property
     def p(self) -> Fraction:
@@ -87,7 +65,7 @@ class OUE(Oracle):
         return -(-self.k // 8)
 
     def randomize_many(self, values: npt.ArrayLike, bits: Bits) -> npt.NDArray[np.uint8]:
-        """Give the packed bits of each client, one row of bytes each."""
+        """Draw the packed bits of each client, one row of bytes each."""
         cells = self.checked_values(values)
         out = np.empty((len(cells), self.report_bytes), dtype=np.uint8)
         step = max(1, _COINS // self.k)
@@ -98,15 +76,14 @@ class OUE(Oracle):
             out[start : start + step] = np.packbits(vectors, axis=1, bitorder="little")
         return out
 
-    def support(self, reports: npt.NDArray[Any]) -> IntArray:
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count each cell's bits."""
-        return bit_counts(self._checked(reports))[: self.k]
+        return bit_counts(self._checked(rows))[: self.k]
 
-    def law(self, value: int) -> Mapping[Report, float]:
+    def law(self, value: int) -> Mapping[Answer, float]:
         """Every bit vector, its bits independent."""
-        if 2**self.k > MOST_OUTCOMES:
-            raise UsageError("this domain's bit vectors are too many to list", fix="Ask for the law of a small domain")
-        out: dict[Report, float] = {}
+        self.check_listable(2**self.k)
+        out: dict[Answer, float] = {}
         for vector in itertools.product((0, 1), repeat=self.k):
             chance = 1.0
             for cell, bit in enumerate(vector):
@@ -115,40 +92,25 @@ class OUE(Oracle):
             out[np.packbits(np.array(vector, dtype=np.uint8), bitorder="little").tobytes()] = chance
         return out
 
-    def report(self, row: Any) -> bytes:
+    def single(self, row: Any) -> bytes:
         """The bytes of the bit vector."""
         return bytes(row)
 
-    def rows(self, reports: Iterable[Any]) -> npt.NDArray[np.uint8]:
-        """A row of bytes per report."""
-        size = self.report_bytes
-        # A call for each of millions of reports would take longer than counting them.
-        listed = [r if type(r) is bytes and len(r) == size else self.checked_bytes(r) for r in reports]
-        return self._checked(np.frombuffer(b"".join(listed), dtype=np.uint8).reshape(len(listed), size))
-
-    def pack(self, report: Report) -> bytes:
-        """A report is its bytes."""
-        return self.unpack(report)  # type: ignore[arg-type]
-
-    def unpack(self, data: bytes) -> bytes:
-        """Refuse another length and spare bits that are set."""
-        return self.report(self.rows([data])[0])
+    def encode(self, answer: bytes) -> bytes:
+        """An answer is its bytes."""
+        return bytes(answer)
 
     def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Reports are their bytes."""
+        """Refuse spare bits that are set; answers are their bytes."""
         return self._checked(payloads)
 
-    def describe(self) -> dict[str, Any]:
-        """Name, domain and integers."""
-        return {"name": self.name, "k": self.k, "lie": self.lie}
-
-    def _checked(self, reports: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        if reports.ndim != 2 or reports.dtype != np.uint8 or reports.shape[1] != self.report_bytes:
+    def _checked(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        if rows.ndim != 2 or rows.dtype != np.uint8 or rows.shape[1] != self.report_bytes:
             raise self.malformed(f"it is not {self.report_bytes} bytes long")
         spare = 8 * self.report_bytes - self.k
-        if spare and (reports[:, -1] >> (8 - spare)).any():
+        if spare and (rows[:, -1] >> (8 - spare)).any():
             raise self.malformed("bits beyond its last cell are set")
-        return reports
+        return rows
 
 
 def bit_counts(rows: npt.NDArray[np.uint8]) -> IntArray:

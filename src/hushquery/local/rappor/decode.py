@@ -30,29 +30,20 @@ from typing import Any, Literal, TextIO, get_args
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg, sparse
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
+from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError, UsageError
-from hushquery.local.rappor.files import Candidates, IntArray
+from hushquery.local.randomizer import HALVINGS, FloatArray, IntArray
+from hushquery.local.rappor.files import Candidates
 from hushquery.local.rappor.prior import posterior
-from hushquery.local.rappor.response import Params, Variant
-from hushquery.local.server.intervals import selected_interval
-
-__all__ = ["RESULT_FIELDS", "TWO_SD", "Decoded", "Found", "Kept", "Metrics", "Rule", "decode", "write_results"]
+from hushquery.local.rappor.response import SELECTED, Params, Variant
 
 #: Which strings to keep.
 Rule = Literal["two-sd", "bonferroni"]
 
 #: The columns of results.csv, in the reference's order.
-RESULT_FIELDS = (
-    "string",
-    "estimate",
-    "std_error",
-    "proportion",
-    "prop_std_error",
-    "prop_low_95",
-    "prop_high_95",
-)
+RESULT_FIELDS = ("string", "estimate", "std_error", "proportion", "prop_std_error", "prop_low_95", "prop_high_95")
 
 #: How many standard errors the reference's two-sd rule asks for in half of its tosses: the median of 2 s - mean, with s
 #: and mean those of 0 and four standard normal numbers.
@@ -68,8 +59,6 @@ _MOST_OF_ROWS = 0.8
 _MOST_SURVIVORS = 500
 # A fit with more columns than this takes minutes; the lasso shortens the list first.
 _MOST_FITTED = 3000
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -121,11 +110,11 @@ class Metrics:
 class Kept:
     """Of each string that is kept: a number around its share, its standard error, and what it had to exceed."""
 
-    seen: Floats
-    errors: Floats
-    bars: Floats
+    seen: FloatArray
+    errors: FloatArray
+    bars: FloatArray
 
-    def interval(self, level: float) -> tuple[Floats, Floats]:
+    def interval(self, level: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of intervals for the shares that hold given that the strings were kept."""
         low, high = selected_interval(self.seen, self.errors, self.bars, level)
         return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
@@ -140,26 +129,37 @@ class Decoded:
     warnings: tuple[str, ...]
     kept: Kept
 
+    def table(self, level: float) -> Estimates:
+        """Return the shares as a table, with intervals that hold for strings that are shown."""
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            low, high = self.kept.interval(wanted)
+            return low.tolist(), high.tolist()
+
+        columns = [[getattr(row, name) for row in self.results] for name in ("string", "proportion", "prop_std_error")]
+        raw = Estimates.raw(*columns, level=level, intervals=intervals)
+        return raw.changed(raw.rows, SELECTED)
+
     def to_json(self) -> dict[str, Any]:
-        """Give everything as plain data."""
+        """Return everything as plain data."""
         return {
-            "results": [asdict(found) for found in self.results],
+            "results": [asdict(row) for row in self.results],
             "metrics": asdict(self.metrics),
             "warnings": list(self.warnings),
         }
 
     def __str__(self) -> str:
-        width = max([len(found.string) for found in self.results] + [6])
+        width = max([len(row.string) for row in self.results] + [6])
         lines = [f"{'string':{width}}  {'clients':>12}  {'+-':>9}  {'share':>8}   (95% of share, as it was kept)"]
         lines += [
             f"{f.string:{width}}  {f.estimate:>12,.0f}  {f.std_error:>9,.0f}  {f.proportion:>8.4f}   "
             f"({f.prop_low_95:.4f} to {f.prop_high_95:.4f})"
             for f in self.results
         ]
-        told = self.metrics
+        of = self.metrics
         lines.append(
-            f"{told.num_detected:,} of {told.num_candidates:,} candidates found in {told.sample_size:,} reports; "
-            f"they hold {told.allocated_mass:.1%} of them"
+            f"{of.num_detected:,} of {of.num_candidates:,} candidates found in {of.sample_size:,} reports; "
+            f"they hold {of.allocated_mass:.1%} of them"
         )
         return "\n".join(lines)
 
@@ -196,7 +196,7 @@ def decode(
     order = sorted(np.flatnonzero(fit.seen > bars), key=lambda i: (-fit.shares[i], candidates.strings[fit.columns[i]]))
     places = np.array(order, dtype=np.int64)
     kept = Kept(fit.seen[places], errors[places], bars[places])
-    found = [
+    rows = [
         _found(candidates.strings[fit.columns[i]], float(fit.shares[i]), float(errors[i]), ends, reports)
         for i, *ends in zip(order, *kept.interval(0.95), strict=True)
     ]
@@ -214,8 +214,8 @@ def decode(
         )
     metrics = Metrics(
         sample_size=reports,
-        allocated_mass=math.fsum(one.proportion for one in found),
-        num_detected=len(found),
+        allocated_mass=math.fsum(one.proportion for one in rows),
+        num_detected=len(rows),
         explained_var=fit.explained,
         missing_var=fit.missing,
         total_elapsed_time=time.perf_counter() - started,
@@ -224,14 +224,14 @@ def decode(
         listed_std_error=listed_error,
         shrunk=rule == "two-sd",
     )
-    return Decoded(tuple(found), metrics, tuple(notes), kept)
+    return Decoded(tuple(rows), metrics, tuple(notes), kept)
 
 
 def write_results(decoded: Decoded, out: TextIO) -> None:
     """Write results.csv: the reference's columns in its order."""
     writer = csv.writer(out)
     writer.writerow(RESULT_FIELDS)
-    writer.writerows([getattr(found, name) for name in RESULT_FIELDS] for found in decoded.results)
+    writer.writerows([getattr(row, name) for name in RESULT_FIELDS] for row in decoded.results)
 
 
 @dataclass(frozen=True)
@@ -252,12 +252,12 @@ class _Fit:
     """
 
     columns: IntArray
-    shares: Floats
-    seen: Floats
-    errors: Floats
-    bars: Floats | None
+    shares: FloatArray
+    seen: FloatArray
+    errors: FloatArray
+    bars: FloatArray | None
     misfit: float
-    fitted: Floats
+    fitted: FloatArray
     total_variance: float | None
     explained: float
     missing: float
@@ -334,18 +334,18 @@ class _Problem:
             plain = self._least_squares(self._settled(), shortened=False)
         anywhere = 0.0 if self.complete else self.anywhere
         target = (self.share - anywhere) / self.error
-        told = posterior(
+        fitted = posterior(
             self._normal(anywhere)[0], self._against(target, anywhere), float(target @ target), len(target)
         )
-        explained, missing = self._variances(target - self._explained_by(told.shares, anywhere))
+        explained, missing = self._variances(target - self._explained_by(fitted.shares, anywhere))
         return _Fit(
             columns=self.columns,
-            shares=told.shares,
-            seen=told.left,
-            errors=told.errors / told.misfit,
-            bars=np.maximum(told.bar(_DOUBT), TWO_SD * told.narrow),
-            misfit=told.misfit,
-            fitted=told.shares if plain is None else plain.fitted,
+            shares=fitted.shares,
+            seen=fitted.left,
+            errors=fitted.errors / fitted.misfit,
+            bars=np.maximum(fitted.bar(_DOUBT), TWO_SD * fitted.narrow),
+            misfit=fitted.misfit,
+            fitted=fitted.shares if plain is None else plain.fitted,
             total_variance=None if plain is None else plain.total_variance,
             explained=explained,
             missing=missing,
@@ -359,7 +359,7 @@ class _Problem:
         # One bit, one string: nothing to tell apart, however many there are.
         return bool((self.on.T @ self.on).nnz != len(self.columns))
 
-    def _settled(self) -> Floats:
+    def _settled(self) -> FloatArray:
         """Leave out candidates that are mixtures of others; return the normal matrix of the rest."""
         normal, independent = self._normal()
         if len(independent) < len(self.columns):
@@ -376,7 +376,7 @@ class _Problem:
                 normal, _ = self._normal()
         return normal
 
-    def _least_squares(self, normal: Floats, *, shortened: bool) -> _Fit:
+    def _least_squares(self, normal: FloatArray, *, shortened: bool) -> _Fit:
         anywhere = 0.0 if self.complete else self.anywhere
         target = (self.share - anywhere) / self.error
         covariance = linalg.inv(normal)
@@ -397,37 +397,37 @@ class _Problem:
             missing=missing,
         )
 
-    def _variances(self, left: Floats) -> tuple[float, float]:
+    def _variances(self, left: FloatArray) -> tuple[float, float]:
         """Return the shares of the bits' variance that a fit explains, and that neither it nor the noise does."""
         centred = self.share - self.share.mean()
         total = float(centred @ centred) or 1.0
         explained = 1 - float(((left * self.error) ** 2).sum()) / total
         return explained, max(0.0, 1 - explained - float((self.error**2).sum()) / total)
 
-    def _normal(self, anywhere: float | None = None) -> tuple[Floats, IntArray]:
-        """Give the normal matrix, and which columns are independent of each other."""
+    def _normal(self, anywhere: float | None = None) -> tuple[FloatArray, IntArray]:
+        """Compute the normal matrix, and which columns are independent of each other."""
         u = self.anywhere if anywhere is None else anywhere
         weight = 1 / self.error**2
         weighed = self.on.T @ weight
-        matrix: Floats = (self.on.T @ sparse.diags_array(weight) @ self.on).toarray()
+        matrix: FloatArray = (self.on.T @ sparse.diags_array(weight) @ self.on).toarray()
         matrix -= u * (weighed[:, None] + weighed[None, :]) - u * u * weight.sum()
         scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         _, pivots, rank, _ = linalg.lapack.dpstrf(matrix / np.outer(scale, scale), tol=1e-9)
         return matrix, np.sort(pivots[:rank] - 1).astype(np.int64)
 
-    def _against(self, rows: Floats, anywhere: float) -> Floats:
+    def _against(self, rows: FloatArray, anywhere: float) -> FloatArray:
         """Multiply by the transposed design, (on - u)/error."""
         weighed = rows / self.error
-        result: Floats = self.on.T @ weighed - anywhere * weighed.sum()
+        result: FloatArray = self.on.T @ weighed - anywhere * weighed.sum()
         return result
 
-    def _explained_by(self, shares: Floats, anywhere: float) -> Floats:
+    def _explained_by(self, shares: FloatArray, anywhere: float) -> FloatArray:
         """Multiply by the design, (on - u)/error."""
-        result: Floats = (self.on @ shares - anywhere * shares.sum()) / self.error
+        result: FloatArray = (self.on @ shares - anywhere * shares.sum()) / self.error
         return result
 
     def _lasso(self) -> IntArray:
-        """Give the columns at the end of a non-negative lasso path: where the shares sum to 1, or are too many.
+        """Return the columns at the end of a non-negative lasso path: where the shares sum to 1, or are too many.
 
         The penalty falls step by step, each solved by FISTA from the solution before.
         """
@@ -454,7 +454,7 @@ class _Problem:
             chosen = np.sort(np.argsort(start)[-most:])
         return chosen
 
-    def _fista(self, target: Floats, shares: Floats, penalty: float, step: float) -> Floats:
+    def _fista(self, target: FloatArray, shares: FloatArray, penalty: float, step: float) -> FloatArray:
         ahead, momentum = shares, 1.0
         for _ in range(100):
             slope = self._against(target - self._explained_by(ahead, self.anywhere), self.anywhere)
@@ -479,3 +479,45 @@ class _Problem:
 def _found(string: str, share: float, error: float, ends: Sequence[float], reports: int) -> Found:
     low, high = float(ends[0]), float(ends[1])
     return Found(string, share * reports, error * reports, share, error, min(low, share), max(high, share))
+
+
+def selected_interval(
+    values: FloatArray, errors: FloatArray, bars: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return intervals for the means of normal numbers that are seen because they exceed a bar.
+
+    Of a number that is seen, the law is the normal one above the bar. An interval holds the means, from 0 on, under
+    which the number is among the most likely ``level`` of that law: given that a number is seen its mean is inside
+    with probability ``level`` exactly, and the interval always holds the number itself. Far above the bar that is the
+    usual interval. (One with equal tails would leave out numbers just above the bar: they are surprisingly small for
+    any mean that is not far below it.)
+
+    Args:
+        values: The numbers.
+        errors: Their standard errors.
+        bars: What they exceed.
+        level: The coverage.
+
+    >>> low, high = selected_interval(np.array([3.1, 9.0]), np.ones(2), np.full(2, 3.0), 0.95)
+    >>> [round(float(end), 2) for end in (*low, *high)]
+    [0.0, 7.04, 4.85, 10.96]
+    """
+    x, bar = values / errors, np.minimum(bars, values) / errors
+
+    def ends(mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of the most likely part of the law above the bar."""
+        above = ndtr(mean - bar)
+        cut = above <= 1 / (2 - level)  # the law falls so steeply that its most likely part begins at the bar
+        reach = ndtri((1 + level * above) / 2)
+        far = -ndtri(np.maximum((1 - level) * above, 1e-300))
+        return np.where(cut, bar, mean - reach), np.where(cut, mean + far, mean + reach)
+
+    sides = []
+    for start, stop, end, sign in ((np.zeros_like(x), x, 1, 1.0), (x + 40.0, x, 0, -1.0)):
+        out, inside = start, stop
+        for _ in range(HALVINGS):
+            middle = (out + inside) / 2
+            holds = sign * (ends(middle)[end] - x) >= 0
+            out, inside = np.where(holds, out, middle), np.where(holds, middle, inside)
+        sides.append(np.where(sign * (ends(start)[end] - x) >= 0, start, inside) * errors)
+    return sides[0], sides[1]

@@ -30,31 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import DataError, Unavailable
+from hushquery.local.randomizer import IntArray
 from hushquery.local.rappor.response import FIELDS, Encoder, Params, Variant, bit_string, bloom_bits
 from hushquery.noise.bits import Bits
-
-__all__ = [
-    "Candidates",
-    "Source",
-    "encode_rows",
-    "hash_candidates",
-    "read_counts",
-    "read_lines",
-    "read_map",
-    "read_params",
-    "read_reports",
-    "read_values",
-    "sum_bits",
-    "write_counts",
-    "write_map",
-    "write_params",
-    "write_reports",
-]
 
 #: Where a file is read from: its path, or text that is open already.
 Source = str | Path | TextIO
 
-IntArray = npt.NDArray[np.int64]
 _VALUES = ("client", "cohort", "value")
 _REPORTS = ("client", "cohort", "bloom", "prr", "irr")
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -111,7 +93,7 @@ def read_counts(source: Source, params: Params) -> IntArray:
 
 def read_map(source: Source, params: Params) -> Candidates:
     """Read map.csv. The empty string is called ``Empty``, repeated strings count once, empty cells are left out."""
-    found: dict[str, IntArray] = {}
+    named: dict[str, IntArray] = {}
     columns = params.h * params.m
     home = np.arange(columns) // params.h
     for line, cells in _rows(source, "map.csv"):
@@ -122,10 +104,10 @@ def read_map(source: Source, params: Params) -> Candidates:
             raise _bad("map.csv", line, "a bit lies outside 1..m k", _FITS)
         if len(bits) == columns and (bits // params.k != home).any():
             raise _bad("map.csv", line, "a bit belongs to another cohort than its column", _FITS)
-        found.setdefault(cells[0] or "Empty", np.unique(bits))
-    if not found:
+        named.setdefault(cells[0] or "Empty", np.unique(bits))
+    if not named:
         raise DataError("map.csv holds no candidate", fix="Make it with `hushquery rappor hash-candidates`")
-    return Candidates(tuple(found), tuple(found.values()))
+    return Candidates(tuple(named), tuple(named.values()))
 
 
 def read_values(source: Source, params: Params) -> Iterator[tuple[str, int, str]]:
@@ -174,7 +156,7 @@ def sum_bits(source: Source, params: Params) -> IntArray:
 def hash_candidates(
     params: Params, strings: Iterable[str], variant: Variant | str = Variant.GOOGLE_PYTHON
 ) -> Iterator[list[str]]:
-    """Give the rows of map.csv for candidate strings.
+    """Make the rows of map.csv for candidate strings.
 
     >>> params = Params(16, 2, 64, 0.5, 0.75, 0.5)
     >>> next(hash_candidates(params, ["apple"]))[:5]
@@ -195,7 +177,7 @@ def encode_rows(
     *,
     hide_steps: bool = False,
 ) -> Iterator[tuple[str, ...]]:
-    """Give the rows of reports.csv for rows of true_values.csv.
+    """Make the rows of reports.csv for rows of true_values.csv.
 
     Args:
         params: What both sides agreed on.
@@ -216,29 +198,13 @@ def encode_rows(
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
-def write_params(params: Params, out: TextIO) -> None:
-    """Write params.csv."""
-    numbers = [str(getattr(params, name)) for name in "khm"] + [str(float(getattr(params, name))) for name in "pqf"]
-    out.write(",".join(FIELDS) + "\n" + ",".join(numbers) + "\n")
-
-
 def write_counts(counts: IntArray, out: TextIO) -> None:
     """Write counts.csv."""
     csv.writer(out).writerows(counts.tolist())
 
 
 def write_map(rows: Iterable[Sequence[str]], out: TextIO) -> int:
-    """Write map.csv, and say how many candidates it has."""
-    return _written(rows, out)
-
-
-def write_reports(rows: Iterable[Sequence[str]], out: TextIO) -> int:
-    """Write reports.csv, and say how many reports it has."""
-    csv.writer(out).writerow(_REPORTS)
-    return _written(rows, out)
-
-
-def _written(rows: Iterable[Sequence[str]], out: TextIO) -> int:
+    """Write map.csv, and return how many candidates it has."""
     writer, count = csv.writer(out), 0
     for row in rows:
         writer.writerow(row)
@@ -246,7 +212,13 @@ def _written(rows: Iterable[Sequence[str]], out: TextIO) -> int:
     return count
 
 
-# ---- the small print -----------------------------------------------------------------------------------------------
+def write_reports(rows: Iterable[Sequence[str]], out: TextIO) -> int:
+    """Write reports.csv, and return how many reports it has."""
+    csv.writer(out).writerow(_REPORTS)
+    return write_map(rows, out)
+
+
+# ---- strict reading ------------------------------------------------------------------------------------------------
 
 _FITS = "Check that the file and params.csv belong together"
 
@@ -270,7 +242,7 @@ def _opened(source: Source, name: str) -> Iterator[TextIO]:
 
 
 def _rows(source: Source, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Give the rows that are not empty, each with the number of its last line."""
+    """Read the rows that are not empty, each with the number of its last line."""
     with _opened(source, name) as lines:
         reader = csv.reader(lines, strict=True)
         try:

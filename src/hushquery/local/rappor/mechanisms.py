@@ -1,6 +1,6 @@
 """RAPPOR as the registry knows it: its permanent response, and a report, on a Bloom filter small enough to enumerate.
 
-A world is the value that a client holds. Each run is a new device with a new secret, so what is checked is the whole
+A dataset is the value that a client holds. Each run is a new device with a new secret, so what is checked is the whole
 way from a value through the MAC to the bits that leave; fewer devices go through the channel of a task, to their bytes.
 """
 
@@ -15,15 +15,13 @@ from typing import ClassVar
 
 import mpmath
 import numpy as np
-import numpy.typing as npt
 
 from hushquery.core.budget import Relation, exact, rational_mpf, working
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
-from hushquery.local.oracles.chance import ONE, chance_down, chance_up, checked_epsilon
 from hushquery.local.oracles.mechanisms import new_devices
-from hushquery.local.rappor.channel import RapporChannel
-from hushquery.local.rappor.response import BoolArray, Encoder, Params, Variant
+from hushquery.local.randomizer import ONE, IntArray, chance_down, chance_up, checked_epsilon
+from hushquery.local.rappor.response import BoolArray, Encoder, Params, Rappor, Variant
 from hushquery.noise.bits import Bits
 
 __all__ = ["RapporPermanent", "RapporReport"]
@@ -33,7 +31,6 @@ _COHORT = 0
 # How many devices go through a channel.
 _DEVICES = 3_000
 _TASK = b"conformance"
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,20 +44,20 @@ class _Rappor(Mechanism[bytes]):
 
     @abstractmethod
     def chance_of_one(self, on: bool) -> Fraction:
-        """Give the chance that an output bit is 1, given the Bloom filter's bit."""
+        """Return the chance that an output bit is 1, given the Bloom filter's bit."""
 
     @abstractmethod
     def answers(self, permanent: BoolArray, device: Encoder, bits: Bits) -> BoolArray:
-        """Give what leaves the devices, from their permanent responses."""
+        """Return what leaves the devices, from their permanent responses."""
 
     @abstractmethod
-    def leaves(self, channel: RapporChannel, kept: bytes, bits: Bits) -> bytes:
+    def leaves(self, channel: Rappor, kept: bytes, bits: Bits) -> bytes:
         """The same for one device and the answer that it keeps."""
 
     @property
     @abstractmethod
     def epsilon(self) -> float:
-        """Give what is claimed, as tasks and pages claim it."""
+        """Return what is claimed, as tasks and pages claim it."""
 
     @property
     def loss(self) -> Loss:
@@ -71,31 +68,31 @@ class _Rappor(Mechanism[bytes]):
         """Two values whose filters share no bit: as far apart as two values can be."""
         return [Pair("values with disjoint filters", _value(0b0011), _value(0b1100))]
 
-    def bloom(self, world: bytes) -> int:
-        """Give a value's Bloom filter as a number."""
-        return _device(self.params).bloom(_COHORT, world)
+    def bloom(self, dataset: bytes) -> int:
+        """Return a value's Bloom filter as a number."""
+        return _device(self.params).bloom(_COHORT, dataset)
 
-    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: bytes, n: int, bits: Bits) -> IntArray:
         """Answer ``n`` times, each time as a new device; one column, the answer's bits as a number."""
         secrets = bits.words(4 * n).astype("<u8").tobytes()
         permanent = np.empty((n, _BITS), dtype=np.bool_)
-        any_device, bloom = _device(self.params), self.bloom(world)
+        any_device, bloom = _device(self.params), self.bloom(dataset)
         for i in range(n):
             answer = any_device.another(secrets[32 * i : 32 * i + 32]).permanent(bloom)
             permanent[i] = [answer >> j & 1 for j in range(_BITS)]
         left = self.answers(permanent, any_device, bits)
         return (left @ (1 << np.arange(_BITS))).reshape(n, 1).astype(np.int64)
 
-    def end_to_end(self, world: bytes, bits: Bits) -> tuple[IntArray, Law]:
+    def end_to_end(self, dataset: bytes, bits: Bits) -> tuple[IntArray, Law]:
         """Answer as devices do, up to the payload."""
-        channel = RapporChannel(self.params)
-        kept = [channel.answer(world, device, bits) for device in new_devices(_DEVICES, bits)]
+        channel = Rappor(self.params)
+        kept = [channel.answer(dataset, device, bits) for device in new_devices(_DEVICES, bits)]
         read = [channel.unpack(self.leaves(channel, answer, bits))[1] for answer in kept]
-        return np.array(read, dtype=np.int64).reshape(_DEVICES, 1), self.law(world)
+        return np.array(read, dtype=np.int64).reshape(_DEVICES, 1), self.law(dataset)
 
-    def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
+    def law(self, dataset: bytes) -> Mapping[tuple[int, ...], float]:
         """Enumerate all answers: bits are independent given the filter."""
-        bloom = self.bloom(world)
+        bloom = self.bloom(dataset)
         law: dict[tuple[int, ...], float] = {}
         for answer in range(1 << _BITS):
             chance = Fraction(1)
@@ -112,9 +109,6 @@ class RapporPermanent(_Rappor):
     **Guarantee:** pure epsilon = 2h ln((1 - f/2)/(f/2)) for one value, replace-one; given the change times.
     **Estimator:** none on its own; reports of many clients are decoded together.
     **Reference:** Erlingsson, Pihur and Korolova 2014, Theorem 1.
-
-    >>> RapporPermanent.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0) <= 1
-    True
     """
 
     name: ClassVar[str] = "rappor-permanent"
@@ -145,7 +139,7 @@ class RapporPermanent(_Rappor):
         del device, bits
         return permanent
 
-    def leaves(self, channel: RapporChannel, kept: bytes, bits: Bits) -> bytes:
+    def leaves(self, channel: Rappor, kept: bytes, bits: Bits) -> bytes:
         """The permanent response itself."""
         del channel, bits
         return kept
@@ -157,9 +151,6 @@ class RapporReport(_Rappor):
     **Guarantee:** pure epsilon = h ln(q*(1 - p*)/(p*(1 - q*))) for one report, replace-one.
     **Estimator:** none on its own; reports of many clients are decoded together.
     **Reference:** Erlingsson, Pihur and Korolova 2014, Theorem 2.
-
-    >>> RapporReport.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0) <= 1
-    True
     """
 
     name: ClassVar[str] = "rappor-report"
@@ -191,13 +182,13 @@ class RapporReport(_Rappor):
         """Fresh reports of the permanent responses."""
         return device.instant_many(permanent, bits)
 
-    def leaves(self, channel: RapporChannel, kept: bytes, bits: Bits) -> bytes:
+    def leaves(self, channel: Rappor, kept: bytes, bits: Bits) -> bytes:
         """A fresh report of the permanent response."""
         return channel.payload(kept, bits)
 
 
 def _kept(epsilon: Fraction) -> mpmath.mpf:
-    """Give the chance to keep a bit with which 2h different bits lose epsilon."""
+    """Return the chance to keep a bit with which 2h different bits lose epsilon."""
     return 1 / (1 + mpmath.exp(-rational_mpf(epsilon) / (2 * _HASHES)))
 
 

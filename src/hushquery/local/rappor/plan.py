@@ -16,8 +16,6 @@ from hushquery.errors import UsageError
 from hushquery.local.rappor.decode import TWO_SD, Rule
 from hushquery.local.rappor.response import Params, Variant
 
-__all__ = ["LECTURE", "POWER", "RapporForecast", "forecast", "share_std_error"]
-
 #: The lecture's parameters: eps infinity 4 ln 3 = 4.39, eps 1 2.04.
 LECTURE = Params(128, 2, 128, "1/4", "3/4", "1/2")
 
@@ -60,7 +58,7 @@ class RapporForecast:
     bloom_false_positive_rate: float
 
     def to_json(self) -> dict[str, Any]:
-        """Give the forecast as plain data; what is infinite is null."""
+        """Return the forecast as plain data; what is infinite is null."""
         params = {name: getattr(self.params, name) for name in "khm"}
         params |= {name: float(getattr(self.params, name)) for name in "pqf"}
         plain = {name: value for name, value in vars(self).items() if name not in ("params", "variant")}
@@ -87,7 +85,7 @@ class RapporForecast:
 def share_std_error(
     params: Params, clients: int, candidates: int, variant: Variant | str, *, most: bool = False
 ) -> float:
-    """Give the standard error of the share of a rare candidate; with ``most``, what bits of any rate can make of it.
+    """Compute the standard error of the share of a rare candidate; with ``most``, what bits of any rate can make of it.
 
     A report tells h bits about a value, each with variance p*(1 - p*)/(q* - p*)^2; telling S candidates apart in m k
     rows widens that by m k/(m k - S), with S at most what the decoder fits.

@@ -15,12 +15,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
-__all__ = ["Posterior", "posterior"]
-
-Floats = npt.NDArray[np.float64]
+from hushquery.local.randomizer import FloatArray
 
 # The smallest sizes that are told apart, in standard errors, and by which factor the next ones are larger.
 _FINEST = 2.0
@@ -47,16 +44,16 @@ class Posterior:
         narrow: The standard errors of ``left`` without either.
     """
 
-    shares: Floats
-    left: Floats
-    errors: Floats
-    nothing: Floats
+    shares: FloatArray
+    left: FloatArray
+    errors: FloatArray
+    nothing: FloatArray
     misfit: float
-    narrow: Floats
+    narrow: FloatArray
     _prior: _Prior
-    _pull: Floats
+    _pull: FloatArray
 
-    def bar(self, chance: float) -> Floats:
+    def bar(self, chance: float) -> FloatArray:
         """Return how large ``left`` must be for a string to be held by nobody with less than this chance."""
         low, high = np.zeros_like(self.left), np.full_like(self.left, self._prior.high[-1])
         for _ in range(_HALVINGS):
@@ -70,9 +67,9 @@ class Posterior:
 class _Prior:
     """No share at all, or one spread evenly between two ends: a histogram, and everything below each of its steps."""
 
-    low: Floats
-    high: Floats
-    weight: Floats
+    low: FloatArray
+    high: FloatArray
+    weight: FloatArray
 
     @classmethod
     def up_to(cls, largest: float, unit: float) -> _Prior:
@@ -81,7 +78,7 @@ class _Prior:
         low = np.concatenate([[0.0], ends[:-1], np.zeros(steps - 1)])
         return cls(low, np.concatenate([ends, ends[1:]]), np.full(2 * steps, 1 / (2 * steps)))
 
-    def weigh(self, seen: Floats, error: Floats) -> tuple[Floats, Floats, Floats]:
+    def weigh(self, seen: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return, for normal numbers, the chance of each part of the prior (nothing first), mean and variance."""
         x, s = seen[:, None], error[:, None]
         a, b = (self.low - x) / s, (self.high - x) / s
@@ -98,7 +95,7 @@ class _Prior:
         return chance, expected, np.maximum((chance[:, 1:] * square).sum(axis=1) - expected**2, 0.0)
 
 
-def posterior(normal: Floats, against: Floats, square: float, rows: int) -> Posterior:
+def posterior(normal: FloatArray, against: FloatArray, square: float, rows: int) -> Posterior:
     """Find all shares together.
 
     Args:
@@ -140,6 +137,6 @@ def posterior(normal: Floats, against: Floats, square: float, rows: int) -> Post
     return Posterior(shares, left, errors, nothing, math.sqrt(noise), narrow, prior, moved)
 
 
-def _density(x: Floats) -> Floats:
-    density: Floats = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+def _density(x: FloatArray) -> FloatArray:
+    density: FloatArray = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
     return density

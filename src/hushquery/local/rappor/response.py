@@ -6,6 +6,10 @@
 * **Instantaneous response.** A report's bit is 1 with chance q where the permanent bit is 1, and with chance p where
   it is 0. These coins are fresh for every report.
 
+A task collects any text with the native variant (:class:`Rappor`), without a list; candidates come when it is decoded.
+**Guarantee:** all reports of one value together cost eps infinity = 2h ln((1 - f/2)/(f/2)) of the f that runs,
+replace-one, given the change times of the Bloom filter.
+
 Two variants, which do not understand each other. ``google-python`` is google/rappor's Python client, bit for bit: k up
 to 32, no task in the MAC, and f rounded up to a multiple of 1/128. ``native`` takes any k, puts the task into the MAC
 (so that two tasks never share coins), and uses chances that are integers over 2^53. A server must decode with the
@@ -20,38 +24,36 @@ import hashlib
 import hmac
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from hushquery.core.budget import exact, rational_mpf, round_up, working
-from hushquery.errors import UsageError
-from hushquery.local.oracles.chance import ONE, coins
+from hushquery.core.budget import exact, format_epsilon, rational_mpf, round_up, working
+from hushquery.core.estimates import Estimates
+from hushquery.errors import CalibrationError, UsageError
+from hushquery.local.randomizer import (
+    ONE,
+    Channel,
+    Device,
+    IntArray,
+    bits_from,
+    bytes_for,
+    check_reports,
+    coins,
+    loss_of_ratio,
+)
 from hushquery.noise.bits import Bits
+from hushquery.task import Texts
 
-__all__ = [
-    "FIELDS",
-    "MOST_BITS",
-    "MOST_COHORTS",
-    "Chances",
-    "Encoder",
-    "Params",
-    "Variant",
-    "bit_string",
-    "bloom_bits",
-    "bloom_false_positive_rate",
-    "google_masks",
-    "google_python",
-    "instant_epsilon",
-    "permanent_epsilon",
-]
+if TYPE_CHECKING:
+    from hushquery.local.rappor.decode import Decoded
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -64,6 +66,16 @@ MOST_BITS = 2**16
 #: The largest number of cohorts.
 MOST_COHORTS = 2**16
 
+#: The largest m (k + 1): more counts than this are never filled.
+MOST_COUNTS = 2**24
+
+#: What a table of texts is marked with: its shares are not raw ones of texts named beforehand.
+SELECTED = "selected by a test of each candidate (shares are on average too high, intervals hold given selection)"
+
+# A text that nobody has: this many random bytes.
+_NOBODYS = 32
+# Texts that will be looked for; RAPPOR's error depends on how many, a little.
+_CANDIDATES = 100
 _MOST_HASHES = 64
 _LEAST_SECRET = 16
 _BLOOM = b"hushquery rappor bloom v1\0"
@@ -158,19 +170,6 @@ class Params:
                 "RAPPOR's p must be below its q", why="else a report says nothing, or the opposite", fix="Swap them"
             )
 
-    @classmethod
-    def of(cls, params: Mapping[str, Any] | Params) -> Params:
-        """Read parameters from a mapping of k, h, m, p, q and f.
-
-        >>> Params.of({"k": 16, "h": 2, "m": 64, "p": 0.5, "q": 0.75, "f": 0.5}).k
-        16
-        """
-        if isinstance(params, Params):
-            return params
-        if set(params) != set(FIELDS):
-            raise UsageError("RAPPOR's parameters are k, h, m, p, q and f", fix="Give all six, and no other")
-        return cls(*(params[name] for name in FIELDS))
-
     def require(self, variant: Variant | str) -> Variant:
         """Refuse what a variant can't do."""
         kind = Variant.of(variant)
@@ -191,28 +190,39 @@ class Params:
         return int(cohort)
 
     def chances(self, variant: Variant | str) -> Chances:
-        """Give the chances that a variant runs with; rounded so that p, q and f never lose more than configured."""
+        """Return the chances that a variant runs with; rounded so that p, q and f never lose more than configured."""
         kind = self.require(variant)
         unit = 128 if kind is Variant.GOOGLE_PYTHON else ONE // 2
         f = Fraction(math.ceil(self.f * unit), unit)
         return Chances(Fraction(math.ceil(self.p * ONE), ONE), Fraction(math.floor(self.q * ONE), ONE), f)
 
     def permanent_epsilon(self, variant: Variant | str) -> float:
-        """Give what all reports of one value ever cost together (eps infinity), from the chances that run."""
+        """Compute what all reports of one value ever cost together (eps infinity), from the chances that run."""
         return permanent_epsilon(self.h, self.chances(variant).f)
 
     def instant_epsilon(self, variant: Variant | str) -> float:
-        """Give what a single report costs (eps 1), from the chances that run."""
+        """Compute what a single report costs (eps 1), from the chances that run."""
         return instant_epsilon(self.h, self.chances(variant))
 
     @property
     def bloom_false_positive_rate(self) -> float:
-        """How often the Bloom filter of one value also holds another given value."""
-        return bloom_false_positive_rate(self.k, self.h)
+        """How often the Bloom filter of one value also holds another given value, for uniform hash functions.
+
+        The usual (1 - (1-1/k)^h)^h is an approximation; this is the exact mean over how many bits are on.
+
+        >>> Params(32, 1, 64, 0.25, 0.75, 0.5).bloom_false_positive_rate
+        0.03125
+        """
+        occupied = np.zeros(min(self.k, self.h) + 1)
+        occupied[0] = 1.0
+        on = np.arange(len(occupied))
+        for _ in range(self.h):  # one more hash either hits a bit that is on, or turns one on
+            occupied = occupied * on / self.k + np.concatenate([[0.0], (occupied * (self.k - on) / self.k)[:-1]])
+        return float((occupied * (on / self.k) ** self.h).sum())
 
 
 def permanent_epsilon(h: int, f: Fraction) -> float:
-    """Give 2h ln((1 - f/2)/(f/2)), rounded up: two values differ in at most 2h bits. Infinite without noise.
+    """Compute 2h ln((1 - f/2)/(f/2)), rounded up: two values differ in at most 2h bits. Infinite without noise.
 
     >>> round(permanent_epsilon(2, Fraction(1, 2)), 6)  # 4 ln 3
     4.394449
@@ -224,7 +234,7 @@ def permanent_epsilon(h: int, f: Fraction) -> float:
 
 
 def instant_epsilon(h: int, chances: Chances) -> float:
-    """Give h ln(q*(1-p*)/(p*(1-q*))), rounded up: h bits are on in one value only, and h in the other only.
+    """Compute h ln(q*(1-p*)/(p*(1-q*))), rounded up: h bits are on in one value only, and h in the other only.
 
     >>> round(instant_epsilon(2, Chances(Fraction(1, 4), Fraction(3, 4), Fraction(1, 2))), 4)
     2.0433
@@ -236,26 +246,8 @@ def instant_epsilon(h: int, chances: Chances) -> float:
         return round_up(h * mpmath.log(rational_mpf(q * (1 - p) / (p * (1 - q)))))
 
 
-def bloom_false_positive_rate(k: int, h: int, values: int = 1) -> float:
-    """Give the chance that a filter with so many values also seems to hold another, for uniform hash functions.
-
-    The usual (1 - (1-1/k)^(h values))^h is an approximation; this is the exact mean over how many bits are on.
-
-    >>> bloom_false_positive_rate(32, 1)
-    0.03125
-    """
-    if k < 1 or h < 1 or values < 0:
-        raise UsageError("a Bloom filter has at least one bit and one hash function", fix="Give k and h from 1 on")
-    occupied = np.zeros(min(k, h * values) + 1)
-    occupied[0] = 1.0
-    on = np.arange(len(occupied))
-    for _ in range(h * values):  # one more hash either hits a bit that is on, or turns one on
-        occupied = occupied * on / k + np.concatenate([[0.0], (occupied * (k - on) / k)[:-1]])
-    return float((occupied * (on / k) ** h).sum())
-
-
 def bloom_bits(params: Params, variant: Variant | str, cohort: int, value: bytes) -> list[int]:
-    """Give the h bits, possibly equal ones, that a value turns on in a cohort.
+    """Compute the h bits, possibly equal ones, that a value turns on in a cohort.
 
     >>> bloom_bits(Params(16, 2, 64, 0.5, 0.75, 0.5), "google-python", 0, b"apple")
     [4, 0]
@@ -311,27 +303,27 @@ class Encoder:
         return f"Encoder({self.params}, secret=..., variant={self.variant.value!r})"
 
     def another(self, secret: bytes) -> Encoder:
-        """Give another device for the same task: cheap, for simulations of many clients."""
+        """Return another device for the same task: cheap, for simulations of many clients."""
         device = copy(self)
         device._secret = self._checked(secret)
         return device
 
     def cohort(self) -> int:
-        """Give the cohort that the secret puts this device into; native only, the reference leaves it to the caller."""
+        """Compute this device's cohort from its secret; native only, the reference leaves it to the caller."""
         if self.variant is not Variant.NATIVE:
             raise UsageError("the google-python variant derives no cohort", fix="Give the cohort yourself")
         mac = hmac.digest(self._secret, _COHORT + self._framed_task(), "sha256")
         return int.from_bytes(mac[:16], "big") % self.params.m
 
     def bloom(self, cohort: int, value: bytes) -> int:
-        """Give a value's Bloom filter, bit i of the integer being bit i of the filter."""
+        """Compute a value's Bloom filter, bit i of the integer being bit i of the filter."""
         filled = 0
         for bit in bloom_bits(self.params, self.variant, cohort, value):
             filled |= 1 << bit
         return filled
 
     def permanent(self, bloom: int) -> int:
-        """Give the permanent response to a Bloom filter: always the same one, without storing anything."""
+        """Compute the permanent response to a Bloom filter: always the same one, without storing anything."""
         self._check_bits(bloom)
         if self.variant is Variant.GOOGLE_PYTHON:
             uniform, noisy = google_masks(self._secret, bloom.to_bytes(4, "big"), self._noise, self.params.k)
@@ -342,24 +334,19 @@ class Encoder:
         return bloom ^ flips
 
     def instant(self, permanent: int, bits: Bits) -> int:
-        """Give a fresh report of a permanent response: the p coins are drawn before the q coins, bit 0 first."""
+        """Draw a fresh report of a permanent response: the p coins are drawn before the q coins, bit 0 first."""
         self._check_bits(permanent)
         row = np.array([[permanent >> i & 1 for i in range(self.params.k)]], dtype=np.bool_)
         return int.from_bytes(np.packbits(self.instant_many(row, bits), bitorder="little").tobytes(), "little")
 
     def instant_many(self, permanent: BoolArray, bits: Bits) -> BoolArray:
-        """Give fresh reports of many permanent responses, one per row of k bits, bit 0 first."""
+        """Draw fresh reports of many permanent responses, one per row of k bits, bit 0 first."""
         n, k = permanent.shape
         if k != self.params.k:
             raise UsageError("a response has other bits than the filter", fix="Use the same params throughout")
         p_coins = coins(self._p, n * k, bits).reshape(n, k)
         q_coins = coins(self._q, n * k, bits).reshape(n, k)
         return np.where(permanent, q_coins, p_coins)
-
-    def randomize(self, value: bytes, bits: Bits, cohort: int | None = None) -> tuple[int, int]:
-        """Give what leaves the device for a value: its cohort and a fresh report."""
-        group = self.cohort() if cohort is None else cohort
-        return group, self.instant(self.permanent(self.bloom(group, value)), bits)
 
     def _checked(self, secret: bytes) -> bytes:
         if self.variant is Variant.NATIVE and len(_bytes(secret, "a device's secret")) < _LEAST_SECRET:
@@ -371,7 +358,7 @@ class Encoder:
         return _bytes(secret, "a device's secret")
 
     def _words(self, bloom: int) -> list[int]:
-        """Give one 64-bit word for each bit, from the secret, the task and the filter."""
+        """Compute one 64-bit word for each bit, from the secret, the task and the filter."""
         k = self.params.k
         message = _PERMANENT + self._framed_task() + k.to_bytes(4, "big") + bloom.to_bytes((k + 7) // 8, "big")
         blocks = b"".join(
@@ -388,7 +375,7 @@ class Encoder:
 
 
 def google_masks(secret: bytes, message: bytes, noise: int, k: int) -> tuple[int, int]:
-    """Give google/rappor's coins for a message: a uniform bit for each position, and which positions use it.
+    """Compute google/rappor's coins for a message: a uniform bit for each position, and which positions use it.
 
     Args:
         secret: The client's secret.
@@ -407,24 +394,175 @@ def google_masks(secret: bytes, message: bytes, noise: int, k: int) -> tuple[int
     return uniform, noisy
 
 
-def google_python(params: Mapping[str, Any] | Params, secret: bytes, cohort: int, value: bytes) -> tuple[int, int]:
-    """Give google/rappor's Bloom filter and permanent response of a value, bit for bit.
-
-    Args:
-        params: k, h, m, p, q and f.
-        secret: The client's secret.
-        cohort: The client's cohort, below m.
-        value: What the client reports.
-
-    >>> google_python({"k": 16, "h": 2, "m": 64, "p": 0.5, "q": 0.75, "f": 0.5}, b"secret", 0, b"how to tie a tie")
-    (2112, 60657)
-    """
-    device = Encoder(Params.of(params), secret, Variant.GOOGLE_PYTHON)
-    bloom = device.bloom(cohort, value)
-    return bloom, device.permanent(bloom)
-
-
 def _bytes(given: bytes, what: str) -> bytes:
     if not isinstance(given, bytes):
         raise UsageError(f"{what} must be bytes", fix="Encode text as UTF-8")
     return given
+
+
+@dataclass(frozen=True)
+class Rappor(Channel):
+    """RAPPOR, native. A class is a Bloom filter; its kept answer is the cohort and the permanent response.
+
+    Args:
+        params: k, h, m, p, q and f.
+
+    >>> channel = Rappor(Params(8, 1, 4, "1/4", "3/4", "1/2"))
+    >>> channel.unpack(channel.pack((3, 0b101))), round(float(channel.epsilon), 4), channel.length
+    ((3, 5), 2.1972, 36)
+    """
+
+    params: Params
+
+    name: ClassVar[str] = "rappor"
+
+    def __post_init__(self) -> None:
+        if self.params.m * (self.params.k + 1) > MOST_COUNTS:
+            raise UsageError(
+                "RAPPOR's filter is too large for so many cohorts", why=f"m (k + 1) is above {MOST_COUNTS:,}"
+            )
+        if not 0 < self.params.f < 1:
+            raise CalibrationError(
+                "RAPPOR's f must be above 0 and below 1",
+                why="at 0 the permanent response is the truth, and at 1 it says nothing",
+                fix="Give for example f = 0.5",
+            )
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Eps infinity, 2h ln((1 - f/2)/(f/2)), from the f that runs."""
+        flip = int(self._chances.f / 2 * ONE)
+        return 2 * self.params.h * loss_of_ratio(ONE - flip, flip)
+
+    @property
+    def report_bytes(self) -> int:
+        """The cohort, then a bit for each bit of the filter."""
+        return bytes_for(self.params.m) + -(-self.params.k // 8)
+
+    @property
+    def length(self) -> int:
+        """Per cohort its reports, and how often each bit was on."""
+        return self.params.m * (self.params.k + 1)
+
+    @property
+    def note(self) -> str:
+        """Both epsilons and the filter's errors."""
+        one, rate = self.params.instant_epsilon(Variant.NATIVE), self.params.bloom_false_positive_rate
+        return (
+            f"eps infinity {format_epsilon(self.epsilon)} for all reports of a value, eps 1 {format_epsilon(one)} for "
+            f"a single one; the filter takes another text for the same with chance {rate:.2g}"
+        )
+
+    def expected_errors(self, reports: int) -> tuple[float, float]:
+        """Compute the standard errors of a rare text and of the worst one, where so many clients were asked."""
+        from hushquery.local.rappor.plan import share_std_error
+
+        check_reports(reports)
+        rare = share_std_error(self.params, reports, _CANDIDATES, Variant.NATIVE)
+        most = share_std_error(self.params, reports, _CANDIDATES, Variant.NATIVE, most=True)
+        return rare, math.hypot(most, 0.5 / math.sqrt(reports))
+
+    def describe(self) -> dict[str, Any]:
+        """Name, sizes, and chances over 2^53; ``flip`` is f/2."""
+        chances, params = self._chances, self.params
+        return {
+            "name": self.name,
+            "variant": Variant.NATIVE.value,
+            **{key: getattr(params, key) for key in "khm"},
+            "p": int(chances.p * ONE),
+            "q": int(chances.q * ONE),
+            "flip": int(chances.f / 2 * ONE),
+        }
+
+    def memo_class(self, value: bytes, device: Device) -> bytes:
+        """The Bloom filter: texts with the same one share the permanent response."""
+        encoder = self._encoder(device)
+        return encoder.bloom(encoder.cohort(), value).to_bytes(-(-self.params.k // 8), "little")
+
+    def answer(self, value: bytes, device: Device, bits: Bits) -> bytes:
+        """The device's cohort, and the permanent response that its secret gives to the filter."""
+        del bits
+        encoder = self._encoder(device)
+        cohort = encoder.cohort()
+        return self.pack((cohort, encoder.another(device.coins).permanent(encoder.bloom(cohort, value))))
+
+    def empty(self, device: Device, bits: Bits) -> bytes:
+        """The permanent response of a new device to a random text: it counts as one that nobody looks for.
+
+        The coins are not those of this device. It would answer again what it has answered for the same filter, or will,
+        and of few filters a random text has the same one often: the two answers together would tell more than was paid.
+        """
+        drawn = bits.words(_NOBODYS // 8).tobytes()
+        encoder = self._encoder(device)
+        cohort = encoder.cohort()
+        return self.pack((cohort, encoder.another(drawn).permanent(encoder.bloom(cohort, drawn))))
+
+    def payload(self, kept: bytes, bits: Bits) -> bytes:
+        """Draw the instantaneous response anew."""
+        cohort, permanent = self.unpack(kept)
+        # Any secret does: the instantaneous coins are fresh.
+        return self.pack((cohort, Encoder(self.params, bytes(32)).instant(permanent, bits)))
+
+    def encode(self, answer: tuple[int, int]) -> bytes:
+        """The cohort, little-endian; then the bits, bit i in bit i mod 8 of byte i div 8."""
+        cohort, response = answer
+        return cohort.to_bytes(bytes_for(self.params.m), "little") + response.to_bytes(-(-self.params.k // 8), "little")
+
+    def single(self, row: Any) -> tuple[int, int]:
+        """The cohort, and the bits as a number, bit 0 the lowest."""
+        bits = np.packbits(row[1:].astype(np.uint8), bitorder="little").tobytes()
+        return int(row[0]), int.from_bytes(bits, "little")
+
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """Rows of the cohort and k bits."""
+        width = bytes_for(self.params.m)
+        cohorts = payloads[:, :width] @ (256 ** np.arange(width, dtype=np.int64))
+        bits = bits_from(payloads[:, width:], self.params.k)
+        if bits is None:
+            raise self.malformed("bits beyond the filter are set")
+        if (cohorts >= self.params.m).any():
+            raise self.malformed("its cohort is out of range")
+        return np.concatenate([cohorts[:, None].astype(np.uint16), bits], axis=1)
+
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
+        """Count, in each cohort, the reports and the bits that are on."""
+        counts = np.zeros((self.params.m, self.params.k + 1), dtype=np.int64)
+        if len(rows):
+            rows = rows[np.argsort(rows[:, 0], kind="stable")]
+            cohorts, starts, sizes = np.unique(rows[:, 0], return_index=True, return_counts=True)
+            counts[cohorts, 0] = sizes
+            counts[cohorts, 1:] = np.add.reduceat(rows[:, 1:], starts, axis=0, dtype=np.int64)
+        return counts.ravel()
+
+    def table(
+        self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
+    ) -> Estimates:
+        """See :meth:`decoded`; the labels are the candidates."""
+        del n, records
+        return self.decoded(support, labels, repeats=repeats).table(level)
+
+    def decoded(self, support: IntArray, candidates: Iterable[str], *, repeats: int = 1) -> Decoded:
+        """Find which candidates clients hold: the shares of those that pass the Bonferroni test."""
+        # Takes a second to load, and clients never decode.
+        from hushquery.local.rappor.decode import decode
+        from hushquery.local.rappor.files import Candidates
+
+        texts, listed = Texts(), dict[bytes, str]()
+        for text in candidates:
+            listed.setdefault(texts.cell(text), text)
+        if not listed:
+            raise UsageError("there is no candidate to look for", fix="Use a file with one text per line")
+        k, m = self.params.k, self.params.m
+        on = tuple(
+            np.unique([c * k + bit for c in range(m) for bit in bloom_bits(self.params, Variant.NATIVE, c, value)])
+            for value in listed
+        )
+        hashed = Candidates(tuple(value.decode() for value in listed), on)
+        return decode(self.params, support.reshape(m, k + 1), hashed, variant=Variant.NATIVE, repeats=repeats)
+
+    @property
+    def _chances(self) -> Chances:
+        return self.params.chances(Variant.NATIVE)
+
+    def _encoder(self, device: Device) -> Encoder:
+        return Encoder(self.params, device.secret, task=device.task)

@@ -9,40 +9,32 @@ forged time changes neither that nor which period it is, unless most reports are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hushquery.core.budget import Relation, Unit
-from hushquery.core.estimates import Estimates, clip, simplex
+from hushquery.core.estimates import Estimate, Estimates, clip, simplex
 from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.local_loss import CHANNELS, report_epsilon
 from hushquery.core.loss import Loss
-from hushquery.errors import DataError, NotReady, UsageError
-from hushquery.local.configuration import Configuration
-from hushquery.local.numbers.channels import MeanChannel
-from hushquery.local.oracles.oracle import IntArray
-from hushquery.local.rappor.channel import RapporChannel
+from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
+from hushquery.local.configuration import Configuration, Head
+from hushquery.local.numbers.onebit import OneBitMean
+from hushquery.local.randomizer import IntArray
+from hushquery.local.rappor.response import Rappor
 from hushquery.local.report import ReportMalformed, ReportOfAnotherPeriod, ReportVersionUnknown
-from hushquery.local.server.client_estimate import DATA_FILE, TABLE_FILE, ClientEstimate, new_folder
-from hushquery.local.server.counting import Periods, ReportCount
-from hushquery.local.server.files import Reports, read_blocks
+from hushquery.local.server.counting import Periods, ReportCount, Reports, read_blocks
 from hushquery.task import Task
-
-__all__ = [
-    "DATA_FILE",
-    "TABLE_FILE",
-    "ClientEstimate",
-    "Post",
-    "check_post",
-    "estimate",
-    "estimate_counted",
-    "estimate_texts",
-    "new_folder",
-]
 
 #: How a table can be post-processed. ``clip`` cuts at the ends of what can be true. ``norm-sub`` adds one number to all
 #: shares and cuts at zero so that they sum to 1; that is the nearest such table, so ``simplex`` is the same.
@@ -51,12 +43,26 @@ Post = Literal["clip", "norm-sub", "simplex"]
 # Later days have no name in Python.
 _LAST_DAY = 250_000_000_000
 
+#: The file of a saved estimate that holds everything.
+DATA_FILE = "estimates.json"
+
+#: The file of a saved estimate that holds the table alone, for other programs.
+TABLE_FILE = "estimates.parquet"
+
+_FORMAT, _VERSION = "hushquery client estimate", 1
+
+# Beyond these a saved estimate is none: JavaScript counts exactly below the first, no share or average is above the
+# second, and the longest list has a million rows.
+_MOST_COUNT = 2**53
+_MOST_NUMBER = 1e100
+_MOST_BYTES = 2**29
+
 
 def estimate(
     task: Task,
     reports: Reports,
     *,
-    head: Sequence[Any] | None = None,
+    head: Head | None = None,
     period: int | Literal["all"] | None = None,
     level: float = 0.95,
     post: Post | None = None,
@@ -72,7 +78,8 @@ def estimate(
         reports: A file with a report on each line (base64url or JSON; gzipped too), a Parquet file with a binary column
             ``report``, a list of such files (each a :class:`~pathlib.Path`), or an iterable of reports. A report that
             comes again is counted once.
-        head: The published head list, for a task without a domain of its own.
+        head: The published head list, for a task without a domain of its own: its [query, URL] pairs, or what carries
+            them in ``records`` such as a :class:`~hushquery.hybrid.published.PublishedHead`.
         period: For a task with a period: the number of the period to count, floor(time / period); reports of others
             are refused as ``ReportOfAnotherPeriod``. By default the one that most good reports are from, of equally
             many the latest. ``all`` counts all of them together: the guarantee is then the sum over the periods, and
@@ -105,44 +112,15 @@ def estimate_counted(
     candidates: Iterable[str] | None = None,
     strict: bool = False,
 ) -> ClientEstimate:
-    """Estimate as :func:`estimate` does, from reports that are counted already.
-
-    Args:
-        count: The count, closed where it waited for the period that most reports are from.
-        level: The coverage of each interval.
-        post: Named post-processing; by default the estimates are raw and unbiased.
-        candidates: For a task of texts: the texts to look for.
-        strict: Refuse everything if one report was bad.
-
-    Raises:
-        NotReady: Fewer good reports than the task's ``min_batch``.
-    """
+    """Estimate as :func:`estimate` does, from a count that is closed already."""
     configuration, task = count.configuration, count.configuration.task
     _check_options(configuration, level, post, candidates)
     _check_strict(count, strict=strict)
     _check_enough(count, task.collect.min_batch)
-    table, notes = _table(configuration, count.support, count.n, level, candidates, repeats=len(count.periods))
-    table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
-    if len(count.periods) > 1:
-        notes.append(
-            f"the reports are from {len(count.periods):,} periods: a client that reported in several counts in each, "
-            "and intervals and standard errors allow for clients that gave the same answer in all of them"
-        )
-    elif task.task.period is not None:
-        notes.append(_which_period(task.task.period, *count.periods))
-    return ClientEstimate(
-        table=_processed(configuration, table, post),
-        digest=configuration.digest,
-        task=task.id,
-        mechanism=configuration.channel.describe(),
-        n=count.n,
-        support=count.support,
-        read=count.read,
-        repeated=count.repeated,
-        refused=dict(sorted(count.refused.items())),
-        periods=tuple(sorted(count.periods)),
-        notes=tuple(notes),
-    )
+    estimated = _estimated(count, level, post, candidates)
+    if task.task.period is None or len(count.periods) > 1:
+        return estimated
+    return replace(estimated, notes=(*estimated.notes, _which_period(task.task.period, *count.periods)))
 
 
 def estimate_texts(
@@ -154,19 +132,7 @@ def estimate_texts(
     period: int = 0,
     level: float = 0.95,
 ) -> ClientEstimate:
-    """Estimate from the counts of a task of texts, which a collector keeps, how many clients hold which candidate.
-
-    Args:
-        task: The task.
-        support: The counts.
-        n: How many reports they are of.
-        candidates: The texts to look for.
-        period: The number of the task's period.
-        level: The coverage of each interval.
-
-    Raises:
-        NotReady: Fewer reports than the task's ``min_batch``.
-    """
+    """Estimate from the support of ``n`` reports of texts, which a collector keeps, how many clients hold which one."""
     configuration = Configuration.of(task)
     _check_options(configuration, level, None, candidates)
     counts, least = np.array(support, dtype=np.int64), task.collect.min_batch
@@ -176,18 +142,31 @@ def estimate_texts(
         )
     if counts.shape != (configuration.channel.length,):
         raise DataError("these counts are not of this task", fix="Give the counts and the task of one epoch")
-    table, notes = _table(configuration, counts, n, level, candidates)
+    count = ReportCount(configuration, period, read=n, n=n, periods=Counter({period: n}))
+    count.support = counts
+    return _estimated(count, level, None, candidates)
+
+
+def _estimated(count: ReportCount, level: float, post: Post | None, candidates: Iterable[str] | None) -> ClientEstimate:
+    configuration, task = count.configuration, count.configuration.task
+    table, notes = _table(configuration, count.support, count.n, level, candidates, repeats=len(count.periods))
+    table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
+    if len(count.periods) > 1:
+        notes.append(
+            f"the reports are from {len(count.periods):,} periods: a client that reported in several counts in each, "
+            "and intervals and standard errors allow for clients that gave the same answer in all of them"
+        )
     return ClientEstimate(
-        table=replace(table, guarantee=_guarantee(configuration, 1)),
+        table=_processed(configuration, table, post),
         digest=configuration.digest,
         task=task.id,
         mechanism=configuration.channel.describe(),
-        n=n,
-        support=counts,
-        read=n,
-        repeated=0,
-        refused={},
-        periods=(period,),
+        n=count.n,
+        support=count.support,
+        read=count.read,
+        repeated=count.repeated,
+        refused=dict(sorted(count.refused.items())),
+        periods=tuple(sorted(count.periods)),
         notes=tuple(notes),
     )
 
@@ -205,31 +184,25 @@ def _counted(
         from hushquery.local.server.spark import count_on_spark
 
         count = count_on_spark(configuration, asked, reports, engine)
-        _check_strict(count, strict=strict)
         if progress is not None:
             progress(count.read)
-        return count
-    with ReportCount(configuration, asked) as count:
-        for block in read_blocks(reports, count.length):
-            count.add(block)
-            _check_strict(count, strict=strict)
-            if progress is not None:
-                progress(count.read)
-        count.close()
-        _check_strict(count, strict=strict)
+    else:
+        with ReportCount(configuration, asked) as count:
+            for block in read_blocks(reports, count.length):
+                count.add(block)
+                _check_strict(count, strict=strict)
+                if progress is not None:
+                    progress(count.read)
+            count.close()
+    _check_strict(count, strict=strict)
     return count
 
 
 def check_post(name: str) -> Post:
-    """Read the name of a post-processing.
-
-    >>> check_post("clip")
-    'clip'
-    """
-    for known in get_args(Post):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise UsageError(f"no post-processing is called {name!r}", fix=f"Give one of {', '.join(get_args(Post))}")
+    """Read the name of a post-processing."""
+    if name not in get_args(Post):
+        raise UsageError(f"no post-processing is called {name!r}", fix=f"Use one of {', '.join(get_args(Post))}")
+    return name  # type: ignore[return-value]
 
 
 def _asked(task: Task, period: int | Literal["all"] | None) -> Periods:
@@ -288,7 +261,7 @@ def _check_options(
     """Refuse what can't be asked for before millions of reports are read."""
     if not isinstance(level, float) or not 0 < level < 1:
         raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
-    texts = isinstance(configuration.channel, RapporChannel)
+    texts = isinstance(configuration.channel, Rappor)
     if texts and candidates is None:
         raise UsageError(
             "a task of texts needs candidates", why="RAPPOR finds no others", fix="Give the texts to look for"
@@ -299,7 +272,7 @@ def _check_options(
         raise UsageError("candidates are a list of texts", fix="Put a single one into a list")
     if post is None:
         return
-    if check_post(post) != "clip" and (texts or isinstance(configuration.channel, MeanChannel)):
+    if check_post(post) != "clip" and (texts or isinstance(configuration.channel, OneBitMean)):
         raise UsageError(
             f"{post} makes shares sum to 1, and these rows do not",
             why="candidates are not all there is" if texts else "an average is no share",
@@ -317,7 +290,7 @@ def _table(
     repeats: int = 1,
 ) -> tuple[Estimates, list[str]]:
     channel, records = configuration.channel, configuration.task.client.records_per_user
-    if not isinstance(channel, RapporChannel) or candidates is None:
+    if not isinstance(channel, Rappor) or candidates is None:
         notes = []
         if records > 1:
             notes.append(
@@ -328,13 +301,13 @@ def _table(
         labels = configuration.labels
         return channel.table(support, n, level, labels, records=records, repeats=repeats), notes
     decoded = channel.decoded(support, candidates, repeats=repeats)
-    told = decoded.metrics
+    of = decoded.metrics
     notes = [
-        f"{told.num_detected:,} of {told.num_candidates:,} candidates pass the Bonferroni test and are shown; their "
+        f"{of.num_detected:,} of {of.num_candidates:,} candidates pass the Bonferroni test and are shown; their "
         "intervals allow for that, the shares themselves are on average a little too high",
         *decoded.warnings,
     ]
-    return channel.rows_of(decoded, level), notes
+    return decoded.table(level), notes
 
 
 def _guarantee(configuration: Configuration, periods: int) -> Guarantee:
@@ -354,8 +327,253 @@ def _processed(configuration: Configuration, table: Estimates, post: Post | None
         return table
     if post == "clip":
         channel = configuration.channel
-        return clip(table, 0.0, float(channel.memo.mean.most) if isinstance(channel, MeanChannel) else 1.0)
+        return clip(table, 0.0, float(channel.most) if isinstance(channel, OneBitMean) else 1.0)
     nearest = simplex(table)
     if post == "simplex":
         return nearest
     return table.changed(nearest.rows, "norm-sub: shifted alike and cut at 0 to sum 1 (the same as simplex)")
+
+
+# ---- the result ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class ClientEstimate:
+    """What the clients of a task said, counted and estimated.
+
+    Args:
+        table: The estimates: label, value, stderr, low, high.
+        digest: The configuration hash of the reports, 32 bytes.
+        task: The task id, in hexadecimal digits.
+        mechanism: The mechanism's name and integers.
+        n: How many reports were counted.
+        support: The integers that the estimates are made of, as the mechanism counts them: for a frequency oracle,
+            how many reports speak for each cell.
+        read: How many reports were read.
+        repeated: How many came again, with the same bytes, and were counted once.
+        refused: How many were not counted, by kind of error.
+        periods: The numbers of the task's periods that the counted reports are from, in ascending order. It is one,
+            unless an estimate over all was asked for; a task without periods has period 0.
+        notes: What else a reader should know.
+    """
+
+    table: Estimates
+    digest: bytes
+    task: str
+    mechanism: Mapping[str, Any]
+    n: int
+    support: IntArray
+    read: int
+    repeated: int
+    refused: Mapping[str, int]
+    periods: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, label: str) -> Estimate:
+        return self.table[label]
+
+    @property
+    def values(self) -> list[float]:
+        """The estimates alone."""
+        return self.table.values
+
+    @property
+    def period(self) -> int | None:
+        """The number of the period that was counted; None where it was deliberately several."""
+        return self.periods[0] if len(self.periods) == 1 else None
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What the reports promise."""
+        return self.table.guarantee
+
+    def __str__(self) -> str:
+        lines = [str(self.table), f"{self.n:,} reports counted of {self.read:,} read"]
+        if self.repeated:
+            lines.append(f"{self.repeated:,} came more than once and were counted once")
+        lines += [f"{count:,} refused: {name}" for name, count in self.refused.items()]
+        return "\n".join([*lines, *self.notes])
+
+    def __repr__(self) -> str:
+        counted = f"{len(self):,} rows from {self.n:,} of {self.read:,} reports"
+        return f"ClientEstimate(task {self.task[:12]}, {self.mechanism['name']}, {counted})"
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+    def _arrow(self) -> Any:
+        import pyarrow as pa
+
+        columns = (("estimate", "value"), ("stderr", "stderr"), ("low", "low"), ("high", "high"))
+        numbers = {name: pa.array([getattr(row, part) for row in self], pa.float64()) for name, part in columns}
+        return pa.table({"value": pa.array([row.label for row in self], pa.string()), **numbers})
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Offer the table to whatever reads Arrow: value, estimate, stderr, low, high."""
+        return self._arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame."""
+        return self._arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the table as a Polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self._arrow())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "format": _FORMAT,
+            "format_version": _VERSION,
+            "task": self.task,
+            "configuration": self.digest.hex(),
+            "mechanism": dict(self.mechanism),
+            "n": self.n,
+            "read": self.read,
+            "repeated": self.repeated,
+            "refused": dict(self.refused),
+            "periods": list(self.periods),
+            "notes": list(self.notes),
+            "support": self.support.tolist(),
+            **self.table.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> ClientEstimate:
+        """Read what :meth:`to_json` gave; refuses counts that can't be and versions that it does not know."""
+        if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
+            raise DataError("this is no estimate of hushquery", fix="Make one with `hushquery estimate --out`")
+        written = data.get("format_version")
+        if type(written) is not int or written != _VERSION:
+            raise DataError("this estimate has a version that is not known here", fix="Upgrade hushquery")
+        try:
+            return cls._read(data)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, HushqueryError):
+            raise DataError(
+                "this estimate lacks parts or holds impossible numbers", fix="Make it again with `hushquery estimate`"
+            ) from None
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> ClientEstimate:
+        from hushquery.release.manifest import guarantee_from_json
+
+        periods, refused, notes = _listed(data["periods"]), data["refused"], _texts(data["notes"])
+        support, digest = _listed(data["support"]), bytes.fromhex(data["configuration"])
+        n, read, repeated = (_whole(data[name]) for name in ("n", "read", "repeated"))
+        # Each report that was read was counted, or came again, or was refused.
+        if n == 0 or n + repeated + sum(map(_whole, refused.values())) != read:
+            raise ValueError("counts")
+        if not support or not all(_whole(count) <= n for count in support):
+            raise ValueError("support")
+        if not periods or sorted(set(map(_whole, periods))) != periods:
+            raise ValueError("periods")
+        if len(digest) != 32 or len(bytes.fromhex(data["task"])) != 32 or not 0 < data["level"] < 1:
+            raise ValueError("header")
+        rows = tuple(
+            Estimate(_text(row["label"]), *(_number(row[name]) for name in ("estimate", "stderr", "low", "high")))
+            for row in _listed(data["estimates"])
+        )
+        guarantee = guarantee_from_json(data["guarantee"])
+        mechanism = {_text(name): value for name, value in data["mechanism"].items()}
+        _check_promise(guarantee, mechanism, len(periods))
+        return cls(
+            table=Estimates(rows, data["level"], guarantee, _texts(data["post_processing"])),
+            digest=digest,
+            task=data["task"],
+            mechanism=mechanism,
+            n=n,
+            support=np.array(support, dtype=np.int64),
+            read=read,
+            repeated=repeated,
+            refused={_text(name): count for name, count in refused.items()},
+            periods=tuple(periods),
+            notes=notes,
+        )
+
+    def save(self, folder: str | PathLike[str]) -> Path:
+        """Write ``estimates.json`` and ``estimates.parquet`` into a new folder, both or nothing."""
+        from hushquery.release.folder import manifest_bytes, parquet_bytes, write_folder
+
+        files = {DATA_FILE: manifest_bytes(self.to_json()), TABLE_FILE: parquet_bytes(self._arrow())}
+        return write_folder(new_folder(folder), files)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> ClientEstimate:
+        """Read what :meth:`save` wrote."""
+        path = Path(folder) / DATA_FILE
+        try:
+            if path.stat().st_size > _MOST_BYTES:
+                raise DataError(f"{DATA_FILE} is too large for an estimate", fix="Make it again with fewer cells")
+            data = json.loads(path.read_bytes())
+        except OSError as error:
+            raise DataError(
+                f"{Path(folder).name} holds no {DATA_FILE} that can be read",
+                why=error.strerror or "",
+                fix="Give the folder that `hushquery estimate --out` wrote",
+            ) from None
+        except (ValueError, RecursionError):
+            raise DataError(f"{DATA_FILE} is not JSON", fix="Make it again with `hushquery estimate`") from None
+        return cls.from_json(data)
+
+
+def new_folder(folder: str | PathLike[str]) -> Path:
+    """Refuse a folder that an estimate can't be saved to; to be asked before millions of reports are read."""
+    from hushquery.release.folder import check_target
+
+    path = Path(folder)
+    if path.exists():
+        raise UsageError(f"{path.name} exists already", fix="Give another folder, or delete that one first")
+    return check_target(path)
+
+
+def _check_promise(guarantee: Guarantee, mechanism: Mapping[str, Any], periods: int) -> None:
+    """Refuse a guarantee that its own step exceeds, or a step that costs less than the mechanism's integers do."""
+    (step,) = guarantee.steps
+    if step.name != mechanism["name"] or not guarantee.loss.fits(guarantee.epsilon, guarantee.delta):
+        raise ValueError("guarantee")
+    if step.name not in CHANNELS:  # whose cost can't be computed from what is saved
+        return
+    one, total = report_epsilon(mechanism), sum(step.loss.pure)
+    # So many answers of each client in a period; over several periods perhaps no more than its lifetime budget.
+    whole = total == one if one == 0 else (total / one).denominator == 1
+    if step.loss != Loss(pure=(total,)) or total < one or (periods == 1 and not whole):
+        raise ValueError("guarantee")
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST_COUNT:
+        raise ValueError("no count")
+    return value
+
+
+def _number(value: Any) -> float:
+    """Read a number; null is one that was not finite."""
+    if value is None:
+        return math.nan
+    if type(value) not in (int, float) or not abs(value) <= _MOST_NUMBER:
+        raise ValueError("no number")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, _listed(value)))
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    return value

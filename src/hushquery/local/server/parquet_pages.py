@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from mmap import mmap
 from typing import Any
 
-__all__ = ["MOST_PAGE", "PageError", "rows_that_fit"]
-
 #: The largest page that is unpacked, in bytes; writers make pages of one megabyte, some of up to a hundred.
 MOST_PAGE = 1 << 27
 
@@ -40,7 +38,7 @@ class PageError(ValueError):
 
 
 def rows_that_fit(file: mmap, column: int, budget: int) -> list[int]:
-    """Say for each row group how many rows of a column unpack to about ``budget`` bytes at most, whatever is in them.
+    """Compute how many rows of a column unpack to about ``budget`` bytes at most, for each row group.
 
     Args:
         file: The whole file.
@@ -62,7 +60,7 @@ def rows_that_fit(file: mmap, column: int, budget: int) -> list[int]:
 
 
 def _sizes(file: mmap, chunk: dict[int, Any]) -> Iterator[float]:
-    """Give for each page the most bytes that a row of it unpacks to, on average over the page."""
+    """Compute for each page the most bytes that a row of it unpacks to, on average over the page."""
     for kind, size, values, encoding in _pages(file, chunk):
         if size > MOST_PAGE:
             raise PageError(f"a page unpacks to more than {MOST_PAGE:,} bytes")
@@ -75,7 +73,7 @@ def _sizes(file: mmap, chunk: dict[int, Any]) -> Iterator[float]:
 
 
 def _pages(file: mmap, chunk: dict[int, Any]) -> Iterator[tuple[int, int, int, int]]:
-    """Give kind, unpacked size, number of values and encoding of each page of data, as Arrow goes through them."""
+    """Read kind, unpacked size, number of values and encoding of each page of data, as Arrow goes through them."""
     at = _size(chunk[_DATA_AT])
     if 0 < _size(chunk.get(_DICTIONARY_AT, 0)) < at:
         at = chunk[_DICTIONARY_AT]
@@ -136,11 +134,11 @@ def _value(data: mmap, at: int, kind: int, depth: int) -> tuple[Any, int]:
         raise PageError("its headers hold what does not belong there")
     head = data[at]
     count, at = (head >> 4, at + 1) if head >> 4 < 15 else _varint(data, at + 1)
-    found = []
+    items = []
     for _ in range(count):
         item, at = _value(data, at, head & 15, depth + 1)
-        found.append(item)
-    return found, at
+        items.append(item)
+    return items, at
 
 
 def _signed(data: mmap, at: int) -> tuple[int, int]:

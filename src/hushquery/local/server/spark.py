@@ -27,21 +27,25 @@ from hushquery.engine import connect
 from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.oracles.oracle import IntArray
-from hushquery.local.server.counting import Periods, ReportCount
-from hushquery.local.server.files import COLUMN, LONGER_THAN_ANY, blocks_of_column, check_column
+from hushquery.local.randomizer import IntArray
+from hushquery.local.server.counting import (
+    COLUMN,
+    LONGER_THAN_ANY,
+    Periods,
+    ReportCount,
+    blocks_of_column,
+    check_column,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["Files", "count_on_spark"]
 
 #: Parquet files with reports: a path, an address that Spark reads such as ``s3a://...``, or several of them.
 Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 # What a shard says: kinds of numbers, and of refusals behind this.
 _REFUSED = "refused "
-_SAID = "what string, number bigint, value bigint"
+_SCHEMA = "what string, number bigint, value bigint"
 # Where rows come from: the number of the file times this, and the number of the row.
 _ROWS_OF_A_FILE = 1 << 40
 
@@ -65,8 +69,8 @@ def count_on_spark(configuration: Configuration, asked: Periods, reports: Any, e
         rows = _shards(session, paths)
         choosing = asked == "most" and configuration.task.task.period is not None
         chosen = _fullest(rows, _Shard(configuration, asked, choosing=True)) if choosing else None
-        said = rows.mapInArrow(_Shard(configuration, asked, chosen).count, _SAID).groupBy("what", "number")
-        return _added(configuration, asked, _fetched(said.sum("value")))
+        sums = rows.mapInArrow(_Shard(configuration, asked, chosen).count, _SCHEMA).groupBy("what", "number")
+        return _added(configuration, asked, _fetched(sums.sum("value")))
     except HushqueryError:
         raise
     except Exception as error:
@@ -90,15 +94,15 @@ class _Shard:
     choosing: bool = False
 
     def count(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the integers of a shard."""
+        """Return the integers of a shard."""
         with ReportCount(self.configuration, self.asked) as count:
             for block in blocks_of_column((batch.column(COLUMN) for batch in batches), count.length):
                 count.add(block)
             if self.choosing:
-                yield _said([("period", number, value) for number, value in count.periods.items()])
+                yield _batch([("period", number, value) for number, value in count.periods.items()])
                 return
             count.close(self.chosen)
-            yield _said(
+            yield _batch(
                 [
                     ("read", 0, count.read),
                     ("n", 0, count.n),
@@ -107,10 +111,10 @@ class _Shard:
                     *(("period", number, value) for number, value in count.periods.items()),
                 ]
             )
-            yield _said_of_cells(count.support)
+            yield _cells_batch(count.support)
 
 
-def _said(numbers: list[tuple[str, int, int]]) -> pa.RecordBatch:
+def _batch(numbers: list[tuple[str, int, int]]) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = zip(*numbers, strict=True) if numbers else ((), (), ())
@@ -119,7 +123,7 @@ def _said(numbers: list[tuple[str, int, int]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
-def _said_of_cells(support: IntArray) -> pa.RecordBatch:
+def _cells_batch(support: IntArray) -> pa.RecordBatch:
     import pyarrow as pa
 
     cells = np.flatnonzero(support)
@@ -147,10 +151,10 @@ def _fullest(rows: Any, counter: _Shard) -> int:
     """Find the period that most good reports are from, of equally many the latest; one row comes to the driver."""
     from pyspark.sql import functions as sql
 
-    total = rows.mapInArrow(counter.count, _SAID).groupBy("number").agg(sql.sum("value").alias("total"))
+    total = rows.mapInArrow(counter.count, _SCHEMA).groupBy("number").agg(sql.sum("value").alias("total"))
     first = total.orderBy(sql.desc("total"), sql.desc("number")).limit(1)
-    found = _fetched(first)["number"].to_pylist()
-    return found[0] if found else 0
+    fullest = _fetched(first)["number"].to_pylist()
+    return fullest[0] if fullest else 0
 
 
 def _fetched(frame: Any) -> pa.Table:
@@ -160,7 +164,7 @@ def _fetched(frame: Any) -> pa.Table:
 
 
 def _shards(session: Any, paths: list[str]) -> Any:
-    """Give the reports, those of one id in one partition, each partition in the order of the files."""
+    """Return the reports, those of one id in one partition, each partition in the order of the files."""
     from pyspark.sql import functions as sql
 
     table = session.read.parquet(*(_literally(path) for path in paths))
@@ -188,16 +192,16 @@ def _file_numbers(session: Any, table: Any, paths: list[str]) -> Any:
     """Number the files as they were given, by the names that Spark has for them."""
     import pyarrow as pa
 
-    found = table.inputFiles()
+    names = table.inputFiles()
     places = {path: number for number, path in enumerate(paths)}
-    if all("://" not in path for path in paths) and {_local(name) for name in found} != set(paths):
+    if all("://" not in path for path in paths) and {_local(name) for name in names} != set(paths):
         raise DataError(
             "Spark leaves out some of the files",
             why="it takes names that begin with a dot or a line below for hidden",
             fix="Rename them",
         )
     # An address can stand for many files: those come in the order of their names.
-    ordered = sorted(found, key=lambda name: (places.get(_local(name), places.get(name, 0)), name))
+    ordered = sorted(names, key=lambda name: (places.get(_local(name), places.get(name, 0)), name))
     return session.createDataFrame(pa.table({"file": ordered, "place": range(len(ordered))}))
 
 
@@ -206,7 +210,7 @@ def _local(name: str) -> str:
 
 
 def _paths(reports: Any) -> list[str]:
-    """Give the files' names, whole; of those on this machine look at the end, where their columns are named."""
+    """Return the files' names, whole; of those on this machine look at the end, where their columns are named."""
     listed = [reports] if isinstance(reports, str | PathLike) else list(reports) if _is_list(reports) else None
     if not listed or not all(isinstance(path, str | PathLike) for path in listed):
         raise UsageError("on Spark reports are given as Parquet files", fix="Give a path or a list of paths")

@@ -1,0 +1,652 @@
+"""Randomizers: what every mechanism offers to client and server, the integers that decide its coins, and its intervals.
+
+A client asks for the *memo class* of a value (values of one class share one permanent answer), draws the answer of
+a class once and keeps it, and makes each report's payload from what it kept. A server unpacks payloads into rows and
+adds up their *support*, integers from which every estimate is made and which add up over shards.
+
+* :class:`Channel` is the interface; numbers (``numbers/``) and texts (``rappor/``) implement it directly.
+* :class:`Randomizer` is a channel over the cells 0..k-1 of a list, and :class:`Oracle` one with two chances p and q
+  (``oracles/``). The guarantee of one report is pure epsilon under replace-one: whatever the client's value was, no
+  report is more than e^epsilon times likelier than under another value.
+* Chances are integers over 2^53, so that Python and JavaScript decide every coin alike. A calibrated chance is rounded
+  in the direction that loses less, and the epsilon that a randomizer claims is computed back from the integers.
+* Intervals: a report supports a cell with a chance r that is linear in the share asked for, and of n independent
+  clients drawn at random the count is binomial; so every interval is one of r, mapped linearly. For small counts the
+  binomial law itself is inverted (Blaker 2000), for larger ones Wilson's score interval is the same to a thousandth
+  (docs/proofs/local-intervals.md).
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from hushquery.core.budget import Number, exact, rational_mpf, working
+from hushquery.core.budget import loss_of_ratio as loss_of_exact_ratio
+from hushquery.core.estimates import Estimates
+from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.noise.bits import Bits, below
+
+#: Names one permanent answer of a device: a number below 2^32 - 1, or bytes of any length.
+MemoClass = int | bytes
+#: One answer: a cell, an ascending tuple of cells, the bytes of a bit vector, or (seed, cell).
+Answer = int | bytes | tuple[int, ...]
+#: Whole numbers, one row per report or one per cell.
+IntArray = npt.NDArray[np.int64]
+#: Estimates and standard errors, one per cell.
+FloatArray = npt.NDArray[np.float64]
+
+#: The whole: a chance is an integer from 0 to ONE, and a coin shows heads when 53 random bits are below it.
+ONE = 2**53
+#: More than this is no privacy, and its chances would need more than 53 bits.
+MOST_EPSILON = 20
+#: The largest domain; beyond it the chance of one cell has too few bits left.
+MOST_CELLS = 2**24
+#: Laws over more outcomes than this are not enumerated.
+MOST_OUTCOMES = 2**20
+
+# A claim below this share of what was asked for means that the integers are too coarse.
+_LEAST_SPENT = Fraction(99, 100)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Who answers: a device's secret, the id of the task it answers for, and the hash of the configuration it runs."""
+
+    secret: bytes
+    task: bytes
+    configuration: bytes
+
+    @cached_property
+    def coins(self) -> bytes:
+        """The key of the coins that are kept and not stored: another configuration, with other chances, has another.
+
+        The same coin compared with two thresholds would tell where it lies, and so what was answered.
+        """
+        return hmac.digest(self.secret, b"hushquery-v1 coins\0" + self.task + self.configuration, "sha256")
+
+    def __repr__(self) -> str:
+        return "Device(...)"
+
+
+class Channel(ABC):
+    """A mechanism as clients and servers use it."""
+
+    #: The name in a task file.
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def epsilon(self) -> Fraction:
+        """What one permanent answer costs, from the integers it runs with, rounded up; replace-one."""
+
+    @property
+    @abstractmethod
+    def report_bytes(self) -> int:
+        """How long every payload is."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """How many integers the support has."""
+
+    @property
+    @abstractmethod
+    def note(self) -> str:
+        """What a reader of the task should know of it, in a sentence."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the name and the integers it runs with, as plain data; this enters the configuration's hash."""
+        return {"name": self.name, **{part.name: getattr(self, part.name) for part in fields(self)}}  # type: ignore[arg-type]
+
+    @abstractmethod
+    def expected_errors(self, reports: int) -> tuple[float, float]:
+        """Compute, before anybody reports, the standard error of a rare value's share and the largest of any share.
+
+        With a small epsilon they are nearly the same; with a large one which clients are asked decides, and a value
+        that half of them hold has a multiple of a rare one's error. Of an average both are the most it can be.
+        """
+
+    # ---- the client ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def memo_class(self, value: Any, device: Device) -> MemoClass:
+        """Name the permanent answer that a value gets on a device."""
+
+    @abstractmethod
+    def answer(self, value: Any, device: Device, bits: Bits) -> bytes:
+        """Draw the permanent answer of a value's class, to be kept."""
+
+    @abstractmethod
+    def empty(self, device: Device, bits: Bits) -> bytes:
+        """Draw an answer that says nothing, to be kept: its law is the same whatever the device's values are."""
+
+    def payload(self, kept: bytes, bits: Bits) -> bytes:
+        """Make the payload of one report from a kept answer: the answer itself, where nothing is drawn anew."""
+        del bits
+        return kept
+
+    # ---- the server ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def encode(self, answer: Any) -> bytes:
+        """Return the bytes of an answer that is known to be one."""
+
+    @abstractmethod
+    def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """Read payloads, one per row of bytes; refuses all if one is not canonical."""
+
+    @abstractmethod
+    def support(self, rows: npt.NDArray[Any]) -> IntArray:
+        """Count what :meth:`unpack_many` returned."""
+
+    @abstractmethod
+    def table(
+        self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
+    ) -> Estimates:
+        """Make raw, unbiased estimates with standard errors and intervals from the support of ``n`` reports.
+
+        Each client reports ``records`` records in each of ``repeats`` periods.
+        """
+
+    def single(self, row: Any) -> Any:
+        """Return one row of :meth:`unpack_many` as a single answer."""
+        return tuple(map(int, row)) if np.ndim(row) else int(row)
+
+    def pack(self, answer: Any) -> bytes:
+        """Return the canonical bytes of an answer; refuses what :meth:`unpack` does not return."""
+        try:
+            data = self.encode(answer)
+        except (AttributeError, IndexError, OverflowError, TypeError, ValueError):
+            raise self.malformed("it is none of its answers") from None
+        if repr(self.unpack(data)) != repr(answer):  # equal and of the same type: True is not 1
+            raise self.malformed("it is none of its answers")
+        return data
+
+    def unpack(self, data: bytes) -> Any:
+        """Read a payload; refuses everything that :meth:`pack` does not write."""
+        if not isinstance(data, bytes) or len(data) != self.report_bytes:
+            raise self.malformed(f"it is not {self.report_bytes} bytes long")
+        return self.single(self.unpack_many(np.frombuffer(data, dtype=np.uint8)[None, :])[0])
+
+    def malformed(self, why: str) -> DataError:
+        """Make the error for what is no payload of this mechanism."""
+        return DataError(f"this is no {self.name} report", why=why, fix="Reject it; clients of this task never send it")
+
+
+class Randomizer(Channel):
+    """A channel from the cells 0..k-1 of a list: the class of a value is its cell, with an answer of its own."""
+
+    #: The number of cells; a field of every subclass.
+    k: int
+
+    @abstractmethod
+    def randomize_many(self, values: npt.ArrayLike, bits: Bits) -> npt.NDArray[Any]:
+        """Randomise many clients' cells at once; one row per client, as ``unpack_many`` returns them."""
+
+    @abstractmethod
+    def frequencies(self, support: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
+        """Return the unbiased frequency of each cell and its standard error, from the support of ``n`` reports."""
+
+    @abstractmethod
+    def interval(
+        self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of each cell's interval; see :func:`share_interval` for what they allow for."""
+
+    @abstractmethod
+    def law(self, value: int) -> Mapping[Answer, float]:
+        """Enumerate the chance of every report of a client whose cell is ``value``; for small domains."""
+
+    @property
+    def length(self) -> int:
+        """One count per cell."""
+        return self.k
+
+    @property
+    def note(self) -> str:
+        """Cells and bytes."""
+        size = "1 byte" if self.report_bytes == 1 else f"{self.report_bytes:,} bytes"
+        return f"{self.k:,} cells, each with an answer of its own, in {size}"
+
+    def randomize(self, value: int, bits: Bits) -> Answer:
+        """Randomise one client's cell."""
+        answer: Answer = self.single(self.randomize_many([value], bits)[0])
+        return answer
+
+    def memo_class(self, value: int, device: Device) -> int:
+        """The cell."""
+        del device
+        return value
+
+    def answer(self, value: int, device: Device, bits: Bits) -> bytes:
+        """Randomise the cell."""
+        del device
+        return self.pack(self.randomize(value, bits))
+
+    def empty(self, device: Device, bits: Bits) -> bytes:
+        """Answer for a cell drawn evenly."""
+        return self.answer(int(below(bits, self.k, 1)[0]), device, bits)
+
+    def table(
+        self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
+    ) -> Estimates:
+        """Invert the channel: the share of clients in each cell."""
+
+        def intervals(wanted: float) -> tuple[list[float], list[float]]:
+            low, high = self.interval(support, n, wanted, records=records, repeats=repeats)
+            return low.tolist(), high.tolist()
+
+        values, errors = self.frequencies(support, n)
+        # That of no report would be 0, and a cell without support is not known exactly: it gets that of one report.
+        errors = np.maximum(errors, self.frequencies(np.clip(support, 1, n - 1), n)[1])
+        share = np.clip(values, 0.0, 1.0)
+        errors = np.sqrt(repeats * (errors**2 + (records - 1) * share * (1 - share) / n))
+        return Estimates.raw(labels, values.tolist(), errors.tolist(), level=level, intervals=intervals)
+
+    def checked_values(self, values: npt.ArrayLike) -> IntArray:
+        """Refuse values that are not cells of the domain."""
+        given = np.asarray(values)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise UsageError("values to randomise are a list of cell numbers", fix="Map each value to its cell first")
+        if given.size and (given.min() < 0 or given.max() >= self.k):
+            raise UsageError(
+                "a value is not a cell of the domain",
+                why=f"cells are 0 to {self.k - 1}",
+                fix="Map unknown values to the wildcard's cell",
+            )
+        return given.astype(np.int64, copy=False)
+
+    def check_listable(self, outcomes: int) -> None:
+        """Refuse to enumerate a law over too many outcomes."""
+        if outcomes > MOST_OUTCOMES:
+            raise UsageError(f"this {self.name} has too many reports to list", fix="Ask for the law of a small domain")
+
+
+class Oracle(Randomizer):
+    """A randomizer whose reports support their own cell with chance p and any other given cell with chance q."""
+
+    @classmethod
+    @abstractmethod
+    def calibrate(cls, k: int, epsilon: Number) -> Oracle:
+        """Choose the integers for a domain and an epsilon, which is never exceeded."""
+
+    @property
+    @abstractmethod
+    def p(self) -> Fraction:
+        """The chance that a report supports its client's cell."""
+
+    @property
+    @abstractmethod
+    def q(self) -> Fraction:
+        """The chance that a report supports another given cell."""
+
+    @property
+    def rare_variance(self) -> Fraction:
+        """Compute n times the variance for a rare cell, exactly: clients in any language choose an oracle by it."""
+        p, q = self.p, self.q
+        return q * (1 - q) / (p - q) ** 2
+
+    def variance(self, frequency: float = 0.0, n: int = 1) -> float:
+        """Compute the variance of the estimate of a cell that holds ``frequency`` of ``n`` clients drawn at random.
+
+        By default n times the variance for a rare cell, which is what oracles are compared by.
+        """
+        p, q = float(self.p), float(self.q)
+        r = q + frequency * (p - q)
+        return r * (1 - r) / (n * float(self.p - self.q) ** 2)
+
+    def expected_errors(self, reports: int) -> tuple[float, float]:
+        """Compute the standard errors of a rare cell and of the worst one."""
+        check_reports(reports)
+        largest = largest_variance(self.variance(0.0), self.variance(1.0))
+        return math.sqrt(self.variance() / reports), math.sqrt(largest / reports)
+
+    def frequencies(self, support: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
+        """Invert the two chances: (c/n - q)/(p - q), with the variance r(1-r)/((n-1)(p-q)^2), r = c/n."""
+        share, gap = support / n, float(self.p - self.q)
+        return (share - float(self.q)) / gap, np.sqrt(share * (1 - share) / max(n - 1, 1)) / gap
+
+    def interval(
+        self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of an exact interval of the rate at which reports support a cell, mapped to shares."""
+        gap = float(self.p - self.q)
+        return share_interval(support, n, level, float(self.q), gap, records=records, repeats=repeats)
+
+
+class SupportCount:
+    """The support of many simulated clients of a randomizer, and its estimate.
+
+    >>> from hushquery.local.oracles.krr import KRR
+    >>> from hushquery.noise.bits import SeededBits
+    >>> oracle = KRR.calibrate(3, 2)
+    >>> count = SupportCount(oracle)
+    >>> count.add_many(oracle.randomize_many([0] * 60_000 + [1] * 30_000 + [2] * 10_000, SeededBits(1)))
+    >>> [round(row.value, 1) for row in count.estimate()]
+    [0.6, 0.3, 0.1]
+    """
+
+    def __init__(self, oracle: Randomizer) -> None:
+        self.oracle, self.n = oracle, 0
+        self.support: IntArray = np.zeros(oracle.k, dtype=np.int64)
+
+    def add_many(self, rows: npt.NDArray[Any]) -> None:
+        """Count rows of ``randomize_many``; if one is refused, none is counted."""
+        self.support += self.oracle.support(rows)
+        self.n += len(rows)
+
+    def estimate(self, level: float = 0.95) -> Estimates:
+        """Estimate the raw, unbiased frequency of each cell, labelled by its number."""
+        if self.n < 2:
+            raise DataError("an estimate needs at least two reports", fix="Wait for more reports")
+        return self.oracle.table(self.support.copy(), self.n, level, [str(cell) for cell in range(self.oracle.k)])
+
+
+def check_reports(reports: int) -> None:
+    """Refuse to forecast an error for fewer than two reports."""
+    if reports < 2:
+        raise UsageError("an error is forecast for two reports or more", fix="Use the number of clients")
+
+
+def largest_variance(none: float, everybody: float) -> float:
+    """Compute the largest variance of one report's share of a value, over the fraction f of clients that hold it.
+
+    A report's estimate has the mean f and a second moment linear in f, so its variance is none + slope f - f^2.
+
+    >>> largest_variance(0.0, 0.0), largest_variance(2.0, 0.0), largest_variance(1.0, 4.0)
+    (0.25, 2.0, 4.0)
+    """
+    slope = everybody - none + 1
+    share = min(max(slope / 2, 0.0), 1.0)
+    return none + slope * share - share**2
+
+
+# ---- chances over 2^53 -----------------------------------------------------------------------------------------
+
+
+def chance_down(p: mpmath.mpf | Fraction) -> int:
+    """Return the largest integer chance that is not above the probability ``p``.
+
+    >>> chance_down(Fraction(1, 2)) == ONE // 2
+    True
+    """
+    return _whole(p, mpmath.floor)
+
+
+def chance_up(p: mpmath.mpf | Fraction) -> int:
+    """Return the smallest integer chance that is not below the probability ``p``."""
+    return _whole(p, mpmath.ceil)
+
+
+def _whole(p: mpmath.mpf | Fraction, rounding: Callable[[mpmath.mpf], mpmath.mpf]) -> int:
+    if not 0 <= p <= 1:
+        raise UsageError("a chance lies between 0 and 1", fix="Calibrate the randomizer from an epsilon")
+    with working():
+        return int(rounding((rational_mpf(p) if isinstance(p, Fraction) else p) * ONE))
+
+
+def e_to(epsilon: Fraction) -> mpmath.mpf:
+    """Compute e^epsilon at the working precision."""
+    with working():
+        return mpmath.exp(rational_mpf(epsilon))
+
+
+def loss_of_ratio(likelier: int, rarer: int) -> Fraction:
+    """Compute the epsilon of two chances of one outcome, ln(likelier/rarer), rounded up.
+
+    >>> float(loss_of_ratio(3, 1))
+    1.0986122886681098
+    """
+    if rarer <= 0 or likelier <= 0:
+        raise CalibrationError(
+            "an outcome is possible for one value only", why="a chance came out as 0", fix="Use a smaller epsilon"
+        )
+    return loss_of_exact_ratio(Fraction(likelier, rarer))
+
+
+def check_truth(truth: int, lie: int) -> None:
+    """Refuse chances, in any one unit, at which the true answer is rarer than another: the loss would be another."""
+    if not 0 < lie <= truth:
+        raise CalibrationError(
+            "the true answer is rarer than a lie, or there is no lie",
+            why="the loss of such chances is not the one that is claimed",
+            fix="Calibrate the randomizer from an epsilon",
+        )
+
+
+def coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
+    """Toss ``n`` coins that show heads with chance ``numerator`` over 2^53.
+
+    >>> from hushquery.noise.bits import SeededBits
+    >>> bool(coins(ONE, 3, SeededBits(1)).all()), bool(coins(0, 3, SeededBits(1)).any())
+    (True, False)
+    """
+    if not 0 <= numerator <= ONE:
+        raise UsageError("a chance is an integer from 0 to 2^53", fix="Use chance_down")
+    heads: npt.NDArray[np.bool_] = fractions_of_one(n, bits) < np.uint64(numerator)
+    return heads
+
+
+def many_coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
+    """Toss ``n`` coins of the same chance as :func:`coins`, from an eighth of the random bits.
+
+    The first 8 of the 53 bits decide all but one coin in 256; only for those are the other 45 drawn.
+    """
+    if not 0 < numerator < ONE:
+        return coins(numerator, n, bits)
+    first, rest = divmod(numerator, 2**45)
+    drawn = bits.words(-(-n // 8)).view(np.uint8)[:n]
+    heads: npt.NDArray[np.bool_] = drawn < np.uint8(first)
+    ties = np.flatnonzero(drawn == np.uint8(first))
+    heads[ties] = (bits.words(len(ties)) >> np.uint64(19)) < np.uint64(rest)
+    return heads
+
+
+def fractions_of_one(n: int, bits: Bits) -> npt.NDArray[np.uint64]:
+    """Draw ``n`` uniform integers below 2^53: the upper bits of each word."""
+    upper: npt.NDArray[np.uint64] = bits.words(n) >> np.uint64(11)
+    return upper
+
+
+def checked_cells(k: int, least: int = 2) -> int:
+    """Refuse a domain that is no domain, or too large for chances of 53 bits."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < least:
+        raise UsageError(f"a domain needs at least {least} cells", fix="Set k to the number of possible values")
+    if k > MOST_CELLS:
+        raise CalibrationError(
+            f"a domain of {k:,} cells is too large",
+            why=f"the chance of one cell has too few of 53 bits left beyond {MOST_CELLS:,} cells",
+            fix="Randomise a shorter head list, or hash the values into fewer cells",
+        )
+    return int(k)
+
+
+def checked_epsilon(epsilon: Number) -> Fraction:
+    """Refuse an epsilon that can't be run with: not above 0, or above :data:`MOST_EPSILON`."""
+    wanted = exact(epsilon, "epsilon")
+    if wanted <= 0:
+        raise UsageError("epsilon must be above 0", fix="Use a value such as 1")
+    if wanted > MOST_EPSILON:
+        raise CalibrationError(
+            f"epsilon is above {MOST_EPSILON}", why="answers would be true but for one in millions", fix="Use 1 to 5"
+        )
+    return wanted
+
+
+def within_budget(chance: int, step: int, loss: Callable[[int], Fraction], epsilon: Fraction) -> int:
+    """Move a rounded chance by ``step`` until its exact loss is within epsilon, and refuse what is too coarse."""
+    while (claimed := loss(chance)) > epsilon:
+        chance += step
+    if claimed < _LEAST_SPENT * epsilon:
+        raise CalibrationError(
+            "chances of 53 bits are too coarse for this domain and epsilon",
+            why="they would leave more than a hundredth of epsilon unused",
+            fix="Use a larger epsilon or a smaller domain",
+        )
+    return chance
+
+
+# ---- bytes -----------------------------------------------------------------------------------------------------
+
+
+def numbers_from(payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Read a little-endian number from each row of at most 8 bytes.
+
+    >>> numbers_from(np.array([[1, 0], [0, 1]], dtype=np.uint8)).tolist()
+    [1, 256]
+    """
+    wide = np.zeros((len(payloads), 8), dtype=np.uint8)
+    wide[:, : payloads.shape[1]] = payloads
+    return wide.view("<u8").astype(np.uint64, copy=False).reshape(len(payloads))
+
+
+def bits_from(payloads: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.uint8] | None:
+    """Read ``count`` bits from rows of bytes, bit i being bit i mod 8 of byte i div 8; None if a spare bit is set.
+
+    >>> bits_from(np.array([[5]], dtype=np.uint8), 3).tolist()
+    [[1, 0, 1]]
+    """
+    bits = np.unpackbits(payloads, axis=1, bitorder="little")
+    return None if bits[:, count:].any() else bits[:, :count]
+
+
+def bytes_for(limit: int) -> int:
+    """Compute how many bytes hold every integer below ``limit``.
+
+    >>> bytes_for(256), bytes_for(257)
+    (1, 2)
+    """
+    return max(1, math.ceil((limit - 1).bit_length() / 8))
+
+
+# ---- intervals -------------------------------------------------------------------------------------------------
+
+#: By how much the variance of a count exceeds a binomial one's, by its rate.
+Widths = Callable[[FloatArray], FloatArray]
+
+# Up to so many reports for (or against) a cell the binomial law itself is inverted.
+_EXACT = 100
+# The end of an exact interval is looked for in so many steps between two bounds of it, and rounded outwards.
+_STEPS = 24
+#: Bisections of an interval's end.
+HALVINGS = 50
+
+
+def rate_interval(
+    counts: npt.ArrayLike, n: npt.ArrayLike, level: float, wider: Widths | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of an interval for the rate of each count, of ``n`` reports.
+
+    Where reports depend on each other, ``wider`` is by how much more than binomial a count varies at a rate.
+
+    >>> low, high = rate_interval([0, 50], 100, 0.95)
+    >>> [round(float(end), 3) for end in (*low, *high)]
+    [0.0, 0.399, 0.036, 0.601]
+    """
+    given = np.asarray(counts, dtype=np.int64)
+    whole = np.broadcast_to(np.asarray(n, dtype=np.int64), given.shape)
+    if wider is not None:
+        return _effective(given, whole, level, wider)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, spread = given / whole, z * z / whole
+    middle = (share + spread / 2) / (1 + spread)
+    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    low, high = middle - half, middle + half
+    for place in np.flatnonzero(np.minimum(given, whole - given) <= _EXACT).tolist():
+        low[place], high[place] = _exact(int(given[place]), int(whole[place]), level)
+    return low, high
+
+
+def share_interval(
+    support: npt.ArrayLike, n: npt.ArrayLike, level: float, q: float, gap: float, *, records: int = 1, repeats: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of an interval for the share of each cell, where reports support it with chance q + gap share.
+
+    Reports of one client depend on each other, and nobody can tell which reports these are; so the worst is assumed.
+    Records of one period may all be equal, with noise of their own: the sampled part of the variance, share (1 - share)
+    gap^2, is multiplied by their number and the rest is not. Answers are kept over periods, so there all of it is.
+
+    Each client reports ``records`` records in each of ``repeats`` periods.
+
+    >>> low, high = share_interval([0], 1000, 0.95, 0.001, 0.5)
+    >>> round(float(low[0]), 4), round(float(high[0]), 4)
+    (-0.002, 0.0051)
+    """
+
+    def wider(rate: FloatArray) -> FloatArray:
+        share = np.clip((rate - q) / gap, 0.0, 1.0)
+        sampled = share * (1 - share) * gap**2 / np.maximum(rate * (1 - rate), 1e-300)
+        return repeats * (1 + (records - 1) * np.minimum(sampled, 1.0))
+
+    low, high = rate_interval(support, n, level, None if records == repeats == 1 else wider)
+    return (low - q) / gap, (high - q) / gap
+
+
+@lru_cache(maxsize=1 << 14)
+def _exact(count: int, n: int, level: float) -> tuple[float, float]:
+    """Return Blaker's interval, rounded outwards: all rates at which counts as unlikely as this one have a chance.
+
+    A count's tail and the largest tail on the other side that is no likelier make up its chance; rates at which that is
+    above 1 - level are inside. Both ends lie between the ends of Clopper and Pearson at this level and at 2 level - 1.
+    """
+    if 2 * count > n:
+        low, high = _exact(n - count, n, level)
+        return 1 - high, 1 - low
+    return 0.0 if count == 0 else _low_end(count, n, 1 - level), 1.0 if count == n else _high_end(count, n, 1 - level)
+
+
+def _low_end(count: int, n: int, alpha: float) -> float:
+    from scipy.special import bdtr, betaincinv
+
+    first, last = (float(betaincinv(count, n - count + 1, tail)) for tail in (alpha / 2, alpha))
+    rates = np.linspace(first, last, _STEPS)
+    below_it = bdtr(np.arange(count), n, rates[:, None])  # at most 0, 1, ... count - 1
+    tail = 1 - below_it[:, -1]
+    chance = tail + np.where(below_it <= tail[:, None], below_it, 0.0).max(axis=1)
+    return float(rates[max(int(np.argmax(chance > alpha)) - 1, 0)])
+
+
+def _high_end(count: int, n: int, alpha: float) -> float:
+    from scipy.special import bdtr, betaincinv
+
+    first, last = (float(betaincinv(count + 1, n - count, 1 - tail)) for tail in (alpha / 2, alpha))
+    rates = np.linspace(first, last, _STEPS)
+    most = n * float(rates[0])
+    above = np.arange(count, min(n, math.ceil(most + 8 * math.sqrt(most) + 30)))
+    tail, beyond = bdtr(count, n, rates), 1 - bdtr(above, n, rates[:, None])  # more than count, count + 1, ...
+    chance = tail + np.where(beyond <= tail[:, None], beyond, 0.0).max(axis=1, initial=0.0)
+    return float(rates[max(int(np.argmax(chance > alpha)) - 1, 0)])
+
+
+def _effective(counts: IntArray, n: IntArray, level: float, wider: Widths) -> tuple[FloatArray, FloatArray]:
+    """Return Clopper and Pearson's interval of as many independent reports as tell as much (Korn and Graubard 1998)."""
+    from scipy.special import betainc
+
+    pairs, inverse = np.unique(np.stack([counts, n], axis=1), axis=0, return_inverse=True)
+    yes, whole = pairs[:, 0].astype(np.float64), pairs[:, 1].astype(np.float64)
+    ends = []
+    for more, tail in ((1.0, (1 - level) / 2), (0.0, (1 + level) / 2)):
+        low, high = np.zeros(len(yes)), np.ones(len(yes))
+        for _ in range(HALVINGS):
+            rate = (low + high) / 2
+            by = wider(rate)
+            # The chance of at least (for the upper end: of more than) so many.
+            a, b = yes / by + 1 - more, (whole - yes) / by + more
+            chance = np.where(
+                a <= 0, 1.0, np.where(b <= 0, 0.0, betainc(np.maximum(a, 1e-300), np.maximum(b, 1e-300), rate))
+            )
+            low, high = np.where(chance < tail, rate, low), np.where(chance < tail, high, rate)
+        ends.append((low + high)[inverse.reshape(-1)] / 2)
+    return np.where(counts == 0, 0.0, ends[0]), np.where(counts == n, 1.0, ends[1])
