@@ -70,8 +70,12 @@ contracts: $(STAMP) ## import-linter: which way code may look
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
-unit: $(STAMP) system ## pytest: tests, doctests, README commands (ARGS="-k ledger" for a part)
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+unit: $(STAMP) system ## pytest: tests, doctests, README commands (ARGS="-k ledger" for a part; ARGS="-p cpu" for what each costs)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --ignore tests/experiments --ignore experiments $(ARGS)
+
+.PHONY: test-experiments
+test-experiments: $(STAMP) ## pytest: the second package, hushquery_experiments
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/experiments experiments/src $(ARGS)
 
 .PHONY: smoke
 smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13

@@ -52,6 +52,7 @@ def drawn(text: str) -> list[str]:
     return sorted(ast.literal_eval(call.args[1]) for call in calls if ast.unparse(call.func) == "show")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_notebook_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
