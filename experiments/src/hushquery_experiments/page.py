@@ -228,8 +228,8 @@ def _name_cell(text: str) -> str:
 
 def _cell(kind: str, text: str) -> str:
     first, *others = text.split("\n")
-    said = f"<span class={_STYLES[first]}>{first}</span>" if first in _STYLES else _words(first)
-    return f"<td{kind}>{said}{''.join(f'<small>{shown(line)}</small>' for line in others)}</td>"
+    html = f"<span class={_STYLES[first]}>{first}</span>" if first in _STYLES else _words(first)
+    return f"<td{kind}>{html}{''.join(f'<small>{shown(line)}</small>' for line in others)}</td>"
 
 
 def _words(text: str) -> str:

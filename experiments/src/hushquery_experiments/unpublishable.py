@@ -31,8 +31,8 @@ class NotPublishable:
         }
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
-        return f"{type(self).__name__}({said}; {MARK})"
+        values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({values}; {MARK})"
 
     def _repr_html_(self) -> str:
         rows = "".join(

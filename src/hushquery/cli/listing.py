@@ -93,8 +93,10 @@ def between(low: float | None, high: float | None, share: float | None) -> str:
 
 
 def measured(row: Any) -> tuple[str, str]:
-    """Print the count or share of a row, and its interval."""
-    return amount(row.count, row.share), between(row.low, row.high, row.share)
+    """Print the count or share of a row, a dataclass or a dictionary, and its interval."""
+    values = row if isinstance(row, dict) else vars(row)
+    share = values.get("share")
+    return amount(values.get("count"), share), between(values["low"], values["high"], share)
 
 
 def measures(rows: Sequence[Any]) -> tuple[str, str]:

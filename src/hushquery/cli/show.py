@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushquery.cli.common import JsonFlag, argument, emit, flag, option, sizes_in_words, warn
-from hushquery.cli.listing import (
-    Folder,
-    Limit,
-    amount,
-    as_rows,
-    between,
-    joined,
-    listing,
-    measured,
-    measures,
-    open_release,
-    percent,
-)
+from hushquery.cli.listing import Folder, Limit, as_rows, joined, listing, measured, measures, open_release, percent
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -108,10 +96,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         groups = [f"{percent(row[name])} ± {percent(row[f'{name}_stderr'])}" for name in ("optin", "client")]
         shift = "" if row["shift_z"] is None else f"{row['shift_z']:+.1f}"
         return [*groups, f"{row['weight']:.2f}", shift]
-    if "low" not in row:
-        return []
-    share = row.get("share")
-    return [amount(row.get("count"), share), between(row["low"], row["high"], share)]
+    return list(measured(row)) if "low" in row else []
 
 
 def _show_query(release: Release, query: str, limit: int, as_json: bool) -> None:

@@ -6,18 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hushquery.cli.common import JsonFlag, emit, flag, option
-from hushquery.cli.listing import (
-    Folders,
-    Limit,
-    as_rows,
-    between,
-    listing,
-    measured,
-    number,
-    open_release,
-    percent,
-    take_note,
-)
+from hushquery.cli.listing import Folders, Limit, as_rows, between, listing, measured, open_release, percent, take_note
 
 if TYPE_CHECKING:
     from hushquery.publish.trends import Change, Listed, Trends
@@ -65,7 +54,7 @@ def _text(result: Trends, names: list[str]) -> str:
     parts = []
     if len(names) == 1:
         right = (result.measure, "interval")
-        rows = [(number(row.rank), row.query, *measured(row)) for row in result.top]
+        rows = [(f"{row.rank:,}", row.query, *measured(row)) for row in result.top]
         parts.append(listing(("rank", "query", *right), rows, ("rank", *right)))
     # Releases are told apart also when their folders have the same name.
     shown = names if len(set(names)) == len(names) else [f"{i}. {name}" for i, name in enumerate(names, 1)]
@@ -94,7 +83,7 @@ def _series(row: Change | Listed, result: Trends) -> list[str]:
     if result.measure == "share":
         return ["not listed" if share is None else percent(share) for share in row.shares]
     return [
-        number(count) if count is not None else "below the threshold" if most is None else f"at most {number(most)}"
+        f"{count:,}" if count is not None else "below the threshold" if most is None else f"at most {most:,}"
         for count, most in zip(row.counts, result.most_missing, strict=True)
     ]
 

@@ -93,13 +93,13 @@ def command(data: Data) -> str:
     """Return the command that measures the same again."""
     settings = data["settings"]
     figures = "all" if len(settings["figures"]) > 11 else " --figure ".join(settings["figures"])
-    said = f"hushquery experiment blender --figure {figures}"
+    line = f"hushquery experiment blender --figure {figures}"
     if len(settings["profiles"]) == 1:
-        said += f" --profile {settings['profiles'][0]}"
+        line += f" --profile {settings['profiles'][0]}"
     if not settings["law"]:
-        made = settings["populations"][0].removeprefix("synthetic ")
-        said += f" --synth {made} --users {settings['users'][0]}" if settings["log"] == "synthetic" else " --log LOG"
-    return f"{said} --runs {settings['runs']} --seed {settings['seed']}"
+        profile = settings["populations"][0].removeprefix("synthetic ")
+        line += f" --synth {profile} --users {settings['users'][0]}" if settings["log"] == "synthetic" else " --log LOG"
+    return f"{line} --runs {settings['runs']} --seed {settings['seed']}"
 
 
 def as_text(data: Data) -> str:

@@ -235,8 +235,8 @@ def improvements_of(mode: Mode, *, f_o: float | None = None, f_c: float | None =
     """Return what a mode does: ``best``, ``paper``, or ``printed`` with Theorem 5 as it stands in the paper."""
     if mode not in get_args(Mode):
         raise UsageError(f"no mode of blending is called {mode!r}", fix="Give best, paper or printed")
-    made = _MODES[mode]
-    return replace(made, f_o=made.f_o if f_o is None else f_o, f_c=made.f_c if f_c is None else f_c)
+    chosen = _MODES[mode]
+    return replace(chosen, f_o=chosen.f_o if f_o is None else f_o, f_c=chosen.f_c if f_c is None else f_c)
 
 
 def run_point(

@@ -267,8 +267,8 @@ def _above_baselines(rows: Sequence[Row], profile: str, measure: str, rule: str)
         margins.append((row[measure] - other[measure], row, other))
     least, row, other = min(margins, key=lambda margin: margin[0])
     ours, theirs = (f"{r[measure]:.4f} ± {r[f'{measure}_stderr']:.4f}" for r in (row, other))
-    said = f"least margin {least:+.4f}, at epsilon {row['epsilon']:g}: {ours} to {theirs} ({other['mode']})"
-    return Claim(what, said, bool(least > 0))
+    measured = f"least margin {least:+.4f}, at epsilon {row['epsilon']:g}: {ours} to {theirs} ({other['mode']})"
+    return Claim(what, measured, bool(least > 0))
 
 
 def csv_files(data: Mapping[str, Any]) -> dict[str, str]:

@@ -53,8 +53,8 @@ def bench(
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as name, progress("measuring", 2 * rounds + 1) as show:
-        told = _measured(Path(name), rows, rounds, lambda: show(more=1))
-    emit(told, _as_text(told), as_json)
+        results = _measured(Path(name), rows, rounds, lambda: show(more=1))
+    emit(results, _as_text(results), as_json)
 
 
 def _measured(folder: Path, rows: int, rounds: int, tell: Any) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def _measured(folder: Path, rows: int, rounds: int, tell: Any) -> dict[str, Any]
         "rounds": rounds,
         "cores": os.cpu_count(),
         "engine": "duckdb",
-        "cpu_seconds": {job: _spread([run[0] for run in found]) for job, found in runs.items()},
-        "peak_mib": {job: _spread([run[1] for run in found]) for job, found in runs.items()},
+        "cpu_seconds": {job: _spread([run[0] for run in measured]) for job, measured in runs.items()},
+        "peak_mib": {job: _spread([run[1] for run in measured]) for job, measured in runs.items()},
         "cpu_ratio": _spread(cpu),
         "memory_ratio": _spread(memory),
         "queries_counted": pq.read_metadata(folder / "queries.parquet").num_rows,
@@ -115,15 +115,17 @@ def _spread(values: list[float]) -> dict[str, float]:
     return {"min": round(min(values), 2), "median": round(statistics.median(values), 2), "max": round(max(values), 2)}
 
 
-def _as_text(told: dict[str, Any]) -> str:
-    lines = [f"{told['rows']:,} rows of {told['users']:,} synthetic users, {told['rounds']} rounds, DuckDB"]
+def _as_text(results: dict[str, Any]) -> str:
+    lines = [f"{results['rows']:,} rows of {results['users']:,} synthetic users, {results['rounds']} rounds, DuckDB"]
     lines.append(f"{'':14}{'CPU s':>8}{'peak MiB':>10}   (medians)")
-    for job in told["cpu_seconds"]:
-        lines.append(f"{job:14}{told['cpu_seconds'][job]['median']:>8.2f}{told['peak_mib'][job]['median']:>10.0f}")
+    for job in results["cpu_seconds"]:
+        lines.append(
+            f"{job:14}{results['cpu_seconds'][job]['median']:>8.2f}{results['peak_mib'][job]['median']:>10.0f}"
+        )
     for word, key in (("CPU", "cpu_ratio"), ("memory", "memory_ratio")):
-        low, middle, high = told[key].values()
+        low, middle, high = results[key].values()
         lines.append(f"{word}: the release takes {middle:.2f} times the plain query ({low:.2f} to {high:.2f})")
-    lines.append(f"{told['queries_released']:,} queries released, of {told['queries_counted']:,} counted")
+    lines.append(f"{results['queries_released']:,} queries released, of {results['queries_counted']:,} counted")
     return "\n".join(lines)
 
 

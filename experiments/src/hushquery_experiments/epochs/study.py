@@ -127,8 +127,8 @@ class EpochsExperiment:
 
     def to_json(self) -> dict[str, Any]:
         """Return the results as plain data, first of all that they may be published and why."""
-        said = {"publishable": True, "mark": "synthetic people and seeded noise: nobody is in it"}
-        return said | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        mark = {"publishable": True, "mark": "synthetic people and seeded noise: nobody is in it"}
+        return mark | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
 
 def epochs(

@@ -53,9 +53,9 @@ def pivot(points: Sequence[Data]) -> dict[str, dict[int, Data]]:
 def command(data: Data) -> str:
     """Return the command that measures the same again."""
     settings = data["settings"]
-    made = f"--users {settings['users']} --seed {settings['seed']}" if settings["users"] else "--log LOG"
+    source = f"--users {settings['users']} --seed {settings['seed']}" if settings["users"] else "--log LOG"
     d = ",".join(str(value) for value in settings["queries_per_user"])
-    return f"hushquery experiment korolova2009 {made} --runs {settings['runs']} --d {d}"
+    return f"hushquery experiment korolova2009 {source} --runs {settings['runs']} --d {d}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:

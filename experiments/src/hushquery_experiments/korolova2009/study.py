@@ -222,10 +222,10 @@ def korolova2009(
             return SystemBits() if log is not None else SeededBits(f"korolova2009 {seed} {what}")
 
         points = []
-        for place, (cell, made) in enumerate(calibrated):
+        for place, (cell, steps) in enumerate(calibrated):
             tell(f"{cell.selector}, d = {cell.queries_per_user}", 0.05 + 0.75 * place / len(cells))
-            found = [tables.volume.coverage(tables.run(made.selector, bits(cell, run))) for run in range(runs)]
-            points.append(_point(cell, made.selector.threshold, found))
+            covered = [tables.volume.coverage(tables.run(steps.selector, bits(cell, run))) for run in range(runs)]
+            points.append(_point(cell, steps.selector.threshold, covered))
         tell("comparing keywords and fears", 0.8)
         release = _release(tables, bits("release"))
         keywords = None
@@ -333,11 +333,11 @@ def _release(tables: _Tables, bits: Bits) -> Release:
     request = Request(
         Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if "url" in tables.rows.columns else None, selector="gaussian"
     )
-    made = calibrate(request)
-    made_tables = {"queries": tables.run(made.selector, bits)}
-    if made.clicks:
-        made_tables["clicks"] = made.clicks.run(tables.rows, tables.bound, made_tables["queries"], bits)
-    return Release(made_tables, (), {})
+    steps = calibrate(request)
+    released = {"queries": tables.run(steps.selector, bits)}
+    if steps.clicks:
+        released["clicks"] = steps.clicks.run(tables.rows, tables.bound, released["queries"], bits)
+    return Release(released, (), {})
 
 
 def _synthetic_topics() -> dict[str, list[str]]:
