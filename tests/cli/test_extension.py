@@ -6,15 +6,14 @@ import importlib.metadata
 import json
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from hushquery import cli
-from hushquery.cli import audit, extension
-from hushquery.cli.commands import COMMANDS, EXTENSION, GROUPS, command_line
+from commands import hushquery
+from hushquery.cli import audit
+from hushquery.cli.commands import COMMANDS, ENTRY_POINTS, EXTENSION, GROUPS, command_line, find_extension
 
 ROOT = Path(__file__).resolve().parents[2]
 GET_IT = "pip install ./experiments"
@@ -37,23 +36,15 @@ def install(monkeypatch, *found):
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: found)
 
 
-def end(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["hushquery", *arguments])
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it; put it back
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
-
-
 def test_what_is_registered_is_what_the_command_line_asks_for():
     project = tomllib.loads((ROOT / "experiments" / "pyproject.toml").read_text("utf-8"))["project"]
     names = {*EXTENSION, "demo-serve"}
-    assert set(project["entry-points"][extension.GROUP]) == names
+    assert set(project["entry-points"][ENTRY_POINTS]) == names
     assert {*EXTENSION} <= {*COMMANDS, *GROUPS}
     for name in names:
-        found = extension.find(name)
+        found = find_extension(name)
         assert found is not None, "run `make setup`"
-        assert sys.modules[project["entry-points"][extension.GROUP][name].partition(":")[0]]
+        assert sys.modules[project["entry-points"][ENTRY_POINTS][name].partition(":")[0]]
 
 
 @pytest.mark.parametrize("gone", [(), (Gone("hushquery_experiments"),)], ids=["never installed", "deleted"])
@@ -68,11 +59,12 @@ def test_what_is_registered_is_what_the_command_line_asks_for():
     ],
     ids=" ".join,
 )
-def test_without_it_a_command_says_how_to_get_it(arguments, gone, monkeypatch, capsys, tmp_path):
+def test_without_it_a_command_says_how_to_get_it(arguments, gone, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     install(monkeypatch, *gone)
-    assert end(monkeypatch, *arguments, "--json") == 69
-    said = json.loads(capsys.readouterr().out)
+    done = hushquery(*arguments, "--json")
+    said = json.loads(done.stdout)
+    assert done.returncode == 69
     assert said["error"] == "Unavailable"
     assert GET_IT in said["fix"]
     assert "hushquery-experiments" in said["why"]
@@ -96,15 +88,15 @@ def test_without_it_help_lists_the_others_only(monkeypatch):
 def test_a_defect_of_the_second_package_is_no_reason_to_install_it(monkeypatch):
     install(monkeypatch, Gone("numpy"))
     with pytest.raises(ModuleNotFoundError):
-        extension.find("bench")
+        find_extension("bench")
 
 
-def test_outside_a_clone_there_are_no_broken_mechanisms(monkeypatch, capsys, tmp_path):
+def test_outside_a_clone_there_are_no_broken_mechanisms(monkeypatch, tmp_path):
     monkeypatch.setattr(audit, "__file__", str(tmp_path / "a" / "b" / "c" / "audit.py"))
     before = list(sys.path)
-    assert end(monkeypatch, "audit", "--controls", "--json") == 69
-    said = json.loads(capsys.readouterr().out)
-    assert "Clone the repository" in said["fix"]
+    done = hushquery("audit", "--controls", "--json")
+    assert done.returncode == 69
+    assert "Clone the repository" in json.loads(done.stdout)["fix"]
     assert sys.path == before
 
 

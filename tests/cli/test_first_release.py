@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.test_release import OPTIONS, run, spends
+from cli.test_release import OPTIONS, spends
+from commands import answer
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_folder_nothing_is_spent() -> None:
     Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
-    code, _, err = run("release", "log.tsv", *OPTIONS)
+    code, _, err = answer("release", "log.tsv", *OPTIONS)
     assert code == 2
     assert "--out DIR" in err
     assert spends() == 0
@@ -26,12 +27,12 @@ def test_without_a_folder_nothing_is_spent() -> None:
 
 def test_clicks_of_a_log_without_urls_are_refused_for_free() -> None:
     Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
-    code, _, err = run("release", "log.tsv", *OPTIONS, "--clicks-per-user", "3", "--out", "r")
+    code, _, err = answer("release", "log.tsv", *OPTIONS, "--clicks-per-user", "3", "--out", "r")
     assert code == 2
     assert "no URL column" in err
     assert "--columns url=" in err
     assert spends() == 0
-    code, out, _ = run("release", "log.tsv", *OPTIONS, "--out", "r", "--json")
+    code, out, _ = answer("release", "log.tsv", *OPTIONS, "--out", "r", "--json")
     assert code == 0
     assert json.loads(out)["tables"] == {"queries": 1}
     assert json.loads(Path("r/manifest.json").read_text())["parameters"]["clicks_per_user"] is None
@@ -39,12 +40,12 @@ def test_clicks_of_a_log_without_urls_are_refused_for_free() -> None:
 
 def test_a_column_can_be_left_out() -> None:
     Path("log.csv").write_text("user,time,query\n" + "".join(f"u{i},3/10/2026,news\n" for i in range(200)))
-    code, _, err = run("release", "log.csv", *OPTIONS, "--explain")
+    code, _, err = answer("release", "log.csv", *OPTIONS, "--explain")
     assert (code, "can't be read" in err) == (4, True)
-    code, out, _ = run("release", "log.csv", *OPTIONS, "--columns", "time=", "--explain")
+    code, out, _ = answer("release", "log.csv", *OPTIONS, "--columns", "time=", "--explain")
     assert (code, "chosen at random" in out) == (0, True)
     for wrong in ("user=", "time", "=time"):
-        assert run("release", "log.csv", *OPTIONS, "--columns", wrong, "--explain")[0] == 2
+        assert answer("release", "log.csv", *OPTIONS, "--columns", wrong, "--explain")[0] == 2
 
 
 def test_a_spreadsheet_is_published_and_says_who_a_user_is() -> None:
@@ -58,11 +59,11 @@ def test_a_spreadsheet_is_published_and_says_who_a_user_is() -> None:
         ("--columns", "user=Date,query=Search term,time=Date"),
         ("--columns", "user=CustomerID,query=Search term"),
     ):
-        code, _, err = run("release", "log.csv", *OPTIONS, *wrong, "--out", "r")
+        code, _, err = answer("release", "log.csv", *OPTIONS, *wrong, "--out", "r")
         assert code in (2, 4), err
         assert "note:" not in err
         assert spends() == 0
-    code, _, err = run("release", "log.csv", *OPTIONS, *columns, "--time-format", "%d.%m.%Y %H:%M", "--out", "r")
+    code, _, err = answer("release", "log.csv", *OPTIONS, *columns, "--time-format", "%d.%m.%Y %H:%M", "--out", "r")
     assert code == 0, err
     assert "note: one user is one value of the column 'Customer ID'" in err
     words = "user: the column 'Customer ID'; query: the column 'Search term'; time: the column 'Date', written %d.%m.%Y"
@@ -70,12 +71,12 @@ def test_a_spreadsheet_is_published_and_says_who_a_user_is() -> None:
         step.startswith(words) for step in json.loads(Path("r/manifest.json").read_text())["parameters"]["log_steps"]
     )
     assert "user: the column 'Customer ID'" in Path("r/README.md").read_text()
-    assert run("verify", "r")[0] == 0
+    assert answer("verify", "r")[0] == 0
 
 
 def test_no_note_where_the_column_is_called_user() -> None:
     Path("log.csv").write_text("User,query\n" + "".join(f"c{i},news\n" for i in range(200)))
-    code, out, err = run("release", "log.csv", *OPTIONS, "--columns", "user=user", "--explain")
+    code, out, err = answer("release", "log.csv", *OPTIONS, "--columns", "user=user", "--explain")
     assert (code, "one user is" in err) == (0, False)
     assert "user: the column 'User'; query: the column 'query'" in out
 
@@ -84,6 +85,6 @@ def test_an_epsilon_that_promises_little_is_told() -> None:
     Path("log.tsv").write_text("user\tquery\n" + "".join(f"u{i}\tnews\n" for i in range(200)))
     budget = ("--epsilon", "8", "--delta", "1e-6", "--queries-per-user", "2")
     for command in (("release", "log.tsv", *budget, "--explain"), ("plan", *budget)):
-        code, out, err = run(*command)
+        code, out, err = answer(*command)
         assert code == 0
         assert "epsilon 8 is above 5: an attacker's odds about a person may grow 2,981 times" in out + err

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-import warnings
 from pathlib import Path
 
 import pytest
 
-import hushquery.cli
+from commands import answer
 
 MARKER = "Zyxwvut-Marker"
 COST = ["--unit", "user", "--epsilon", "0.5", "--population", "p"]
@@ -24,29 +22,16 @@ MALFORMED = {
 }
 
 
-@pytest.fixture
-def inside(monkeypatch, capsys, tmp_path):
-    """Run the command line in this process; give its exit code, and what it prints on both outputs."""
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hushquery", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it; put it back
-        capsys.readouterr()
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            with pytest.raises(SystemExit) as stop:
-                hushquery.cli.main()
-        return stop.value.code or 0, *capsys.readouterr()
-
-    return call
-
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_lines_are_left_out_and_not_shown(name, tmp_path, inside):
+def test_malformed_lines_are_left_out_and_not_shown(name, tmp_path):
     (tmp_path / name).write_bytes(MALFORMED[name])
-    code, out, err = inside("stat", "sum", name, "x", "--lower", 0, "--upper", 1, *COST, "--json")
+    code, out, err = answer("stat", "sum", name, "x", "--lower", 0, "--upper", 1, *COST, "--json")
     assert code == 0
     assert MARKER not in out + err
     assert len(json.loads(out)["estimates"]) == 1
@@ -54,27 +39,27 @@ def test_malformed_lines_are_left_out_and_not_shown(name, tmp_path, inside):
 
 @pytest.mark.parametrize("poison", ['"ann,1', "ann,1,2", "ann", "\0", "ann,1e400", "x" * 3_000_000])
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_one_line_does_not_end_a_statistic(inside, ending, poison):
+def test_one_line_does_not_end_a_statistic(ending, poison):
     lines = (
         ["user,minutes", *(f"u{n},1" for n in range(999))] if ending == "csv" else ['{"user": "u", "minutes": 1}'] * 999
     )
     Path(f"visits.{ending}").write_text("\n".join([*lines, poison]) + "\n")
-    code, out, err = inside("stat", "sum", f"visits.{ending}", "minutes", "--lower", 0, "--upper", 1, *COST)
+    code, out, err = answer("stat", "sum", f"visits.{ending}", "minutes", "--lower", 0, "--upper", 1, *COST)
     assert code == 0, out + err
 
 
-def test_what_nobody_foresaw_shows_no_row_and_no_traceback(inside, monkeypatch):
+def test_what_nobody_foresaw_shows_no_row_and_no_traceback(monkeypatch):
     def fail(*_arguments, **_more):
         raise RuntimeError("zebra-row")
 
     Path("visits.csv").write_text("user,minutes\nann,1\n")
-    monkeypatch.setattr("hushquery.basic.count", fail)
+    monkeypatch.setattr("hushquery.statistics.count", fail)
     for more in ((), ("--json",)):
-        code, out, err = inside("stat", "count", "visits.csv", *COST, *more)
+        code, out, err = answer("stat", "count", "visits.csv", *COST, *more)
         assert code == 1
         assert "RuntimeError" in out + err
         assert "zebra" not in out + err
         assert "Traceback" not in out + err
     monkeypatch.setenv("HUSHQUERY_TRACEBACK", "1")
     with pytest.raises(RuntimeError, match="zebra"):
-        inside("stat", "count", "visits.csv", *COST)
+        answer("stat", "count", "visits.csv", *COST)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from hushquery.cli import main
+from commands import answer
 from hushquery.core.budget import Budget, suggested_delta
 from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.forecast import compare, forecast, untouched_share
@@ -29,23 +26,8 @@ ONE = ("--epsilon", "1", "--delta", "1e-7", "--queries-per-user", "20")
 BACK = ("--threshold", "140", "--scale", "8.69", "--queries-per-user", "20")
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    """Run the command line as a person would; whatever it does not catch fails the test."""
-    before, sys.argv = sys.argv, ["hushquery", "plan", *arguments]
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            main()
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 0
-    finally:
-        sys.argv = before
-    return code, out.getvalue(), err.getvalue()
-
-
 def ask(*arguments: str) -> dict[str, Any]:
-    code, out, err = run(*arguments, "--json")
+    code, out, err = answer("plan", *arguments, "--json")
     assert code == 0, out + err
     data: dict[str, Any] = json.loads(out)
     return data
@@ -53,10 +35,10 @@ def ask(*arguments: str) -> dict[str, Any]:
 
 def test_large_numbers_are_written_in_full() -> None:
     silly = ("--epsilon", "0.00001", "--delta", "1e-9")
-    _, told, _ = run(*silly, "--queries-per-user", "20")
+    _, told, _ = answer("plan", *silly, "--queries-per-user", "20")
     assert re.search(r"released from [0-9],[0-9]{3},[0-9]{3} on", told), told
     assert "e+" not in told
-    assert "e+" not in run(*silly)[1]
+    assert "e+" not in answer("plan", *silly)[1]
 
 
 # ---- Theorem 1, forwards and backwards -----------------------------------------------------------------------------
@@ -145,7 +127,7 @@ def test_printed_numbers_never_understate_the_cost() -> None:
         (*ONE, "--clicks-per-user", "3"),
         ("--threshold", "141", "--scale", "8.7", "--queries-per-user", "20"),
     ):
-        data, (_, text, _) = ask(*arguments), run(*arguments)
+        data, (_, text, _) = ask(*arguments), answer("plan", *arguments)
         found = re.search(r"epsilon ([0-9.e-]+), delta ([0-9.e-]+)", text)
         assert found is not None
         assert float(found[1]) >= data["epsilon"]
@@ -199,7 +181,9 @@ def test_the_comparison_has_every_selector_and_draws_it(tmp_path: Path) -> None:
         column = [row for (selector, _), row in sorted(rows.items()) if selector == name]
         assert [row["threshold"] for row in column] == sorted(row["threshold"] for row in column)
         assert [row["untouched"] for row in column] == sorted(row["untouched"] for row in column)
-    code, text, _ = run("--epsilon", "ln(10)", "--delta", "1e-5", "--users", "65000", "--selector", "laplace")
+    code, text, _ = answer(
+        "plan", "--epsilon", "ln(10)", "--delta", "1e-5", "--users", "65000", "--selector", "laplace"
+    )
     assert code == 0
     assert re.search(r"laplace +20 +122", text)
     assert "65,000 users" in text
@@ -213,7 +197,7 @@ def test_the_comparison_has_every_selector_and_draws_it(tmp_path: Path) -> None:
 def test_the_comparison_listens_to_its_options(asked: tuple[str, ...]) -> None:
     """Either the forecasts are those of what was asked for, or the option is refused; never silently left out."""
     budget = ("--epsilon", "1", "--delta", "1e-7", "--users", "65000", "--selector", "korolova2009")
-    code, out, _ = run(*budget, *asked, "--json")
+    code, out, _ = answer("plan", *budget, *asked, "--json")
     if code:
         assert code == 2
         return
@@ -301,7 +285,7 @@ BACKWARDS = ("--threshold", "--scale", "--count-scale", "--click-scale", "--quer
 
 def refused_or_sound(arguments: list[str]) -> None:
     """Run, and accept one of two outcomes: exit code 2 with words, or a result whose numbers are numbers."""
-    code, out, err = run(*arguments, "--json")
+    code, out, err = answer("plan", *arguments, "--json")
     if code == 0:
         data = json.loads(out, parse_constant=lambda text: pytest.fail(f"{text} from {arguments}"))
         assert data["epsilon"] >= 0
@@ -358,7 +342,7 @@ def test_what_makes_no_sense_together_is_refused(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(*arguments)
+    code, out, err = answer("plan", *arguments)
     assert code == 2, out
     assert out == ""
     assert len(err) > 20

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hushquery.cli import main
+from commands import answer
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.release import Release, verify
 
@@ -23,21 +21,6 @@ OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4", "--p
 CANARY = "zqcanary"
 HEAD = ("weather leeds", "news", "maps")
 CLEAN = ("HUSHQUERY_LEDGER",)
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Run the command line as a person would; whatever it does not catch fails the test."""
-    before, sys.argv = sys.argv, ["hushquery", *map(str, arguments)]
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            main()
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 0
-    finally:
-        sys.argv = before
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +51,7 @@ def spends(ledger: str = "ledger.db") -> int:
 
 
 def test_one_command_makes_a_folder_that_verifies(log: Path) -> None:
-    code, out, err = run(
+    code, out, err = answer(
         "release", log, *OPTIONS, "--clicks-per-user", "3", "--reformulations-per-user", "3", "--out", "r", "--json"
     )
     assert code == 0, err
@@ -94,14 +77,14 @@ def test_one_command_makes_a_folder_that_verifies(log: Path) -> None:
 
 
 def test_a_second_identical_run_is_refused(log: Path) -> None:
-    assert run("release", log, *OPTIONS, "--out", "r")[0] == 0
+    assert answer("release", log, *OPTIONS, "--out", "r")[0] == 0
     before = {p.name: p.read_bytes() for p in Path("r").iterdir()}
-    code, out, err = run("release", log, *OPTIONS, "--out", "other")
+    code, out, err = answer("release", log, *OPTIONS, "--out", "other")
     assert code == 3
     assert out == ""
     assert CANARY not in err
     assert not Path("other").exists()
-    code, _, _ = run("release", log, *OPTIONS, "--out", "r", "--force")
+    code, _, _ = answer("release", log, *OPTIONS, "--out", "r", "--force")
     assert code == 3
     assert {p.name: p.read_bytes() for p in Path("r").iterdir()} == before  # the older release stays
     assert spends() == 1
@@ -112,7 +95,7 @@ def test_out_is_checked_before_anything_is_spent(log: Path) -> None:
     Path("mine/thesis.txt").write_text("years of work")
     Path("file").write_text("x")
     for out, force in (("mine", ()), ("mine", ("--force",)), ("file", ()), ("file", ("--force",)), (".", ("--force",))):
-        code, _, err = run("release", log, *OPTIONS, "--out", out, *force)
+        code, _, err = answer("release", log, *OPTIONS, "--out", out, *force)
         assert code == 2, out
         assert err
     assert Path("mine/thesis.txt").read_text() == "years of work"
@@ -124,21 +107,21 @@ def test_out_is_checked_before_anything_is_spent(log: Path) -> None:
 def test_an_out_that_can_not_be_written_is_refused_before_anything_is_spent(out: str, log: Path) -> None:
     """A release that can't be saved is a budget thrown away."""
     Path("file").write_text("x")
-    code, _, err = run("release", log, *OPTIONS, "--out", out)
+    code, _, err = answer("release", log, *OPTIONS, "--out", out)
     assert code in (2, 4)
     assert spends() == 0, err
 
 
 def test_force_replaces_an_older_release_and_nothing_else(log: Path) -> None:
-    assert run("release", log, *OPTIONS, "--out", "r", "--population", "one")[0] == 0
+    assert answer("release", log, *OPTIONS, "--out", "r", "--population", "one")[0] == 0
     first = Release.load("r")
     Path("r/notes.txt").write_text("mine")
-    code, _, err = run("release", log, *OPTIONS, "--out", "r", "--population", "two", "--force")
+    code, _, err = answer("release", log, *OPTIONS, "--out", "r", "--population", "two", "--force")
     assert code == 2
     assert "notes.txt" in err
     assert spends() == 1
     Path("r/notes.txt").unlink()
-    assert run("release", log, *OPTIONS, "--out", "r", "--population", "two", "--force")[0] == 0
+    assert answer("release", log, *OPTIONS, "--out", "r", "--population", "two", "--force")[0] == 0
     second = Release.load("r")
     assert (first.guarantees[0].population, second.guarantees[0].population) == ("one", "two")
     assert verify("r").ok
@@ -160,13 +143,13 @@ def test_no_create_needs_an_account(log: Path) -> None:
         "searchers",
         "--no-create",
     )
-    assert run(*asked)[0] == 3
+    assert answer(*asked)[0] == 3
     assert not Path("ledger.db").exists()
     terms = ("--relation", "add-remove", "--epsilon", "4", "--delta", "1e-6", "--ledger", "ledger.db")
-    assert run("budget", "open", "--population", "others", *terms)[0] == 0
-    assert run(*asked)[0] == 3
+    assert answer("budget", "open", "--population", "others", *terms)[0] == 0
+    assert answer(*asked)[0] == 3
     assert not Path("r").exists()
-    assert run(*asked, "--population", "others")[0] == 0
+    assert answer(*asked, "--population", "others")[0] == 0
     assert verify("r").ok
 
 
@@ -177,7 +160,7 @@ def test_explain_spends_and_reads_nothing(tmp_path: Path) -> None:
         b"user\ttime\tquery\turl\n" + b"u1\t1\tzqcanary\thttp://a.example/\n" + b"\xff\xfe\x00zqcanary\n" * 5
     )
     for more in ((), ("--json",)):
-        code, out, err = run("release", bad, *OPTIONS, "--clicks-per-user", "3", "--out", "r", "--explain", *more)
+        code, out, err = answer("release", bad, *OPTIONS, "--clicks-per-user", "3", "--out", "r", "--explain", *more)
         assert code == 0, err
         assert CANARY not in out + err
         assert "at most 4 per user" in out
@@ -189,16 +172,16 @@ def test_explain_spends_and_reads_nothing(tmp_path: Path) -> None:
 
 def test_the_plan_that_is_explained_is_the_one_that_runs(log: Path) -> None:
     asked = (*OPTIONS, "--clicks-per-user", "2", "--selector", "korolova2009", "--shares", "queries=.5,clicks=.5")
-    _, out, _ = run("release", log, *asked, "--out", "r", "--explain", "--json")
+    _, out, _ = answer("release", log, *asked, "--out", "r", "--explain", "--json")
     planned = json.loads(out)["guarantee"]
-    assert run("release", log, *asked, "--out", "r")[0] == 0
+    assert answer("release", log, *asked, "--out", "r")[0] == 0
     manifest = json.loads(Path("r/manifest.json").read_text())
     assert manifest["guarantees"] == [planned]
     assert manifest["parameters"]["shares"] == {"queries": "1/2", "clicks": "1/2"}
 
 
 def test_select_only_says_what_it_leaves_out(log: Path) -> None:
-    code, out, err = run("release", log, *OPTIONS, "--clicks-per-user", "2", "--select-only", "--out", "r", "--json")
+    code, out, err = answer("release", log, *OPTIONS, "--clicks-per-user", "2", "--select-only", "--out", "r", "--json")
     assert code == 0
     assert set(json.loads(out)["tables"]) == {"queries"}
     manifest = json.loads(Path("r/manifest.json").read_text())
@@ -256,12 +239,12 @@ def test_killed_at_any_moment_there_is_no_half_release_and_the_spend_stands(mome
         assert not Path("r").exists()
     assert spends() == 1
     # The budget is gone, and a leftover is in nobody's way.
-    assert run("release", log, *OPTIONS, "--clicks-per-user", "3", "--out", "r2")[0] == 3
+    assert answer("release", log, *OPTIONS, "--clicks-per-user", "3", "--out", "r2")[0] == 3
     assert not Path("r2").exists()
 
 
 def test_killed_while_it_replaces_an_older_release_one_of_the_two_is_left(log: Path) -> None:
-    assert run("release", log, *OPTIONS, "--out", "r", "--population", "one")[0] == 0
+    assert answer("release", log, *OPTIONS, "--out", "r", "--population", "one")[0] == 0
     arguments = ["release", str(log), *OPTIONS, "--out", "r", "--population", "two", "--force"]
     done = subprocess.run(
         [sys.executable, "-c", KILLER, "os:rename", "after", "1", *arguments], capture_output=True, check=False
@@ -296,7 +279,7 @@ EMPTY = ("header only", "one row", "one user", "no queries")
 
 @pytest.mark.parametrize("name", EMPTY)
 def test_nothing_to_release_is_a_release_like_any_other(name: str) -> None:
-    code, out, err = run(
+    code, out, err = answer(
         "release", _write(name), *OPTIONS, "--clicks-per-user", "3", "--reformulations-per-user", "2", "--out", "r"
     )
     assert code == 0, err
@@ -314,7 +297,7 @@ def test_nothing_to_release_is_a_release_like_any_other(name: str) -> None:
         ("suggest", "r", "news"),
         ("find", "r", "*"),
     ):
-        code, out, err = run(*command)
+        code, out, err = answer(*command)
         assert code == 0, (command, err)
         said += out + err
     assert "<html" in Path("r/report.html").read_text()
@@ -323,7 +306,7 @@ def test_nothing_to_release_is_a_release_like_any_other(name: str) -> None:
 
 @pytest.mark.parametrize("selector", ["korolova2009", "optimal", "weighted", "guided"])
 def test_every_selector_can_release_nothing(selector: str) -> None:
-    code, out, err = run("release", _write("header only"), *OPTIONS, "--selector", selector, "--out", "r", "--json")
+    code, out, err = answer("release", _write("header only"), *OPTIONS, "--selector", selector, "--out", "r", "--json")
     assert code == 0, err
     assert json.loads(out)["tables"] == {"queries": 0}
     assert verify("r").ok
@@ -348,7 +331,7 @@ def test_every_selector_can_release_nothing(selector: str) -> None:
 def test_what_is_no_log_is_refused_for_free(name: str, data: bytes, more: tuple[str, ...]) -> None:
     Path(name).write_bytes(data)
     for as_json in ((), ("--json",)):
-        code, out, err = run("release", name, *OPTIONS, "--out", "r", *more, *as_json)
+        code, out, err = answer("release", name, *OPTIONS, "--out", "r", *more, *as_json)
         assert code in (2, 4), (code, out, err)
         assert len(out + err) > 20
         assert CANARY not in out + err
@@ -368,7 +351,9 @@ def test_a_hundred_thousand_people_with_one_query() -> None:
         }
     )
     pq.write_table(table, "log.parquet")
-    code, out, err = run("release", "log.parquet", *OPTIONS, "--reformulations-per-user", "2", "--out", "r", "--json")
+    code, out, err = answer(
+        "release", "log.parquet", *OPTIONS, "--reformulations-per-user", "2", "--out", "r", "--json"
+    )
     assert code == 0, err
     assert json.loads(out)["tables"] == {"queries": 1, "reformulations": 0}
     made = Release.load("r")
@@ -380,7 +365,7 @@ def test_a_hundred_thousand_people_with_one_query() -> None:
 def test_all_the_same_query_of_the_same_user() -> None:
     Path("log.tsv").write_text(HEADER + f"u\t1\t{CANARY}\t\n" * 5000)
     for selector in ("gaussian", "korolova2009"):  # a user may add d searches to one query, and not one more
-        code, out, _ = run(
+        code, out, _ = answer(
             "release",
             "log.tsv",
             *OPTIONS,
@@ -398,11 +383,11 @@ def test_all_the_same_query_of_the_same_user() -> None:
 
 def test_times_that_can_not_be_read_lose_no_row() -> None:
     log = _write("no time that can be read")
-    code, out, err = run("release", log, *OPTIONS, "--out", "r", "--json")
+    code, out, err = answer("release", log, *OPTIONS, "--out", "r", "--json")
     assert (code, spends()) == (4, 0)  # not one of the first lines: that is the file's fault, not a row's
     assert CANARY not in json.loads(out)["why"] + json.loads(out)["fix"] + err
     log.write_text(log.read_text().replace(f"{CANARY}7\t{CANARY}", f"{CANARY}7\t7"))
-    code, out, err = run("release", log, *OPTIONS, "--out", "r", "--json")
+    code, out, err = answer("release", log, *OPTIONS, "--out", "r", "--json")
     assert code == 0, err
     assert json.loads(out)["tables"]["queries"] == 1
     assert CANARY not in out + err
@@ -440,7 +425,7 @@ def test_nonsense_is_refused_before_anything_is_spent(option: str, log: Path) ->
     if option == "--results":
         base["--clicks-per-user"] = "2"
     for value in NONSENSE[option]:
-        code, out, err = run("release", log, *(f"{name}={v}" for name, v in (base | {option: value}).items()))
+        code, out, err = answer("release", log, *(f"{name}={v}" for name, v in (base | {option: value}).items()))
         assert code in (2, 4), (option, value, code, out, err)
         assert "Traceback" not in err
         assert CANARY not in (out + err).replace(str(log), "")
@@ -450,7 +435,7 @@ def test_nonsense_is_refused_before_anything_is_spent(option: str, log: Path) ->
 
 
 def test_the_help_shows_the_way() -> None:
-    code, out, _ = run("release", "--help")
+    code, out, _ = answer("release", "--help")
     assert code == 0
     for word in ("--epsilon", "--explain", "--force", "--no-create", "aol"):
         assert word in out

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli.test_release import OPTIONS, run
+from cli.test_release import OPTIONS
+from commands import answer
 from hushquery.cli.common import write_secret
 from hushquery.errors import UsageError
 from hushquery_experiments.cli.experiment import _write
@@ -87,12 +88,12 @@ def test_the_private_report_of_a_command(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     Path("log.csv").write_text("user,query\nann,news\nbob\n")
     asked = ("release", "log.csv", *OPTIONS, "--explain", "--private-report", "report.json")
-    code, _, err = run(*asked)
+    code, _, err = answer(*asked)
     assert code == 0, err
     assert mode("report.json") == 0o600
     assert json.loads(Path("report.json").read_text())
     assert opened[-1] == 0o600
-    code, _, err = run(*asked[:-1], "nowhere/report.json")
+    code, _, err = answer(*asked[:-1], "nowhere/report.json")
     assert (code, "can't be written" in err) == (2, True)
 
 

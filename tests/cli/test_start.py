@@ -6,16 +6,18 @@ import json
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import typer
 
-import hushquery.cli.app
-from hushquery import __version__, cli, errors
+import hushquery.cli.app as whole_line
+from commands import hushquery, spawn
+from hushquery import __version__, errors
 from hushquery.cli.commands import command_line
+from hushquery.cli.common import JsonFlag
 
 HEAVY = [
     "altair",
@@ -44,10 +46,6 @@ print(json.dumps({"code": code, "cpu": time.process_time(), "modules": sorted(sy
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "hushquery", *arguments], capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["doctor", "--help"], ["release", "--help"]], ids=" ".join
 )
@@ -67,15 +65,15 @@ def test_help_loads_nothing_heavy(arguments: list[str], record_property: Callabl
 
 
 def test_version() -> None:
-    done = run("--version")
+    done = spawn("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hushquery {__version__}\n", "")
 
 
 def test_help_names_every_command() -> None:
-    done = run("--help")
+    done = hushquery("--help")
     assert done.returncode == 0
-    names = [command.name or command.callback.__name__ for command in hushquery.cli.app.app.registered_commands]
-    names += [group.typer_instance.info.name for group in hushquery.cli.app.app.registered_groups]
+    names = [command.name or command.callback.__name__ for command in whole_line.app.registered_commands]
+    names += [group.typer_instance.info.name for group in whole_line.app.registered_groups]
     assert names
     for name in names:
         assert name in done.stdout
@@ -83,7 +81,7 @@ def test_help_names_every_command() -> None:
 
 @pytest.mark.parametrize("name", ["release", "correct", "budget"])
 def test_a_command_alone_is_the_one_of_the_whole(name: str) -> None:
-    alone, whole = command_line(name), hushquery.cli.app.app
+    alone, whole = command_line(name), whole_line.app
     assert len(alone.registered_commands) + len(alone.registered_groups) == 1
     for one in alone.registered_commands:
         assert one.callback in [other.callback for other in whole.registered_commands]
@@ -98,21 +96,21 @@ def helps(command: Any) -> list[str]:
 
 
 def test_no_help_is_taken_for_markup() -> None:
-    texts = helps(typer.main.get_command(hushquery.cli.app.app))
+    texts = helps(typer.main.get_command(whole_line.app))
     assert len(texts) > 100
     # Rich takes [word] for a style, and shows nothing.
     assert [text for text in texts if re.search(r"\[[a-z]", text)] == []
 
 
 def test_no_arguments_is_help_and_usage() -> None:
-    done = run()
+    done = hushquery()
     assert done.returncode in (0, 2)  # Typer's choice; what matters is that it helps
     assert "doctor" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["no-such-command"], ["--no-such-option"], ["doctor", "--no-such-option"]])
 def test_unknown_words_are_usage_errors(arguments: list[str]) -> None:
-    done = run(*arguments)
+    done = hushquery(*arguments)
     assert done.returncode == 2
     assert not done.stdout
     assert arguments[-1] in done.stderr
@@ -140,54 +138,44 @@ def test_every_error_has_its_code_here() -> None:
     assert {kind for kind in below(errors.HushqueryError) if kind.__module__ == errors.__name__} == set(CODES)
 
 
-def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> int | str | None:
-    """Run main() on a command line whose only command raises the error; give the exit code."""
+def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> CompletedProcess[str]:
+    """Run a command line whose only command raises the error."""
     app = typer.Typer(pretty_exceptions_enable=False)
 
     @app.command()
-    def broken(as_json: cli.common.JsonFlag = False) -> None:
+    def broken(as_json: JsonFlag = False) -> None:
         raise error
 
-    monkeypatch.setattr(hushquery.cli.app, "app", app)
-    monkeypatch.setattr(sys, "argv", ["hushquery", *arguments])
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it; put it back
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code
+    monkeypatch.setattr(whole_line, "app", app)
+    return hushquery(*arguments)
 
 
 @pytest.mark.parametrize(("kind", "code"), CODES.items(), ids=[kind.__name__ for kind in CODES])
 def test_errors_become_exit_codes(
-    kind: type[errors.HushqueryError],
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kind: type[errors.HushqueryError], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fail(monkeypatch, kind("it broke", why="it was old", fix="buy a new one")) == code
-    shown = capsys.readouterr()
-    assert not shown.out
-    assert [line.strip() for line in shown.err.splitlines()] == [
+    done = fail(monkeypatch, kind("it broke", why="it was old", fix="buy a new one"))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert [line.strip() for line in done.stderr.splitlines()] == [
         "error: it broke",
         "it was old",
         "buy a new one",
     ]
 
 
-def test_errors_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fail(monkeypatch, errors.BudgetRefused("too much", why="0.1 remains", fix="ask for less"), "--json") == 3
-    shown = capsys.readouterr()
+def test_errors_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = errors.BudgetRefused("too much", why="0.1 remains", fix="ask for less")
+    done = fail(monkeypatch, error, "--json")
+    assert (done.returncode, done.stderr) == (3, "")
     expected = {"error": "BudgetRefused", "what": "too much", "why": "0.1 remains", "fix": "ask for less"}
-    assert json.loads(shown.out) == expected
-    assert not shown.err
+    assert json.loads(done.stdout) == expected
 
 
-def test_a_defect_is_one_message_that_quotes_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert fail(monkeypatch, ZeroDivisionError("a secret value")) == 1
-    shown = capsys.readouterr().err
-    assert "ZeroDivisionError" in shown
-    assert "secret" not in shown
+def test_a_defect_is_one_message_that_quotes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = fail(monkeypatch, ZeroDivisionError("a secret value"))
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
 
 
 def test_a_defect_shows_its_traceback_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

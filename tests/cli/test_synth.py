@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hushquery.cli.synth import synth
+from hushquery.cli.demo import synth
 from hushquery.errors import UsageError
 
 app = typer.Typer()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-import warnings
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import hushquery as hq
 import statistical
-from hushquery.cli import main
+from commands import answer
 from hushquery.errors import UsageError
 from hushquery.hybrid.plan import plan_head
 from hushquery.publish.site import build_site
@@ -22,22 +18,6 @@ from small_releases import release_of
 
 LARGE = "with this probability everything of a person may be published"
 LOG = {"user": [f"u{i}" for i in range(60)], "query": ["news"] * 60}
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Run the command line as a person would, with the warnings that a person sees."""
-    before, sys.argv = sys.argv, ["hushquery", *map(str, arguments)]
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        with warnings.catch_warnings(), redirect_stdout(out), redirect_stderr(err):
-            warnings.filterwarnings("always", category=hq.PrivacyWarning)
-            main()
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 0
-    finally:
-        sys.argv = before
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -49,15 +29,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_weak_release_is_warned_of_and_marked_for_good() -> None:
     options = ("--epsilon", "1", "--delta", "0.05", "--queries-per-user", "1", "--population", "shop", "--out", "r")
-    code, _, err = run("release", "log.csv", *options)
+    code, _, err = answer("release", "log.csv", *options)
     assert code == 0, err
     assert f"warning: delta 5e-02 is above 1e-04: {LARGE}" in err
     for arguments in (("verify", "r"), ("find", "r", "zz*"), ("show", "r")):
-        code, out, err = run(*arguments)
+        code, out, err = answer(*arguments)
         assert code == 0
         assert f"warning: WEAK PROMISE. Delta 5e-02 is above 1e-04: {LARGE}" in err
         assert "never released" not in out
-    (said,) = json.loads(run("verify", "r", "--json")[1])["warnings"]
+    (said,) = json.loads(answer("verify", "r", "--json")[1])["warnings"]
     assert LARGE in said
     page = build_site([hq.Release.load("r")])["privacy.html"].decode()
     assert '<p class="alarm">WEAK PROMISE' in page
@@ -67,15 +47,15 @@ def test_a_weak_release_is_warned_of_and_marked_for_good() -> None:
 def test_an_ordinary_release_is_not_marked() -> None:
     release_of({"news": 90}).save("r")
     for arguments in (("show", "r"), ("find", "r", "zz*")):
-        assert "WEAK" not in run(*arguments)[2]
-    assert "rare searches are never released" in run("find", "r", "zz*")[1]
+        assert "WEAK" not in answer(*arguments)[2]
+    assert "rare searches are never released" in answer("find", "r", "zz*")[1]
     assert "nothing that few did" in build_site([hq.Release.load("r")])["privacy.html"].decode()
 
 
 @pytest.mark.parametrize("delta", ["0.1", "0.5"])
 def test_a_delta_that_is_no_promise_is_refused_before_anything_is_spent(delta: str) -> None:
     options = ("--epsilon", "1", "--delta", delta, "--queries-per-user", "1", "--population", "shop", "--out", "r")
-    code, _, err = run("release", "log.csv", *options)
+    code, _, err = answer("release", "log.csv", *options)
     assert code == 2
     assert "too large to publish anything" in err
     assert "often 1e-6 or less" in err
@@ -93,10 +73,10 @@ def test_a_delta_that_is_no_promise_is_refused_before_anything_is_spent(delta: s
     ],
 )
 def test_every_command_that_takes_a_delta_names_a_large_one(command: tuple[str, ...]) -> None:
-    code, out, err = run(*command, "--epsilon", "1", "--delta", "1e-3")
+    code, out, err = answer(*command, "--epsilon", "1", "--delta", "1e-3")
     assert code == 0, err
     assert f"warning: delta 1e-03 is above 1e-04: {LARGE}" in out + err
-    assert LARGE not in "".join(run(*command, "--epsilon", "1", "--delta", "1e-4")[1:])
+    assert LARGE not in "".join(answer(*command, "--epsilon", "1", "--delta", "1e-4")[1:])
 
 
 def test_python_warns_when_the_plan_is_made_and_refuses_real_noise() -> None:
@@ -132,8 +112,8 @@ def test_a_pair_that_may_be_noise_alone_is_marked_in_the_terminal() -> None:
     pairs = {("news", "maps"): 90, ("maps", "news"): 3}
     release_of({"news": 90, "maps": 80}, {}, pairs, parameters={"expected_false_reformulations": 0.96}).save("r")
     for arguments in (("show", "r"), ("show", "r", "--query", "maps")):
-        out = run(*arguments)[1]
+        out = answer(*arguments)[1]
         (marked,) = [line for line in out.splitlines() if "may be noise alone" in line]
         assert " 3 " in marked
-    assert "made by noise alone: 0.96." in run("show", "r")[1]
-    assert "may be" not in run("show", "r", "--query", "news")[1]
+    assert "made by noise alone: 0.96." in answer("show", "r")[1]
+    assert "may be" not in answer("show", "r", "--query", "news")[1]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from collect.commands import read, run
 from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
-from hushquery.cli.serve import serve
+from hushquery.cli.collect import serve
 from hushquery.collect.http.settings import Settings
 from hushquery.collect.store.store import Store
 from hushquery.core.ledger.ledger import Ledger

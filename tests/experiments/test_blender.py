@@ -19,7 +19,7 @@ from hushquery_experiments.blender import figures as grids
 from hushquery_experiments.blender import verdicts as judging
 from hushquery_experiments.blender.baselines import run_baseline
 from hushquery_experiments.blender.law import AOL, LogPopulation, PowerLaw
-from hushquery_experiments.blender.page import FIGURES, as_page, as_text, command, page
+from hushquery_experiments.blender.page import FIGURES, as_text, command, page
 from hushquery_experiments.blender.paper import PARAMETERS, VERDICTS, beside
 from hushquery_experiments.blender.run import ABLATION, run_points
 from hushquery_experiments.blender.study import (
@@ -32,7 +32,7 @@ from hushquery_experiments.blender.study import (
     whole_setting,
 )
 from hushquery_experiments.cli import experiment
-from hushquery_experiments.page import as_markdown
+from hushquery_experiments.page import as_html, as_markdown
 from hushquery_experiments.unpublishable import MARK
 
 SMALL = PowerLaw("small", 20_000, 0.1, 1.0, 50)
@@ -279,7 +279,7 @@ def test_a_list_that_is_missing_is_one_of_the_longest():
 def test_the_page_is_marked_and_stands_alone(found):
     data = found.to_json()
     assert (data["publishable"], data["mark"]) == (False, MARK)
-    html = as_page(data)
+    html = as_html(page(data))
     assert html.count(MARK) >= 2
     assert html.count("<svg") == len(FIGURES)
     for needs_network_or_script in ("<script", "src=", "<link", "href=", "url(", "@import"):
@@ -331,7 +331,7 @@ def test_a_finder_that_is_ahead_or_hardly_behind_is_named(found):
 
 def test_without_altair_the_page_has_words_in_place_of_pictures(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    html = as_page(found.to_json())
+    html = as_html(page(found.to_json()))
     assert "<svg" not in html
     assert html.count("no picture") == len(FIGURES)
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from hushquery.errors import UsageError
-from hushquery_experiments.cli.epochs import epochs as command
+from hushquery_experiments.cli.experiment import epochs as command
 from hushquery_experiments.epochs.follow import EpochRow, Total
 from hushquery_experiments.epochs.page import as_text, page
 from hushquery_experiments.epochs.study import Coverage, KeptRun, check_claims, epochs

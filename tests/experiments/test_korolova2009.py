@@ -24,8 +24,9 @@ from hushquery.noise.bits import SeededBits
 from hushquery_experiments.cli import experiment
 from hushquery_experiments.coverage import coverage
 from hushquery_experiments.korolova2009 import study as module
-from hushquery_experiments.korolova2009.page import as_page, as_text, command, main_grid, pivot
+from hushquery_experiments.korolova2009.page import as_text, command, main_grid, page, pivot
 from hushquery_experiments.korolova2009.study import SELECTORS, Point, check_claims, korolova2009
+from hushquery_experiments.page import as_html
 from hushquery_experiments.unpublishable import MARK, plain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,7 +209,7 @@ def test_claims_are_checked_against_the_right_points(data):
     claims = check_claims(points)
     assert [claim.ratio for claim in claims] == [3.0, 6.8, 3.4]
     assert [claim.holds for claim in claims] == [True, False, True]
-    for told in (as_text, as_page):
+    for told in (as_text, lambda failed: as_html(page(failed))):
         assert told(data | {"claims": plain(claims)}).count("FAIL") == 1
 
 
@@ -261,10 +262,10 @@ def test_objects_are_marked(small):
 
 def test_without_altair_the_page_has_words_in_place_of_pictures(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    page = as_page(data)
-    assert "<svg" not in page
-    assert page.count("no picture") == 5
-    assert MARK in page
+    html = as_html(page(data))
+    assert "<svg" not in html
+    assert html.count("no picture") == 5
+    assert MARK in html
 
 
 def test_the_page_of_the_docs_comes_from_the_results(data, tmp_path, monkeypatch):

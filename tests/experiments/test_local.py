@@ -20,9 +20,9 @@ from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.noise.bits import SeededBits
 from hushquery_experiments.cli import experiment
 from hushquery_experiments.local.attacks import averaging_attacks
-from hushquery_experiments.local.page import FIGURES, as_page, as_text, command, page
+from hushquery_experiments.local.page import FIGURES, as_text, command, page
 from hushquery_experiments.local.study import BETA, _variances, check_claims, local, zipf
-from hushquery_experiments.page import as_markdown
+from hushquery_experiments.page import as_html, as_markdown
 
 K, EPSILONS, CLIENTS = (11, 51), (1, 4), 2000
 SMALL = {"clients": CLIENTS, "runs": 8, "domains": K, "epsilons": EPSILONS, "devices": 60, "asked": (1, 16, 128)}
@@ -180,7 +180,7 @@ def test_zipf_is_a_law():
 def test_the_page_says_that_it_may_be_published_and_stands_alone(found):
     data = found.to_json()
     assert data["publishable"] is True
-    html = as_page(data)
+    html = as_html(page(data))
     assert "may be published" in html
     assert "would protect nobody" in html
     assert html.count("<svg") == len(FIGURES)
@@ -206,7 +206,7 @@ def test_the_page_of_the_docs_has_the_same_numbers(found):
 
 def test_without_altair_the_page_has_words_in_place_of_pictures(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    html = as_page(found.to_json())
+    html = as_html(page(found.to_json()))
     assert "<svg" not in html
     assert html.count("no picture") == len(FIGURES)
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hushquery.cli.randomize import randomize
+from hushquery.cli.reports import randomize
 from hushquery.errors import DataError, UsageError
 from hushquery.local.device.client import Client
 from hushquery.local.report import Report, from_base64url

@@ -349,22 +349,22 @@ MUTANTS = (
     mutant(
         "exclude-users-ignored",
         "people who objected are in the release all the same",
-        "src/hushquery/cli/log_options.py",
-        ("        exclude_users=exclude_users,\n", "        exclude_users=None,\n"),
+        "src/hushquery/cli/common.py",
+        ("exclude_users=self.exclude_users,\n", "exclude_users=None,\n"),
         tests="tests/cli/test_objections.py::test_people_who_object_and_denied_queries_are_left_out_of_a_release",
     ),
     mutant(
         "drop-ignored",
         "queries on the deny list are released",
-        "src/hushquery/cli/log_options.py",
-        ("        drop=drop,\n", "        drop=None,\n"),
+        "src/hushquery/cli/common.py",
+        ("drop=self.drop,\n", "drop=None,\n"),
         tests="tests/cli/test_objections.py::test_people_who_object_and_denied_queries_are_left_out_of_a_release",
     ),
     mutant(
         "exclude-users-ignored-for-head-lists",
         "people who objected are in the head list all the same",
-        "src/hushquery/cli/head.py",
-        ("        exclude_users=exclude_users,\n", "        exclude_users=None,\n"),
+        "src/hushquery/cli/hybrid.py",
+        ("opened = reading.open(log)", "opened = LogOptions().open(log)"),
         tests="tests/cli/test_objections.py::test_people_who_object_and_denied_queries_are_left_out_of_a_head_list",
     ),
 )

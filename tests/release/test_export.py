@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from hushquery.cli.verify import export, verify
+from hushquery.cli.show import export, verify
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.release import Release
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from hushquery.cli.verify import verify as verify_command
+from hushquery.cli.show import verify as verify_command
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.example import RECORDS
 from hushquery.release import Release, verify

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hushquery.release.verification
-from hushquery.cli.verify import verify as verify_command
+from hushquery.cli.show import verify as verify_command
 from hushquery.core.loss import Loss
 from hushquery.errors import DataError
 from hushquery.release import Release, verify

@@ -83,7 +83,7 @@ def search_volume(log: Any) -> Iterator[SearchVolume]:
 
 
 def rows_of(log: Any) -> Any:
-    """Give the secret rows of a log as an Ibis table.
+    """Return the secret rows of a log as an Ibis table.
 
     An Ibis table is taken as it is, with the columns that :attr:`~hushquery.log.schema.Log.table` has; anything else
     is read.
@@ -99,7 +99,7 @@ def rows_of(log: Any) -> Any:
 
 
 def searches_of(rows: Any) -> Any:
-    """Give the searches of some rows: one with several clicks repeats its row and is still one search.
+    """Return the searches of some rows: one with several clicks repeats its row and is still one search.
 
     Without times repeated searches can't be told from repeated clicks, and each user's query counts once.
     """
@@ -107,7 +107,7 @@ def searches_of(rows: Any) -> Any:
 
 
 def _released_queries(released: Any) -> pa.Table:
-    """Give distinct released queries as a table of one column."""
+    """Return distinct released queries as a table of one column."""
     import pyarrow as pa
 
     table = released.tables.get("queries") if isinstance(released, Release) else released

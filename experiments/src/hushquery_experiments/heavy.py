@@ -97,7 +97,7 @@ class PrefixExtending:
         return below(bits, self.groups, n)
 
     def randomize_many(self, values: npt.ArrayLike, group: int, bits: Bits) -> IntArray:
-        """Give the reports of one group's clients."""
+        """Return the reports of one group's clients."""
         given = np.asarray(values)
         if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or int(given.max()) >> self.bits):
             raise UsageError(f"a value is not a whole number of {self.bits} bits", fix="Hash or encode it first")
@@ -209,7 +209,7 @@ class TwoPhases:
         return self.best_candidates(tally.support, tally.n)
 
     def best_candidates(self, support: IntArray, n: int) -> list[int]:
-        """Give the most frequent values, from the support of phase one's ``n`` reports."""
+        """Return the most frequent values, from the support of phase one's ``n`` reports."""
         shares, _ = self.first.frequencies(support, n)
         return [int(value) for value in np.argsort(-shares[:-1], kind="stable")[: self.second.k - 1]]
 
@@ -224,7 +224,7 @@ class TwoPhases:
         return self.measured(candidates, tally.support, tally.n)
 
     def measured(self, candidates: Sequence[int], support: IntArray, n: int) -> list[Hitter]:
-        """Give the candidates with their shares, from the support of phase two's ``n`` reports."""
+        """Return the candidates with their shares, from the support of phase two's ``n`` reports."""
         shares, errors = self.second.frequencies(support, n)
         found = [
             Hitter(int(v), self.size * float(shares[i]), self.size * float(errors[i])) for i, v in enumerate(candidates)

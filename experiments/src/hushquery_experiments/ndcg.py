@@ -101,7 +101,7 @@ class ListScores(NotPublishable):
 
 
 def discounted_gain(relevance: npt.ArrayLike) -> float:
-    """Give DCG: the sum of (2^rel - 1)/log2(i + 1) over positions i = 1, 2, ...
+    """Return DCG: the sum of (2^rel - 1)/log2(i + 1) over positions i = 1, 2, ...
 
     >>> discounted_gain([1.0, 0.0, 1.0])
     1.5
@@ -110,7 +110,7 @@ def discounted_gain(relevance: npt.ArrayLike) -> float:
 
 
 def ndcg(listed: npt.ArrayLike, ideal: npt.ArrayLike) -> float:
-    """Give the NDCG of one list; 0 where nothing of the ideal list occurs at all.
+    """Return the NDCG of one list; 0 where nothing of the ideal list occurs at all.
 
     Args:
         listed: The true frequencies of the listed items, in the estimated order.
@@ -133,7 +133,7 @@ def ndcg_of_lists(
     urls: Sequence[npt.ArrayLike],
     ideal_urls: Sequence[npt.ArrayLike],
 ) -> float:
-    """Give NDCG^Q of a list of queries with a list of URLs each: a query gains as much as the NDCG of its URLs.
+    """Return NDCG^Q of a list of queries with a list of URLs each: a query gains as much as the NDCG of its URLs.
 
     Args:
         listed: The true frequencies of the listed queries, in the estimated order.
@@ -156,7 +156,7 @@ def ndcg_of_lists(
 
 
 def rank_based_ndcg(true_ranks: npt.ArrayLike) -> float:
-    """Give the NDCG of a list by the distance between ranks, after Qin et al.
+    """Return the NDCG of a list by the distance between ranks, after Qin et al.
 
     Args:
         true_ranks: The true rank (1, 2, ...) of each listed item, in the estimated order.
@@ -173,7 +173,7 @@ def rank_based_ndcg(true_ranks: npt.ArrayLike) -> float:
 
 
 def query_scores(listed: IntArray, counts: IntArray) -> tuple[float, float]:
-    """Give NDCG and rank-based NDCG of a list of queries.
+    """Return NDCG and rank-based NDCG of a list of queries.
 
     Args:
         listed: The numbers of the listed queries, in the estimated order.
@@ -235,14 +235,14 @@ def _frequencies(given: npt.ArrayLike) -> FloatArray:
 
 
 def _largest(counts: IntArray, k: int) -> IntArray:
-    """Give the places of the k largest counts, in any order."""
+    """Return the places of the k largest counts, in any order."""
     if not 0 < k < len(counts):
         return np.arange(min(k, len(counts)))
     return np.argpartition(counts, len(counts) - k)[len(counts) - k :]
 
 
 def _ranks(counts: IntArray, listed: IntArray) -> IntArray:
-    """Give true ranks; of equally frequent items the one with the smaller number comes first."""
+    """Return true ranks; of equally frequent items the one with the smaller number comes first."""
     places = np.empty(len(counts), dtype=np.int64)
     places[np.argsort(-counts, kind="stable")] = np.arange(1, len(counts) + 1)
     return places[listed]

@@ -9,35 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from hushquery import plot
+from hushquery._version import __version__
 from hushquery.errors import Unavailable
 from hushquery.templates import STYLE, macro, shown
-
-__all__ = [
-    "Data",
-    "Details",
-    "Facts",
-    "Figure",
-    "Figures",
-    "Heading",
-    "Page",
-    "Part",
-    "Table",
-    "Text",
-    "as_html",
-    "as_markdown",
-    "figure",
-    "verdict",
-]
 
 #: What ``results.json`` of an experiment holds.
 Data = Mapping[str, Any]
 #: An experiment's figures: a name, how to draw it from the data, and its caption.
 Figures = Mapping[str, tuple[Callable[[Data], Any], str]]
 
+#: What a page says first whose people are all invented.
+INVENTED = (
+    "Everybody here is invented, so this page may be published. The noise came from a seed, to let you repeat the "
+    "numbers; a client that drew its noise so would protect nobody."
+)
 _VERDICTS = {True: "pass", False: "FAIL", None: "not measured"}
 _STYLES = {"pass": "holds", "FAIL": "fails"}
 _EXTRA_STYLE = """
@@ -55,6 +45,21 @@ td small { display: block } .wide { overflow-x: auto }
 .holds { color: var(--accent); font-weight: 650 } .fails { color: var(--alarm); font-weight: 650 }
 """
 _WORD = re.compile("[A-Za-z]{3,}")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that has to hold, with the numbers that say whether it does; None where they were not measured."""
+
+    what: str
+    measured: str
+    holds: bool | None
+
+
+def made_at(began: datetime) -> dict[str, Any]:
+    """Return what the settings of every experiment end with: version, date, and the seconds since it began."""
+    seconds = round((datetime.now(UTC) - began).total_seconds(), 1)
+    return {"version": __version__, "date": began.date().isoformat(), "seconds": seconds}
 
 
 @dataclass(frozen=True)
@@ -141,13 +146,13 @@ class Page:
 
 
 def figure(figures: Figures, name: str, data: Data) -> Figure:
-    """Give one of an experiment's figures, to be drawn from the data when the page is written."""
+    """Return one of an experiment's figures, to be drawn from the data when the page is written."""
     draw, caption = figures[name]
     return Figure(name, partial(draw, data), caption)
 
 
 def verdict(holds: bool | None) -> str:
-    """Say in a word whether a claim holds.
+    """Return a word for whether a claim holds.
 
     >>> verdict(True), verdict(None)
     ('pass', 'not measured')
@@ -155,8 +160,19 @@ def verdict(holds: bool | None) -> str:
     return _VERDICTS[holds]
 
 
+def claim_table(data: Data) -> Table:
+    """Return the claims of an experiment, what was measured of each, and whether it holds."""
+    rows = [(claim["what"], claim["measured"], verdict(claim["holds"])) for claim in data["claims"]]
+    return Table(("claim", "measured", ""), rows)
+
+
+def claim_lines(data: Data) -> list[str]:
+    """Return the same for a terminal."""
+    return [f"{verdict(claim['holds']):6}{claim['what']}: {claim['measured']}" for claim in data["claims"]]
+
+
 def as_html(page: Page) -> str:
-    """Give the page as HTML that needs neither network nor script."""
+    """Return the page as HTML that needs neither network nor script."""
     settings, name = page.data["settings"], shown(page.name)
     alarm = f"<p class='alarm big'>{shown(page.mark)}</p>" if page.mark else ""
     parts = [
@@ -200,7 +216,7 @@ def _part_as_html(part: Part) -> str:
 
 
 def _says_words(rows: Sequence[Sequence[str]], column: int) -> bool:
-    """Tell a column of words, which begins at the left, from one of numbers."""
+    """Return whether a column holds words, which begin at the left, or numbers."""
     return column == 0 or any(len(_WORD.findall(row[column])) > 1 for row in rows)
 
 
@@ -212,8 +228,8 @@ def _name_cell(text: str) -> str:
 
 def _cell(kind: str, text: str) -> str:
     first, *others = text.split("\n")
-    said = f"<span class={_STYLES[first]}>{first}</span>" if first in _STYLES else _words(first)
-    return f"<td{kind}>{said}{''.join(f'<small>{shown(line)}</small>' for line in others)}</td>"
+    html = f"<span class={_STYLES[first]}>{first}</span>" if first in _STYLES else _words(first)
+    return f"<td{kind}>{html}{''.join(f'<small>{shown(line)}</small>' for line in others)}</td>"
 
 
 def _words(text: str) -> str:
@@ -225,7 +241,7 @@ def _coded(html: str) -> str:
 
 
 def as_markdown(page: Page, pictures: str) -> str:
-    """Give the page as Markdown; ``pictures`` is the folder of its figures, relative to the page."""
+    """Return the page as Markdown; ``pictures`` is the folder of its figures, relative to the page."""
     settings = page.data["settings"]
     blocks = [
         f"# {page.title}",

@@ -24,15 +24,15 @@ class NotPublishable:
     publishable: ClassVar[bool] = False
 
     def to_json(self) -> dict[str, Any]:
-        """Give the result as plain data, the mark first."""
+        """Return the result as plain data, the mark first."""
         return {"publishable": False, "mark": MARK} | {
             field.name: plain(getattr(self, field.name))
             for field in fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
         }
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
-        return f"{type(self).__name__}({said}; {MARK})"
+        values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({values}; {MARK})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -43,7 +43,7 @@ class NotPublishable:
 
 
 def plain(value: Any) -> Any:
-    """Give a value, with the dataclasses and tuples inside it, as plain data."""
+    """Return a value, with the dataclasses and tuples inside it, as plain data."""
     if hasattr(value, "__dataclass_fields__"):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):

@@ -26,11 +26,11 @@ _ENDED: list[int] = []  # the exit code of a signal to end
 def main() -> None:
     """Run the command line; errors of hushquery become one clear message and their exit code."""
     from hushquery.cli.commands import root_for
-    from hushquery.cli.common import report_error, show_warning
+    from hushquery.cli.common import report_error, warn
 
     # Most of what a command makes is there to stay: modules. Looking for garbage among them takes a tenth of its start.
     gc.set_threshold(100_000)
-    warnings.showwarning = show_warning
+    warnings.showwarning = lambda message, *_, **__: warn(message)  # without the line of code it came from
     if sys.argv[1:2] != ["serve"]:  # it handles its own signals
         _end_tidily()
     try:
@@ -38,7 +38,7 @@ def main() -> None:
     except HushqueryError as error:
         if _ENDED:  # an engine that gave up for a signal reports it as a failure of its own
             sys.exit(_ENDED[0])
-        report_error(error, as_json="--json" in sys.argv)
+        report_error(error, "--json" in sys.argv)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
@@ -53,7 +53,7 @@ def main() -> None:
             fix="`hushquery budget history` shows whether anything was spent. To see more, which may quote rows of "
             f"your data, run it again with {_TRACEBACK}=1; please report it",
         )
-        report_error(unexpected, as_json="--json" in sys.argv)
+        report_error(unexpected, "--json" in sys.argv)
         sys.exit(unexpected.exit_code)
 
 
@@ -78,9 +78,9 @@ def _end_tidily() -> None:
     known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     numbers = [number for number in known if signal.getsignal(number) is signal.SIG_DFL]
     if numbers:
-        heard, said = os.pipe()
-        os.set_blocking(said, False)
-        signal.set_wakeup_fd(said, warn_on_full_buffer=False)
+        heard, signalled = os.pipe()
+        os.set_blocking(signalled, False)
+        signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
         threading.Thread(target=listen, daemon=True).start()
     for number in numbers:
         signal.signal(number, end)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.common import JsonFlag, argument, emit, flag, option, progress
 from hushquery.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -18,39 +18,26 @@ if TYPE_CHECKING:
 
     from hushquery.core.registry import Mechanism
 
-__all__ = ["audit"]
 
 # At this delta a few million runs tell every broken threshold from an honest one.
-_CONTROL_DELTA = "1e-3"
-_CONTROL_RUNS = 4_000_000
+_CONTROL_DELTA, _CONTROL_RUNS = "1e-3", 4_000_000
 
 
 def audit(
     context: typer.Context,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A registered mechanism, or your own as FILE.py:Class.")
-    ] = None,
-    epsilon: Annotated[str | None, typer.Option(metavar="E", help="The epsilon it is asked to keep.")] = None,
-    delta: Annotated[
-        str, typer.Option(metavar="D", help="The delta it is asked to keep; an audit spends nothing.")
-    ] = "1e-5",
-    runs: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs per world; by default what comes near epsilon 1.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="S", help="Make the runs repeatable.")] = None,
-    confidence: Annotated[float, typer.Option(metavar="P", help="That the bound is below the true epsilon.")] = 0.999,
-    method: Annotated[
-        str, typer.Option(metavar="METHOD", help="events, or one-run (canaries in a single release).")
-    ] = "events",
+    name: Annotated[str | None, argument("[NAME]", "A registered mechanism, or your own as FILE.py:Class.")] = None,
+    epsilon: Annotated[str | None, option("E", "The epsilon it is asked to keep.")] = None,
+    delta: Annotated[str, option("D", "The delta it is asked to keep; an audit spends nothing.")] = "1e-5",
+    runs: Annotated[int | None, option("N", "Runs per world; by default what comes near epsilon 1.")] = None,
+    seed: Annotated[int | None, option("S", "Make the runs repeatable.")] = None,
+    confidence: Annotated[float, option("P", "That the bound is below the true epsilon.")] = 0.999,
+    method: Annotated[str, option("METHOD", "events, or one-run (canaries in a single release).")] = "events",
     conformance: Annotated[
-        bool, typer.Option("--conformance", help="Check it against its own law and claim, as the test suite does.")
+        bool, flag("--conformance", "Check it against its own law and claim, as the test suite does.")
     ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the registered mechanisms.")] = False,
+    list_: Annotated[bool, flag("--list", "List the registered mechanisms.")] = False,
     controls: Annotated[
-        bool,
-        typer.Option(
-            "--controls", help="In a clone: audit mechanisms that are broken on purpose; all must be flagged."
-        ),
+        bool, flag("--controls", "In a clone: audit mechanisms that are broken on purpose; all must be flagged.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -77,15 +64,16 @@ def audit(
     elif controls:
         _controls(epsilon or "1", seed, as_json)
     elif name is None or epsilon is None:
-        raise UsageError(
-            "an audit needs a mechanism and an epsilon", fix="For example: hushquery audit gaussian --epsilon 1"
-        )
+        fix = "For example: hushquery audit gaussian --epsilon 1"
+        raise UsageError("an audit needs a mechanism and an epsilon", fix=fix)
+    elif method not in ("events", "one-run"):
+        raise UsageError(f"no audit method is called {method!r}", fix="Give --method events or --method one-run")
     else:
-        _one(name, epsilon, delta, runs, seed, confidence, method, as_json)
+        _one(name, epsilon, delta, as_json, runs=runs, seed=seed, confidence=confidence, method=method)
 
 
 def _given(context: typer.Context) -> set[str]:
-    """Say which parameters were given, though it be with their defaults; --json changes no check."""
+    """Return which parameters were given, though it be with their defaults; --json changes no check."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     given = {name for name, source in sources.items() if source is not None and not source.name.startswith("DEFAULT")}
     return given - {"as_json"}
@@ -94,49 +82,27 @@ def _given(context: typer.Context) -> set[str]:
 def _list(as_json: bool) -> None:
     from hushquery.core.registry import find, names
 
-    found = {name: find(name) for name in names()}
-    text = "\n".join(f"{name:20} {cls.kind:11} {cls.relation.value:12} {cls.summary}" for name, cls in found.items())
-    data = [{"name": n, "kind": c.kind, "relation": c.relation.value, "summary": c.summary} for n, c in found.items()]
-    emit({"mechanisms": data}, text, as_json=as_json)
+    classes = {name: find(name) for name in names()}
+    rows = [{"name": n, "kind": c.kind, "relation": c.relation.value, "summary": c.summary} for n, c in classes.items()]
+    text = "\n".join("{name:20} {kind:11} {relation:12} {summary}".format(**row) for row in rows)
+    emit({"mechanisms": rows}, text, as_json)
 
 
-def _one(
-    name: str,
-    epsilon: str,
-    delta: str,
-    runs: int | None,
-    seed: int | None,
-    confidence: float,
-    method: str,
-    as_json: bool,
-) -> None:
+def _one(name: str, epsilon: str, delta: str, as_json: bool, **how: Any) -> None:
     from hushquery.auditing.audit import audit as run_audit
 
-    if method not in ("events", "one-run"):
-        raise UsageError(f"no audit method is called {method!r}", fix="Give --method events or --method one-run")
-    with progress(f"auditing {name}", 1.0) as (bar, task):
-        result = run_audit(
-            name,
-            epsilon,
-            delta,
-            runs=runs,
-            seed=seed,
-            confidence=confidence,
-            method=method,  # type: ignore[arg-type]
-            progress=lambda done: bar.update(task, completed=done),
-        )
-    verdict = (
-        "FLAGGED: this mechanism loses more than it claims"
-        if result.flagged
-        else "not flagged: the runs do not contradict the claim (which does not prove it)"
-    )
+    with progress(f"auditing {name}", 1.0) as show:
+        result = run_audit(name, epsilon, delta, **how, progress=lambda done: show(done=done))
+    verdict = "not flagged: the runs do not contradict the claim (which does not prove it)"
+    if result.flagged:
+        verdict = "FLAGGED: this mechanism loses more than it claims"
     text = (
         f"{result.mechanism} claims epsilon {result.claimed_epsilon:g}, delta {result.claimed_delta:g}\n"
         f"lower bound on the true epsilon: {result.lower_bound:.4f} "
         f"(confidence {result.confidence:g}, {result.runs:,} runs per world, method {result.method})\n"
         f"best event: {result.event}, between two worlds that differ by {result.pair}\n{verdict}"
     )
-    emit(result.to_json(), text, as_json=as_json)
+    emit(result.to_json(), text, as_json)
     if result.flagged:
         raise typer.Exit(1)
 
@@ -147,8 +113,8 @@ def _conformance(name: str, as_json: bool) -> None:
     from hushquery.core.registry import find
 
     cls = find(name)
-    with progress(f"checking {name}", 1.0) as (bar, task):
-        findings = run_checks(cls, progress=lambda done: bar.update(task, completed=done))
+    with progress(f"checking {name}", 1.0) as show:
+        findings = run_checks(cls, progress=lambda done: show(done=done))
     lines = []
     for finding in findings:
         lines.append(f"{'ok' if finding.holds else 'FAILS':6} {finding.check}")
@@ -162,16 +128,9 @@ def _conformance(name: str, as_json: bool) -> None:
         if conforms
         else f"{name} does NOT conform: mend it before anybody's data goes through it"
     )
-    data = {
-        "mechanism": name,
-        "conforms": conforms,
-        "epsilon": float(EPSILON),
-        "delta": float(DELTA),
-        "pairs": pairs,
-        "tight": cls.tight,
-        "checks": [finding.to_json() for finding in findings],
-    }
-    emit(data, "\n".join(lines), as_json=as_json)
+    data = {"mechanism": name, "conforms": conforms, "epsilon": float(EPSILON), "delta": float(DELTA), "pairs": pairs}
+    data |= {"tight": cls.tight, "checks": [finding.to_json() for finding in findings]}
+    emit(data, "\n".join(lines), as_json)
     if not conforms:
         raise typer.Exit(1)
 
@@ -187,10 +146,10 @@ def _find_controls() -> dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]
         )
     sys.path.insert(0, str(tests))
     try:
-        found: dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]] = import_module("controls").CONTROLS
+        controls: dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]] = import_module("controls").CONTROLS
+        return controls
     finally:
         sys.path.remove(str(tests))
-    return found
 
 
 def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
@@ -198,17 +157,17 @@ def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
     from hushquery.core.budget import exact
 
     controls, rows = _find_controls(), list[dict[str, Any]]()
-    with progress("auditing broken mechanisms", len(controls)) as (bar, task):
+    with progress("auditing broken mechanisms", len(controls)) as show:
         for name, build in controls.items():
             broken = build(exact(epsilon, "epsilon"), exact(_CONTROL_DELTA))
             result = run_audit(broken, epsilon, broken.loss.delta(epsilon), runs=_CONTROL_RUNS, seed=seed)
             rows.append({**result.to_json(), "mechanism": name})
-            bar.advance(task)
+            show(more=1)
     missed = [row["mechanism"] for row in rows if not row["flagged"]]
     lines = [
         f"{r['mechanism']:34} lower bound {float(r['lower_bound']):8.3f}  {'flagged' if r['flagged'] else 'MISSED'}"
         for r in rows
     ]
-    emit({"controls": rows, "all_flagged": not missed}, "\n".join(lines), as_json=as_json)
+    emit({"controls": rows, "all_flagged": not missed}, "\n".join(lines), as_json)
     if missed:
         raise typer.Exit(1)

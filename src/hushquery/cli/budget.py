@@ -8,22 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from hushquery.cli.common import JsonFlag, NewPopulation, emit, may_be_new
+from hushquery.cli.common import JsonFlag, NewPopulation, emit, group, may_be_new, option
+from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.core.budget import Budget
     from hushquery.core.ledger.ledger import Account
 
-__all__ = ["app"]
 
-#: The commands of ``hushquery budget``.
-app = typer.Typer(
-    name="budget",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Open accounts of privacy budget, and see what was spent of them.
+app = group(
+    "budget",
+    """Open accounts of privacy budget, and see what was spent of them.
 
     The ledger holds one account per population (the people), under one
     relation (what is hidden of them). A release is recorded in it before any
@@ -38,49 +33,36 @@ app = typer.Typer(
 
 LedgerOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "PATH_OR_URL",
+        "The ledger: a file, or postgresql://USER@HOST/DATABASE. "
+        "Give a URL with a password only through the environment variable.",
         "--ledger",
         envvar="HUSHQUERY_LEDGER",
-        metavar="PATH_OR_URL",
-        help="The ledger: a file, or postgresql://USER@HOST/DATABASE. "
-        "Give a URL with a password only through the environment variable.",
     ),
 ]
-PopulationFilter = Annotated[str | None, typer.Option("--population", metavar="NAME", help="Only this population.")]
+PopulationFilter = Annotated[str | None, option("NAME", "Only this population.", "--population")]
 
 
 @app.command("open")
 def open_(
-    population: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Whose budget it is; always the same name for the same people."),
-    ],
+    population: Annotated[str, option("NAME", "Whose budget it is; always the same name for the same people.")],
     relation: Annotated[
         str,
-        typer.Option(
-            metavar="RELATION",
-            help="add-remove (a person is in the data or not) or replace-one (a person's data is exchanged).",
+        option(
+            "RELATION", "add-remove (a person is in the data or not) or replace-one (a person's data is exchanged)."
         ),
     ],
-    epsilon: Annotated[str, typer.Option(metavar="E", help="What may be spent: 1, 0.5, 1/3 or ln(10).")],
-    delta: Annotated[str, typer.Option(metavar="D", help="The chance that the promise fails: 0, 1e-6 or 1/1000000.")],
-    period: Annotated[
-        str | None, typer.Option(metavar="P", help="Give this budget anew in each period: 7d, 12h or 30m.")
-    ] = None,
-    lifetime_epsilon: Annotated[
-        str | None, typer.Option(metavar="E", help="With --period: what all periods together may spend.")
-    ] = None,
+    epsilon: Annotated[str, option("E", "What may be spent: 1, 0.5, 1/3 or ln(10).")],
+    delta: Annotated[str, option("D", "The chance that the promise fails: 0, 1e-6 or 1/1000000.")],
+    period: Annotated[str | None, option("P", "Give this budget anew in each period: 7d, 12h or 30m.")] = None,
+    lifetime_epsilon: Annotated[str | None, option("E", "With --period: what all periods together may spend.")] = None,
     lifetime_delta: Annotated[
-        str | None,
-        typer.Option(metavar="D", help="With --lifetime-epsilon: the delta of all periods together."),
+        str | None, option("D", "With --lifetime-epsilon: the delta of all periods together.")
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="How many people there are, if that is public; a delta of 1/N or more is refused.",
-        ),
+        option("N", "How many people there are, if that is public; a delta of 1/N or more is refused.", min=1),
     ] = None,
     new_population: NewPopulation = False,
     ledger: LedgerOption = "ledger.db",
@@ -102,7 +84,11 @@ def open_(
     from hushquery.core.budget import Budget
     from hushquery.core.ledger.ledger import Ledger, Terms
 
-    terms = Terms(Budget(epsilon, delta), period, _lifetime(lifetime_epsilon, lifetime_delta))
+    if (lifetime_epsilon is None) != (lifetime_delta is None):
+        fix = "Give both --lifetime-epsilon and --lifetime-delta"
+        raise UsageError("a lifetime budget has an epsilon and a delta", fix=fix)
+    lifetime = None if lifetime_epsilon is None else Budget(lifetime_epsilon, str(lifetime_delta))
+    terms = Terms(Budget(epsilon, delta), period, lifetime)
     for budget in filter(None, (terms.budget, terms.lifetime)):
         if users is not None:
             _check_delta(budget, users)
@@ -113,16 +99,13 @@ def open_(
     text = f"opened {account.name}: it may spend {terms}"
     if terms.period is not None and terms.lifetime is None:
         text += "\nnote: nothing caps all periods together; --lifetime-epsilon would"
-    emit({"ledger": book.name, "head": book.head, "account": account.to_json()}, text, as_json=as_json)
+    emit({"ledger": book.name, "head": book.head, "account": account.to_json()}, text, as_json)
 
 
 @app.command()
 def show(
     population: PopulationFilter = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw it over time, in a .html, .svg or .png file."),
-    ] = None,
+    plot: Annotated[Path | None, option("FILE", "Also draw it over time, in a .html, .svg or .png file.")] = None,
     ledger: LedgerOption = "ledger.db",
     as_json: JsonFlag = False,
 ) -> None:
@@ -149,7 +132,7 @@ def show(
         saved = save(ledger_over_time(book.over_time(population)), plot)
         data["plot"] = str(saved)
         text += f"\nwrote {saved}"
-    emit(data, text, as_json=as_json)
+    emit(data, text, as_json)
 
 
 @app.command()
@@ -167,20 +150,16 @@ def history(population: PopulationFilter = None, ledger: LedgerOption = "ledger.
     entries = book.history(population)
     lines = []
     for entry in entries:
-        lines.append(
-            f"{entry.seq:>5}  {entry.time:%Y-%m-%d %H:%M:%S}  {entry.population} ({entry.relation.value})  "
-            f"{entry.what}: {entry.cost()}"
-        )
-        lines.extend(f"       plan {line}" for line in entry.plan.splitlines())
+        people = f"{entry.population} ({entry.relation.value})"
+        lines.append(f"{entry.seq:>5}  {entry.time:%Y-%m-%d %H:%M:%S}  {people}  {entry.what}: {entry.cost()}")
+        lines += [f"       plan {line}" for line in entry.plan.splitlines()]
     data = {"ledger": book.name, "head": book.head, "entries": [entry.to_json() for entry in entries]}
-    emit(data, "\n".join(lines) or "nothing was recorded", as_json=as_json)
+    emit(data, "\n".join(lines) or "nothing was recorded", as_json)
 
 
 @app.command()
 def check(
-    expect_head: Annotated[
-        str | None, typer.Option(metavar="COUNT:HASH", help="A head noted earlier; an old copy lacks it.")
-    ] = None,
+    expect_head: Annotated[str | None, option("COUNT:HASH", "A head noted earlier; an old copy lacks it.")] = None,
     ledger: LedgerOption = "ledger.db",
     as_json: JsonFlag = False,
 ) -> None:
@@ -201,27 +180,12 @@ def check(
     head = book.check(expect_head)
     entries = int(head.partition(":")[0])
     text = f"the ledger {book.name} is whole: {entries} entries\nhead {head}"
-    emit({"ledger": book.name, "ok": True, "entries": entries, "head": head}, text, as_json=as_json)
-
-
-def _lifetime(epsilon: str | None, delta: str | None) -> Budget | None:
-    from hushquery.core.budget import Budget
-    from hushquery.errors import UsageError
-
-    if epsilon is None and delta is None:
-        return None
-    if epsilon is None or delta is None:
-        raise UsageError(
-            what="a lifetime budget has an epsilon and a delta",
-            fix="Give both --lifetime-epsilon and --lifetime-delta",
-        )
-    return Budget(epsilon, delta)
+    emit({"ledger": book.name, "ok": True, "entries": entries, "head": head}, text, as_json)
 
 
 def _check_delta(budget: Budget, users: int) -> None:
     """Refuse, before an account is opened for good, a delta that lets one of all these people be shown in full."""
     from hushquery.core.budget import format_delta, suggested_delta
-    from hushquery.errors import UsageError
 
     if budget.delta * users >= 1:
         raise UsageError(

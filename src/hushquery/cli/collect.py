@@ -1,17 +1,18 @@
-"""``hushquery collect``: look at a collector's store and move its epochs."""
+"""``hushquery serve`` runs a collector; ``hushquery collect`` looks at its store and moves its epochs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.common import JsonFlag, argument, emit, flag, group, option, read_texts, takes_options, writing
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -19,47 +20,101 @@ if TYPE_CHECKING:
     from hushquery.collect.store.store import Store
     from hushquery.task import Task
 
-__all__ = ["app"]
-
-_HELP = {"help_option_names": ["-h", "--help"]}
-
-#: The commands of ``hushquery collect``.
-app = typer.Typer(
-    name="collect",
-    no_args_is_help=True,
-    context_settings=_HELP,
-    help="""Look at the store of a collector, and move its epochs by hand.
+app = group(
+    "collect",
+    """Look at the store of a collector, and move its epochs by hand.
 
     All of it works while `hushquery serve` runs, and without it.
     """,
 )
-_tokens = typer.Typer(
-    name="tokens",
-    no_args_is_help=True,
-    context_settings=_HELP,
-    help="Bearer tokens of users who opted in; only their hashes are kept.",
-)
+_tokens = group("tokens", "Bearer tokens of users who opted in; only their hashes are kept.")
 app.add_typer(_tokens)
 
-StoreOption = Annotated[str, typer.Option(metavar="URL", help="The collector's store: a file, or postgresql://...")]
+StoreOption = Annotated[str, option("URL", "The collector's store: a file, or postgresql://...")]
 TaskOption = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="The beginning of the task's id, or its name; not needed if there is one task."),
-]
-EpochOption = Annotated[
-    int | None, typer.Option(metavar="NUMBER", help="Which epoch; by default the latest.", show_default=False)
+    str | None, option("ID", "The beginning of the task's id, or its name; not needed if there is one task.")
 ]
 
 
-@contextmanager
-def _opened(url: str, *, write: bool = False) -> Iterator[Store]:
+def serve(
+    task: Annotated[list[Path], option("FILE", "A task file; may be given several times.")],
+    store: Annotated[
+        str, option("URL", "Where reports are kept: a file, or postgresql://USER@HOST/DATABASE.")
+    ] = "collector.db",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0 takes one that is free.")] = 8080,
+    admin_host: Annotated[str, typer.Option(help="The address for health and metrics.")] = "127.0.0.1",
+    admin_port: Annotated[int, typer.Option(min=-1, max=65535, help="Its port; -1 for none.")] = 8081,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than one needs PostgreSQL.")] = 1,
+    ledger: Annotated[str, option("URL", "What head lists are paid from: a file, or postgresql://...")] = "ledger.db",
+    keys: Annotated[
+        Path,
+        option(
+            "FOLDER", "Where the keys of opt-in records are: one folder for all servers of a store, out of backups."
+        ),
+    ] = Path("collector-keys"),
+    operator_key: Annotated[
+        Path | None,
+        option("FILE", "Base64 of 32 bytes that wraps those keys; else HUSHQUERY_OPERATOR_KEY, if it is set."),
+    ] = None,
+    max_store: Annotated[str | None, option("SIZE", 'The size the store may have, such as "500MB".')] = None,
+    tick: Annotated[float, typer.Option(min=0, help="Seconds between looks at the clock; 0: never.")] = 5,
+    store_seconds: Annotated[
+        float, option("SECONDS", "How long an upload waits for the store before it is answered with 503.")
+    ] = 6,
+    optin_share: Annotated[
+        float, option("SHARE", "Which part of a period its opt-in phase takes; all servers alike.")
+    ] = 0.25,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Take reports over HTTP and move epochs from phase to phase, until stopped.
+
+    A report is acknowledged when it is on the disk. No address, no user agent and no value is logged.
+
+        hushquery task new --kind setting --out task.toml
+        hushquery serve --task task.toml
+
+    prints the address to open. For production: a PostgreSQL store, several workers, and TLS in front.
+
+        hushquery serve --task task.toml --store postgresql://collector@db.example.org/reports --workers 4
+    """
+    from hushquery.collect.http.serve import run
+    from hushquery.collect.http.settings import Settings
+    from hushquery.task.units import size
+
+    settings = Settings(
+        tasks=tuple(str(one) for one in task),
+        store=store,
+        ledger=ledger,
+        keys=str(keys),
+        most_bytes=None if max_store is None else size(max_store),
+        tick_seconds=tick,
+        store_seconds=store_seconds,
+        optin_share=optin_share,
+        operator_key_file=None if operator_key is None else str(operator_key),
+    )
+
+    def ready(public: str, admin: str | None) -> None:
+        lines = [f"open {public}/", f"collecting at {public}/v1/tasks"]
+        if admin is not None:
+            lines.append(f"health and metrics at {admin}/metrics")
+        emit({"address": public, "admin": admin}, "\n".join(lines), as_json)
+
+    run(
+        settings,
+        host=host,
+        port=port,
+        admin_host=admin_host,
+        admin_port=None if admin_port < 0 else admin_port,
+        workers=workers,
+        ready=ready,
+    )
+
+
+def _opened(url: str, *, write: bool = False) -> closing[Store]:
     from hushquery.collect.store.store import Store
 
-    store = Store.open(url, create=False, write=write)
-    try:
-        yield store
-    finally:
-        store.close()
+    return closing(Store.open(url, create=False, write=write))
 
 
 def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
@@ -67,29 +122,41 @@ def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
     from hushquery.collect.epochs.epochs import registered
 
     tasks = registered(store)
-    found = [one for one in tasks if wanted is None or one[1].id.startswith(wanted) or one[1].task.name == wanted]
-    if len(found) != 1:
+    fitting = [one for one in tasks if wanted is None or one[1].id.startswith(wanted) or one[1].task.name == wanted]
+    if len(fitting) != 1:
         which = "; ".join(f"{task.id[:12]} ({task.task.name})" for _, task in tasks)
         raise UsageError(
-            "it is not clear which task is meant" if found or wanted is None else "there is no such task",
+            "it is not clear which task is meant" if fitting or wanted is None else "there is no such task",
             why=f"the store has: {which}" if which else "the store has no task yet",
             fix="Give --task with the beginning of an id",
         )
-    return found[0]
+    return fitting[0]
 
 
-def _epoch(store: Store, task: Task, number: int, wanted: int | None) -> Epoch:
-    from hushquery.collect.epochs.epochs import epochs_of
+@dataclass(frozen=True)
+class WhichEpoch:
+    """The epoch that a command is about."""
 
-    found = [one for one in epochs_of(store, task, number) if wanted in (None, one.number)]
-    if not found:
-        raise UsageError("the task has no such epoch", fix="`hushquery collect status` lists them")
-    return found[-1]
+    task: TaskOption = None
+    epoch: Annotated[int | None, option("NUMBER", "Which epoch; by default the latest.")] = None
+    store: StoreOption = "collector.db"
+
+    @contextmanager
+    def open(self, *, write: bool = False) -> Iterator[tuple[Store, Epoch]]:
+        """Open the store, and find the epoch in it."""
+        from hushquery.collect.epochs.epochs import epochs_of
+
+        with _opened(self.store, write=write) as store:
+            number, task = _chosen(store, self.task)
+            epochs = [one for one in epochs_of(store, task, number) if self.epoch in (None, one.number)]
+            if not epochs:
+                raise UsageError("the task has no such epoch", fix="`hushquery collect status` lists them")
+            yield store, epochs[-1]
 
 
 @app.command()
 def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> None:
-    r"""Say which tasks there are, where their epochs stand, and how uploads ended.
+    r"""Show which tasks there are, where their epochs stand, and how uploads ended.
 
     hushquery collect status
     """
@@ -106,28 +173,20 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
             tasks.append({"id": task.id, "name": task.task.name, "uploads": uploads, "epochs": epochs})
         with opened.read() as connection:
             stopped = read_clock(connection).stopped
-        data = {
-            "store": opened.name,
-            "bytes": opened.size(),
-            "clock_stopped": stopped,
-            "log": opened.log_settings(),
-            "tasks": tasks,
-        }
-    emit(data, "\n".join(_lines(data)), as_json=as_json)
+        data = {"store": opened.name, "bytes": opened.size(), "clock_stopped": stopped}
+        data |= {"log": opened.log_settings(), "tasks": tasks}
+    emit(data, "\n".join(_lines(data)), as_json)
 
 
 def _described(epoch: Epoch) -> dict[str, Any]:
-    return {
-        "number": epoch.number,
-        "phase": epoch.phase,
-        "moving": epoch.moving,
-        "since": epoch.since,
-        "reports": epoch.reports,
-        "checksum": None if epoch.checksum is None else epoch.checksum.hex(),
-        "counts": epoch.counts,
-        "release": epoch.release,
-        "trouble": epoch.trouble,
-    }
+    shown = ("number", "phase", "moving", "since", "reports", "checksum", "counts", "release", "trouble")
+    checksum = None if epoch.checksum is None else epoch.checksum.hex()
+    return {name: getattr(epoch, name) for name in shown} | {"checksum": checksum}
+
+
+def _stopped(error: Mapping[str, str], indent: str) -> Iterator[str]:
+    """Write what stopped an epoch or all of them: what, why and what to do."""
+    return (f"{indent}{error[part]}" for part in ("what", "why", "fix") if error[part])
 
 
 def _lines(data: dict[str, Any]) -> Iterator[str]:
@@ -136,9 +195,8 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
         settings = ", ".join(f"{name} {value}" for name, value in data["log"].items())
         yield f"PostgreSQL's log may keep reports that were erased, for as long as it keeps its files: {settings}"
     if data["clock_stopped"] is not None:
-        told = data["clock_stopped"]
         yield "\nno epoch moves by time"
-        yield from (f"  {told[part]}" for part in ("what", "why", "fix"))
+        yield from _stopped(data["clock_stopped"], "  ")
     for task in data["tasks"]:
         yield f"\n{task['name']}  {task['id']}"
         for epoch in task["epochs"]:
@@ -147,30 +205,19 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
             more += "" if epoch["release"] is None else f", release {epoch['release'][:12]}"
             yield f"  epoch {epoch['number']}: {epoch['phase']}{more}"
             if epoch["trouble"] is not None:
-                told = epoch["trouble"]
-                yield from (f"    {told[part]}" for part in ("what", "why", "fix") if told[part])
+                yield from _stopped(epoch["trouble"], "    ")
         for reason, number in task["uploads"].items():
             yield f"  {reason:<20} {number:>12,}"
 
 
 @app.command()
+@takes_options
 def advance(
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="PHASE",
-            help="head_published, reports_open, closed or released: the phase that follows.",
-            show_default=False,
-        ),
-    ],
-    task: TaskOption = None,
-    epoch: EpochOption = None,
-    store: StoreOption = "collector.db",
-    ledger: Annotated[str, typer.Option(metavar="URL", help="What head lists are paid from.")] = "ledger.db",
-    keys: Annotated[Path, typer.Option(metavar="FOLDER", help="The keys of opt-in records.")] = Path("collector-keys"),
-    operator_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What wraps those keys.", show_default=False)
-    ] = None,
+    to: Annotated[str, option("PHASE", "head_published, reports_open, closed or released: the phase that follows.")],
+    which: WhichEpoch,
+    ledger: Annotated[str, option("URL", "What head lists are paid from.")] = "ledger.db",
+    keys: Annotated[Path, option("FOLDER", "The keys of opt-in records.")] = Path("collector-keys"),
+    operator_key: Annotated[Path | None, option("FILE", "What wraps those keys.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Move an epoch to its next phase, or finish a move that a crash interrupted.
@@ -187,24 +234,20 @@ def advance(
     from hushquery.collect.http.settings import read_operator_key
     from hushquery.collect.store.vault import Vault
 
-    with _opened(store, write=True) as opened:
-        number, chosen = _chosen(opened, task)
-        before = _epoch(opened, chosen, number, epoch)
+    with which.open(write=True) as (opened, before):
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
         watch = Watch(opened, tolerance(task for _, task in registered(opened)))
         phases = Phases(opened, make_work(opened, vault, ledger), vault, watch=watch)
-        moved = phases.advance(chosen, number, before.number, to)
-    text = f"epoch {moved.number} of {chosen.task.name}: {moved.phase}"
+        moved = phases.advance(before.task, before.task_number, before.number, to)
+    text = f"epoch {moved.number} of {moved.task.task.name}: {moved.phase}"
     if moved.release is not None:
         text += f"; GET /v1/releases/{moved.release}"
-    emit({"task": chosen.id, "epoch": _described(moved)}, text, as_json=as_json)
+    emit({"task": moved.task.id, "epoch": _described(moved)}, text, as_json)
 
 
 @app.command()
 def clock(
-    yes: Annotated[
-        bool, typer.Option("--confirm", help="The time shown is right: let epochs move by it again.")
-    ] = False,
+    yes: Annotated[bool, flag("--confirm", "The time shown is right: let epochs move by it again.")] = False,
     store: StoreOption = "collector.db",
     as_json: JsonFlag = False,
 ) -> None:
@@ -237,56 +280,44 @@ def clock(
     if state.stopped is None:
         lines.append("epochs move by time")
     else:
-        lines += ["no epoch moves by time", *(f"  {state.stopped[part]}" for part in ("what", "why", "fix"))]
+        lines += ["no epoch moves by time", *_stopped(state.stopped, "  ")]
     ends = [{"task": epoch.task.id, "epoch": epoch.number, "what": what} for epoch, what in due]
     if due:
         lines.append("by this time:" if state.stopped is None else "by this time, once it is confirmed:")
         lines += [f"  epoch {epoch.number} of {epoch.task.task.name} {what}" for epoch, what in due]
     data = {"now": int(now), "newest": state.newest, "stopped": state.stopped, "confirmed": yes, "due": ends}
-    emit(data, "\n".join(lines), as_json=as_json)
+    emit(data, "\n".join(lines), as_json)
 
 
 @app.command()
-def export(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to; - for standard output.", show_default=False)],
-    task: TaskOption = None,
-    epoch: EpochOption = None,
-    store: StoreOption = "collector.db",
-) -> None:
+@takes_options
+def export(out: Annotated[Path, option("FILE", "Where to; - for standard output.")], which: WhichEpoch) -> None:
     r"""Write the reports of an epoch, a line of base64url each; only before they are counted and scrubbed.
 
     hushquery collect export --out reports.txt
     """
     from hushquery.collect.store.copies import report_lines
 
-    with _opened(store) as opened:
-        number, chosen = _chosen(opened, task)
-        lines = report_lines(opened, _epoch(opened, chosen, number, epoch))
+    with which.open() as (opened, epoch):
+        lines = report_lines(opened, epoch)
         if str(out) == "-":
             written = sum(sys.stdout.write(f"{line}\n") > 0 for line in lines)
         else:
-            try:
+            with writing(out.name, DataError):
                 # For its owner only, from the first byte on.
                 handle = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
                 with os.fdopen(handle, "w", encoding="ascii") as file:
                     written = sum(file.write(f"{line}\n") > 0 for line in lines)
-            except FileExistsError:
-                raise UsageError(f"{out.name} exists already", fix="Choose another --out") from None
-            except OSError as error:
-                raise DataError(f"{out.name} can't be written", why=error.strerror or "") from None
-    typer.secho(f"wrote {written:,} reports", err=True)
+    typer.echo(f"wrote {written:,} reports", err=True)
 
 
 @app.command()
+@takes_options
 def save(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make.", show_default=False)],
-    candidates: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For a task of texts: what to look for, one per line.", show_default=False),
-    ] = None,
-    task: TaskOption = None,
-    epoch: EpochOption = None,
-    store: StoreOption = "collector.db",
+    out: Annotated[Path, option("FOLDER", "The folder to make.")],
+    *,
+    candidates: Annotated[Path | None, option("FILE", "For a task of texts: what to look for, one per line.")] = None,
+    which: WhichEpoch,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Write what an epoch published into a folder, for every command that reads a release or an estimate.
@@ -298,21 +329,15 @@ def save(
     """
     from hushquery.collect.store.copies import published
 
-    with _opened(store) as opened:
-        number, chosen = _chosen(opened, task)
-        texts = None
-        if candidates is not None:
-            from hushquery.local.rappor.files import read_lines
-
-            texts = [line for line in read_lines(candidates) if line]
-        made = published(opened, _epoch(opened, chosen, number, epoch), texts)
-    made.save(out)
-    emit({"folder": str(out), "task": chosen.id}, f"wrote {out}", as_json=as_json)
+    with which.open() as (opened, epoch):
+        result = published(opened, epoch, read_texts(candidates))
+    result.save(out)
+    emit({"folder": str(out), "task": epoch.task.id}, f"wrote {out}", as_json)
 
 
 @app.command()
 def backup(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
+    out: Annotated[Path, argument("FILE", "The file to make.")],
     store: StoreOption = "collector.db",
     as_json: JsonFlag = False,
 ) -> None:
@@ -326,15 +351,13 @@ def backup(
 
     with _opened(store) as opened:
         rows = copy(opened, out)
-    emit({"file": str(out), "rows": rows}, f"wrote {out}: {rows:,} rows", as_json=as_json)
+    emit({"file": str(out), "rows": rows}, f"wrote {out}: {rows:,} rows", as_json)
 
 
 @app.command()
 def restore(
-    backup: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `collect backup` made, or another SQLite store.")
-    ],
-    store: Annotated[str, typer.Option(metavar="URL", help="The empty store to fill: a new file, or postgresql://...")],
+    backup: Annotated[Path, argument("FILE", "What `collect backup` made, or another SQLite store.")],
+    store: Annotated[str, option("URL", "The empty store to fill: a new file, or postgresql://...")],
     as_json: JsonFlag = False,
 ) -> None:
     r"""Fill an empty store with a backup; also the way from SQLite to PostgreSQL. Stop the collector first.
@@ -349,24 +372,18 @@ def restore(
 
     if not backup.exists():
         raise UsageError(f"there is no {backup.name}", fix="Give the file that `hushquery collect backup` wrote")
-    target = Store.open(store)
-    try:
+    with closing(Store.open(store)) as target:
         rows, anew = fill(backup, target)
-    finally:
-        target.close()
     text = f"filled {target.name}: {rows:,} rows"
     if anew:
         text += f"\nopt-in records are not copied: {anew:,} open opt-in phase(s) begin without any"
-    emit({"store": target.name, "rows": rows, "without_records": anew}, text, as_json=as_json)
+    emit({"store": target.name, "rows": rows, "without_records": anew}, text, as_json)
 
 
 @app.command()
 def migrate(
     store: StoreOption = "collector.db",
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where the copy goes; by default beside the store.", show_default=False),
-    ] = None,
+    keep: Annotated[Path | None, option("FILE", "Where the copy goes; by default beside the store.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Convert the tables of an earlier hushquery, after a copy of them as they were. Stop the collector first.
@@ -378,29 +395,21 @@ def migrate(
     from hushquery.collect.store.copies import convert
     from hushquery.collect.store.schema import SCHEMA
 
-    found, copy = convert(store, keep)
+    version, copy = convert(store, keep)
     if copy is None:
         text = f"nothing to do: the tables are of version {SCHEMA}"
     else:
+        place = store.removeprefix("sqlite:///")
+        back = f"\n  rm -f {place}-wal {place}-shm && cp {copy} {place}"
+        if store.startswith("postgres"):
+            restore = f"hushquery collect restore {copy} --store postgresql://..."
+            back = f" run, with an empty database,\n  {restore}"
         text = (
-            f"converted from version {found} to {SCHEMA}; the tables as they were are in {copy}\n"
-            f"{_way_back(store, copy)}\n"
+            f"converted from version {version} to {SCHEMA}; the tables as they were are in {copy}\n"
+            f"to go back: stop the collector, install the hushquery that it had, and{back}\n"
             "delete the copy once all is well: it holds what this version erases"
         )
-    emit({"from": found, "to": SCHEMA, "copy": None if copy is None else str(copy)}, text, as_json=as_json)
-
-
-def _way_back(store: str, copy: Path) -> str:
-    if store.startswith("postgres"):
-        return (
-            "to go back: stop the collector, install the hushquery that it had, and run, with an empty database,\n"
-            f"  hushquery collect restore {copy} --store postgresql://..."
-        )
-    place = store.removeprefix("sqlite:///")
-    return (
-        "to go back: stop the collector, install the hushquery that it had, and\n"
-        f"  rm -f {place}-wal {place}-shm && cp {copy} {place}"
-    )
+    emit({"from": version, "to": SCHEMA, "copy": None if copy is None else str(copy)}, text, as_json)
 
 
 @_tokens.command("new")
@@ -408,7 +417,7 @@ def new_token(
     task: TaskOption = None,
     note: Annotated[str, typer.Option(help="Whom it is for, in your own words.")] = "",
     shared: Annotated[
-        bool, typer.Option("--shared", help="For an uploader that gives the records of many users, once each.")
+        bool, flag("--shared", "For an uploader that gives the records of many users, once each.")
     ] = False,
     store: StoreOption = "collector.db",
     as_json: JsonFlag = False,
@@ -422,7 +431,7 @@ def new_token(
     with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
         token = Tokens(opened).new(number, note, shared=shared)
-    emit({"task": chosen.id, "token": token, "shared": shared}, token, as_json=as_json)
+    emit({"task": chosen.id, "token": token, "shared": shared}, token, as_json)
 
 
 @_tokens.command("list")
@@ -434,21 +443,20 @@ def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) 
     from hushquery.collect.store.tokens import Tokens
 
     with _opened(store) as opened:
-        found = Tokens(opened).listed()
-    data = [{**vars(token)} for token in found]
+        tokens = Tokens(opened).listed()
     lines = [
         f"{token.name}  task {token.task}  {'shared' if token.shared else 'personal':<8}  "
         f"{'revoked' if token.revoked else 'valid':<7}  {token.note}"
-        for token in found
+        for token in tokens
     ]
-    emit({"tokens": data}, "\n".join(lines) or "there are no tokens", as_json=as_json)
+    emit({"tokens": [vars(token) for token in tokens]}, "\n".join(lines) or "there are no tokens", as_json)
 
 
 @_tokens.command("revoke")
 def revoke_token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, as `tokens list` shows it.")],
+    name: Annotated[str, argument("NAME", "The name, as `tokens list` shows it.")],
     forget: Annotated[
-        bool, typer.Option("--forget", help="Also delete what it gave, as long as no head list was made of it.")
+        bool, flag("--forget", "Also delete what it gave, as long as no head list was made of it.")
     ] = False,
     store: StoreOption = "collector.db",
     as_json: JsonFlag = False,
@@ -469,4 +477,4 @@ def revoke_token(
         text += f", and {forgotten.deleted:,} of its uploads deleted"
         if forgotten.busy:
             text += f"; in {forgotten.busy:,} epoch(s) not, a head list is being made there: run this again in a minute"
-    emit(data, text, as_json=as_json)
+    emit(data, text, as_json)

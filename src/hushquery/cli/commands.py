@@ -1,49 +1,78 @@
-"""Which command lives in which file, and a command line with all of them or with one: help must answer at once."""
+"""Which command lives in which file, and a command line with all of them or with one: help must answer at once.
+
+Some commands, and a part of one, live in the second package, hushquery-experiments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hushquery._version import __version__
-from hushquery.cli import extension
-
-__all__ = ["COMMANDS", "EXTENSION", "GROUPS", "command_line", "root_for"]
+from hushquery.errors import Unavailable
 
 #: The file of each command, in the order in which help lists them.
 COMMANDS = {
     "demo": "demo",
     "doctor": "doctor",
-    "synth": "synth",
-    "plan": "plan",
+    "synth": "demo",
+    "plan": "release",
     "release": "release",
-    "verify": "verify",
-    "export": "verify",
-    "head": "head",
-    "randomize": "randomize",
-    "estimate": "estimate",
-    "blend": "blend",
+    "verify": "show",
+    "export": "show",
+    "head": "hybrid",
+    "randomize": "reports",
+    "estimate": "reports",
+    "blend": "hybrid",
     "show": "show",
-    "search": "use",
-    "suggest": "use",
-    "correct": "use",
-    "similar": "use",
-    "find": "use",
-    "keywords": "use",
-    "classify": "use",
+    "search": "search",
+    "suggest": "search",
+    "correct": "search",
+    "similar": "search",
+    "find": "search",
+    "keywords": "search",
+    "classify": "search",
     "trends": "trends",
     "site": "site",
     "audit": "audit",
     "bench": "bench",
-    "serve": "serve",
+    "serve": "collect",
 }
 #: Commands that have commands of their own, each in the file of its name.
 GROUPS = ("stat", "budget", "explain", "experiment", "task", "collect", "rappor")
 #: Those of both kinds that the second package brings; without it they say where to get it.
 EXTENSION = ("bench", "experiment")
+#: The group of entry points under which the second package offers commands and parts of them.
+ENTRY_POINTS = "hushquery.commands"
+
+
+def find_extension(name: str) -> Any:
+    """Return what the second package offers under a name, or None where it is not installed, or its clone is gone."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            return entry.load()
+        except ModuleNotFoundError as error:
+            if error.name != entry.module.partition(".")[0]:
+                raise
+    return None
+
+
+def missing_extension(command: str) -> Unavailable:
+    """Make the error that says how to get a command.
+
+    >>> print(missing_extension("hushquery bench").what)
+    `hushquery bench` is not installed
+    """
+    return Unavailable(
+        f"`{command}` is not installed",
+        why="it belongs to the package hushquery-experiments, which comes with a clone of the repository",
+        fix="Clone it and run `make setup`, or install that package beside this one: pip install ./experiments",
+    )
 
 
 def _version(show: bool) -> None:
@@ -63,46 +92,44 @@ def root(
 
 def command_line(only: str | None = None) -> typer.Typer:
     """Make the root command, with every command or with one: only its file is then imported."""
-    made = typer.Typer(
+    line = typer.Typer(
         name="hushquery",
         help=root.__doc__,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(root)
-    for name, file in COMMANDS.items():
-        if only in (None, name):
-            command = (
-                extension.find(name) if name in EXTENSION else getattr(import_module(f"hushquery.cli.{file}"), name)
-            )
-            if command is None:
-                _add_missing(made, name)
-            else:
-                made.command()(command)
-    for name in GROUPS:
-        if only in (None, name):
-            group = extension.find(name) if name in EXTENSION else import_module(f"hushquery.cli.{name}").app
-            if group is None:
-                _add_missing(made, name)
-            else:
-                made.add_typer(group)
-    return made
+    line.callback()(root)
+    for name in (*COMMANDS, *GROUPS):
+        if only not in (None, name):
+            continue
+        if name in EXTENSION:
+            command = find_extension(name)
+        else:
+            file = import_module(f"hushquery.cli.{COMMANDS.get(name, name)}")
+            command = file.app if name in GROUPS else getattr(file, name)
+        if command is None:
+            _add_missing(line, name)
+        elif name in GROUPS:
+            line.add_typer(command)
+        else:
+            line.command()(command)
+    return line
 
 
-def _add_missing(to: typer.Typer, name: str) -> None:
+def _add_missing(line: typer.Typer, name: str) -> None:
     """Add a command that takes whatever is given and says how to get it; help lists only what is there."""
-    error = extension.missing(f"hushquery {name}")
+    error = missing_extension(f"hushquery {name}")
 
     def absent() -> None:
         raise error
 
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}
-    to.command(name, help=f"{error}", hidden=True, context_settings=anything)(absent)
+    line.command(name, help=f"{error}", hidden=True, context_settings=anything)(absent)
 
 
 def root_for(arguments: Sequence[str]) -> typer.Typer:
-    """Give the root command for some arguments: where the first names a command, nothing else is imported."""
+    """Return the root command for some arguments: where the first names a command, nothing else is imported."""
     if arguments and arguments[0] in (*COMMANDS, *GROUPS, "--version"):
         return command_line(arguments[0])
     # As an attribute, which is looked up when it is needed.

@@ -1,56 +1,242 @@
-"""What every command shares: output as text or JSON, errors, warnings, progress."""
+"""What commands share: how options are written, the options of many commands, and how results and errors are shown."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from hushquery.errors import AccountMissing, HushqueryError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rich.progress import Progress
-
     from hushquery.core.ledger.ledger import Ledger
+    from hushquery.log import Log
 
-__all__ = [
-    "JsonFlag",
-    "NewPopulation",
-    "at_a_terminal",
-    "emit",
-    "emit_plan",
-    "may_be_new",
-    "named",
-    "note_spent",
-    "open_to_spend",
-    "progress",
-    "report_error",
-    "show_warning",
-    "sizes_in_words",
-    "write_secret",
-]
+# ---- how options are written -----------------------------------------------------------------------------------------
 
-#: The option that every command that prints a result has.
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
 
-#: The option of every command that may open an account.
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """Describe an option: what stands for its value, what it does, and its name where that is not its parameter's."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """Describe an option that has no value."""
+    return typer.Option(name, help=help)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """Describe an argument: what stands for it, and what it is."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def group(name: str, help: str) -> typer.Typer:
+    """Make a command that has commands of its own."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(name=name, no_args_is_help=True, context_settings=settings, help=help)
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses of options: Typer sees each of their fields as a parameter of the command."""
+    parameters, groups = list[inspect.Parameter](), dict[str, Any]()
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if not is_dataclass(parameter.annotation):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[name] = parameter.annotation
+        hints = get_type_hints(parameter.annotation, include_extras=True)
+        for field in fields(parameter.annotation):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
+    return run
+
+
+# ---- the options of many commands ------------------------------------------------------------------------------------
+
+JsonFlag = Annotated[bool, flag("--json", "Print the result as JSON instead of text.")]
+Explain = Annotated[bool, flag("--explain", "Only show the plan and its cost; spend and read nothing.")]
+LedgerOption = Annotated[str, option("PATH_OR_URL", "The ledger to spend from.", "--ledger", envvar="HUSHQUERY_LEDGER")]
 NewPopulation = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--new-population",
-        help="These are other people than those of an account with nearly the same name (users of 2025, of 2026).",
+        "These are other people than those of an account with nearly the same name (users of 2025, of 2026).",
     ),
 ]
+Engine = Annotated[
+    str | None,
+    option(
+        "URL",
+        "Where to count: spark (this machine), spark://host:port, or postgresql://user@host/database. LOG is then "
+        "one of its tables, or for Spark Parquet files that all its machines see. By default DuckDB counts here. "
+        "Leave a password to PGPASSWORD or a password file; it is never shown.",
+        envvar="HUSHQUERY_ENGINE",
+    ),
+]
+LogFiles = Annotated[
+    list[str],
+    argument(
+        "LOG...", "The log: files or a quoted pattern such as 'logs/*.tsv.gz'; with --engine the name of its table."
+    ),
+]
+Format = Annotated[
+    str | None,
+    option(
+        "FORMAT",
+        "aol, sogou, yandex, excite, csv, tsv, parquet or jsonl; by default what the ending says, "
+        "with columns user, time, query, url, rank.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    option(
+        "OURS=THEIRS,...",
+        'Their names for our columns: "user=Customer ID,query=Query"; time= does without that column. May be '
+        "repeated. One user is one value of the column for user.",
+    ),
+]
+TimeFormat = Annotated[
+    str | None,
+    option("FORM", "How times are written that are neither ISO nor numbers: '%d.%m.%Y %H:%M', '%m/%d/%Y %I:%M %p'."),
+]
 
-#: What a plan is for as long as it is only looked at.
-_UNNAMED = "(no population named)"
+
+@dataclass(frozen=True)
+class LogOptions:
+    """How a search log is read."""
+
+    engine: Engine = None
+    format: Format = None
+    columns: Columns = None
+    drop: Annotated[Path | None, option("FILE", "A deny list: queries that hold one of its lines are left out.")] = None
+    exclude_users: Annotated[Path | None, option("FILE", "Users who objected, one id a line.")] = None
+    no_patterns: Annotated[
+        bool, flag("--no-patterns", "Do not leave out queries with e-mail, phone, card or identity numbers.")
+    ] = False
+    since: Annotated[str | None, option("TIME", "Only rows from this time on (ISO, or a number).")] = None
+    until: Annotated[str | None, option("TIME", "Only rows before this time.")] = None
+    strict: Annotated[bool, flag("--strict", "Refuse a log with malformed rows (costs a second pass).")] = False
+    private_report: Annotated[
+        Path | None,
+        option(
+            "FILE", "Write what is wrong with the log, by kind with line numbers. For your eyes only: never publish it."
+        ),
+    ] = None
+    encoding: Annotated[str, option("NAME", "The encoding of text files; SogouQ has gb18030.")] = "utf-8"
+    time_unit: Annotated[str | None, option("s|ms", "What times that are numbers count.")] = None
+    time_format: TimeFormat = None
+
+    def open(self, files: list[str], *, normalise: bool = True) -> Log:
+        """Open a log; the steward's report, where one is wanted, is written before anything is spent.
+
+        Where the column of users is not obvious it is named, because they are whom the guarantee protects.
+        """
+        from hushquery.log import read_log
+        from hushquery.log.columns import shown
+
+        names = columns_of(self.columns)
+        log = read_log(
+            files[0] if len(files) == 1 else files,
+            format=self.format,
+            columns=names,
+            engine=self.engine,
+            normalise=normalise,
+            patterns=not self.no_patterns,
+            drop=self.drop,
+            exclude_users=self.exclude_users,
+            since=self.since,
+            until=self.until,
+            strict=self.strict,
+            encoding=self.encoding,
+            time_unit=self.time_unit,
+            time_format=self.time_format,
+        )
+        user = (names or {}).get("user", "user")
+        if user.lower() != "user":
+            note(f"one user is one value of the column {shown(user)}")
+        if self.private_report is not None:
+            defects = log.describe_defects()
+            write_secret(self.private_report, json.dumps(defects.to_json(), indent=2) + "\n")
+            typer.echo(f"private report (never publish it): {self.private_report}: {defects.in_short()}", err=True)
+        if self.strict:
+            log.refuse_defects()
+        return log
+
+
+def pairs(text: str | None, which: str, *, empty: bool = False) -> dict[str, str] | None:
+    """Read ``a=b,c=d``; with ``empty`` also ``a=``."""
+    if text is None:
+        return None
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not parts or any(not name.strip() or not (value.strip() or (empty and mark)) for name, mark, value in parts):
+        raise UsageError(f"{which} can't be read", fix=f"Write it like {which} a=b,c=d")
+    values = {name.strip(): value.strip() for name, _, value in parts}
+    if len(values) < len(parts):
+        raise UsageError(f"{which} names something twice", fix="Name each once")
+    return values
+
+
+def columns_of(texts: list[str] | None) -> dict[str, str] | None:
+    """Add up what every ``--columns`` says; refuse two names for one column."""
+    names: dict[str, str] = {}
+    for text in texts or ():
+        for ours, theirs in (pairs(text, "--columns", empty=True) or {}).items():
+            if names.setdefault(ours, theirs) != theirs:
+                raise UsageError(f"--columns names two columns for {ours}", fix="Name one, or nothing to do without it")
+    return names or None
+
+
+def read_texts(path: Path | None) -> list[str] | None:
+    """Read the texts of a file, one per line; None where no file is named."""
+    if path is None:
+        return None
+    from hushquery.local.rappor.files import read_lines
+
+    return [line for line in read_lines(path) if line]
+
+
+# ---- whose budget, and what is spent of it ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Which ledger is spent from, and which accounts may be opened in it."""
+
+    ledger: LedgerOption = "ledger.db"
+    no_create: Annotated[bool, flag("--no-create", "Refuse (exit code 3) when an account does not exist yet.")] = False
+    new_population: NewPopulation = False
+
+    @contextmanager
+    def open(self, population: str) -> Iterator[tuple[Ledger, dict[str, Any]]]:
+        """Yield the ledger and how a plan may open accounts; then print what is left of each account spent from."""
+        from hushquery.core.ledger.ledger import Ledger
+
+        book = Ledger.open(self.ledger, create=not self.no_create)
+        before, entries = {account.name for account in book.accounts()}, len(book.history())
+        new = may_be_new(book, population, new=self.new_population)
+        yield book, {"create": not self.no_create, "new_population": new}
+        spent = {(entry.population, entry.relation) for entry in book.history()[entries:] if entry.loss is not None}
+        for account in book.accounts():
+            if (account.population, account.relation) in spent:
+                note(account.after_spend(created=account.name not in before))
 
 
 def named(population: str | None, ledger: str, *, explain: bool = False) -> str:
@@ -58,7 +244,7 @@ def named(population: str | None, ledger: str, *, explain: bool = False) -> str:
     if population is not None:
         return population
     if explain:
-        return _UNNAMED
+        return "(no population named)"
     book = _existing(ledger)
     known = sorted({f'"{account.population}"' for account in book.accounts()}) if book else []
     shown = f", or one that is known to the ledger: {', '.join(known[:10])}" if known else ""
@@ -95,47 +281,77 @@ def _existing(ledger: str) -> Ledger | None:
         return None
 
 
-def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
+# ---- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     """Print a result on standard output: JSON where asked for, else text."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
+def emit_plan(plan: Any, as_json: bool) -> None:
+    """Print a plan: every step with its cost, and in JSON also its SQL and its guarantee."""
+    data = {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}
+    emit(data, data["plan"], as_json)
+
+
+def note(text: str) -> None:
+    """Print a note on standard error."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def warn(text: object) -> None:
+    """Print a warning on standard error."""
+    typer.secho(f"warning: {text}", err=True, fg=typer.colors.YELLOW)
+
+
 def sizes_in_words(sizes: Mapping[str, int]) -> str:
-    """Say how many rows each table has, by its name."""
+    """Write how many rows each table has, by its name."""
     from hushquery.templates import plural
 
     return ", ".join(f"{rows:,} {plural(rows, name)}" for name, rows in sizes.items())
 
 
-def emit_plan(plan: Any, *, as_json: bool) -> None:
-    """Print a plan: every step with its cost, and in JSON also its SQL and its guarantee."""
-    data = {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}
-    emit(data, data["plan"], as_json=as_json)
+def report_error(error: HushqueryError, as_json: bool) -> None:
+    """Print an error: what, why and what to do on standard error, or one JSON object on standard output."""
+    if as_json:
+        typer.echo(json.dumps(error.as_dict(), ensure_ascii=False))
+        return
+    typer.secho(f"error: {error.what}", err=True, fg=typer.colors.RED)
+    for part in filter(None, (error.why, error.fix)):
+        typer.echo(f"  {part}", err=True)
 
 
 @contextmanager
-def open_to_spend(path: str, *, create: bool) -> Iterator[Ledger]:
-    """Open a ledger to spend from; once it is done, print what is left of each account that was spent from."""
-    from hushquery.core.ledger.ledger import Ledger
+def progress(description: str, total: float | None = None) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on standard error, and yield what moves it: ``show(what, done)``.
 
-    book = Ledger.open(path, create=create)
-    before, entries = {account.name for account in book.accounts()}, len(book.history())
-    yield book
-    note_spent(book, entries, before)
+    Silent where standard error is no terminal.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda what=None, done=None, more=None: bar.update(task, description=what, completed=done, advance=more)
 
 
-def note_spent(book: Ledger, entries: int, before: Container[str]) -> None:
-    """Print what is left of each account that was spent from after so many entries, and which of them are new."""
-    spent = {(entry.population, entry.relation) for entry in book.history()[entries:] if entry.loss is not None}
-    for account in book.accounts():
-        if (account.population, account.relation) in spent:
-            typer.secho(f"note: {account.after_spend(created=account.name not in before)}", err=True)
+@contextmanager
+def writing(path: Path | str, kind: type[HushqueryError] = UsageError) -> Iterator[None]:
+    """Raise an error of hushquery where a file can't be written."""
+    try:
+        yield
+    except FileExistsError:
+        raise UsageError(f"{path} exists already", fix="Choose another name, or --force where there is one") from None
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise kind(f"{path} can't be written", why=why, fix="Choose a place where you may write") from None
 
 
 def write_secret(path: Path, text: str) -> None:
     """Write a file for its owner only; it is never there with other permissions, nor half written."""
     draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    try:
+    with writing(path):
         handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -145,43 +361,3 @@ def write_secret(path: Path, text: str) -> None:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise UsageError(
-            f"{path} can't be written",
-            why=error.strerror or type(error).__name__,
-            fix="Choose a file in a folder where you may write",
-        ) from None
-
-
-def report_error(error: HushqueryError, *, as_json: bool) -> None:
-    """Print an error: what, why and what to do on standard error, or one JSON object on standard output."""
-    if as_json:
-        typer.echo(json.dumps(error.as_dict(), ensure_ascii=False))
-        return
-    typer.secho(f"error: {error.what}", err=True, fg=typer.colors.RED)
-    for part in (error.why, error.fix):
-        if part:
-            typer.echo(f"  {part}", err=True)
-
-
-def show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Print a warning as one line on standard error, without the line of code it came from."""
-    del category, filename, lineno, file, line
-    typer.secho(f"warning: {message}", err=True, fg=typer.colors.YELLOW)
-
-
-@contextmanager
-def progress(description: str, total: float | None = None) -> Iterator[tuple[Progress, Any]]:
-    """Show a progress bar on standard error while a long step runs; silent when standard error is not a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        yield bar, bar.add_task(description, total=total)

@@ -1,14 +1,12 @@
-"""``hushquery demo``: the widest job there is, on a log that it makes itself, ending in a page to look at."""
+"""``hushquery synth`` makes a search log that nobody is in; ``hushquery demo`` runs the widest job on one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hushquery.cli import extension
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.commands import find_extension, missing_extension
+from hushquery.cli.common import JsonFlag, emit, flag, option, progress
 from hushquery.errors import BudgetRefused, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import Simulated
 
-__all__ = ["demo"]
 
 # Not ledger.db, which is what a real one is called by default: that must never be deleted.
 _LEDGER = "demo-ledger.db"
@@ -34,25 +31,14 @@ _TASK: dict[str, Any] = {
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to put the log, the ledger and the page.")] = Path(
-        "demo-output"
-    ),
+    out: Annotated[Path, option("DIR", "Where to put the log, the ledger and the page.")] = Path("demo-output"),
     users: Annotated[
-        int | None,
-        typer.Option(
-            min=100, max=1_000_000, metavar="N", help="How many imaginary users: 100,000, with --serve 30,100."
-        ),
+        int | None, option("N", "How many imaginary users: 100,000, with --serve 30,100.", min=100, max=1_000_000)
     ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="S", help="Of the imaginary log; the noise is always the operating system's.")
-    ] = 1,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Over HTTP, in a clone: a collector, 20,000 clients, live pages.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="With --serve: where; 0 takes a free port.")
-    ] = 8080,
-    once: Annotated[bool, typer.Option("--once", help="With --serve: stop when the pages are there.")] = False,
+    seed: Annotated[int, option("S", "Of the imaginary log; the noise is always the operating system's.")] = 1,
+    serve: Annotated[bool, flag("--serve", "Over HTTP, in a clone: a collector, 20,000 clients, live pages.")] = False,
+    port: Annotated[int, option("N", "With --serve: where; 0 takes a free port.", min=0, max=65535)] = 8080,
+    once: Annotated[bool, flag("--once", "With --serve: stop when the pages are there.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Make a synthetic search log, let a fifth of its users opt in and the others answer for themselves, and blend.
@@ -64,9 +50,9 @@ def demo(
     second epoch, the audit. It ends in a page to look at, with a search box that works offline.
     """
     if serve:
-        serve_demo = extension.find("demo-serve")
+        serve_demo = find_extension("demo-serve")
         if serve_demo is None:
-            raise extension.missing("hushquery demo --serve")
+            raise missing_extension("hushquery demo --serve")
         serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
         return
     from hushquery.auditing.audit import audit
@@ -82,55 +68,48 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     (out / _LEDGER).unlink(missing_ok=True)  # imaginary people: their budget may start anew
     task = Task.make(_TASK)
-    with progress("demo", 5) as (bar, line):
+    with progress("demo", 5) as show:
         data = write_log(out / "log.parquet", "aol", users or _USERS, seed, force=True)
-        bar.advance(line)
+        show(more=1)
         ledger = Ledger.open(out / _LEDGER)
-        made = simulate(read_log(data), task, _OPTIN, ledger)
-        made.release.save(out / "release", force=(out / "release").exists())
-        bar.advance(line)
+        simulated = simulate(read_log(data), task, _OPTIN, ledger)
+        simulated.release.save(out / "release", force=(out / "release").exists())
+        show(more=1)
         try:
             simulate(read_log(data), task, _OPTIN, ledger, epoch=1)
             refusal = ""
         except BudgetRefused as error:
             refusal = str(error)
-        bar.advance(line)
+        show(more=1)
         checked = audit("krr", 1)
-        bar.advance(line)
-        names = made.release.tables["queries"]["query"].to_pylist()
+        show(more=1)
+        names = simulated.release.tables["queries"]["query"].to_pylist()
         leaked = int(which_private(names).sum())
-        page = _write_page(out, made, refusal, checked, ledger, leaked)
-        bar.advance(line)
-    _emit(made, names, leaked, refusal, checked, page, as_json=as_json)
-
-
-def _emit(
-    made: Simulated, names: list[str], leaked: int, refusal: str, checked: AuditResult, page: Path, *, as_json: bool
-) -> None:
-    optin, reports = made.head.optin.n, 0 if made.tally is None else made.tally.n
-    guarantees = made.release.guarantees
+        page = _write_page(out, simulated, refusal, checked, ledger, leaked)
+    release, optin = simulated.release, simulated.head.optin.n
+    reports = 0 if simulated.tally is None else simulated.tally.n
     text = (
-        f"{optin:,} users opted in: their records gave a head list of {len(made.head)}.\n"
+        f"{optin:,} users opted in: their records gave a head list of {len(simulated.head)}.\n"
         f"{reports:,} others measured it, each with one randomised report.\n"
         f"most searched: {', '.join(names[:8])}\n"
         f"queries of the log's private tail (names, numbers, addresses) that came out: {leaked}\n\n"
-        + "".join(f"{guarantee.summary()}\n" for guarantee in guarantees)
+        + "".join(f"{guarantee.summary()}\n" for guarantee in release.guarantees)
         + f"\nA second epoch was refused: {refusal}\n"
         f"An audit of randomised response found epsilon >= {checked.lower_bound:.3f} for a claim of 1: "
         f"{'FLAGGED' if checked.flagged else 'not flagged'}.\n\n"
         f"open {page}"
     )
     summary = {
-        "tables": {name: table.num_rows for name, table in made.release.tables.items()},
+        "tables": {name: table.num_rows for name, table in release.tables.items()},
         "optin_users": optin,
         "reports": reports,
-        "guarantees": [guarantee.to_json() for guarantee in guarantees],
+        "guarantees": [guarantee.to_json() for guarantee in release.guarantees],
         "private_tail": leaked,
         "refused": refusal,
         "audit": checked.to_json(),
         "page": str(page),
     }
-    emit(summary, text, as_json=as_json)
+    emit(summary, text, as_json)
 
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
@@ -170,3 +149,48 @@ def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, 
     )
     (out / "index.html").write_text(page, encoding="utf-8")
     return out / "index.html"
+
+
+def synth(
+    out: Annotated[
+        Path,
+        option(
+            "FILE",
+            "Where to. The ending says the kind: .parquet, .csv, .tsv, .jsonl, or .txt for the format of the "
+            "profile's own log; all but .parquet also with .gz.",
+        ),
+    ],
+    profile: Annotated[
+        str, option("NAME", "aol, yandex (words and URLs are numbers), or tiny (few queries, for trying things).")
+    ] = "aol",
+    users: Annotated[int, option("N", "How many users; about 35 rows each.")] = 1000,
+    seed: Annotated[int, option("S", "The same seed makes the same log.")] = 0,
+    force: Annotated[bool, flag("--force", "Replace the file if it exists.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Make a synthetic search log, to try things out on; nobody is in it.
+
+    It has what makes real logs hard: few busy users and many quiet ones, few popular queries and many typed once,
+    sessions in which people refine and misspell, several clicks on a search, and a private tail of names, numbers and
+    addresses that no release may ever show. Millions of users need disk, not memory.
+
+        hushquery synth --profile tiny --users 500 --out log.csv
+        hushquery synth --profile aol --users 65000 --seed 1 --out log.parquet
+        hushquery synth --profile yandex --users 10000 --out log.txt.gz
+    """
+    from hushquery.log.synthetic.logs import write_log
+
+    rows = 0
+    with progress("making users", users) as show:
+
+        def tell(users_done: int, rows_done: int) -> None:
+            nonlocal rows
+            rows = rows_done
+            show(done=users_done)
+
+        path = write_log(out, profile, users, seed, tell, force=force)
+    emit(
+        {"path": str(path), "profile": profile, "users": users, "rows": rows, "seed": seed},
+        f"wrote {path}: {rows:,} rows of {users:,} synthetic users (profile {profile}, seed {seed})",
+        as_json,
+    )

@@ -1,8 +1,8 @@
 """``hushquery doctor``: what is installed, which engines and stores work, and what to type when one does not.
 
-Each check is a function that really does the thing, small: a query through Ibis, a row in a database. It
-gives a detail to show, or raises; ``_check`` turns an exception into a line of the report, so that one broken
-part never hides the others.
+Each check is a function that really does the thing, small: a query through Ibis, a row in a database. It returns a
+detail to show, or raises; ``_check`` turns an exception into a line of the report, so that one broken part never hides
+the others.
 """
 
 from __future__ import annotations
@@ -19,41 +19,22 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hushquery._version import __version__
-from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.common import JsonFlag, emit, option
+from hushquery.cli.listing import listing
 from hushquery.errors import Unavailable
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
-
-__all__ = ["doctor"]
 
 _OLDEST_JAVA = 17  # what Spark 4 runs on
 _JAVA = f"install Java {_OLDEST_JAVA} or newer (on Debian: apt-get install openjdk-17-jre-headless)"
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")
 
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        help="Also open this ledger or store: a path, or postgresql://user@host/database. "
-        "Leave the password to PGPASSWORD or a password file; it is never shown.",
-    ),
-]
-
 
 class _Missing(Exception):
-    """A part that is simply not installed, as opposed to one that is there and does not work.
-
-    Args:
-        what: What is missing.
-        fix: What to type, where that differs from what the check itself advises.
-    """
+    """A part that is not installed, as opposed to one that does not work; ``fix`` where not the check's own helps."""
 
     def __init__(self, what: str, fix: str = "") -> None:
         self.fix = fix
@@ -72,8 +53,18 @@ class Check:
     fix: str
 
 
-def doctor(as_json: JsonFlag = False, store: StoreOption = None) -> None:
-    """Say what is installed, which engines and stores work, and what to type when one does not.
+def doctor(
+    as_json: JsonFlag = False,
+    store: Annotated[
+        str | None,
+        option(
+            "URL",
+            "Also open this ledger or store: a path, or postgresql://user@host/database. "
+            "Leave the password to PGPASSWORD or a password file; it is never shown.",
+        ),
+    ] = None,
+) -> None:
+    """Show what is installed, which engines and stores work, and what to type when one does not.
 
     hushquery doctor
     hushquery doctor --store postgresql://analyst@db.example/privacy
@@ -88,25 +79,26 @@ def doctor(as_json: JsonFlag = False, store: StoreOption = None) -> None:
         "ok": not broken,
         "checks": [asdict(check) for check in checks],
     }
-    emit(data, "" if as_json else _table(checks, broken), as_json=as_json)
+    emit(data, "" if as_json else _table(checks, broken), as_json)
     if broken:
         raise typer.Exit(Unavailable.exit_code)
 
 
 def _checks(store: str | None) -> Iterator[Check]:
-    plot, spark, postgresql = (_install(extra) for extra in ("plot", "spark", "serve"))
     yield _check("python", "version", _python, required=True, fix="install Python 3.11 or newer")
     yield from _packages()
     yield _check("random", "system", _random, required=True, fix="allow this process to call getrandom()")
     yield _check("engine", "duckdb", _duckdb, required=True, fix=_install(""))
-    yield _check("engine", "spark", _spark, fix=spark)
-    yield _check("engine", "postgresql", _psycopg, fix=postgresql)
+    yield _check("engine", "spark", _spark, fix=_install("spark"))
+    yield _check("engine", "postgresql", _psycopg, fix=_install("serve"))
     yield _check("store", "sqlite", _sqlite, required=True, fix="set TMPDIR to a folder that can be written")
-    yield _check("store", "postgresql", _psycopg, fix=postgresql)
+    yield _check("store", "postgresql", _psycopg, fix=_install("serve"))
     if store is not None:  # whoever names a store needs it: not reaching it is a failure
-        name, opened = _store_name(store), partial(_open_store, store)
-        yield _check("store", name, opened, required=True, fix=_store_fix(store))
-    yield _check("charts", "svg", _chart, fix=plot)
+        fix = "check the path and its permissions"
+        if "://" in store and not store.startswith("sqlite"):
+            fix = "check that the server runs, and the URL; write @ : / in a password as %40 %3A %2F"
+        yield _check("store", _store_name(store), partial(_open_store, store), required=True, fix=fix)
+    yield _check("charts", "svg", _chart, fix=_install("plot"))
 
 
 def _check(group: str, name: str, run: Callable[[], str], *, fix: str, required: bool = False) -> Check:
@@ -125,24 +117,21 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
-# ---- what is installed -------------------------------------------------------------------------------------
-
-
 def _requirements() -> dict[str, tuple[str, str]]:
-    """What the installed hushquery asks for: package -> (requirement as pip takes it, its extra or "")."""
+    """Return what the installed hushquery asks for: package -> (requirement as pip takes it, its extra or "")."""
     from importlib import metadata
 
-    found: dict[str, tuple[str, str]] = {}
+    requirements: dict[str, tuple[str, str]] = {}
     for line in metadata.requires("hushquery") or []:
         requirement, _, marker = line.partition(";")
         extra = _EXTRA.search(marker)
         name = re.split(r"[\s\[<>=!~(]", requirement.strip(), maxsplit=1)[0]
-        found[name.lower()] = (requirement.strip(), extra.group(1) if extra else "")
-    return found
+        requirements[name.lower()] = (requirement.strip(), extra.group(1) if extra else "")
+    return requirements
 
 
 def _install(extra: str) -> str:
-    """The command that installs an extra ("" is the core), however hushquery itself was installed."""
+    """Return the command that installs an extra ("" is the core), however hushquery itself was installed."""
     wanted = (requirement for requirement, of in _requirements().values() if of == extra)
     return "pip install " + " ".join(f"'{requirement}'" for requirement in wanted)
 
@@ -162,25 +151,19 @@ def _installed(name: str, requirement: str) -> str:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        what = "not installed"
-        raise _Missing(what) from None
+        raise _Missing("not installed") from None
     from packaging.requirements import Requirement  # comes with ibis-framework[duckdb]
 
     wanted = Requirement(requirement).specifier
     if not wanted.contains(version, prereleases=True):
-        what = f"{version} is installed, {wanted} is needed"
-        raise RuntimeError(what)
+        raise RuntimeError(f"{version} is installed, {wanted} is needed")
     return version
 
 
 def _python() -> str:
     if sys.version_info < (3, 11):  # noqa: UP036  (someone may have forced an install on an older one)
-        what = f"Python {platform.python_version()} is too old"
-        raise RuntimeError(what)
+        raise RuntimeError(f"Python {platform.python_version()} is too old")
     return platform.python_version()
-
-
-# ---- what works --------------------------------------------------------------------------------------------
 
 
 def _random() -> str:
@@ -190,8 +173,7 @@ def _random() -> str:
 
     first, second = SystemBits().words(4), SystemBits().words(4)
     if (first == second).any():
-        what = "two draws of the generator are equal"
-        raise RuntimeError(what)
+        raise RuntimeError("two draws of the generator are equal")
     return "answers"
 
 
@@ -201,8 +183,7 @@ def _duckdb() -> str:
     connection = ibis.duckdb.connect()
     try:
         if connection.sql("select 1 as one").to_pyarrow().to_pylist() != [{"one": 1}]:
-            what = "select 1 gave something else"
-            raise RuntimeError(what)
+            raise RuntimeError("select 1 gave something else")
         return f"runs queries (DuckDB {connection.version})"
     finally:
         connection.disconnect()
@@ -213,33 +194,27 @@ def _spark() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if java is None:
-        what = f"pyspark {pyspark.__version__}, but no java in {'JAVA_HOME' if home else 'PATH'}"
-        raise _Missing(what, _JAVA)
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr  # noqa: S603
-    version = re.search(r'version "(\d+)', told)
+        raise _Missing(f"pyspark {pyspark.__version__}, but no java in {'JAVA_HOME' if home else 'PATH'}", _JAVA)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr  # noqa: S603
+    version = re.search(r'version "(\d+)', output)
     if version is None or int(version.group(1)) < _OLDEST_JAVA:
-        what = f"pyspark {pyspark.__version__}, but {told.partition(chr(10))[0]}"
-        raise _Missing(what, _JAVA)
+        raise _Missing(f"pyspark {pyspark.__version__}, but {output.partition(chr(10))[0]}", _JAVA)
     return f"pyspark {pyspark.__version__} on Java {version.group(1)}"
 
 
 def _psycopg() -> str:
-    psycopg = importlib.import_module("psycopg")
-    return f"driver psycopg {psycopg.__version__}"
+    return f"driver psycopg {importlib.import_module('psycopg').__version__}"
 
 
 def _sqlite() -> str:
     import sqlite3
     from contextlib import closing
 
-    with (
-        TemporaryDirectory(prefix="hushquery-doctor-") as folder,
-        closing(sqlite3.connect(Path(folder, "try.db"))) as database,
-    ):
+    folder = TemporaryDirectory(prefix="hushquery-doctor-")
+    with folder as name, closing(sqlite3.connect(Path(name, "try.db"))) as database:
         mode = database.execute("pragma journal_mode = wal").fetchone()[0]
-        database.execute("pragma synchronous = full")
-        database.execute("create table try (n integer)")
-        database.execute("insert into try values (1)")
+        for statement in ("pragma synchronous = full", "create table try (n integer)", "insert into try values (1)"):
+            database.execute(statement)
         database.commit()
         database.execute("select n from try").fetchone()
     return f"writes (SQLite {sqlite3.sqlite_version}, journal {mode})"
@@ -251,21 +226,13 @@ def _chart() -> str:
 
     spec = altair.Chart().mark_point().to_dict()
     if "<svg" not in vl_convert.vegalite_to_svg(spec):
-        what = "the picture is not an SVG"
-        raise RuntimeError(what)
+        raise RuntimeError("the picture is not an SVG")
     return "draws SVG"
 
 
-# ---- a store named by the user -----------------------------------------------------------------------------
-
-
-def _is_url(store: str) -> bool:
-    return "://" in store
-
-
 def _store_name(store: str) -> str:
-    """The store's name without its user, password and options: safe to print."""
-    if not _is_url(store):
+    """Return the store's name without its user, password and options: safe to print."""
+    if "://" not in store:
         return store
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
@@ -281,29 +248,21 @@ def _store_name(store: str) -> str:
     return f"{url.get_backend_name()}://{url.host or ''}{port}/{url.database or ''}"
 
 
-def _store_fix(store: str) -> str:
-    if _is_url(store) and not store.startswith("sqlite"):
-        return "check that the server runs, and the URL; write @ : / in a password as %40 %3A %2F"
-    return "check the path and its permissions"
-
-
 def _open_store(store: str) -> str:
     """Open the store and ask it something; nothing is created or changed."""
-    if not _is_url(store):
+    if "://" not in store:
         return _open_file(Path(store))
     from sqlalchemy import create_engine, text
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
 
     if _store_name(store) == "the URL given":
-        what = "it can't be read as a URL"
-        raise RuntimeError(what)
+        raise RuntimeError("it can't be read as a URL")
     url = make_url(store)
     if url.get_backend_name() == "sqlite":
         return _open_file(Path(url.database or ":memory:"))
     if url.get_backend_name() not in ("postgresql", "postgres"):
-        what = "only SQLite and PostgreSQL hold ledgers"
-        raise RuntimeError(what)
+        raise RuntimeError("only SQLite and PostgreSQL hold ledgers")
     _psycopg()
     engine = create_engine(url.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": 5})
     try:
@@ -311,8 +270,11 @@ def _open_store(store: str) -> str:
             return f"connects (PostgreSQL {connection.execute(text('show server_version')).scalar_one()})"
     except SQLAlchemyError as error:
         # The driver's own words, less anything secret that it may repeat; `from None` for the same reason.
-        told = _first_line(getattr(error, "orig", None) or error)
-        raise RuntimeError(_without_secrets(told, url)) from None
+        message = _first_line(getattr(error, "orig", None) or error)
+        secrets = [str(url.password or ""), *(str(v) for k, v in url.query.items() if "pass" in k.lower())]
+        for secret in filter(None, secrets):
+            message = message.replace(secret, "***")
+        raise RuntimeError(message) from None
     finally:
         engine.dispose()
 
@@ -324,53 +286,23 @@ def _open_file(path: Path) -> str:
     if not path.exists():
         if path.parent.is_dir() and os.access(path.parent, os.W_OK):
             return "not there yet; it can be created"
-        what = f"there is no such file, and {path.parent} is not a folder that can be written"
-        raise RuntimeError(what)
+        raise RuntimeError(f"there is no such file, and {path.parent} is not a folder that can be written")
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
         tables = database.execute("select count(*) from sqlite_master where type = 'table'").fetchone()[0]
     return f"opens (SQLite, {tables} table{'' if tables == 1 else 's'})"
 
 
-def _without_secrets(message: str, url: URL) -> str:
-    secrets = [str(url.password or ""), *(str(v) for k, v in url.query.items() if "pass" in k.lower())]
-    for secret in filter(None, secrets):
-        message = message.replace(secret, "***")
-    return message
-
-
-# ---- how it looks ------------------------------------------------------------------------------------------
-
-
 def _table(checks: list[Check], broken: list[Check]) -> str:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("part", "", "state", "what was found"):
-        table.add_column(column, overflow="fold")
-    group = ""
-    for check in checks:
-        color = "green" if check.state == "ok" else "red" if check.required else "yellow"
-        first = check.group if check.group != group else ""
-        table.add_row(first, escape(check.name), f"[{color}]{check.state}[/]", escape(check.detail))
-        group = check.group
-
-    remedies: dict[str, list[Check]] = {}
-    for check in checks:
+    rows, remedies = [], dict[str, list[Check]]()
+    for before, check in zip([None, *checks], checks, strict=False):
+        first = "" if before and before.group == check.group else check.group
+        rows.append((first, check.name, check.state, check.detail))
         if check.state != "ok":
             remedies.setdefault(check.fix, []).append(check)
-
-    console = Console(highlight=False)
-    with console.capture() as capture:
-        console.print(f"hushquery {__version__}, run by {escape(sys.executable)}", "", soft_wrap=True, sep="\n")
-        console.print(table, "")
-        for fix, about in remedies.items():
-            need = "to repair" if any(check.required for check in about) else "optional"
-            console.print(f"{need}: {escape(', '.join(f'{c.group} {c.name}' for c in about))}")
-            console.print(f"    {escape(fix)}", soft_wrap=True)  # one line, so that it can be copied
-        if broken:
-            console.print("[red]parts that hushquery needs do not work: see above[/]")
-        else:
-            console.print("[green]all that hushquery needs works[/]")
-    return capture.get().rstrip()
+    lines = [f"hushquery {__version__}, run by {sys.executable}", ""]
+    lines += [listing(("part", "", "state", "what was found"), rows), ""]
+    for fix, about in remedies.items():
+        need = "to repair" if any(check.required for check in about) else "optional"
+        lines.append(f"{need}: {', '.join(f'{check.group} {check.name}' for check in about)}\n    {fix}")
+    lines.append("parts that hushquery needs do not work: see above" if broken else "all that hushquery needs works")
+    return "\n".join(lines)

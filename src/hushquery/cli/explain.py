@@ -5,126 +5,108 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from hushquery.cli.common import JsonFlag, emit, group, option
+from hushquery.errors import CalibrationError, UsageError
 
-from hushquery.cli.common import JsonFlag, emit
-
-__all__ = ["app"]
-
-#: The commands of ``hushquery explain``.
-app = typer.Typer(
-    name="explain",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="What an epsilon means: in words, for groups, after many releases, behind a shuffler. Reads no data.",
+app = group(
+    "explain", "What an epsilon means: in words, for groups, after many releases, behind a shuffler. Reads no data."
 )
 
-Epsilon = Annotated[str, typer.Option(metavar="E", help="1, 0.5, 1/3 or ln(10).")]
-Delta = Annotated[str, typer.Option(metavar="D", help="0, 1e-6 or 1/1000000.")]
+Epsilon = Annotated[str, option("E", "1, 0.5, 1/3 or ln(10).")]
+Delta = Annotated[str, option("D", "0, 1e-6 or 1/1000000.")]
 
 
 @app.command()
 def guarantee(
     epsilon: Epsilon,
     delta: Delta = "0",
-    unit: Annotated[str, typer.Option(metavar="NAME", help="Whom it protects.")] = "user",
-    relation: Annotated[str, typer.Option(metavar="RELATION", help="add-remove or replace-one.")] = "add-remove",
-    population: Annotated[str, typer.Option(metavar="NAME", help="Of which people.")] = "everybody in the data",
-    prior: Annotated[
-        list[float] | None, typer.Option(metavar="P", help="What an attacker believed before; may be repeated.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the two worlds in a .html, .svg or .png file.")
-    ] = None,
+    unit: Annotated[str, option("NAME", "Whom it protects.")] = "user",
+    relation: Annotated[str, option("RELATION", "add-remove or replace-one.")] = "add-remove",
+    population: Annotated[str, option("NAME", "Of which people.")] = "everybody in the data",
+    prior: Annotated[list[float] | None, option("P", "What an attacker believed before; may be repeated.")] = None,
+    plot: Annotated[Path | None, option("FILE", "Draw the two worlds in a .html, .svg or .png file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Say what an (epsilon, delta) promises, in words a lawyer can read, and draw the two worlds.
+    r"""Explain what an (epsilon, delta) promises, in words a lawyer can read, and draw the two worlds.
 
     hushquery explain guarantee --epsilon 1 --delta 1e-6 --prior 0.01 --plot worlds.svg
     """
-    from hushquery.core.budget import Budget, Unit, round_up
+    from hushquery.core.budget import Budget
     from hushquery.core.guarantee import Guarantee
+    from hushquery.core.rounding import round_up
+    from hushquery.core.unit import Unit
 
     budget = Budget(epsilon, delta)
     budget.warn()
     stated = Guarantee(population, "curator", Unit(unit, relation), round_up(budget.epsilon), round_up(budget.delta))
     priors = prior or [0.01, 0.1, 0.5]
     text = stated.in_words(priors)
-    data = {
-        **stated.to_json(),
-        "words": text,
-        "posteriors": [{"prior": p, "posterior": stated.posterior(p)} for p in priors],
-    }
+    posteriors = [{"prior": p, "posterior": stated.posterior(p)} for p in priors]
+    data = {**stated.to_json(), "words": text, "posteriors": posteriors}
     if plot is not None:
         from hushquery.plot import save, two_worlds
 
         text += f"\nwrote {save(two_worlds(budget.epsilon), plot)}"
         data["plot"] = str(plot)
-    emit(data, text, as_json=as_json)
+    emit(data, text, as_json)
 
 
 @app.command()
 def compose(
-    delta: Annotated[str, typer.Option(metavar="D", help="The delta of all releases together.")],
-    times: Annotated[int, typer.Option(metavar="K", min=1, max=100_000, help="How many releases.")],
-    epsilon: Annotated[str | None, typer.Option(metavar="E", help="The pure epsilon of each (Laplace noise).")] = None,
-    mu: Annotated[
-        str | None, typer.Option(metavar="MU", help="Or the mu of each (Gaussian noise: sensitivity over sigma).")
-    ] = None,
+    delta: Annotated[str, option("D", "The delta of all releases together.")],
+    times: Annotated[int, option("K", "How many releases.", min=1, max=100_000)],
+    epsilon: Annotated[str | None, option("E", "The pure epsilon of each (Laplace noise).")] = None,
+    mu: Annotated[str | None, option("MU", "Or the mu of each (Gaussian noise: sensitivity over sigma).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Add up many releases by every rule, side by side.
 
     hushquery explain compose --epsilon 0.1 --times 100 --delta 1e-6
     """
-    from hushquery.core.budget import exact
-    from hushquery.core.composition import compose as run_compose
+    from hushquery.core.compose import compose as run_compose
     from hushquery.core.loss import Loss
-    from hushquery.errors import UsageError
+    from hushquery.core.rounding import exact
 
     if (epsilon is None) == (mu is None):
         raise UsageError("give either --epsilon (Laplace noise) or --mu (Gaussian noise)")
     one = Loss(pure=(epsilon,)) if epsilon is not None else Loss(mu_squared=exact(mu or 0, "mu") ** 2)
     result = run_compose([one] * times, delta)
-    emit(result.to_json(), result.explain(), as_json=as_json)
+    emit(result.to_json(), result.explain(), as_json)
 
 
-@app.command()
-def group(
+@app.command("group")
+def several(
     epsilon: Epsilon,
     delta: Delta = "0",
-    people: Annotated[int, typer.Option(metavar="K", min=1, max=1000, help="Up to how many people together.")] = 5,
+    people: Annotated[int, option("K", "Up to how many people together.", min=1, max=1000)] = 5,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Say what a guarantee for one person is worth for several people together.
+    r"""Show what a guarantee for one person is worth for several people together.
 
     hushquery explain group --epsilon 1 --delta 1e-9 --people 4
     """
     from hushquery.core.budget import format_delta, format_epsilon
-    from hushquery.core.composition import group as run_group
+    from hushquery.core.group import group as run_group
 
     rows = [(k, *run_group(epsilon, delta, k)) for k in range(1, people + 1)]
     text = "\n".join(f"{k:>4} people  epsilon {format_epsilon(e)}, delta {format_delta(d)}" for k, e, d in rows)
-    emit({"groups": [{"people": k, "epsilon": e, "delta": d} for k, e, d in rows]}, text, as_json=as_json)
+    emit({"groups": [{"people": k, "epsilon": e, "delta": d} for k, e, d in rows]}, text, as_json)
 
 
 @app.command()
 def shuffle(
-    epsilon: Annotated[str, typer.Option(metavar="E", help="The local epsilon of one report.")],
-    reports: Annotated[int, typer.Option(metavar="N", min=2, help="How many honest reports are shuffled together.")],
-    delta: Annotated[str, typer.Option(metavar="D", help="The central delta.")],
-    k: Annotated[
-        int | None, typer.Option(metavar="K", min=2, help="The number of values, for k-ary randomised response.")
-    ] = None,
+    epsilon: Annotated[str, option("E", "The local epsilon of one report.")],
+    reports: Annotated[int, option("N", "How many honest reports are shuffled together.", min=2)],
+    delta: Annotated[str, option("D", "The central delta.")],
+    k: Annotated[int | None, option("K", "The number of values, for k-ary randomised response.", min=2)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Say what a local guarantee is worth once a shuffler has hidden who sent what.
+    r"""Show what a local guarantee is worth once a shuffler has hidden who sent what.
 
     hushquery explain shuffle --epsilon 1 --reports 10000 --delta 1e-6 --k 50
     """
     from hushquery.core.budget import format_epsilon
     from hushquery.core.shuffle import shuffle_any, shuffle_closed_form, shuffle_krr
-    from hushquery.errors import CalibrationError
 
     amplified = shuffle_any(epsilon, reports, delta) if k is None else shuffle_krr(epsilon, k, reports, delta)
     try:
@@ -136,15 +118,5 @@ def shuffle(
         f"(replace-one, {reports:,} honest reports, and only if a shuffler really hides who sent what)\n"
         f"closed form: {'does not apply' if closed is None else format_epsilon(closed)}"
     )
-    emit(
-        {
-            "local_epsilon": epsilon,
-            "reports": reports,
-            "k": k,
-            "delta": delta,
-            "epsilon": amplified,
-            "closed_form": closed,
-        },
-        text,
-        as_json=as_json,
-    )
+    data = {"local_epsilon": epsilon, "reports": reports, "k": k, "delta": delta}
+    emit(data | {"epsilon": amplified, "closed_form": closed}, text, as_json)

@@ -1,4 +1,7 @@
-"""How commands that use a release show rows: a Rich table on a terminal, plain aligned text everywhere else."""
+"""How commands that use a release show it: tables, folded and in bold on a terminal and plain everywhere else.
+
+Counts are whole numbers, and shares per cent.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from hushquery.cli.common import argument, note, option, warn
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = [
-    "Folder",
-    "Limit",
-    "Words",
-    "as_rows",
-    "interval",
-    "joined",
-    "listing",
-    "number",
-    "open_release",
-    "take_note",
-]
-
-#: The release to use.
-Folder = Annotated[str, typer.Argument(metavar="DIR", help="The folder of a release.")]
-
-#: How many results to show.
-Limit = Annotated[int, typer.Option(metavar="N", min=1, help="How many rows to show at most.")]
-
-#: Text that need not be quoted.
-Words = Annotated[list[str], typer.Argument(metavar="TEXT", help="What to look for; several words need no quotes.")]
+#: The folder of the release to use; how many results to show; text that need not be quoted.
+Folder = Annotated[str, argument("DIR", "The folder of a release.")]
+Folders = Annotated[list[str], argument("DIR", "The folder of a release; of several, the oldest first.")]
+Limit = Annotated[int, option("N", "How many rows to show at most.", min=1)]
+Words = Annotated[list[str], argument("TEXT", "What to look for; several words need no quotes.")]
 
 # A release is text from strangers: what could move the cursor or turn the line round is shown as a mark.
 _DANGEROUS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -46,36 +33,39 @@ def open_release(folder: str) -> Release:
 
     release = Release.load(folder)
     if release.test_noise:
-        typer.secho(
-            f"warning: {folder} is NOT PRIVATE: its noise came from a test's seed", err=True, fg=typer.colors.YELLOW
-        )
-    for guarantee in release.guarantees:
-        if said := weakness(guarantee):
-            typer.secho(f"warning: {said}", err=True, fg=typer.colors.YELLOW)
+        warn(f"{folder} is NOT PRIVATE: its noise came from a test's seed")
+    for weak in filter(None, map(weakness, release.guarantees)):
+        warn(weak)
     return release
 
 
 def rare_missing(release: Release) -> str:
-    """Say why what somebody looks for may not be there; nothing where the promise does not keep rare searches out."""
+    """Explain why a rare query is not there; return nothing where the promise does not keep rare searches out."""
     from hushquery.release.card import weakness
 
     return "" if any(map(weakness, release.guarantees)) else "rare searches are never released"
 
 
 def joined(words: Sequence[str]) -> str:
-    """Give the words of a command line as one text; bytes that are no text become marks."""
+    """Return the words of a command line as one text; bytes that are no text become marks."""
     return " ".join(words).encode("utf-8", "replace").decode()
 
 
-def take_note(notes: Sequence[str], *, as_json: bool) -> None:
+def take_note(notes: Sequence[str], as_json: bool) -> None:
     """Print notes on standard error; in JSON they are part of the result."""
-    for note in () if as_json else notes:
-        typer.echo(f"note: {note}", err=True)
+    for text in () if as_json else notes:
+        note(text)
 
 
 def as_rows(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Give rows as plain data."""
-    return [asdict(row) for row in rows]
+    """Return rows as plain data, with the count or the share, whichever was released: never an empty one beside it."""
+    return [_one_measure(asdict(row)) for row in rows]
+
+
+def _one_measure(row: dict[str, Any]) -> dict[str, Any]:
+    ours, others = ("share", "shares"), ("count", "counts", "clicks")
+    shares = any(row.get(name) not in (None, ()) for name in ours)
+    return {name: value for name, value in row.items() if name not in (others if shares else ours)}
 
 
 def number(value: float | None) -> str:
@@ -83,51 +73,53 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """Print an interval; nothing where there is none."""
-    return "" if low is None or high is None else f"{low:,.0f} to {high:,.0f}"
+def percent(share: float) -> str:
+    """Print a share in per cent, with the minus sign of a keyboard."""
+    from hushquery.templates import percent as shown
+
+    return shown(share).replace("−", "-")
+
+
+def amount(count: float | None, share: float | None) -> str:
+    """Print a count or a share, whichever was released; nothing where neither was."""
+    return number(count) if share is None else percent(share)
+
+
+def between(low: float | None, high: float | None, share: float | None) -> str:
+    """Print the interval of a count, or of a share where there is one; nothing where there is no interval."""
+    if low is None or high is None:
+        return ""
+    return f"{low:,.0f} to {high:,.0f}" if share is None else f"{percent(low).removesuffix('%')} to {percent(high)}"
+
+
+def measured(row: Any) -> tuple[str, str]:
+    """Print the count or share of a row, a dataclass or a dictionary, and its interval."""
+    values = row if isinstance(row, dict) else vars(row)
+    share = values.get("share")
+    return amount(values.get("count"), share), between(values["low"], values["high"], share)
+
+
+def measures(rows: Sequence[Any]) -> tuple[str, str]:
+    """Return the heads of what :func:`measured` prints."""
+    return "count" if not rows or rows[0].share is None else "share", "interval"
 
 
 def listing(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> str:
-    """Lay out rows under their columns.
-
-    Args:
-        columns: The heads.
-        rows: The cells; they may hold anything.
-        numbers: The heads of the columns to align on the right.
-    """
-    cells = [[_shown(cell) for cell in row] for row in rows]
-    return _rich(columns, cells, numbers) if sys.stdout.isatty() else _plain(columns, cells, numbers)
-
-
-def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> str:
-    from rich.cells import cell_len  # Chinese characters and emoji are two cells wide
-
-    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
-    lines = []
-    for row in (columns, *rows):
-        padded = [
-            " " * (width - cell_len(cell)) + cell if name in numbers else cell + " " * (width - cell_len(cell))
-            for name, cell, width in zip(columns, row, widths, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
-def _rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> str:
+    """Lay out rows, which may hold anything, under their columns, ``numbers`` on the right; nothing without rows."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
-    console = Console(highlight=False)
+        table.add_row(*(Text(_shown(cell)) for cell in row))
+    # What is no terminal gets every row on a line of its own, however long.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000_000)
     with console.capture() as capture:
         console.print(table)
-    return capture.get().rstrip()
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()).rstrip() if rows else ""
 
 
 def _shown(cell: str) -> str:

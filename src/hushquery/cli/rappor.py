@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-import typer
-
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.common import JsonFlag, argument, emit, flag, group, note, option, progress, warn, writing
+from hushquery.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
     from hushquery.local.rappor.response import Encoder, Params
 
-__all__ = ["app"]
 
-#: The commands of ``hushquery rappor``.
-app = typer.Typer(
-    name="rappor",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Estimate how many clients hold a string, from reports that hide what each one holds.
+app = group(
+    "rappor",
+    """Estimate how many clients hold a string, from reports that hide what each one holds.
 
     The files are those of google/rappor: the same headers, the same columns,
     the same order. A whole round, with one candidate per line in words.txt:
@@ -36,33 +32,25 @@ app = typer.Typer(
     """,
 )
 
-ParamsFile = Annotated[
-    str, typer.Option("--params", metavar="FILE", help="params.csv: the header k,h,m,p,q,f and one row.")
-]
+ParamsFile = Annotated[str, option("FILE", "params.csv: the header k,h,m,p,q,f and one row.", "--params")]
 VariantName = Annotated[
-    str,
-    typer.Option(
-        "--variant", metavar="VARIANT", help="google-python (its client, bit for bit) or native (any k, exact chances)."
-    ),
+    str, option("VARIANT", "google-python (its client, bit for bit) or native (any k, exact chances).", "--variant")
 ]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - is standard output.")]
+Out = Annotated[str, option("FILE", "Where to write; - is standard output.", "--out", "-o")]
 
 
 @app.command()
 def encode(
     params: ParamsFile,
-    values: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="true_values.csv: client,cohort,value; - is standard input.")
-    ] = "-",
+    values: Annotated[str, argument("[FILE]", "true_values.csv: client,cohort,value; - is standard input.")] = "-",
     out: Out = "-",
     key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="FILE", help="A file of 16 random bytes or more, to derive secrets from."),
+        str | None, option("FILE", "A file of 16 random bytes or more, to derive secrets from.", "--key")
     ] = None,
     variant: VariantName = "google-python",
-    task: Annotated[str, typer.Option(metavar="ID", help="Native only: the task whose coins these are.")] = "",
+    task: Annotated[str, option("ID", "Native only: the task whose coins these are.")] = "",
     hide_steps: Annotated[
-        bool, typer.Option("--hide-steps", help="Leave bloom and prr empty, so that the file may leave the device.")
+        bool, flag("--hide-steps", "Leave bloom and prr empty, so that the file may leave the device.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -78,12 +66,9 @@ def encode(
     from hushquery.noise.bits import SystemBits
 
     agreed = read_params(params)
-    device_of = _Devices(agreed, Variant.of(variant), task, key)
+    device_of = _devices(agreed, Variant.of(variant), task, key)
     if key is None or not hide_steps:
-        typer.secho(
-            "note: this is a simulation; real reports need --key and --hide-steps, or they do not protect anyone",
-            err=True,
-        )
+        note("this is a simulation; real reports need --key and --hide-steps, or they do not protect anyone")
     with progress("randomising"), _input(values) as source, _output(out) as target:
         rows = encode_rows(agreed, read_values(source, agreed), device_of, SystemBits(), hide_steps=hide_steps)
         count = write_reports(rows, target)
@@ -93,9 +78,7 @@ def encode(
 @app.command("sum-bits")
 def sum_bits(
     params: ParamsFile,
-    reports: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="reports.csv, of which only irr is read; - is standard input.")
-    ] = "-",
+    reports: Annotated[str, argument("[FILE]", "reports.csv, of which only irr is read; - is standard input.")] = "-",
     out: Out = "-",
     as_json: JsonFlag = False,
 ) -> None:
@@ -118,9 +101,7 @@ def sum_bits(
 @app.command("hash-candidates")
 def hash_candidates(
     params: ParamsFile,
-    candidates: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Candidate strings, one per line; - is standard input.")
-    ] = "-",
+    candidates: Annotated[str, argument("[FILE]", "Candidate strings, one per line; - is standard input.")] = "-",
     out: Out = "-",
     variant: VariantName = "google-python",
     as_json: JsonFlag = False,
@@ -142,19 +123,16 @@ def hash_candidates(
 @app.command()
 def decode(
     params: ParamsFile,
-    counts: Annotated[str, typer.Option(metavar="FILE", help="counts.csv, from sum-bits.")],
-    candidates: Annotated[str, typer.Option("--map", metavar="FILE", help="map.csv, from hash-candidates.")],
+    counts: Annotated[str, option("FILE", "counts.csv, from sum-bits.")],
+    candidates: Annotated[str, option("FILE", "map.csv, from hash-candidates.", "--map")],
     rule: Annotated[
         str,
-        typer.Option(
-            metavar="RULE",
-            help="bonferroni: hardly ever a wrong string. two-sd: the reference's, more strings and more wrong ones.",
+        option(
+            "RULE", "bonferroni: hardly ever a wrong string. two-sd: the reference's, more strings and more wrong ones."
         ),
     ] = "bonferroni",
     variant: VariantName = "google-python",
-    results: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also write results.csv, in the reference's columns.")
-    ] = None,
+    results: Annotated[str | None, option("FILE", "Also write results.csv, in the reference's columns.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Estimate how many clients hold each candidate, and show those that the rule keeps.
@@ -167,32 +145,31 @@ def decode(
 
     agreed = read_params(params)
     with progress("decoding"):
-        found = decoded(
+        decoding = decoded(
             agreed,
             read_counts(counts, agreed),
             read_map(candidates, agreed),
             rule=rule,  # type: ignore[arg-type]  # decode refuses other names
             variant=variant,
         )
-    for warning in found.warnings:
-        typer.secho(f"warning: {warning}", err=True, fg=typer.colors.YELLOW)
+    for warning in decoding.warnings:
+        warn(warning)
     if results is not None:
         with _output(results) as target:
-            write_results(found, target)
-    emit({**found.to_json(), "rule": rule, **_costs(agreed, variant)}, str(found), as_json=as_json)
+            write_results(decoding, target)
+    emit({**decoding.to_json(), "rule": rule, **_costs(agreed, variant)}, str(decoding), as_json)
 
 
 @app.command()
 def plan(
-    clients: Annotated[int, typer.Option(metavar="N", help="Clients that send one report each.")],
+    clients: Annotated[int, option("N", "Clients that send one report each.")],
     params: Annotated[
-        str | None,
-        typer.Option("--params", metavar="FILE", help="params.csv; by default k=128 h=2 m=128 p=.25 q=.75 f=.5."),
+        str | None, option("FILE", "params.csv; by default k=128 h=2 m=128 p=.25 q=.75 f=.5.", "--params")
     ] = None,
-    metrics: Annotated[int, typer.Option(metavar="N", help="Metrics collected from each client.")] = 100,
-    candidates: Annotated[int, typer.Option(metavar="N", help="Strings that will be looked for.")] = 100,
-    rule: Annotated[str, typer.Option(metavar="RULE", help="two-sd or bonferroni.")] = "two-sd",
-    power: Annotated[float, typer.Option(metavar="P", help="How often a value of that count must be found.")] = 0.85,
+    metrics: Annotated[int, option("N", "Metrics collected from each client.")] = 100,
+    candidates: Annotated[int, option("N", "Strings that will be looked for.")] = 100,
+    rule: Annotated[str, option("RULE", "two-sd or bonferroni.")] = "two-sd",
+    power: Annotated[float, option("P", "How often a value of that count must be found.")] = 0.85,
     variant: VariantName = "native",
     as_json: JsonFlag = False,
 ) -> None:
@@ -203,7 +180,7 @@ def plan(
     from hushquery.local.rappor.files import read_params
     from hushquery.local.rappor.plan import LECTURE, forecast
 
-    told = forecast(
+    expected = forecast(
         clients,
         LECTURE if params is None else read_params(params),
         metrics=metrics,
@@ -212,35 +189,26 @@ def plan(
         power=power,
         variant=variant,
     )
-    emit(told.to_json(), str(told), as_json=as_json)
+    emit(expected.to_json(), str(expected), as_json)
 
 
-class _Devices:
-    """Gives each client's device by the client's name."""
+def _devices(params: Params, variant: str, task: str, key: str | None) -> Callable[[str], Encoder]:
+    """Return what makes each client's device by the client's name."""
+    import hmac
 
-    def __init__(self, params: Params, variant: str, task: str, key: str | None) -> None:
-        from hushquery.errors import UsageError
-        from hushquery.local.rappor.response import Encoder
+    from hushquery.local.rappor.response import Encoder
 
-        self._key = None if key is None else _key(key)
-        self._any = Encoder(params, bytes(32), variant, task=task.encode())
-        if variant == "native" and self._key is None:
-            raise UsageError(
-                "the native variant needs --key", why="a client's name is no secret", fix="Give a file of random bytes"
-            )
-
-    def __call__(self, client: str) -> Encoder:
-        import hmac
-
-        name = client.encode()
-        return self._any.another(name if self._key is None else hmac.digest(self._key, name, "sha256"))
+    secret = None if key is None else _key(key)
+    first = Encoder(params, bytes(32), variant, task=task.encode())
+    if variant == "native" and secret is None:
+        why, fix = "a client's name is no secret", "Give a file of random bytes"
+        raise UsageError("the native variant needs --key", why=why, fix=fix)
+    return lambda client: first.another(
+        client.encode() if secret is None else hmac.digest(secret, client.encode(), "sha256")
+    )
 
 
 def _key(path: str) -> bytes:
-    from pathlib import Path
-
-    from hushquery.errors import Unavailable, UsageError
-
     try:
         secret = Path(path).read_bytes()
     except OSError as error:
@@ -262,9 +230,9 @@ def _costs(params: Params, variant: str) -> dict[str, float | None]:
 
 
 def _done(out: str, data: dict[str, object], text: str, as_json: bool) -> None:
-    """Say what was written, unless the file itself went to standard output."""
+    """Print what was written, unless the file itself went to standard output."""
     if out != "-":
-        emit({"file": out, **data}, text, as_json=as_json)
+        emit({"file": out, **data}, text, as_json)
 
 
 @contextmanager
@@ -283,19 +251,14 @@ def _input(path: str) -> Iterator[str | TextIO]:
 
 @contextmanager
 def _output(path: str) -> Iterator[TextIO]:
-    from pathlib import Path
-
-    from hushquery.errors import Unavailable
-
     if path == "-":
         yield sys.stdout
         return
     unfinished = Path(path).with_name(Path(path).name + ".unfinished")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="") as target:
-            yield target
-        unfinished.replace(path)
-    except OSError as error:
-        raise Unavailable("the output can't be written", why=error.strerror or "", fix="Check the path") from None
+        with writing("the output", Unavailable):
+            with unfinished.open("w", encoding="utf-8", newline="") as target:
+                yield target
+            unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,167 +1,95 @@
-"""``hushquery release``: publish a search log privately."""
+"""``hushquery plan`` and ``hushquery release``: what a release would be like, and publishing one."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hushquery.cli import log_options as options
 from hushquery.cli.common import (
+    Explain,
     JsonFlag,
-    NewPopulation,
+    LogFiles,
+    LogOptions,
+    Spending,
     emit,
     emit_plan,
-    may_be_new,
+    flag,
     named,
-    open_to_spend,
+    note,
+    option,
+    pairs,
     progress,
     sizes_in_words,
+    takes_options,
+    warn,
 )
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
-    from hushquery.core.ledger.ledger import Ledger
-    from hushquery.curator.plan import ReleasePlan
-
-__all__ = ["plan_options", "release"]
-
-#: The budget and the bounds, which ``plan`` shares.
-Epsilon = Annotated[str, typer.Option(metavar="E", help="Of the whole release, for one user: 1, 0.5, ln(10).")]
-Delta = Annotated[str, typer.Option(metavar="D", help="Of the whole release; well below 1 over the number of users.")]
-QueriesPerUser = Annotated[int, typer.Option(metavar="D", help="The most distinct queries of a user that count.")]
-ClicksPerUser = Annotated[
-    int | None, typer.Option(metavar="D", help="Also publish clicks; the most (query, URL) pairs of a user that count.")
-]
-ReformulationsPerUser = Annotated[
-    int | None,
-    typer.Option(metavar="D", help="Also publish what is searched next; the most pairs of a user that count."),
-]
-SelectorOption = Annotated[
-    str,
-    typer.Option(
-        "--selector",
-        metavar="NAME",
-        help="auto, laplace, gaussian, korolova2009, optimal, weighted or guided (most queries).",
-    ),
-]
-Shares = Annotated[
-    str | None,
-    typer.Option(metavar="TABLE=S,...", help="How tables share the budget: queries=.6,clicks=.4,reformulations=.2."),
-]
-SelectOnly = Annotated[bool, typer.Option("--select-only", help="Only the list of queries, without counts.")]
-KeepOption = Annotated[
-    str, typer.Option("--keep", metavar="RULE", help="Which of a user's queries count: first (by time) or random.")
-]
-Results = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A public list of (query, url); then every listed pair gets a noisy count."),
-]
-SessionGap = Annotated[float, typer.Option(metavar="SECONDS", help="A pause after which a new session begins.")]
-FalseEdges = Annotated[
-    float, typer.Option(metavar="F", help="How many published reformulations may be pure noise, in expectation.")
-]
-Population = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Whose log it is: always the same name for the same people. Public: it names the ledger's account and the "
-        "release. Only --explain does without.",
-        show_default=False,
-    ),
-]
+    from hushquery.core.budget import Budget
+    from hushquery.curator.forecast import Forecast
+    from hushquery.curator.selectors.korolova import Theorem1
 
 
-def plan_options(
-    log: Any,
-    *,
-    epsilon: str,
-    delta: str,
-    queries_per_user: int,
-    clicks_per_user: int | None,
-    reformulations_per_user: int | None,
-    selector: str,
-    shares: str | None,
-    select_only: bool,
-    keep: str,
-    results: Path | None,
-    session_gap: float,
-    false_edges: float,
-    population: str,
-) -> ReleasePlan:
-    """Make the plan that the options of a command ask for."""
-    from hushquery.curator.plan import curate
+@dataclass(frozen=True)
+class Tables:
+    """Which tables are published, and how they share the budget."""
 
-    return curate(
-        log,
-        epsilon=epsilon,
-        delta=delta,
-        queries_per_user=queries_per_user,
-        clicks_per_user=clicks_per_user,
-        reformulations_per_user=reformulations_per_user,
-        selector=selector,  # type: ignore[arg-type]  # checked by the plan
-        shares=options.pairs(shares, "--shares"),
-        select_only=select_only,
-        keep=keep,  # type: ignore[arg-type]  # checked by the plan
-        results=results,
-        session_gap=session_gap,
-        false_edges=false_edges,
-        population=population,
-    )
+    clicks_per_user: Annotated[
+        int | None, option("D", "Also publish clicks; the most (query, URL) pairs of a user that count.")
+    ] = None
+    reformulations_per_user: Annotated[
+        int | None, option("D", "Also publish what is searched next; the most pairs of a user that count.")
+    ] = None
+    selector: Annotated[
+        str | None, option("NAME", "auto, laplace, gaussian, korolova2009, optimal, weighted or guided (most queries).")
+    ] = "auto"
+    shares: Annotated[
+        str | None, option("TABLE=S,...", "How tables share the budget: queries=.6,clicks=.4,reformulations=.2.")
+    ] = None
+    select_only: Annotated[bool, flag("--select-only", "Only the list of queries, without counts.")] = False
 
 
-def release(
-    log: options.LogFiles,
-    epsilon: Epsilon,
-    delta: Delta,
-    queries_per_user: QueriesPerUser,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The folder to make; only --explain does without. It must not exist (see --force).",
-            show_default=False,
+@dataclass(frozen=True)
+class Published(Tables):
+    """What a release is made of."""
+
+    keep: Annotated[str, option("RULE", "Which of a user's queries count: first (by time) or random.")] = "first"
+    results: Annotated[
+        Path | None, option("FILE", "A public list of (query, url); then every listed pair gets a noisy count.")
+    ] = None
+    session_gap: Annotated[float, option("SECONDS", "A pause after which a new session begins.")] = 1800.0
+    false_edges: Annotated[
+        float, option("F", "How many published reformulations may be pure noise, in expectation.")
+    ] = 1.0
+    population: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Whose log it is: always the same name for the same people. Public: it names the ledger's account and the "
+            "release. Only --explain does without.",
         ),
+    ] = None
+
+
+@takes_options
+def release(
+    log: LogFiles,
+    epsilon: Annotated[str, option("E", "Of the whole release, for one user: 1, 0.5, ln(10).")],
+    delta: Annotated[str, option("D", "Of the whole release; well below 1 over the number of users.")],
+    queries_per_user: Annotated[int, option("D", "The most distinct queries of a user that count.")],
+    *,
+    out: Annotated[
+        Path | None, option("DIR", "The folder to make; only --explain does without. It must not exist (see --force).")
     ] = None,
-    clicks_per_user: ClicksPerUser = None,
-    reformulations_per_user: ReformulationsPerUser = None,
-    selector: SelectorOption = "auto",
-    shares: Shares = None,
-    select_only: SelectOnly = False,
-    keep: KeepOption = "first",
-    results: Results = None,
-    session_gap: SessionGap = 1800.0,
-    false_edges: FalseEdges = 1.0,
-    population: Population = None,
-    ledger: Annotated[
-        str, typer.Option(envvar="HUSHQUERY_LEDGER", metavar="PATH_OR_URL", help="The ledger to spend from.")
-    ] = "ledger.db",
-    no_create: Annotated[
-        bool, typer.Option("--no-create", help="Refuse (exit code 3) when the account does not exist yet.")
-    ] = False,
-    new_population: NewPopulation = False,
-    users: Annotated[
-        int | None, typer.Option(metavar="N", help="How many users there are, a public figure, for the warnings.")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Only show the plan and its cost; spend and read nothing.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an older release at --out.")] = False,
-    engine: options.Engine = None,
-    format: options.Format = None,
-    columns: options.Columns = None,
-    drop: options.Drop = None,
-    exclude_users: options.ExcludeUsers = None,
-    no_patterns: options.NoPatterns = False,
-    no_normalise: options.NoNormalise = False,
-    since: options.Since = None,
-    until: options.Until = None,
-    strict: options.Strict = False,
-    private_report: options.PrivateReport = None,
-    encoding: options.Encoding = "utf-8",
-    time_unit: options.TimeUnit = None,
-    time_format: options.TimeFormat = None,
+    tables: Published,
+    spending: Spending,
+    users: Annotated[int | None, option("N", "How many users there are, a public figure, for the warnings.")] = None,
+    explain: Explain = False,
+    force: Annotated[bool, flag("--force", "Replace an older release at --out.")] = False,
+    no_normalise: Annotated[bool, flag("--no-normalise", "Take queries and URLs exactly as they are.")] = False,
+    reading: LogOptions,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Publish a search log: queries, clicks and reformulations, safe to give away.
@@ -175,90 +103,245 @@ def release(
     that does not exist yet is opened with this budget as its whole lifetime. Look first: --explain, or hushquery plan.
     """
     from hushquery.curator.forecast import forecast
+    from hushquery.curator.plan import curate
     from hushquery.release import check_target
 
     if not explain:
         if out is None:
             raise UsageError("a release needs a folder", fix="Give --out DIR, or --explain to see the plan only")
         check_target(out, force)
-    whose = named(population, ledger, explain=explain)
-    opened = options.open_log(
-        log,
-        format=format,
-        columns=columns,
-        drop=drop,
-        exclude_users=exclude_users,
-        no_patterns=no_patterns,
-        no_normalise=no_normalise,
-        since=since,
-        until=until,
-        strict=strict,
-        private_report=private_report,
-        encoding=encoding,
-        time_unit=time_unit,
-        time_format=time_format,
-        engine=engine,
-    )
-    plan = plan_options(
-        opened,
-        epsilon=epsilon,
-        delta=delta,
-        queries_per_user=queries_per_user,
-        clicks_per_user=clicks_per_user,
-        reformulations_per_user=reformulations_per_user,
-        selector=selector,
-        shares=shares,
-        select_only=select_only,
-        keep=keep,
-        results=results,
-        session_gap=session_gap,
-        false_edges=false_edges,
-        population=whose,
-    )
-    seen = forecast(plan.request, users, plan.calibrated)
+    people = named(tables.population, spending.ledger, explain=explain)
+    opened = reading.open(log, normalise=not no_normalise)
+    settings = vars(tables) | {"shares": pairs(tables.shares, "--shares"), "population": people}
+    plan = curate(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
+    expected = forecast(plan.request, users, plan.calibrated)
     for line in plan.notes:
-        typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
-    for line in seen.warnings if users else ():
-        typer.secho(f"warning: {line}", err=True, fg=typer.colors.YELLOW)
+        note(line)
+    for line in expected.warnings if users else ():
+        warn(line)
     if explain or out is None:
-        emit_plan(plan, as_json=as_json)
+        emit_plan(plan, as_json)
         return
     opened.check_files()
-    with open_to_spend(ledger, create=not no_create) as book:
-        new = may_be_new(book, plan.population, new=new_population)
-        with progress("starting", 1.0) as (bar, task):
-            made = plan.run(
-                book,
-                create=not no_create,
-                new_population=new,
-                progress=lambda what, done: bar.update(task, description=what, completed=done),
+    with spending.open(plan.population) as (book, accounts), progress("starting", 1.0) as show:
+        made = plan.run(book, **accounts, progress=show)
+        account = book.account(plan.population, "add-remove")
+        left = {
+            "population": plan.population,
+            "epsilon": str(account.terms.budget.epsilon),
+            "delta": str(account.terms.budget.delta),
+            "remaining_epsilon": account.remaining_epsilon,
+        }
+        folder = made.save(out, force, budget=left)
+    sizes, guarantee = {name: table.num_rows for name, table in made.tables.items()}, made.guarantees[0]
+    data = {"release": str(folder), "tables": sizes, "selector": plan.calibrated.selector.name}
+    text = f"{folder}: {sizes_in_words(sizes)}\n{guarantee.summary()}\nopen {folder / 'report.html'}"
+    emit(data | {"guarantee": guarantee.to_json()}, text, as_json)
+
+
+@dataclass(frozen=True)
+class Planned(Tables):
+    """What a plan is asked for: a release, a comparison of many, or Algorithm 1 backwards."""
+
+    selector: Annotated[
+        str | None, option("NAME", "One selector; without it and without d, all are compared (else auto).")
+    ] = None
+    users: Annotated[int | None, option("N", "How many users the log has, a public figure; else a million.")] = None
+    like: Annotated[str, option("KIND", "What the log is like: aol, yandex, or tiny (few different queries).")] = "aol"
+    threshold: Annotated[
+        str | None, option("K", "Algorithm 1 the other way round: what do a threshold K and a scale promise?")
+    ] = None
+    scale: Annotated[str | None, option("B", "With --threshold: the scale b of the selection's noise.")] = None
+    count_scale: Annotated[str | None, option("BQ", "The scale of the noise on counts.")] = None
+    click_scale: Annotated[str | None, option("BC", "The scale of the noise on clicks.")] = None
+    plot: Annotated[Path | None, option("FILE", "Draw the comparison: .html, .svg or .png.")] = None
+
+
+@takes_options
+def plan(
+    *,
+    epsilon: Annotated[str | None, option("E", "Of the whole release: 1, 0.5, ln(10).")] = None,
+    delta: Annotated[str | None, option("D", "Of the whole release.")] = None,
+    queries_per_user: Annotated[int | None, option("D", "One value of d; without it, several are compared.")] = None,
+    asked: Planned,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Forecast a release, without a log: threshold, noise, and what delta lets through.
+
+        hushquery plan --epsilon 1 --delta 1e-7 --users 65000             # compare selectors and values of d
+        hushquery plan --epsilon 1 --delta 1e-7 --queries-per-user 20     # one plan, every step
+        hushquery plan --threshold 140 --scale 8.69 --queries-per-user 20 # Theorem 1 of Korolova et al. 2009, backwards
+
+    To see the plan for a log of yours, with its SQL: hushquery release LOG ... --explain
+    """
+    if asked.threshold is not None or asked.scale is not None:
+        if epsilon is not None or delta is not None or (asked.selector or "korolova2009") != "korolova2009":
+            raise UsageError(
+                "--threshold and --scale are Algorithm 1 backwards: epsilon and delta come out of it",
+                fix="Leave out --epsilon, --delta and --selector",
             )
-            folder = made.save(out, force, budget=_left(book, plan))
-    sizes = {name: table.num_rows for name, table in made.tables.items()}
-    emit(
-        {
-            "release": str(folder),
-            "tables": sizes,
-            "selector": plan.calibrated.selector.name,
-            "guarantee": made.guarantees[0].to_json(),
-        },
-        "\n".join(
-            [
-                f"{folder}: " + sizes_in_words(sizes),
-                made.guarantees[0].summary(),
-                f"open {folder / 'report.html'}",
-            ]
-        ),
-        as_json=as_json,
+        _backwards(asked, queries_per_user, as_json)
+        return
+    if epsilon is None or delta is None:
+        message = "a plan needs --epsilon and --delta (or --threshold and --scale)"
+        raise UsageError(message, fix="See hushquery plan --help")
+    if asked.count_scale is not None or asked.click_scale is not None:
+        raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out")
+    from hushquery.core.budget import Budget, format_delta, format_epsilon
+    from hushquery.curator.calibrate import Request, calibrate
+    from hushquery.curator.forecast import forecast, theorem_table
+    from hushquery.curator.select import Korolova
+
+    budget = Budget(epsilon, delta)
+    if queries_per_user is None:
+        _compare(asked, budget, as_json)
+        return
+    if asked.plot is not None:
+        raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
+    request = Request(
+        budget,
+        queries_per_user,
+        asked.clicks_per_user,
+        asked.reformulations_per_user,
+        asked.selector or "auto",  # type: ignore[arg-type]  # checked by the request
+        pairs(asked.shares, "--shares"),
+        asked.select_only,
+    )
+    steps = calibrate(request)
+    expected = forecast(request, asked.users, steps, asked.like)
+    data = _as_data(expected) | {
+        "epsilon": steps.loss.epsilon(budget.delta),
+        "delta": float(budget.delta),
+        "delta_exact": steps.loss.delta(budget.epsilon),
+        "shares": {name: float(share) for name, share in steps.shares.items()},
+        "steps": [{"name": s.name, "detail": s.detail, "parameters": s.parameters.to_json()} for s in steps.steps()],
+    }
+    lines = [_in_words(expected, asked.like)]
+    lines += [f"  {i}. {step.name}: {step.detail}" for i, step in enumerate(steps.steps(), 1)]
+    if isinstance(steps.selector, Korolova):
+        data |= theorem_table(steps.selector.theorem)
+        lines.append(_theorem_in_words(steps.selector.theorem))
+    in_all = f"epsilon {format_epsilon(data['epsilon'])}, delta {format_delta(budget.delta)}"
+    lines.append(f"  in all: {in_all} for one user, add-remove")
+    data["warnings"] = [*budget.concerns(), *expected.warnings]
+    emit(data, "\n".join([*lines, *(f"warning: {warning}" for warning in data["warnings"])]), as_json)
+
+
+def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> None:
+    from hushquery.core.budget import format_delta, format_epsilon, suggested_delta
+    from hushquery.core.rounding import exact
+    from hushquery.curator.forecast import checked_users, theorem_table
+    from hushquery.curator.select import Korolova
+    from hushquery.curator.selectors.korolova import Theorem1
+
+    if asked.threshold is None or asked.scale is None or queries_per_user is None:
+        raise UsageError(
+            "Theorem 1 backwards needs --threshold, --scale and --queries-per-user",
+            fix="Try: hushquery plan --threshold 140 --scale 8.69 --queries-per-user 20",
+        )
+    if asked.click_scale is not None and asked.clicks_per_user is None:
+        raise UsageError("--click-scale needs --clicks-per-user", fix="Give both or neither")
+    theorem = Theorem1(
+        queries_per_user,
+        exact(asked.threshold, "the threshold"),
+        exact(asked.scale, "the scale"),
+        None if asked.count_scale is None else exact(asked.count_scale, "the scale of counts"),
+        asked.clicks_per_user or 0,
+        None if asked.click_scale is None else exact(asked.click_scale, "the scale of clicks"),
+    )
+    people = checked_users(asked.users)
+    rare = people * Korolova(theorem, None).rare_chance()
+    delta, warnings = max(theorem.delta_alg, theorem.delta_exact), []
+    if people * delta > 0.1:
+        small = suggested_delta(people)
+        warnings.append(f"delta {delta:.3g} is not small for {people:,} users; consider one of {small:.0e}")
+    data = {
+        "selector": "korolova2009",
+        "epsilon": theorem.epsilon_alg,
+        "delta": delta,
+        "queries_per_user": queries_per_user,
+        **theorem_table(theorem),
+        "expected_rare": rare,
+        "users": people,
+        "warnings": warnings,
+    }
+    lines = [
+        f"epsilon {format_epsilon(theorem.epsilon_alg)}, delta {format_delta(delta)} for one user, add-remove",
+        _theorem_in_words(theorem),
+        f"  expected near-unique queries among {people:,} users: {rare:.3g} at most",
+        *(f"warning: {warning}" for warning in warnings),
+    ]
+    emit(data, "\n".join(lines), as_json)
+
+
+def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
+    from hushquery.core.budget import in_full
+    from hushquery.curator.calibrate import SELECTORS
+    from hushquery.curator.forecast import TYPICAL_QUERIES, compare
+
+    chosen = tuple(s for s in SELECTORS if s != "auto") if asked.selector in (None, "auto") else (asked.selector,)
+    rows = compare(
+        budget,
+        asked.users,
+        selectors=chosen,  # type: ignore[arg-type]  # checked there
+        like=asked.like,
+        clicks_per_user=asked.clicks_per_user,
+        reformulations_per_user=asked.reformulations_per_user,
+        shares=pairs(asked.shares, "--shares"),
+        select_only=asked.select_only,
+    )
+    people = rows[0].users
+    lines = [
+        f"Selectors for {people:,} users at {budget}. Released: 90% range for a log like {asked.like}.",
+        f"Untouched: typical users ({TYPICAL_QUERIES} distinct queries a month on average) with at most d queries.",
+        "",
+        f"{'selector':14}{'d':>5}{'threshold':>11}{'noise sd':>10}{'released':>20}{'rare':>9}{'untouched':>11}",
+    ]
+    for row in rows:
+        noise = "-" if row.noise is None else f"{row.noise:.1f}"
+        lines.append(
+            f"{row.selector:14}{row.queries_per_user:>5}{in_full(row.threshold, 5):>11}{noise:>10}{_released(row):>20}"
+            f"{row.expected_rare:>9.2g}{row.untouched:>11.0%}"
+        )
+    warnings = [*budget.concerns(), *sorted({warning for row in rows for warning in row.warnings})[-1:]]
+    lines += [
+        "",
+        "Thresholds are in users (searches for korolova2009; users' weights, 1/sqrt(t) each, for weighted and guided).",
+        "Rare: queries that only one person posed and that come out all the same, expected at most.",
+        *(f"warning: {warning}" for warning in warnings),
+    ]
+    forecasts = [_as_data(row) for row in rows]
+    if asked.plot is not None:
+        from hushquery import plot as charts
+
+        lines.append(f"open {charts.save(charts.forecasts(forecasts), asked.plot)}")
+    data = {"epsilon": float(budget.epsilon), "delta": float(budget.delta), "users": people}
+    emit(data | {"forecasts": forecasts, "warnings": warnings}, "\n".join(lines), as_json)
+
+
+def _as_data(row: Forecast) -> dict[str, Any]:
+    return asdict(row) | {"warnings": list(row.warnings)}
+
+
+def _released(row: Forecast) -> str:
+    return f"{row.released_low:,} to {row.released_high:,}"
+
+
+def _in_words(row: Forecast, like: str) -> str:
+    from hushquery.core.budget import in_full
+
+    noise = "" if row.noise is None else f" Counts have noise of standard deviation {in_full(row.noise, 3)}."
+    return (
+        f"{row.selector}, d = {row.queries_per_user}: "
+        f"a query comes out from about {in_full(row.threshold, 5)} on.{noise}\n"
+        f"  a log like {like} with {row.users:,} users releases {_released(row)} queries (90% range),\n"
+        f"  at most {row.expected_rare:.3g} of them, in expectation, posed by one person only;\n"
+        f"  d leaves {row.untouched:.0%} of typical users untouched"
     )
 
 
-def _left(book: Ledger, plan: ReleasePlan) -> dict[str, Any]:
-    account = book.account(plan.population, "add-remove")
-    budget = account.terms.budget
-    return {
-        "population": plan.population,
-        "epsilon": str(budget.epsilon),
-        "delta": str(budget.delta),
-        "remaining_epsilon": account.remaining_epsilon,
-    }
+def _theorem_in_words(theorem: Theorem1) -> str:
+    return (
+        f"  Theorem 1: K = {float(theorem.threshold):.2f}, b = {float(theorem.scale):.2f}; delta_alg "
+        f"{theorem.delta_alg:.4g}, exact delta of what runs {theorem.delta_exact:.4g}, naive {theorem.delta_naive:.4g}"
+    )

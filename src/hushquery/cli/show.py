@@ -1,27 +1,28 @@
-"""``hushquery show``: what is in a release, or what it says of one query."""
+"""``hushquery show``, ``verify`` and ``export``: what is in a release, whether it is whole, and other formats of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, sizes_in_words
-from hushquery.cli.listing import Folder, Limit, joined, listing, open_release
-from hushquery.cli.measure import amount, between, measured_rows, percent
+from hushquery.cli.common import JsonFlag, argument, emit, flag, option, sizes_in_words, warn
+from hushquery.cli.listing import Folder, Limit, as_rows, joined, listing, measured, measures, open_release, percent
+from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from hushquery.publish.lookup import Measured
     from hushquery.release import Release
 
-__all__ = ["show"]
+FolderPath = Annotated[Path, argument("DIR", "The folder of a release.")]
 
 
 def show(
     folder: Folder,
     query: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Show one query: its count or share, its pages, what came next.")
+        str | None, option("TEXT", "Show one query: its count or share, its pages, what came next.")
     ] = None,
     limit: Limit = 10,
     as_json: JsonFlag = False,
@@ -70,7 +71,7 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
             title += f"\n{false_pairs(release.manifest)}" if rows and false_pairs(release.manifest) else ""
             heads, cells = _with_doubt(heads, cells, [row["low"] for row in rows])
         parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells else title)
-    emit(data, "\n\n".join(part for part in parts if part), as_json=as_json)
+    emit(data, "\n\n".join(part for part in parts if part), as_json)
 
 
 def _with_doubt(
@@ -84,12 +85,10 @@ def _with_doubt(
 
 
 def _numbers(columns: list[str]) -> list[str]:
-    """Give the heads of a table's numbers as a person reads them."""
+    """Return the heads of a table's numbers as a person reads them."""
     if "optin" in columns:
         return ["opt-in", "clients", "weight", "shift z"]
-    return [measure for measure in ("count", "share") if measure in columns] + (
-        ["interval"] if "low" in columns else []
-    )
+    return [name for name in ("count", "share") if name in columns] + (["interval"] if "low" in columns else [])
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -97,10 +96,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         groups = [f"{percent(row[name])} ± {percent(row[f'{name}_stderr'])}" for name in ("optin", "client")]
         shift = "" if row["shift_z"] is None else f"{row['shift_z']:+.1f}"
         return [*groups, f"{row['weight']:.2f}", shift]
-    if "low" not in row:
-        return []
-    share = row.get("share")
-    return [amount(row.get("count"), share), between(row["low"], row["high"], share)]
+    return list(measured(row)) if "low" in row else []
 
 
 def _show_query(release: Release, query: str, limit: int, as_json: bool) -> None:
@@ -109,28 +105,23 @@ def _show_query(release: Release, query: str, limit: int, as_json: bool) -> None
     about = look_up(release, query, limit)
     if about is None:
         nothing = "nothing found: this query is not in the release. `hushquery search` finds queries near to a text"
-        emit({"text": query, "query": None}, nothing, as_json=as_json)
+        emit({"text": query, "query": None}, nothing, as_json)
         return
-    right = ("count" if about.share is None else "share", "interval")
-    head = listing(
-        ("query", *right),
-        [(about.query, amount(about.count, about.share), between(about.low, about.high, about.share))],
-        right,
-    )
+    right = measures([about])
     parts = [
-        head,
+        listing(("query", *right), [(about.query, *measured(about))], right),
         _measured("page", about.urls, "clicks"),
         *([_measured("searches without a click", (about.unclicked,), "clicks")] if about.unclicked else []),
         _measured("next query", about.next_queries, "reformulations"),
     ]
-    data = {"text": query, **measured_rows([about])[0]}
+    data = {"text": query, **as_rows([about])[0]}
     for name in ("urls", "next_queries"):
         rows = getattr(about, name)
-        data[name] = None if rows is None else measured_rows(rows)
+        data[name] = None if rows is None else as_rows(rows)
     data.pop("unclicked")
     if about.unclicked:
-        data["unclicked"] = measured_rows([about.unclicked])[0]
-    emit(data, "\n\n".join(parts), as_json=as_json)
+        data["unclicked"] = as_rows([about.unclicked])[0]
+    emit(data, "\n\n".join(parts), as_json)
 
 
 def _measured(head: str, rows: tuple[Measured, ...] | None, table: str) -> str:
@@ -138,9 +129,74 @@ def _measured(head: str, rows: tuple[Measured, ...] | None, table: str) -> str:
         return f"this release has no {table}"
     if not rows:
         return f"no {table} of this query were released"
-    cells = [[row.name, amount(row.count, row.share), between(row.low, row.high, row.share)] for row in rows]
-    right = ("count" if rows[0].share is None else "share", "interval")
+    right, cells = measures(rows), [[row.name, *measured(row)] for row in rows]
     heads = [head, *right]
     if table == "reformulations":
         heads, cells = _with_doubt(heads, cells, [row.low for row in rows])
     return listing(heads, cells, right)
+
+
+def verify(folder: FolderPath, as_json: JsonFlag = False) -> None:
+    r"""Check that a release is whole and promises what its parameters give.
+
+        hushquery verify release
+
+    Compares every file with its hash, reads every table, and computes the
+    guarantee anew from the exact numbers that each step ran with. Ends with
+    exit code 4 and a list when anything is wrong. A promise that is weaker
+    than usual (epsilon above 5, delta above 1e-4) is named in a warning.
+
+    It finds accidents and inconsistencies, not forgers: whoever changes a
+    release on purpose can change its hashes too, and nobody signs it. Get a
+    release from somebody you trust.
+    """
+    from hushquery.release import verify as check
+    from hushquery.release.folder import check_there
+
+    result = check(folder)
+    if not result.ok:
+        if as_json:
+            emit(result.to_json(), "", as_json)
+            raise typer.Exit(DataError.exit_code)
+        check_there(folder)
+        many = len(result.problems)
+        raise DataError(
+            f"{folder} has {many} problem{'' if many == 1 else 's'}",
+            why="\n  ".join(f"- {problem}" for problem in result.problems),
+            fix="Download the release again from where it was published; do not use or publish this one",
+        )
+    several = len(result.guarantees) > 1
+    which = "each of its guarantees, for its own people, follows" if several else "its guarantee follows"
+    lines = [f"{folder} is whole, and {which} from its parameters:"]
+    lines += [f"  {guarantee.summary()}" for guarantee in result.guarantees]
+    if any(guarantee.test_noise for guarantee in result.guarantees):
+        warn("its noise came from a test's seed: nothing is promised, do not publish it")
+    for warning in result.warnings:
+        warn(warning)
+    emit(result.to_json(), "\n".join(lines), as_json)
+
+
+def export(
+    folder: FolderPath,
+    csv: Annotated[Path | None, option("DIR2", "A new folder for one CSV file per table.", "--csv")] = None,
+    sqlite: Annotated[Path | None, option("FILE", "A new SQLite file.", "--sqlite")] = None,
+    force: Annotated[bool, flag("--force", "Replace an older export; nothing else is replaced.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Write a release as CSV or SQLite; the manifest goes along.
+
+        hushquery export release --csv tables
+        hushquery export release --sqlite release.db
+
+    Text is written as it is, also in CSV (RFC 4180). People search for text
+    that begins with =, +, - or @, which a spreadsheet takes for a formula when
+    it opens a CSV file by double click: import the columns as text there.
+    """
+    if (csv is None) == (sqlite is None):
+        raise UsageError("say where the export goes, once", fix="Give either --csv DIR2 or --sqlite FILE")
+    from hushquery.release import Release
+
+    release = Release.load(folder)
+    written = release.to_csv(csv, force) if csv is not None else release.to_sqlite(sqlite or "", force)
+    sizes = {name: table.num_rows for name, table in release.tables.items()}
+    emit({"written": str(written), "rows": sizes}, f"wrote {sizes_in_words(sizes)} to {written}", as_json)

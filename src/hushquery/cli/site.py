@@ -5,40 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from hushquery.cli.common import JsonFlag, emit
-from hushquery.cli.listing import open_release
+from hushquery.cli.common import JsonFlag, emit, flag, option
+from hushquery.cli.listing import Folders, open_release
 from hushquery.errors import DataError
-
-__all__ = ["site"]
 
 
 def site(
-    folders: Annotated[
-        list[str], typer.Argument(metavar="DIR", help="The folder of a release; of several, the oldest first.")
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make. It must not exist (see --force).")],
+    folders: Folders,
+    out: Annotated[Path, option("DIR", "The folder to make. It must not exist (see --force).")],
     task: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE_OR_DIR",
-            help="What the clients of the last release ran: a task file with a list of its own, or the folder that "
+        option(
+            "FILE_OR_DIR",
+            "What the clients of the last release ran: a task file with a list of its own, or the folder that "
             "`hushquery head` wrote. With it the privacy page shows what leaves a device.",
         ),
     ] = None,
     ledger: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH_OR_URL", help="Show the spends of these populations from this ledger. It becomes public."
-        ),
+        str | None, option("PATH_OR_URL", "Show the spends of these populations from this ledger. It becomes public.")
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(metavar="WHO", help="Whom the pages speak of; the population by default.")
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="How many queries and records the trends show.")] = 200,
-    searched: Annotated[int, typer.Option(min=1, metavar="N", help="How many queries the search knows.")] = 10_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace an older site at --out.")] = False,
+    title: Annotated[str | None, option("WHO", "Whom the pages speak of; the population by default.")] = None,
+    rows: Annotated[int, option("N", "How many queries and records the trends show.", min=1)] = 200,
+    searched: Annotated[int, option("N", "How many queries the search knows.", min=1)] = 10_000,
+    force: Annotated[bool, flag("--force", "Replace an older site at --out.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Make web pages out of releases: trends, a search that works offline, and what it all cost in privacy.
@@ -61,18 +50,16 @@ def site(
         privacy |= _spends(ledger, people)
     files = build_site(releases, privacy=privacy, title=title, rows=rows, searched=searched)
     folder = write_site(files, out, force)
-    size = sum(map(len, files.values()))
-    emit(
-        {"site": str(folder), "files": {name: len(data) for name, data in files.items()}},
-        f"{folder}: {len(files)} files, {size / 1000:,.0f} kB, from {len(releases)} "
-        f"release{'' if len(releases) == 1 else 's'}\n"
-        f"serve it with any server, for example: python -m http.server --directory {folder}",
-        as_json=as_json,
+    size, many = sum(map(len, files.values())), f"{len(releases)} release{'' if len(releases) == 1 else 's'}"
+    text = (
+        f"{folder}: {len(files)} files, {size / 1000:,.0f} kB, from {many}\n"
+        f"serve it with any server, for example: python -m http.server --directory {folder}"
     )
+    emit({"site": str(folder), "files": {name: len(data) for name, data in files.items()}}, text, as_json)
 
 
 def _served(path: Path) -> dict[str, Any]:
-    """Give a task as a collector serves it."""
+    """Return a task as a collector serves it."""
     import json
 
     from hushquery.hybrid.published import PublishedHead
@@ -87,7 +74,7 @@ def _served(path: Path) -> dict[str, Any]:
 
 
 def _spends(ledger: str, people: set[str]) -> dict[str, Any]:
-    """Give the entries of some populations; a ledger may hold others, whose entries are nobody's business here."""
+    """Return the entries of some populations; a ledger may hold others, whose entries are nobody's business here."""
     from hushquery.core.ledger.ledger import Ledger
 
     book = Ledger.open(ledger, create=False)

@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit
+from hushquery.cli.common import JsonFlag, argument, emit, flag, group, option, writing
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from hushquery.task import Task
 
-__all__ = ["app"]
 
-#: The commands of ``hushquery task``.
-app = typer.Typer(
-    name="task",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
+app = group(
+    "task",
+    """The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
 
     A hash of what clients use is the task's id, and each report carries it. Comments, the order of keys and how a
     number is spelled do not change it, nor do the off-switch and what only the collector uses (its collect table
@@ -31,16 +27,11 @@ app = typer.Typer(
 
 @app.command()
 def new(
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to; by default the text is printed.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Where to; by default the text is printed.")] = None,
     kind: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND", help="searches (query and URL), setting (one value of a public list), number or text."
-        ),
+        str, option("KIND", "searches (query and URL), setting (one value of a public list), number or text.")
     ] = "searches",
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Annotated[bool, flag("--force", "Replace the file if it exists.")] = False,
 ) -> None:
     r"""Write a task file to begin with: every key, with what it means.
 
@@ -52,32 +43,22 @@ def new(
     if out is None:
         typer.echo(text, nl=False)
         return
-    try:
-        with out.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{out.name} exists already", fix="Choose another name, or replace it with --force") from None
-    except OSError as error:
-        raise UsageError(f"{out.name} can't be written", why=error.strerror or "", fix="Choose another --out") from None
-    typer.secho(f"wrote {out}; check it with: hushquery task check {out}", err=True)
+    with writing(out.name), out.open("w" if force else "x", encoding="utf-8") as file:
+        file.write(text)
+    typer.echo(f"wrote {out}; check it with: hushquery task check {out}", err=True)
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The task file.")],
+    file: Annotated[Path, argument("FILE", "The task file.")],
     head: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="The head list, once it is published: a JSON list of lists of a query and a URL, or its folder.",
-            show_default=False,
+        option(
+            "PATH", "The head list, once it is published: a JSON list of lists of a query and a URL, or its folder."
         ),
     ] = None,
     clients: Annotated[
-        int | None,
-        typer.Option(
-            min=2, metavar="N", help="Also forecast the error with so many clients in a period.", show_default=False
-        ),
+        int | None, option("N", "Also forecast the error with so many clients in a period.", min=2)
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -95,7 +76,7 @@ def check(
     data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **mechanism}
     if clients is not None:
         data["error"] = _error(task, listed, clients)
-    emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json=as_json)
+    emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json)
 
 
 @app.command()
@@ -106,19 +87,15 @@ def schema() -> None:
     """
     from hushquery.task import Task
 
-    data = Task.json_schema()
-    emit(data, "", as_json=True)
+    emit(Task.json_schema(), "", as_json=True)
 
 
 @app.command()
 def lists(
-    server: Annotated[str, typer.Argument(metavar="SERVER", help="The collector's address.")],
-    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id: 64 hexadecimal digits.")],
+    server: Annotated[str, argument("SERVER", "The collector's address.")],
+    task: Annotated[str, argument("ID", "The task's id: 64 hexadecimal digits.")],
     expect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HASH", help="The hash of the log that somebody else was shown, now or earlier.", show_default=False
-        ),
+        str | None, option("HASH", "The hash of the log that somebody else was shown, now or earlier.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -129,8 +106,8 @@ def lists(
     """
     from hushquery.local.device.fetch import chained, fetch_task
 
-    found = fetch_task(server, task)
-    hashes = chained(found.task.id, found.lists)
+    served = fetch_task(server, task)
+    hashes = chained(served.task.id, served.lists)
     if expect is not None and expect not in hashes:
         raise DataError(
             "the collector showed two different logs of head lists",
@@ -139,14 +116,14 @@ def lists(
         )
     rows = [
         {"epoch": epoch, "configuration": configuration, "log": log}
-        for (epoch, configuration), log in zip(found.lists, hashes[1:], strict=True)
+        for (epoch, configuration), log in zip(served.lists, hashes[1:], strict=True)
     ]
     words = [f"{row['epoch']:>8}  {row['configuration']}" for row in rows]
-    emit({"log": found.log, "lists": rows}, "\n".join([*words, f"{'log':>8}  {found.log}"]), as_json=as_json)
+    emit({"log": served.log, "lists": rows}, "\n".join([*words, f"{'log':>8}  {served.log}"]), as_json)
 
 
 def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
-    """Say which mechanism clients will run, what it costs and why it is this one, where that is known already."""
+    """Return which mechanism clients will run, what it costs and why it is this one, where that is known already."""
     if task.is_listed and task.task.domain is None and head is None:
         return {"configuration": None, "oracle": None, "cost": None, "why": None}
     from hushquery.core.budget import round_up

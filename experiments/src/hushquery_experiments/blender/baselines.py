@@ -205,7 +205,7 @@ def run_baseline(
 
 
 def standard_error(values: Sequence[float] | FloatArray) -> float:
-    """Give the standard error of a mean; 0 of a single value, which says nothing about it."""
+    """Return the standard error of a mean; 0 of a single value, which says nothing about it."""
     given = np.asarray(values, dtype=np.float64)
     return float(given.std(ddof=1) / np.sqrt(len(given))) if len(given) > 1 else 0.0
 

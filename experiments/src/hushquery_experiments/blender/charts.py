@@ -235,7 +235,7 @@ def _with_bars(base: Any, measure: str, dash: Any) -> Any:
 
 
 def _between(row: Mapping[str, Any], measure: str) -> dict[str, Any]:
-    """Give a value with two standard errors to each side, within what the measure can be and the scale can show."""
+    """Return a value with two standard errors to each side, within what the measure can be and the scale can show."""
     value, error = row[measure], row.get(f"{measure}_stderr", 0.0)
     low, high = value - 2 * error, value + 2 * error
     if "l1" in measure:
@@ -277,7 +277,7 @@ def _inline(rows: Any) -> Any:
 
 
 def _altair() -> Any:
-    """Give the package, or say how to install it."""
+    """Return the package, or say how to install it."""
     need_altair()
     import altair
 

@@ -164,7 +164,7 @@ class Measurer:
 
 
 def jobs_of(figure: str, study: Study, measurer: Measurer) -> list[tuple[str, Job]]:
-    """Say what has to be measured for a figure, in parts that can be done in any order."""
+    """List what has to be measured for a figure, in parts that can be done in any order."""
     jobs: list[Job]
     if figure in SWEEPS:
         sweep = SWEEPS[figure]
@@ -244,7 +244,7 @@ def _characteristics(study: Study, seed: int) -> list[Row]:
 
 
 def _top_queries(study: Study, measurer: Measurer, mode: Mode) -> list[Row]:
-    """Give the ten truly most frequent queries of the first run, with every estimate; regressions over all runs."""
+    """Return the ten truly most frequent queries of the first run, with every estimate; regressions over all runs."""
     means = measurer.means(study, study.parameters, mode)
     tables = [_table_of_9(point) for point in means.points]
     numbers, true, columns = tables[0]
@@ -269,7 +269,7 @@ def _top_queries(study: Study, measurer: Measurer, mode: Mode) -> list[Row]:
 
 
 def _table_of_9(point: PointResult) -> tuple[Any, Any, dict[str, Any]]:
-    """Give the top queries, their true shares, and each column; NaN where the head list lacks a query."""
+    """Return the top queries, their true shares, and each column; NaN where the head list lacks a query."""
     found = point.estimates
     counts, of_query = found.truth.queries, found.truth.query[found.records]
     top = np.argsort(-counts, kind="stable")[:_TOP]
@@ -294,7 +294,7 @@ def _table_of_9(point: PointResult) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _regressions(values: Any) -> list[bool]:
-    """Say which estimates are out of order: above the one before, although the truth is not."""
+    """Return which estimates are out of order: above the one before, although the truth is not."""
     out, last = [], np.inf
     for value in values.tolist():
         out.append(bool(value > last))

@@ -87,7 +87,7 @@ class Population(Protocol):
         ...
 
     def label(self, query: int) -> str:
-        """Give a query's name."""
+        """Return a query's name."""
         ...
 
 
@@ -130,7 +130,7 @@ class PowerLaw:
         return max(0.0, 1 - float(self._cumulative()[-1]))
 
     def probability(self, query: IntArray) -> FloatArray:
-        """Give the probabilities of queries by their number, from 0 on."""
+        """Return the probabilities of queries by their number, from 0 on."""
         law = self.scale * (query + 1.0) ** -self.exponent
         return law.astype(np.float64)
 
@@ -159,7 +159,7 @@ class PowerLaw:
         )
 
     def label(self, query: int) -> str:
-        """Give a query's name: its rank, from 1 on."""
+        """Return a query's name: its rank, from 1 on."""
         return f"query {query + 1}" if query < _COUNTED else "a rare query"
 
     def _cumulative(self) -> FloatArray:
@@ -252,7 +252,7 @@ class LogPopulation:
         return Split(self._query, chosen.astype(np.int64), self._count - chosen, 0, group, self.users - group)
 
     def label(self, query: int) -> str:
-        """Give a query; as secret as the log."""
+        """Return a query; as secret as the log."""
         return str(self._names[query])
 
 
@@ -271,7 +271,7 @@ def _one_each(rows: Any, seed: int) -> pa.Table:
 
 
 def optin_size(users: int, share: float) -> int:
-    """Give how many users opt in; refuses a share that leaves one of the groups with fewer than two."""
+    """Return how many users opt in; refuses a share that leaves one of the groups with fewer than two."""
     if not (isinstance(share, int | float) and math.isfinite(share) and 2 <= round(users * share) <= users - 2):
         raise UsageError("the share that opts in leaves both groups at least two users", fix="Give for example 0.05")
     return round(users * share)

@@ -18,13 +18,12 @@ from hushquery_experiments.page import (
     Part,
     Table,
     Text,
-    as_html,
     figure,
     verdict,
 )
 from hushquery_experiments.unpublishable import MARK
 
-__all__ = ["FIGURES", "as_page", "as_text", "command", "page", "point_text"]
+__all__ = ["FIGURES", "as_text", "command", "page", "point_text"]
 
 _HARMLESS = (
     "The populations here are invented: nobody is in them, so sharing this page does no harm. The same page about a "
@@ -91,25 +90,20 @@ FIGURES: Figures = {
 
 
 def command(data: Data) -> str:
-    """Give the command that measures the same again."""
+    """Return the command that measures the same again."""
     settings = data["settings"]
     figures = "all" if len(settings["figures"]) > 11 else " --figure ".join(settings["figures"])
-    said = f"hushquery experiment blender --figure {figures}"
+    line = f"hushquery experiment blender --figure {figures}"
     if len(settings["profiles"]) == 1:
-        said += f" --profile {settings['profiles'][0]}"
+        line += f" --profile {settings['profiles'][0]}"
     if not settings["law"]:
-        made = settings["populations"][0].removeprefix("synthetic ")
-        said += f" --synth {made} --users {settings['users'][0]}" if settings["log"] == "synthetic" else " --log LOG"
-    return f"{said} --runs {settings['runs']} --seed {settings['seed']}"
-
-
-def as_page(data: Data) -> str:
-    """Give the page to look at, as HTML."""
-    return as_html(page(data))
+        profile = settings["populations"][0].removeprefix("synthetic ")
+        line += f" --synth {profile} --users {settings['users'][0]}" if settings["log"] == "synthetic" else " --log LOG"
+    return f"{line} --runs {settings['runs']} --seed {settings['seed']}"
 
 
 def as_text(data: Data) -> str:
-    """Give the page's tables for a terminal."""
+    """Return the page's tables for a terminal."""
     given = data["settings"]["log"] == "given"
     lines = [MARK + ("" if given else " (an invented one: nobody is in it)")]
     for part in page(data).parts:
@@ -126,7 +120,7 @@ def as_text(data: Data) -> str:
 
 
 def point_text(data: Mapping[str, Any]) -> str:
-    """Give one point for a terminal."""
+    """Return one point for a terminal."""
     setting = data["setting"]
     return "\n".join(
         [
@@ -143,7 +137,7 @@ def point_text(data: Mapping[str, Any]) -> str:
 
 
 def page(data: Data) -> Page:
-    """Say what is on the page."""
+    """Describe the page."""
     settings = data["settings"]
     parts: list[Part] = []
     for show in (_beginning, _tables_8_and_10, _top, _split, _local, _by_optin, _by_epsilon, _others, _ablation):
@@ -305,7 +299,7 @@ def _local(data: Data) -> Iterator[Part]:
 
 
 def _close_calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
-    """Say where a finder of the local model is ahead of `best`, or not clearly behind it."""
+    """Describe where a finder of the local model is ahead of `best`, or not clearly behind it."""
     close = []
     for row in rows:
         if row["mode"] != "best" or row["head_size"] == 10:

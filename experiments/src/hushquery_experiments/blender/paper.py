@@ -88,7 +88,7 @@ class Statement:
     Args:
         figure: Which rows it is about.
         profile: Whose; "both" for a comparison of the two.
-        said: The statement.
+        statement: What it says.
         ours: What is read off the rows of one mode.
         judge: Whether it is so; None where that can't be told.
         whole: Whether ``ours`` reads all rows at once, not mode by mode.
@@ -96,7 +96,7 @@ class Statement:
 
     figure: str
     profile: str
-    said: str
+    statement: str
     ours: Reading
     judge: Judge
     whole: bool = False
@@ -117,7 +117,7 @@ def beside(figures: Mapping[str, Sequence[Row]]) -> list[dict[str, str]]:
             paper, best = one.ours(rows), ""
         else:
             paper, best = (one.ours(where(rows, mode=mode)) for mode in ("paper", "best"))
-        head = {"figure": one.figure, "profile": one.profile, "said": one.said}
+        head = {"figure": one.figure, "profile": one.profile, "said": one.statement}
         found.append({**head, "paper": paper, "best": best, "verdict": VERDICTS[one.judge(rows)]})
     return found
 
@@ -138,11 +138,11 @@ def _first_of_columns(rows: Sequence[Row]) -> str:
 def _l1_by_f_c(rows: Sequence[Row]) -> str:
     if rows[0]["mode"] == "best":
         return "f_C is not used"
-    said = []
+    parts = []
     for name, column in (("clients", "client_l1"), ("blend", "l1")):
         best, last = min(rows, key=lambda row: float(row[column])), rows[-1]
-        said.append(f"{name} {best[column]:.4f} at {best['f_c']:g}, {last[column]:.4f} at {last['f_c']:g}")
-    return "L1 best and last: " + "; ".join(said)
+        parts.append(f"{name} {best[column]:.4f} at {best['f_c']:g}, {last[column]:.4f} at {last['f_c']:g}")
+    return "L1 best and last: " + "; ".join(parts)
 
 
 def _best_f_c(rows: Sequence[Row]) -> str:
@@ -166,12 +166,12 @@ def _l1_range(rows: Sequence[Row]) -> str:
 
 
 def _l1_ends(rows: Sequence[Row]) -> str:
-    said = []
+    parts = []
     for size in sorted({row["head_size"] for row in rows}):
         line = [row for row in where(rows, head_size=size) if reached(row)]
         if len(line) > 1:
-            said.append(f"M={size}: {line[0]['l1']:.4f} to {line[-1]['l1']:.4f}")
-    return ", ".join(said) or _NO_LIST
+            parts.append(f"M={size}: {line[0]['l1']:.4f} to {line[-1]['l1']:.4f}")
+    return ", ".join(parts) or _NO_LIST
 
 
 def _beside_ldpminer(rows: Sequence[Row]) -> str:
@@ -191,22 +191,22 @@ def _l1_of_f_o(rows: Sequence[Row]) -> str:
 
 
 def _projected(rows: Sequence[Row]) -> str:
-    said = []
+    parts = []
     for place in sorted({row["place"] for row in rows}):
         with_it, without = (
             where(rows, place=place, way=way)[0] for way in ("paper, variance corrected", "paper, not projected")
         )
-        said.append(f"{without['l1']:.4f} to {with_it['l1']:.4f}")
-    return "L1 without and with projection: " + ", ".join(said)
+        parts.append(f"{without['l1']:.4f} to {with_it['l1']:.4f}")
+    return "L1 without and with projection: " + ", ".join(parts)
 
 
 def _by_profile(rows: Sequence[Row]) -> str:
-    said = []
+    parts = []
     for size in sorted({row["head_size"] for row in rows}):
         at = [row for row in where(rows, head_size=size, epsilon=4.0) if reached(row)]
         if len(at) == len(PARAMETERS):
-            said.append(f"M={size}: " + ", ".join(f"{row['profile']} {row['ndcg']:.3f}" for row in at))
-    return "epsilon 4, " + "; ".join(said) if said else _NO_LIST
+            parts.append(f"M={size}: " + ", ".join(f"{row['profile']} {row['ndcg']:.3f}" for row in at))
+    return "epsilon 4, " + "; ".join(parts) if parts else _NO_LIST
 
 
 def _least_ndcg_of_ten(rows: Sequence[Row]) -> str:

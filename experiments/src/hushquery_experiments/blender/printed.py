@@ -17,7 +17,7 @@ __all__ = ["printed_variances", "printed_weights"]
 
 
 def printed_variances(oracle: TwoStage, support: IntArray, n: int) -> FloatArray:
-    """Give each cell's variance by the printed formula, negative as it may be.
+    """Return each cell's variance by the printed formula, negative as it may be.
 
     >>> oracle = TwoStage.calibrate([1] * 10, 4)
     >>> support = np.full(21, 1000)
@@ -39,7 +39,7 @@ def printed_variances(oracle: TwoStage, support: IntArray, n: int) -> FloatArray
 
 
 def printed_weights(clients: TwoStageShares, optin_variance: FloatArray) -> FloatArray:
-    """Give the opt-in weights that follow from the printed variances, cut to 0..1."""
+    """Return the opt-in weights that follow from the printed variances, cut to 0..1."""
     wrong = printed_variances(clients.oracle, clients.support, clients.n)[clients.cells.record_cells]
     total = optin_variance + wrong
     safe = np.where((total == 0) | np.isinf(total), 1.0, total)

@@ -88,7 +88,7 @@ def support_from_counts(
 
 
 def _channel(randomizer: KRR | TwoStage) -> npt.NDArray[np.float64]:
-    """Give the chance of each reported cell (column) for each true cell (row)."""
+    """Return the chance of each reported cell (column) for each true cell (row)."""
     k = randomizer.k
     if isinstance(randomizer, KRR):
         rows = np.full((k, k), float(randomizer.q))

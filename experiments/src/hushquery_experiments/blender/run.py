@@ -175,21 +175,21 @@ class PointResult(NotPublishable):
         return self.scores.l1
 
     def measure(self, name: str, side: Literal["blended", "optin", "client"] = "blended") -> float:
-        """Give one of :data:`MEASURES`, of the blend or of one side."""
+        """Return one of :data:`MEASURES`, of the blend or of one side."""
         if name == "head_list_size":
             return float(self.head_list_size)
         of = {"blended": self.scores, "optin": self.optin_scores, "client": self.client_scores}[side]
         return float(getattr(of, name))
 
     def top_queries(self, size: int) -> tuple[float, float]:
-        """Give NDCG and rank-based NDCG of the first queries alone: what baselines that know no URLs are judged by."""
+        """Return NDCG and rank-based NDCG of the first queries alone, which judge baselines that know no URLs."""
         counts, numbers = self.estimates.truth.queries, self.estimates.truth.query[self.estimates.records]
         shares = np.bincount(numbers, weights=self.estimates.share, minlength=len(counts))
         listed = np.unique(numbers)
         return query_scores(listed[np.argsort(-shares[listed], kind="stable")[:size]], counts)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the scores as plain data, the mark first; the records stay here."""
+        """Return the scores as plain data, the mark first; the records stay here."""
         kept = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "estimates"}
         return {"publishable": False, "mark": MARK} | kept
 
@@ -213,12 +213,12 @@ class PointMeans(NotPublishable):
     points: tuple[PointResult, ...]
 
     def side(self, name: str, side: Literal["blended", "optin", "client"]) -> tuple[float, float]:
-        """Give the mean of a measure of one side, and its standard error."""
+        """Return the mean of a measure of one side, and its standard error."""
         values = [point.measure(name, side) for point in self.points]
         return float(np.mean(values)), standard_error(values)
 
     def to_json(self) -> dict[str, Any]:
-        """Give setting, means and standard errors as plain data, the mark first."""
+        """Return setting, means and standard errors as plain data, the mark first."""
         setting = {key: value for key, value in self.setting.items() if key != "improvements"}
         setting["improvements"] = {f.name: getattr(self.setting["improvements"], f.name) for f in fields(Improvements)}
         return {
@@ -232,11 +232,11 @@ class PointMeans(NotPublishable):
 
 
 def improvements_of(mode: Mode, *, f_o: float | None = None, f_c: float | None = None) -> Improvements:
-    """Give what a mode does: ``best``, ``paper``, or ``printed`` with Theorem 5 as it stands in the paper."""
+    """Return what a mode does: ``best``, ``paper``, or ``printed`` with Theorem 5 as it stands in the paper."""
     if mode not in get_args(Mode):
         raise UsageError(f"no mode of blending is called {mode!r}", fix="Give best, paper or printed")
-    made = _MODES[mode]
-    return replace(made, f_o=made.f_o if f_o is None else f_o, f_c=made.f_c if f_c is None else f_c)
+    chosen = _MODES[mode]
+    return replace(chosen, f_o=chosen.f_o if f_o is None else f_o, f_c=chosen.f_c if f_c is None else f_c)
 
 
 def run_point(
@@ -345,7 +345,7 @@ def _clients(
 
 
 def _two_stage_counts(cells: TwoStageCells, side: OptInSide, held: IntArray) -> IntArray:
-    """Give how many clients hold each cell; <q, *> holds those of q whose URL is not listed."""
+    """Return how many clients hold each cell; <q, *> holds those of q whose URL is not listed."""
     counts = np.zeros(cells.k, dtype=np.int64)
     counts[cells.record_cells] = held
     of_query = np.bincount(side.split.query, weights=side.split.client).astype(np.int64)

@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from hushquery._version import __version__
 from hushquery.errors import UsageError
 from hushquery_experiments.blender.figures import FIGURES, LISTS_OF_12, Measurer, Study, jobs_of
 from hushquery_experiments.blender.law import PROFILES, Population, PowerLaw
 from hushquery_experiments.blender.paper import PARAMETERS, Row, beside, reached, where
 from hushquery_experiments.blender.reports import Through
 from hushquery_experiments.blender.run import Mode, PointMeans, run_points
+from hushquery_experiments.page import Claim, made_at
 from hushquery_experiments.unpublishable import NotPublishable
 
 __all__ = [
     "CSV_FILES",
     "MOST_RUNS",
     "BlenderExperiment",
-    "Claim",
     "blender",
     "blender_point",
     "check_claims",
@@ -47,15 +46,6 @@ _LEAST_EPSILON, _MOST_EPSILON = 0.001, 100.0
 _LEAST_NDCG, _MOST_L1, _TIMES_BETTER = 0.99, 0.01, 3.0
 
 Progress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something that has to hold, with the numbers that say whether it does; None where they were not measured."""
-
-    what: str
-    measured: str
-    holds: bool | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,9 +112,7 @@ def blender(
         "law": law,
         "runs": runs,
         "seed": seed,
-        "version": __version__,
-        "date": began.date().isoformat(),
-        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
+        **made_at(began),
     }
     return BlenderExperiment(settings, found, beside(found), check_claims(found) if population is None else ())
 
@@ -204,7 +192,7 @@ def check_runs(runs: int, seed: int) -> None:
 
 
 def chosen_figures(given: Sequence[str], *, log: bool) -> tuple[str, ...]:
-    """Give the figures that were asked for, in the paper's order.
+    """Return the figures that were asked for, in the paper's order.
 
     Args:
         given: Names, or ``all``.
@@ -279,12 +267,12 @@ def _above_baselines(rows: Sequence[Row], profile: str, measure: str, rule: str)
         margins.append((row[measure] - other[measure], row, other))
     least, row, other = min(margins, key=lambda margin: margin[0])
     ours, theirs = (f"{r[measure]:.4f} ± {r[f'{measure}_stderr']:.4f}" for r in (row, other))
-    said = f"least margin {least:+.4f}, at epsilon {row['epsilon']:g}: {ours} to {theirs} ({other['mode']})"
-    return Claim(what, said, bool(least > 0))
+    measured = f"least margin {least:+.4f}, at epsilon {row['epsilon']:g}: {ours} to {theirs} ({other['mode']})"
+    return Claim(what, measured, bool(least > 0))
 
 
 def csv_files(data: Mapping[str, Any]) -> dict[str, str]:
-    """Give the data of each figure as a CSV file, by file name."""
+    """Return the data of each figure as a CSV file, by file name."""
     files = {}
     for name, rows in data["figures"].items():
         text = io.StringIO()

@@ -46,12 +46,12 @@ _SURE = 2.0
 
 
 def where(rows: Sequence[Row], **wanted: Any) -> list[Row]:
-    """Give the rows with these values."""
+    """Return the rows with these values."""
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
 def reached(row: Row) -> bool:
-    """Say whether every run had a head list of the size asked for."""
+    """Return whether every run had a head list of the size asked for."""
     return bool(row["complete"] == row["runs"])
 
 

@@ -11,10 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, emit, progress
+from hushquery.cli.common import JsonFlag, emit, flag, option, progress
 from hushquery.errors import DataError, UsageError
-
-__all__ = ["bench"]
 
 _ROWS_PER_USER = 35.5  # what the synthetic log has, about
 _PER_USER = 20
@@ -34,13 +32,10 @@ _PLAIN = "import sys, duckdb; duckdb.connect().execute(sys.argv[1])"
 
 
 def bench(
-    rows: Annotated[int, typer.Option(metavar="N", min=10_000, help="About how many rows the synthetic log has.")] = (
-        1_000_000
-    ),
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="How often each job runs, in turns.")] = 3,
+    rows: Annotated[int, option("N", "About how many rows the synthetic log has.", min=10_000)] = (1_000_000),
+    rounds: Annotated[int, option("N", "How often each job runs, in turns.", min=1, max=100)] = 3,
     peers: Annotated[
-        bool,
-        typer.Option("--peers", help="Instead, compare with other libraries (only in a source tree; minutes)."),
+        bool, flag("--peers", "Instead, compare with other libraries (only in a source tree; minutes).")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -57,9 +52,9 @@ def bench(
         return
     from tempfile import TemporaryDirectory
 
-    with TemporaryDirectory() as name, progress("measuring", 2 * rounds + 1) as (bar, task):
-        told = _measured(Path(name), rows, rounds, lambda: bar.advance(task))
-    emit(told, _as_text(told), as_json=as_json)
+    with TemporaryDirectory() as name, progress("measuring", 2 * rounds + 1) as show:
+        results = _measured(Path(name), rows, rounds, lambda: show(more=1))
+    emit(results, _as_text(results), as_json)
 
 
 def _measured(folder: Path, rows: int, rounds: int, tell: Any) -> dict[str, Any]:
@@ -87,8 +82,8 @@ def _measured(folder: Path, rows: int, rounds: int, tell: Any) -> dict[str, Any]
         "rounds": rounds,
         "cores": os.cpu_count(),
         "engine": "duckdb",
-        "cpu_seconds": {job: _spread([run[0] for run in found]) for job, found in runs.items()},
-        "peak_mib": {job: _spread([run[1] for run in found]) for job, found in runs.items()},
+        "cpu_seconds": {job: _spread([run[0] for run in measured]) for job, measured in runs.items()},
+        "peak_mib": {job: _spread([run[1] for run in measured]) for job, measured in runs.items()},
         "cpu_ratio": _spread(cpu),
         "memory_ratio": _spread(memory),
         "queries_counted": pq.read_metadata(folder / "queries.parquet").num_rows,
@@ -117,22 +112,20 @@ def _run(command: list[str]) -> tuple[float, float]:
 
 
 def _spread(values: list[float]) -> dict[str, float]:
-    return {
-        "min": round(min(values), 2),
-        "median": round(statistics.median(values), 2),
-        "max": round(max(values), 2),
-    }
+    return {"min": round(min(values), 2), "median": round(statistics.median(values), 2), "max": round(max(values), 2)}
 
 
-def _as_text(told: dict[str, Any]) -> str:
-    lines = [f"{told['rows']:,} rows of {told['users']:,} synthetic users, {told['rounds']} rounds, DuckDB"]
+def _as_text(results: dict[str, Any]) -> str:
+    lines = [f"{results['rows']:,} rows of {results['users']:,} synthetic users, {results['rounds']} rounds, DuckDB"]
     lines.append(f"{'':14}{'CPU s':>8}{'peak MiB':>10}   (medians)")
-    for job in told["cpu_seconds"]:
-        lines.append(f"{job:14}{told['cpu_seconds'][job]['median']:>8.2f}{told['peak_mib'][job]['median']:>10.0f}")
+    for job in results["cpu_seconds"]:
+        lines.append(
+            f"{job:14}{results['cpu_seconds'][job]['median']:>8.2f}{results['peak_mib'][job]['median']:>10.0f}"
+        )
     for word, key in (("CPU", "cpu_ratio"), ("memory", "memory_ratio")):
-        low, middle, high = told[key].values()
+        low, middle, high = results[key].values()
         lines.append(f"{word}: the release takes {middle:.2f} times the plain query ({low:.2f} to {high:.2f})")
-    lines.append(f"{told['queries_released']:,} queries released, of {told['queries_counted']:,} counted")
+    lines.append(f"{results['queries_released']:,} queries released, of {results['queries_counted']:,} counted")
     return "\n".join(lines)
 
 

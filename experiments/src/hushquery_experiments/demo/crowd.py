@@ -63,7 +63,7 @@ console.log(stored);
 
 
 def people_of(log: Path, seed: int) -> list[Person]:
-    """Give everybody in a synthetic log with one of their records, chosen evenly by a hash."""
+    """Return everybody in a synthetic log with one of their records, chosen evenly by a hash."""
     import hashlib
 
     import pyarrow.parquet as pq

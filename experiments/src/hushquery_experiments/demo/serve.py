@@ -84,7 +84,7 @@ def serve_demo(
         summary = _run_epoch(folder, address, people, seconds)
         emit(summary, _in_words(summary), as_json=as_json)
         if not once:
-            typer.secho("press Ctrl-C to stop", err=True)
+            typer.echo("press Ctrl-C to stop", err=True)
             try:
                 process.wait()
             except KeyboardInterrupt:
@@ -160,17 +160,17 @@ def _run_epoch(folder: Path, address: str, people: list[Any], seconds: dict[str,
     browsers = find_browsers()
     in_browsers = [] if isinstance(browsers, str) else clients[:_BROWSERS]
     others = clients[len(in_browsers) :]
-    with progress("opt-in records", len(optin)) as (bar, line), _timed(seconds, "opt-in uploads"):
+    with progress("opt-in records", len(optin)) as show, _timed(seconds, "opt-in uploads"):
         token = Tokens(store).new(number, "the demo", shared=True)
-        given = give_all(address, task.id, token, optin, lambda sent: bar.advance(line, sent))
+        given = give_all(address, task.id, token, optin, lambda sent: show(more=sent))
     with progress("head list"), _timed(seconds, "head list"):
         if move(HEAD_PUBLISHED).phase != HEAD_PUBLISHED:
             raise UsageError("too few opted in for a head list", fix="Give more --users, say 30000")
         head = move(REPORTS_OPEN).head or ()
         _wait_until(lambda: _takes_reports(f"{address}/v1/tasks/{task.id}"))
-    with progress("clients", len(others)) as (bar, line), _timed(seconds, "Python clients"):
-        told: Callable[[int], None] = lambda sent: bar.advance(line, sent)  # noqa: E731 -- one line says it
-        python = send_all(address, folder / "task.toml", head, others, folder / "states", told)
+    with progress("clients", len(others)) as show, _timed(seconds, "Python clients"):
+        states = folder / "states"
+        python = send_all(address, folder / "task.toml", head, others, states, lambda sent: show(more=sent))
     with progress("browsers"), _timed(seconds, "Chromium clients"):
         chromium = 0 if isinstance(browsers, str) else browse(browsers, address, task.id, in_browsers)
     with progress("closing and blending"), _timed(seconds, "close and release"):

@@ -123,7 +123,7 @@ def _lines(
 
 
 def _altair() -> Any:
-    """Give the package, or say how to install it."""
+    """Return the package, or say how to install it."""
     need_altair()
     import altair
 

@@ -59,7 +59,7 @@ def epochs_task(
     lifetime: Fraction = Fraction(8),
     size: int = 20,
 ) -> Task:
-    """Give the task that is simulated: a weekly list that is kept for ``keep`` periods.
+    """Return the task that is simulated: a weekly list that is kept for ``keep`` periods.
 
     Args:
         keep: For how many periods one list stays.
@@ -203,7 +203,7 @@ class Spending:
         return np.flatnonzero((self.present == len(self._paid)) & (self.opted == 0))
 
     def client(self, who: IntArray) -> npt.NDArray[np.float64]:
-        """Give what people lost as clients, rounded up."""
+        """Return what people lost as clients, rounded up."""
         steps = [round_up(n * self.memos.task.record_epsilon) for n in range(self.memos.most + 1)]
         return np.array(steps)[self.memos.draws[who]]
 
@@ -236,7 +236,7 @@ class Spending:
         )
 
     def _optin(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Give what each person lost as an opt-in user, rounded up: the epochs' costs, each so many times."""
+        """Return what each person lost as an opt-in user, rounded up: the epochs' costs, each so many times."""
         kinds = sorted(set(self._paid))
         times = np.zeros((len(self.present), len(kinds)), dtype=np.int64)
         for paid, users in zip(self._paid, self._groups, strict=True):
@@ -253,7 +253,7 @@ class Spending:
 
 
 def _median(values: npt.NDArray[np.float64]) -> float:
-    """Give a median that somebody really has, the higher one of two."""
+    """Return a median that somebody really has, the higher one of two."""
     return float(np.sort(values)[len(values) // 2])
 
 
@@ -325,7 +325,7 @@ def follow(
 
 
 def _cells(head: PublishedHead, records: IntArray) -> IntArray:
-    """Give the cell of each client's record: that of the list, or the wildcard."""
+    """Return the cell of each client's record: that of the list, or the wildcard."""
     domain = head.configuration.domain
     listed = np.array([number_of(*record) for record in head.records], dtype=np.int64)
     cell = np.array([domain.cell(*record) for record in head.records], dtype=np.int64)

@@ -76,11 +76,11 @@ class Memos:
         return int(Fraction(self.task.client.lifetime_epsilon) // self.task.record_epsilon)
 
     def spent(self, client: int) -> Fraction:
-        """Give what a client has lost, exactly."""
+        """Return what a client has lost, exactly."""
         return int(self.draws[client]) * self.task.record_epsilon
 
     def answer(self, configuration: Configuration, who: IntArray, cells: IntArray, bits: Bits) -> Answers:
-        """Give this period's report of each client.
+        """Return this period's report of each client.
 
         Args:
             configuration: What clients run in this period.
@@ -115,7 +115,7 @@ class _Kept:
     place: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def find(self, keys: IntArray) -> IntArray:
-        """Give the place of each key's row, or -1."""
+        """Return the place of each key's row, or -1."""
         if not len(self.keys):
             return np.full(len(keys), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)

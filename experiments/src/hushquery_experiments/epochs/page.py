@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hushquery_experiments.epochs import charts
 from hushquery_experiments.page import (
+    INVENTED,
     Data,
     Details,
     Facts,
@@ -13,22 +14,18 @@ from hushquery_experiments.page import (
     Part,
     Table,
     Text,
-    as_html,
+    claim_lines,
+    claim_table,
     figure,
-    verdict,
 )
 
-__all__ = ["FIGURES", "as_page", "as_text", "command", "page"]
+__all__ = ["FIGURES", "as_text", "command", "page"]
 
-_OPEN = (
-    "Everybody here is invented, so this page may be published. The noise came from a seed, to let you repeat the "
-    "numbers; a client that drew its noise so would protect nobody."
-)
 _TOTALS = ("epsilon: typical / worst", "people", "as opt-in users", "delta", "as clients", "one person's sum")
 
 
 def command(data: Data) -> str:
-    """Give the command that measures the same again."""
+    """Return the command that measures the same again."""
     settings = data["settings"]
     return (
         f"hushquery experiment epochs --users {settings['users']} --epochs {settings['epochs']} "
@@ -38,7 +35,7 @@ def command(data: Data) -> str:
 
 
 def as_text(data: Data) -> str:
-    """Give the tables for a terminal."""
+    """Return the tables for a terminal."""
     settings = data["settings"]
     lines = [
         f"{settings['users']:,} invented people in {settings['epochs']} epochs, noise from seed {settings['seed']}: "
@@ -70,10 +67,7 @@ def as_text(data: Data) -> str:
             f"  {_pair(row):54}{row['covered']:>7.1%} of {row['intervals']:,} hold the truth; errors are "
             f"{row['spread']:.2f} of what is stated"
         )
-    lines.append("")
-    for claim in data["claims"]:
-        lines.append(f"{verdict(claim['holds']):6}{claim['what']}: {claim['measured']}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *claim_lines(data)])
 
 
 def _kept(run: Data) -> str:
@@ -116,13 +110,8 @@ FIGURES: Figures = {
 }
 
 
-def as_page(data: Data) -> str:
-    """Give the page to look at, as HTML."""
-    return as_html(page(data))
-
-
 def page(data: Data) -> Page:
-    """Say what is on the page."""
+    """Describe the page."""
     settings = data["settings"]
     clients = {run["keep"]: run["totals"][0] for run in data["runs"]}
     parts: list[Part] = [
@@ -134,10 +123,7 @@ def page(data: Data) -> Page:
             }
         ),
         Heading("What had to be shown"),
-        Table(
-            ("claim", "measured", ""),
-            [(claim["what"], claim["measured"], verdict(claim["holds"])) for claim in data["claims"]],
-        ),
+        claim_table(data),
         Heading("The people and the task"),
         Text(
             f"{settings['optin']:.0%} of the people opt in. From one epoch to the next {settings['moving']:.0%} of the "
@@ -193,7 +179,7 @@ def page(data: Data) -> Page:
     ]
     return Page(
         "What does a year of reports cost, and is it worth it?",
-        _OPEN,
+        INVENTED,
         parts,
         command(data),
         data,

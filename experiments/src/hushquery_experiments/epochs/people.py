@@ -94,7 +94,7 @@ class Epoch:
         return read_log(pa.table({name: pa.array(values, pa.string()) for name, values in table.items()}))
 
     def truth(self, records: list[tuple[str, str]]) -> tuple[Truth, IntArray]:
-        """Give the true counts of everybody's records, and the places of some listed ones among them."""
+        """Return the true counts of everybody's records, and the places of some listed ones among them."""
         listed = np.array([number_of(*record) for record in records], dtype=np.int64)
         every, counts = np.unique(np.concatenate([self.record, listed]), return_counts=True)
         places = np.searchsorted(every, listed)
@@ -145,7 +145,7 @@ def _draw(
 
 
 def name_of(record: int) -> tuple[str, str]:
-    """Give the query and the URL of a record's number.
+    """Return the query and the URL of a record's number.
 
     >>> name_of(62 * 6 + 1), number_of(*name_of(62 * 6 + 1))
     (('query gc', 'https://site1.example'), 373)

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from hushquery._version import __version__
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import UsageError
 from hushquery.noise.bits import SeededBits
@@ -40,9 +39,10 @@ from hushquery_experiments.epochs.follow import (
     open_accounts,
 )
 from hushquery_experiments.epochs.people import Epoch, World, history
+from hushquery_experiments.page import Claim, made_at
 from hushquery_experiments.unpublishable import plain
 
-__all__ = ["Claim", "Coverage", "EpochsExperiment", "KeptRun", "check_claims", "covered_changes", "epochs"]
+__all__ = ["Coverage", "EpochsExperiment", "KeptRun", "check_claims", "covered_changes", "epochs"]
 
 Progress = Callable[[str, float], None]
 
@@ -110,15 +110,6 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """Something that has to hold, with the numbers that say whether it does."""
-
-    what: str
-    measured: str
-    holds: bool
-
-
-@dataclass(frozen=True)
 class EpochsExperiment:
     """Everything that was measured, on invented people.
 
@@ -135,9 +126,9 @@ class EpochsExperiment:
     claims: tuple[Claim, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the results as plain data, first of all that they may be published and why."""
-        said = {"publishable": True, "mark": "synthetic people and seeded noise: nobody is in it"}
-        return said | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        """Return the results as plain data, first of all that they may be published and why."""
+        mark = {"publishable": True, "mark": "synthetic people and seeded noise: nobody is in it"}
+        return mark | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
 
 def epochs(
@@ -182,12 +173,9 @@ def epochs(
     for place, (keep, often, length, firsts) in enumerate(_PAIRS):
         tell("intervals of changes", 0.7 + 0.05 * place)
         covered += covered_changes(keep, often, length, firsts, runs, seed)
-    seconds = (datetime.now(UTC) - began).total_seconds()
     settings = {
         "experiment": "epochs",
-        "version": __version__,
-        "date": began.date().isoformat(),
-        "seconds": seconds,
+        **made_at(began),
         "users": users,
         "epochs": epochs,
         "optin": world.optin,
@@ -260,7 +248,7 @@ def _coverage(keep: int, changing: float, first: int, last: int, tables: Sequenc
 
 
 def check_claims(runs: Sequence[KeptRun], coverage: Sequence[Coverage]) -> tuple[Claim, ...]:
-    """Say what had to be shown, and whether it was."""
+    """Check what had to be shown."""
     clients = {run.keep: next(t for t in run.totals if t.group.startswith("clients")) for run in runs}
     worst = max(total.client_worst for run in runs for total in run.totals)
     typical = [total.client_typical for total in clients.values()]

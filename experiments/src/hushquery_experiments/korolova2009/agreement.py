@@ -164,7 +164,7 @@ def keyword_agreement(
 
 
 def raw_click_graph(log: Any) -> ClickGraph:
-    """Give the click graph of the whole log: an edge weighs the users who clicked. It is as secret as the log."""
+    """Return the click graph of the whole log: an edge weighs the users who clicked. It is as secret as the log."""
     rows = rows_of(log)
     if "url" not in rows.columns:
         raise DataError(
@@ -211,7 +211,7 @@ def fears_agreement(log: Any, release: Release, *, top: int = 10) -> FearsAgreem
 
 
 def _walk(graph: ClickGraph, items: Sequence[str], by_host: Mapping[str, list[int]], alpha: float) -> Any:
-    """Give each query's probability of ending at a seed; the seeds themselves are no keywords."""
+    """Return each query's probability of ending at a seed; the seeds themselves are no keywords."""
     queries = {place: 0 for item in items if (place := graph.query(item)) is not None}
     urls = {place: 0 for item in items if (place := graph.url(item)) is not None}
     urls |= {place: 0 for item in items for place in by_host.get(item.strip().lower(), ())}
@@ -258,7 +258,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _raw_fears(rows: Any) -> list[tuple[str, int]]:
-    """Give the queries that name a fear with the number of users who searched each."""
+    """Return the queries that name a fear with the number of users who searched each."""
     # The engine throws out nearly everything; the pattern below decides.
     each = rows.filter(rows["query"].contains("fear of ") | rows["query"].contains(" phobia"))
     each = each.select("user", "query").distinct()
@@ -278,7 +278,7 @@ def _ranked(queries: Any) -> list[tuple[str, int]]:
 
 
 def _without_noise(counted: pa.Table) -> pa.Table:
-    """Give exact counts the columns of a release's table, so that the same code reads both."""
+    """Return exact counts the columns of a release's table, so that the same code reads both."""
     import pyarrow as pa
 
     exact = counted["count"].cast(pa.float64())

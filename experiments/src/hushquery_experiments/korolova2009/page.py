@@ -12,20 +12,18 @@ from hushquery_experiments.page import (
     Data,
     Details,
     Facts,
-    Figure,
     Figures,
     Heading,
     Page,
     Part,
     Table,
     Text,
-    as_html,
     figure,
     verdict,
 )
 from hushquery_experiments.unpublishable import MARK
 
-__all__ = ["FIGURES", "as_page", "as_text", "command", "main_grid", "page", "percent", "pivot"]
+__all__ = ["FIGURES", "as_text", "command", "main_grid", "page", "percent", "pivot"]
 
 _HARMLESS = (
     "This log is synthetic: nobody is in it, so sharing this page does no harm. The same page about a real log must "
@@ -38,7 +36,7 @@ _HARMFUL = (
 
 
 def main_grid(data: Data) -> list[Data]:
-    """Give the points of the paper's epsilon and delta, selection only: the curves against d."""
+    """Return the points of the paper's epsilon and delta, selection only: the curves against d."""
     first = data["coverage"][0]
     same = (first["epsilon"], first["delta"], False)
     return [p for p in data["coverage"] if (p["epsilon"], p["delta"], p["with_counts"]) == same]
@@ -53,11 +51,11 @@ def pivot(points: Sequence[Data]) -> dict[str, dict[int, Data]]:
 
 
 def command(data: Data) -> str:
-    """Give the command that measures the same again."""
+    """Return the command that measures the same again."""
     settings = data["settings"]
-    made = f"--users {settings['users']} --seed {settings['seed']}" if settings["users"] else "--log LOG"
+    source = f"--users {settings['users']} --seed {settings['seed']}" if settings["users"] else "--log LOG"
     d = ",".join(str(value) for value in settings["queries_per_user"])
-    return f"hushquery experiment korolova2009 {made} --runs {settings['runs']} --d {d}"
+    return f"hushquery experiment korolova2009 {source} --runs {settings['runs']} --d {d}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -76,7 +74,7 @@ def _tau(data: Data) -> str:
 
 
 def as_text(data: Data) -> str:
-    """Give the tables for a terminal."""
+    """Return the tables for a terminal."""
     log, grid = data["log"], pivot(main_grid(data))
     ds = data["settings"]["queries_per_user"]
     lines = [
@@ -161,13 +159,8 @@ FIGURES: Figures = {
 }
 
 
-def as_page(data: Data) -> str:
-    """Give the page to look at, as HTML."""
-    return as_html(page(data))
-
-
 def page(data: Data) -> Page:
-    """Say what is on the page."""
+    """Describe the page."""
     settings = data["settings"]
     synthetic = settings["log"] == "synthetic"
     note = f"Mean of {settings['runs']} run{'s' if settings['runs'] > 1 else ''} per setting."
@@ -182,10 +175,6 @@ def page(data: Data) -> Page:
         note,
         MARK,
     )
-
-
-def _figure(name: str, data: Data) -> Figure:
-    return figure(FIGURES, name, data)
 
 
 def _setting(data: Data) -> list[Part]:
@@ -250,7 +239,7 @@ def _setting(data: Data) -> list[Part]:
 
 def _coverage(data: Data) -> list[Part]:
     grid, ds = pivot(main_grid(data)), data["settings"]["queries_per_user"]
-    parts: list[Part] = [Heading("Coverage against d"), _figure("coverage", data)]
+    parts: list[Part] = [Heading("Coverage against d"), figure(FIGURES, "coverage", data)]
     shown: dict[str, Callable[[Data], str]] = {
         "Queries released:": lambda p: f"{p['queries']:,.0f}",
         "Their share of all distinct queries:": lambda p: percent(p["distinct_share"], 2),
@@ -275,8 +264,8 @@ def _coverage(data: Data) -> list[Part]:
     return [
         *parts,
         Heading("Coverage against epsilon and delta, and with counts"),
-        _figure("budget", data),
-        _figure("counts", data),
+        figure(FIGURES, "budget", data),
+        figure(FIGURES, "counts", data),
         Table(heads, others),
     ]
 
@@ -303,7 +292,7 @@ def _keywords(data: Data) -> list[Part]:
             "log. A topic is given by its sites; a keyword is a query from which a random walk with alpha = "
             f"{found['alpha']} ends at them with probability gamma or more."
         ),
-        _figure("keywords", data),
+        figure(FIGURES, "keywords", data),
         Table((*heads, "Jaccard"), [numbers(score) for score in found["together"]]),
         Details(
             "by topic",
@@ -329,4 +318,4 @@ def _fears(data: Data) -> list[Part]:
         for row in found["ranking"]
     ]
     heads = ("fear", "rank in release", "noisy count, capped", "rank in log", "users in log")
-    return [*parts, _figure("fears", data), Table(heads, rows)]
+    return [*parts, figure(FIGURES, "fears", data), Table(heads, rows)]

@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from hushquery._version import __version__
 from hushquery.core.budget import Budget
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, SelectorName, calibrate
@@ -35,6 +34,7 @@ from hushquery_experiments.korolova2009.agreement import (
     fears_agreement,
     keyword_agreement,
 )
+from hushquery_experiments.page import made_at
 from hushquery_experiments.unpublishable import NotPublishable
 
 if TYPE_CHECKING:
@@ -222,10 +222,10 @@ def korolova2009(
             return SystemBits() if log is not None else SeededBits(f"korolova2009 {seed} {what}")
 
         points = []
-        for place, (cell, made) in enumerate(calibrated):
+        for place, (cell, steps) in enumerate(calibrated):
             tell(f"{cell.selector}, d = {cell.queries_per_user}", 0.05 + 0.75 * place / len(cells))
-            found = [tables.volume.coverage(tables.run(made.selector, bits(cell, run))) for run in range(runs)]
-            points.append(_point(cell, made.selector.threshold, found))
+            covered = [tables.volume.coverage(tables.run(steps.selector, bits(cell, run))) for run in range(runs)]
+            points.append(_point(cell, steps.selector.threshold, covered))
         tell("comparing keywords and fears", 0.8)
         release = _release(tables, bits("release"))
         keywords = None
@@ -243,9 +243,7 @@ def korolova2009(
         "runs": runs,
         "queries_per_user": sorted(set(queries_per_user)),
         "release": {"selector": "gaussian", "queries_per_user": _D, "clicks_per_user": _CLICKS_PER_USER},
-        "version": __version__,
-        "date": began.date().isoformat(),
-        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
+        **made_at(began),
     }
     tell("done", 1.0)
     return Experiment(settings, size, tuple(points), keywords, fears, check_claims(points))
@@ -273,7 +271,7 @@ def check_claims(points: Sequence[Point]) -> tuple[Claim, ...]:
 
 
 def _settings(queries_per_user: Sequence[int]) -> list[_Setting]:
-    """Give every cell once, in the order in which they run."""
+    """Return every cell once, in the order in which they run."""
     cells = [_Setting(name, d) for name in SELECTORS for d in queries_per_user]
     cells += [_Setting(name, _D, epsilon=epsilon) for name in _COMPARED for epsilon in _EPSILONS]
     cells += [_Setting(name, _D, delta=delta) for name in _COMPARED for delta in _DELTAS]
@@ -335,15 +333,15 @@ def _release(tables: _Tables, bits: Bits) -> Release:
     request = Request(
         Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if "url" in tables.rows.columns else None, selector="gaussian"
     )
-    made = calibrate(request)
-    made_tables = {"queries": tables.run(made.selector, bits)}
-    if made.clicks:
-        made_tables["clicks"] = made.clicks.run(tables.rows, tables.bound, made_tables["queries"], bits)
-    return Release(made_tables, (), {})
+    steps = calibrate(request)
+    released = {"queries": tables.run(steps.selector, bits)}
+    if steps.clicks:
+        released["clicks"] = steps.clicks.run(tables.rows, tables.bound, released["queries"], bits)
+    return Release(released, (), {})
 
 
 def _synthetic_topics() -> dict[str, list[str]]:
-    """Give the first themes of the synthetic language, each as the hosts of its sites."""
+    """Return the first themes of the synthetic language, each as the hosts of its sites."""
     from hushquery.log.synthetic.words import THEMES
 
     chosen = list(THEMES)[:_TOPICS]
@@ -351,7 +349,7 @@ def _synthetic_topics() -> dict[str, list[str]]:
 
 
 def _busiest_hosts(release: Release) -> dict[str, list[str]]:
-    """Give the hosts that most released queries lead to, each a topic; they are public, being in the release."""
+    """Return the hosts that most released queries lead to, each a topic; they are public, being in the release."""
     from urllib.parse import urlsplit
 
     queries: dict[str, set[str]] = {}

@@ -164,7 +164,7 @@ def hitters(points: Rows) -> altair.Chart:
 
 
 def _altair() -> Any:
-    """Give the package, or say how to install it."""
+    """Return the package, or say how to install it."""
     need_altair()
     import altair
 

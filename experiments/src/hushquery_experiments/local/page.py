@@ -6,30 +6,25 @@ from collections.abc import Mapping
 
 from hushquery_experiments.local import charts
 from hushquery_experiments.page import (
+    INVENTED,
     Data,
     Facts,
-    Figure,
     Figures,
     Heading,
     Page,
     Part,
     Table,
     Text,
-    as_html,
+    claim_lines,
+    claim_table,
     figure,
-    verdict,
 )
 
-__all__ = ["FIGURES", "as_page", "as_text", "command", "page"]
-
-_OPEN = (
-    "Everybody here is invented, so this page may be published. The noise came from a seed, to let you repeat the "
-    "numbers; a client that drew its noise so would protect nobody."
-)
+__all__ = ["FIGURES", "as_text", "command", "page"]
 
 
 def command(data: Data) -> str:
-    """Give the command that measures the same again."""
+    """Return the command that measures the same again."""
     settings = data["settings"]
     return (
         f"hushquery experiment local --clients {settings['clients']} --runs {settings['runs']} "
@@ -38,7 +33,7 @@ def command(data: Data) -> str:
 
 
 def as_text(data: Data) -> str:
-    """Give the tables for a terminal."""
+    """Return the tables for a terminal."""
     settings = data["settings"]
     epsilons = settings["epsilons"]
     lines = [
@@ -74,10 +69,7 @@ def as_text(data: Data) -> str:
     lines += ["", "of the true top 10, found at" + "".join(f"{f'epsilon {e:g}':>12}" for e in epsilons)]
     for name, found in _by_finder(data).items():
         lines.append(f"  {name:26}" + "".join(f"{found[e]:>12.1f}" for e in epsilons))
-    lines.append("")
-    for claim in data["claims"]:
-        lines.append(f"{verdict(claim['holds']):6}{claim['what']}: {claim['measured']}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *claim_lines(data)])
 
 
 def _by_oracle(data: Data, k: int) -> dict[str, dict[float, Data]]:
@@ -138,13 +130,8 @@ FIGURES: Figures = {
 }
 
 
-def as_page(data: Data) -> str:
-    """Give the page to look at, as HTML."""
-    return as_html(page(data))
-
-
 def page(data: Data) -> Page:
-    """Say what is on the page."""
+    """Describe the page."""
     settings = data["settings"]
     parts: list[Part] = [
         Facts(
@@ -155,24 +142,21 @@ def page(data: Data) -> Page:
             }
         ),
         Heading("What had to be shown"),
-        Table(
-            ("claim", "measured", ""),
-            [(claim["what"], claim["measured"], verdict(claim["holds"])) for claim in data["claims"]],
-        ),
+        claim_table(data),
         Heading("Frequency oracles: error against theory and each other"),
         Text(f"Clients: {settings['population']}."),
-        _figure("errors", data),
-        _figure("ratios", data),
+        figure(FIGURES, "errors", data),
+        figure(FIGURES, "ratios", data),
         Text(
             "Mean squared error of a cell's frequency, and below it measured over theory; * marks the oracle that "
             "`choose_oracle` picks."
         ),
         *(_oracle_table(data, k) for k in settings["domains"]),
         Heading("1BitMean and Laplace: the average of numbers"),
-        _figure("means", data),
+        figure(FIGURES, "means", data),
         _mean_table(data),
         Heading("dBitFlip: a histogram"),
-        _figure("histograms", data),
+        figure(FIGURES, "histograms", data),
         _histogram_table(data),
         Heading("Averaging attacks"),
         Text(
@@ -180,25 +164,21 @@ def page(data: Data) -> Page:
             "once, from the device's secret, and stays: asking again tells nothing new. RAPPOR's reports also carry "
             "fresh noise; averaging removes that, and finds the permanent response at most."
         ),
-        _figure("attacks", data),
+        figure(FIGURES, "attacks", data),
         _attack_table(data),
         Heading("Heavy hitters without an opt-in group"),
         Text("The ten most frequent of 4,096 values, by the finder's first ten."),
-        _figure("hitters", data),
+        figure(FIGURES, "hitters", data),
         _hitter_table(data),
     ]
     return Page(
         "What can be learnt when nobody is trusted?",
-        _OPEN,
+        INVENTED,
         parts,
         command(data),
         data,
         f"Noise: {settings['noise']}.",
     )
-
-
-def _figure(name: str, data: Data) -> Figure:
-    return figure(FIGURES, name, data)
 
 
 def _oracle_table(data: Data, k: int) -> Table:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hushquery._version import __version__
 from hushquery.errors import UsageError
 from hushquery.local.configuration import ORACLES, choose_oracle
 from hushquery.local.numbers.dbitflip import DBitFlip
@@ -32,13 +31,13 @@ from hushquery.noise.bits import Bits, SeededBits, below
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases
 from hushquery_experiments.local.attacks import ASKED, Attack, averaging_attacks
 from hushquery_experiments.local.laplace import LaplaceMean
+from hushquery_experiments.page import Claim, made_at
 from hushquery_experiments.unpublishable import plain
 
 __all__ = [
     "BETA",
     "DOMAINS",
     "EPSILONS",
-    "Claim",
     "ErrorPoint",
     "HistogramPoint",
     "HitterPoint",
@@ -149,15 +148,6 @@ class HitterPoint:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """Something that has to hold, with the numbers that say whether it does."""
-
-    what: str
-    measured: str
-    holds: bool
-
-
-@dataclass(frozen=True)
 class LocalExperiment:
     """Everything that was measured, on invented clients.
 
@@ -180,9 +170,9 @@ class LocalExperiment:
     claims: tuple[Claim, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the results as plain data, first of all that they may be published and why."""
-        said = {"publishable": True, "mark": "synthetic clients and seeded noise: nobody is in it"}
-        return said | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        """Return the results as plain data, first of all that they may be published and why."""
+        mark = {"publishable": True, "mark": "synthetic clients and seeded noise: nobody is in it"}
+        return mark | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
 
 def local(
@@ -263,9 +253,7 @@ def local(
         "epsilons": list(epsilons),
         "devices": attacked,
         "beta": BETA,
-        "version": __version__,
-        "date": began.date().isoformat(),
-        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
+        **made_at(began),
     }
     tell("done", 1.0)
     claims = check_claims(points, means, histograms, attacks)
@@ -313,7 +301,7 @@ def check_claims(
 
 
 def zipf(k: int) -> FloatArray:
-    """Give the frequencies of a Zipf law over k values, the most frequent first.
+    """Return the frequencies of a Zipf law over k values, the most frequent first.
 
     >>> zipf(2).round(3).tolist()
     [0.667, 0.333]
@@ -330,12 +318,12 @@ def _draw(law: FloatArray, n: int, bits: Bits) -> IntArray:
 
 
 def _times(k: int, runs: int) -> int:
-    """Give how often to measure an oracle: every cell is a measurement, and reports over many cells are long."""
+    """Return how often to measure an oracle: every cell is a measurement, and reports over many cells are long."""
     return max(3, 2 * runs if k <= 100 else runs // 2 if k <= 1000 else runs // 6)
 
 
 def _above_best(points: Sequence[ErrorPoint]) -> float:
-    """Give by how many standard errors the chosen oracle's error lies above the smallest one measured."""
+    """Return by how many standard errors the chosen oracle's error lies above the smallest one measured."""
     ours = next(p for p in points if p.chosen)
     best = min(points, key=lambda p: p.measured)
     spread = math.hypot(ours.stderr * ours.theory, best.stderr * best.theory)
@@ -343,7 +331,7 @@ def _above_best(points: Sequence[ErrorPoint]) -> float:
 
 
 def _oracles(k: int, epsilon: float) -> Iterator[tuple[str, Oracle | TwoStage]]:
-    """Give every oracle; two-stage response over half as many queries with a URL each, and one cell for the rest."""
+    """Return every oracle; two-stage response over half as many queries with a URL each, and one cell for the rest."""
     for name, cls in ORACLES.items():
         yield name, cls.calibrate(k, epsilon)
     yield "two-stage", TwoStage.calibrate([1] * (k // 2), epsilon)
@@ -351,7 +339,7 @@ def _oracles(k: int, epsilon: float) -> Iterator[tuple[str, Oracle | TwoStage]]:
 
 
 def _variances(oracle: Oracle | TwoStage, law: FloatArray, n: int) -> FloatArray:
-    """Give the variance that an oracle claims for each cell."""
+    """Return the variance that an oracle claims for each cell."""
     if isinstance(oracle, Oracle):
         return np.array([oracle.variance(frequency, n) for frequency in law.tolist()])
     # All its queries are alike, and a variance is a quadratic function of the two frequencies: six values fix it.

@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from hushquery.cli.listing import listing
+from hushquery.cli.search import classify, correct, find, keywords, search, similar, suggest
 from hushquery.cli.show import show
 from hushquery.cli.trends import trends
-from hushquery.cli.use import classify, correct, find, keywords, search, similar, suggest
 from hushquery.errors import DataError, HushqueryError, UsageError
 from small_releases import CLICKS, QUERIES, private_hybrid, release_of, shares_of, whole_release
 
@@ -339,14 +339,14 @@ def test_other_scripts_and_hostile_values(folders):
 def test_columns_stay_aligned_with_wide_characters():
     text = listing(("query", "count"), [("天气", "1"), ("weather", "22"), ("a\nb", "3")], ("count",))
     assert text.splitlines() == ["query    count", "天气         1", "weather     22", "a�b          3"]
-    assert listing(("query",), []) == "query"
+    assert listing(("query",), []) == ""
 
 
 def test_a_terminal_gets_a_table(folders):
     """In a process of its own with a real terminal: Rich takes over, and markup in a query stays text."""
     code = textwrap.dedent("""
         import sys, typer
-        from hushquery.cli.use import find
+        from hushquery.cli.search import find
         from hushquery.cli.show import show
         app = typer.Typer(); app.command()(find); app.command()(show)
         app(["find", sys.argv[1], "*"])
@@ -366,7 +366,7 @@ def test_a_terminal_gets_a_table(folders):
 
 def test_command_files_import_nothing_heavy():
     code = (
-        "import sys, hushquery.cli.use, hushquery.cli.show, hushquery.cli.trends, hushquery.cli.listing;"
+        "import sys, hushquery.cli.search, hushquery.cli.show, hushquery.cli.trends, hushquery.cli.listing;"
         "print([m for m in ('numpy', 'scipy', 'pyarrow', 'altair', 'rich.table') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
