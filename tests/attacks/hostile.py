@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from hushquery.core.local_loss import loss_of_ratio
+from hushquery.core.budget import loss_of_ratio
 from hushquery.errors import HushqueryError
 from hushquery.local.channel import OracleChannel
 from hushquery.local.configuration import Configuration

@@ -40,6 +40,8 @@ _TINY, _HUGE = math.nextafter(0.0, 1.0), sys.float_info.max  # the smallest doub
 # Decimal exponents beyond this make no privacy parameter, only very long numbers.
 _MOST_EXPONENT = 400
 
+_LOSS_GRID = 10**30  # the epsilons that local randomizers claim are multiples of one over this
+
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
 
@@ -70,7 +72,7 @@ class Relation(StrEnum):
         except ValueError:
             raise UsageError(
                 f"no relation is called {text!r}",
-                fix="Give add-remove (a person is in the data or not) or replace-one (a person's data is exchanged)",
+                fix="Use add-remove (a person is in the data or not) or replace-one (a person's data is exchanged)",
             ) from None
 
 
@@ -161,7 +163,7 @@ class Budget:
             return budget
         raise UsageError(
             "the privacy budget is missing" if budget is None else "the privacy budget is not clear",
-            fix="Give either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
+            fix="Use either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
         )
 
     def __str__(self) -> str:
@@ -185,7 +187,7 @@ class Budget:
             raise UsageError(
                 f"delta {format_delta(self.delta)} is too large to publish anything",
                 why=f"from {float(REFUSED_DELTA):g} on it is no promise: {_in_full(self.delta)}",
-                fix="Give a delta well below one over the number of users, often 1e-6 or less",
+                fix="Use a delta well below one over the number of users, often 1e-6 or less",
             )
 
 
@@ -221,11 +223,7 @@ def format_epsilon(epsilon: Fraction | float) -> str:
 
 
 def format_delta(delta: Fraction | float) -> str:
-    """Print delta in scientific notation, rounded up; never a 0.000 that is not zero.
-
-    >>> format_delta(1e-6), format_delta(0)
-    ('1e-06', '0')
-    """
+    """Print delta in scientific notation, rounded up; never a 0.000 that is not zero."""
     return "0" if delta == 0 else significant_up(Fraction(delta), 2, scientific=True)
 
 
@@ -239,11 +237,7 @@ def in_full(value: float, digits: int = 6) -> str:
 
 
 def significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
-    """Print a number with some significant digits, rounded up.
-
-    >>> significant_up(Fraction(1, 3), 2)
-    '0.34'
-    """
+    """Print a number with some significant digits, rounded up: 1/3 with two is 0.34."""
     if value == 0:
         return "0"
     exponent = len(str(value.numerator)) - len(str(value.denominator))
@@ -305,10 +299,8 @@ def exact(value: Number, name: str = "the number") -> Fraction:
     """
     given: object = value  # callers without types hand over anything
     try:
-        if isinstance(value, str):
-            return _from_text(value.strip().lower(), name)
-        if isinstance(value, Decimal):
-            return _from_text(str(value).lower(), name)
+        if isinstance(value, str | Decimal):
+            return _from_text(str(value).strip().lower(), name)
         if isinstance(given, bool) or not isinstance(given, numbers.Real):
             raise TypeError
         if isinstance(given, numbers.Rational):
@@ -385,11 +377,7 @@ def _fraction(value: mpmath.mpf) -> Fraction:
 
 
 def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
-    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``.
-
-    >>> smallest_whole(lambda n: n * n >= 50)
-    8
-    """
+    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``."""
     low, high = 0, max(1, start)
     while not fits(high):
         low, high = high, high * 2
@@ -415,3 +403,12 @@ def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:
     with working():
         scaled = mpmath.mpf(value) * fine
         return Fraction(int(mpmath.ceil(scaled + abs(scaled) * _SLACK)), fine)
+
+
+def loss_of_ratio(ratio: Fraction) -> Fraction:
+    """Return ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too."""
+    if ratio == 1:
+        return Fraction(0)
+    with working():
+        scaled = mpmath.log(rational_mpf(ratio)) * _LOSS_GRID
+        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _LOSS_GRID)

@@ -25,7 +25,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -39,10 +39,8 @@ from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
 # More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
-_MOST_ATOMS = 1024
+_MOST_ATOMS, _GRID_STEPS, _MERGED = 1024, 2**14, 16
 _LARGEST_EPSILON = 2**20
-_GRID_STEPS = 2**14
-_MERGED = 16
 _NEGLIGIBLE = mpmath.mpf(10) ** -40
 
 
@@ -87,14 +85,10 @@ class Loss:
         object.__setattr__(self, "sparse", tuple(sparse))
 
     def __add__(self, other: Loss) -> Loss:
-        if len({step.relation for step in self.sparse + other.sparse}) > 1:
+        sparse, delta = self.sparse + other.sparse, self.threshold_delta + other.threshold_delta
+        if len({step.relation for step in sparse}) > 1:
             raise UsageError("losses under different relations can't be added", fix="State them under one relation")
-        return Loss(
-            self.mu_squared + other.mu_squared,
-            self.pure + other.pure,
-            self.threshold_delta + other.threshold_delta,
-            self.sparse + other.sparse,
-        )
+        return Loss(self.mu_squared + other.mu_squared, self.pure + other.pure, delta, sparse)
 
     @property
     def is_pure(self) -> bool:
@@ -131,9 +125,7 @@ class Loss:
             if self._delta(mpmath.mpf(0)) <= goal:
                 return 0.0
             high = _smallest_root(self._delta, goal)
-            if high is None:
-                return largest
-            return min(round_up(high), largest)
+            return largest if high is None else min(round_up(high), largest)
 
     @property
     def _has_gaussian(self) -> bool:
@@ -172,15 +164,7 @@ class Loss:
             "mu_squared": str(self.mu_squared),
             "pure": [str(r) for r in self.pure],
             "threshold_delta": str(self.threshold_delta),
-            "sparse": [
-                {
-                    "keys_per_user": s.keys_per_user,
-                    "sigma": str(s.sigma),
-                    "threshold": s.threshold,
-                    "relation": s.relation.value,
-                }
-                for s in self.sparse
-            ],
+            "sparse": [asdict(s) | {"sigma": str(s.sigma), "relation": s.relation.value} for s in self.sparse],
         }
 
     @classmethod
@@ -197,15 +181,11 @@ class Loss:
             )
         if not _of_texts(data):
             raise TypeError("a recorded loss is not written as one")
-        return cls(
-            data["mu_squared"],
-            tuple(data["pure"]),
-            data["threshold_delta"],
-            tuple(
-                SparseGaussian(s["keys_per_user"], exact(s["sigma"]), s["threshold"], Relation.of(s["relation"]))
-                for s in data["sparse"]
-            ),
+        sparse = tuple(
+            SparseGaussian(s["keys_per_user"], exact(s["sigma"]), s["threshold"], Relation.of(s["relation"]))
+            for s in data["sparse"]
         )
+        return cls(data["mu_squared"], tuple(data["pure"]), data["threshold_delta"], sparse)
 
 
 def _of_texts(data: Mapping[str, Any]) -> bool:
@@ -480,10 +460,7 @@ def equal_weight(keys: int) -> int:
     >>> [equal_weight(t) for t in (1, 2, 4, 20)]
     [64, 45, 32, 14]
     """
-    weight = 0
-    while keys * (weight + 1) ** 2 <= WEIGHT_GRID**2:
-        weight += 1
-    return weight
+    return math.isqrt(WEIGHT_GRID**2 // keys)
 
 
 @dataclass(frozen=True)
@@ -527,10 +504,6 @@ def step_from(parameters: Mapping[str, Any]) -> StepParameters:
     return _read(parameters)[0]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
     cls = _KINDS.get(str(parameters.get("kind")))
     if cls is None:
@@ -541,8 +514,9 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
     try:
         for field in fields(cls):
             if field.name in parameters:
-                read = Relation.of if field.name == "relation" else exact if field.name in _FRACTIONS else _same
-                values[field.name] = read(parameters[field.name])
+                raw = parameters[field.name]
+                read = {"relation": Relation.of, **dict.fromkeys(_FRACTIONS, exact)}.get(field.name)
+                values[field.name] = raw if read is None else read(raw)
         for name in ("keys_per_user", "threshold"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)

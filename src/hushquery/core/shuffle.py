@@ -32,8 +32,6 @@ from scipy import special
 from hushquery.core.budget import Budget, Number, rational_mpf, round_down, round_up, working
 from hushquery.errors import CalibrationError, UsageError
 
-__all__ = ["ABSOLUTE", "RELATIVE", "shuffle_any", "shuffle_closed_form", "shuffle_krr"]
-
 #: A computed probability is wrong by at most this times (n+2) ln(n+2), relatively: gammaln errs by less than
 #: 4 units of 2^-53, and six of them, two powers and the sums stay below 128 = 2^-46/2^-53 with room to spare.
 RELATIVE = 2.0**-46
@@ -114,7 +112,7 @@ def _local(epsilon0: Number) -> float:
     """Read a local epsilon and round it up to a double: a larger one is never more private."""
     value = round_up(Budget(epsilon0).epsilon)
     if value == 0:
-        raise UsageError("a local epsilon of 0 sends nothing", fix="Give epsilon0 > 0")
+        raise UsageError("a local epsilon of 0 sends nothing", fix="Use epsilon0 > 0")
     return value
 
 
@@ -205,7 +203,7 @@ def _krr(epsilon0: Number, k: int, n: int) -> _Blanket:
     e = _local(epsilon0)
     _check_reports(n)
     if isinstance(k, bool) or k < 2:
-        raise UsageError("a randomised response chooses between at least two values", fix="Give k >= 2")
+        raise UsageError("a randomised response chooses between at least two values", fix="Use k >= 2")
     # gamma = k/(e^e + k - 1); 1 - gamma = (e^e - 1)/(e^e + k - 1), without cancellation and without overflow
     log_odds = math.log(k) - e - math.log(-math.expm1(-e))  # ln(gamma/(1-gamma))
     log_hide, log_show = -float(np.logaddexp(0, -log_odds)), -float(np.logaddexp(0, log_odds))
@@ -294,7 +292,7 @@ def _target(delta: Number) -> float:
         raise CalibrationError(
             "shuffling gains nothing at delta 0",
             why="all others may have sent other values",
-            fix="Give a delta, often 1e-6",
+            fix="Use a delta, often 1e-6",
         )
     return round_down(value)
 
@@ -303,5 +301,5 @@ def _check_reports(n: int) -> None:
     if isinstance(n, bool) or not 1 <= n <= _MOST_REPORTS:
         raise UsageError(
             f"the number of reports must be from 1 to {_MOST_REPORTS:,}",
-            fix="Give n, the number of honest reports in a batch",
+            fix="Use n, the number of honest reports in a batch",
         )

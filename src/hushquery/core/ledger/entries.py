@@ -45,7 +45,7 @@ def period_length(text: str) -> timedelta:
         raise UsageError(
             f"no period is {text!r} long",
             why="a period is a whole number of minutes (m), hours (h) or days (d), up to a hundred years",
-            fix="Give for example 30m, 12h or 7d",
+            fix="Use for example 30m, 12h or 7d",
         )
     return length
 
@@ -69,7 +69,7 @@ class Terms:
             raise UsageError(
                 "a lifetime budget beside the budget needs a period",
                 why="without periods the budget already is for the lifetime",
-                fix="Give a period such as 7d, or only one budget",
+                fix="Use a period such as 7d, or only one budget",
             )
 
     def __str__(self) -> str:
@@ -278,7 +278,7 @@ def plan_text(plan: str, once: str | None) -> str:
     """Write the plan as the ledger keeps it, with the key under which the entry is spent once."""
     plan = clean_text(plan, "the plan", lines=True, empty=True)
     if any(line.startswith(_ONCE.strip()) for line in plan.splitlines()):
-        raise UsageError(f"a line of the plan begins with {_ONCE!r}", fix="Give the key with once=")
+        raise UsageError(f"a line of the plan begins with {_ONCE!r}", fix="Use the key with once=")
     return plan if once is None else f"{plan}\n{_ONCE}{once}".strip()
 
 
@@ -295,10 +295,7 @@ def loss_text(loss: Loss, relation: Relation) -> str:
     except (TypeError, ValueError):
         same = False
     if not same:
-        raise UsageError(
-            "a loss can't be written down exactly",
-            fix="This is a defect of the mechanism that stated it",
-        )
+        raise UsageError("a loss can't be written down exactly", fix="This is a defect of the mechanism that stated it")
     return text
 
 

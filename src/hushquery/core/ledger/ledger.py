@@ -228,7 +228,7 @@ class Ledger:
             raise UsageError(
                 "an account of epsilon 0 and delta 0 could never spend anything",
                 why="and its budget can't be changed later",
-                fix="Give epsilon > 0, often 0.1 to 4",
+                fix="Use epsilon > 0, often 0.1 to 4",
             )
         with self._lock:
             with self._store.write() as transaction:

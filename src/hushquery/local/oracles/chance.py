@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.core.budget import Number, exact, rational_mpf, working
-from hushquery.core.local_loss import loss_of_ratio as loss_of_exact_ratio
+from hushquery.core.budget import loss_of_ratio as loss_of_exact_ratio
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.noise.bits import Bits, below
 
