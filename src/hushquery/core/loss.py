@@ -515,8 +515,9 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
         for field in fields(cls):
             if field.name in parameters:
                 raw = parameters[field.name]
-                read = {"relation": Relation.of, **dict.fromkeys(_FRACTIONS, exact)}.get(field.name)
-                values[field.name] = raw if read is None else read(raw)
+                if field.name in _FRACTIONS:
+                    raw = exact(raw, field.name)
+                values[field.name] = Relation.of(raw) if field.name == "relation" else raw
         for name in ("keys_per_user", "threshold"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)

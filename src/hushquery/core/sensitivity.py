@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 from hushquery.core.budget import Number, Relation, exact
 from hushquery.errors import UsageError
@@ -20,14 +19,6 @@ class Bounds:
     l1: Fraction
     l2_squared: Fraction
     because: str
-
-
-class Sensitivity(Protocol):
-    """Anything that bounds what one unit can change under a relation."""
-
-    def bounds(self, relation: Relation) -> Bounds:
-        """Return the bounds under ``relation``."""
-        ...
 
 
 @dataclass(frozen=True)

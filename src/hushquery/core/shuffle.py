@@ -49,24 +49,17 @@ _Array = npt.NDArray[np.float64]
 
 
 def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
-    """Return the epsilon of n shuffled k-ary randomised responses at ``delta``, rounded up.
+    """Return the epsilon of n shuffled k-ary randomised responses of a local ``epsilon0`` at ``delta``, rounded up.
 
     **Guarantee:** the shuffled batch is (epsilon, delta)-DP for one reporter under replace-one, in the
     central sense: against whoever sees the batch and knows all other truths. It needs a real shuffler, and n
     counts honest reports only. Never above epsilon0, which holds without any shuffler.
     **Reference:** the module's head; Balle, Bell, Gascon and Nissim 2019.
 
-    Args:
-        epsilon0: The local epsilon of each response.
-        k: The number of possible values, at least 2.
-        n: The number of honest reports in the batch.
-        delta: The failure probability allowed.
-
     >>> f"{shuffle_krr(1, 50, 10_000, 1e-6):.4f}"
     '0.0104'
     """
-    blanket = _krr(epsilon0, k, n)
-    return _smallest_epsilon(blanket, _local(epsilon0), _target(delta))
+    return _smallest_epsilon(_krr(epsilon0, k, n), _local(epsilon0), _target(delta))
 
 
 def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
@@ -97,9 +90,8 @@ def shuffle_closed_form(epsilon0: Number, n: int, delta: Number) -> float:
     with working():
         x, y = rational_mpf(e), rational_mpf(d)
         if d == 0 or x > mpmath.log(n / (16 * mpmath.log(2 / y))):
-            what = "the closed form does not hold for these numbers"
             raise CalibrationError(
-                what,
+                "the closed form does not hold for these numbers",
                 why="it was proved for epsilon0 <= ln(n / (16 ln(2/delta))) only",
                 fix="Use shuffle_any, which has no such limit, or collect more reports",
             )

@@ -58,6 +58,9 @@ from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageEr
 __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
 
 
+_Key = tuple[str, Relation]  # of an account: the population, and the relation it is kept under
+
+
 class _Sum:
     """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
 
@@ -117,7 +120,7 @@ class Book:
     def __init__(self, ledger: str) -> None:
         self.ledger = ledger
         self.entries: list[Entry] = []
-        self.accounts: dict[tuple[str, Relation], AccountTotals] = {}
+        self.accounts: dict[_Key, AccountTotals] = {}
         self.relations: dict[str, Relation] = {}  # of each population's account; of two, of the one opened first
         self.once: dict[tuple[str, Relation, str], Entry] = {}
 
@@ -412,7 +415,7 @@ class Ledger:
         with self._store.read() as transaction:
             self._catch_up(transaction)
 
-    def _check_relation(self, key: tuple[str, Relation]) -> None:
+    def _check_relation(self, key: _Key) -> None:
         """Refuse a second relation: it would be a second budget for the same people."""
         kept = self._book.relations.get(key[0], key[1])
         if kept is not key[1]:
@@ -422,7 +425,7 @@ class Ledger:
                 fix=f"State the loss under {kept.value}, or name another population if these are other people",
             )
 
-    def _check_new(self, key: tuple[str, Relation], *, new_population: bool) -> None:
+    def _check_new(self, key: _Key, *, new_population: bool) -> None:
         """Refuse a second account of a population, under another relation or under nearly the same name."""
         self._check_relation(key)
         near = None if new_population else self._near(key[0])
@@ -446,7 +449,7 @@ class Ledger:
 
     def _row(
         self,
-        key: tuple[str, Relation],
+        key: _Key,
         kind: str,
         what: str,
         now: datetime,
@@ -456,27 +459,18 @@ class Ledger:
         before: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
         """Make the row that follows the last entry, or the rows ``before`` that are about to."""
-        row = {
-            "seq": len(self._book.entries) + len(before) + 1,
-            "kind": kind,
-            "population": key[0],
-            "relation": key[1].value,
-            "what": what,
-            "plan": plan,
-            "period": period,
-            "time": time_text(now),
-            "data": data,
-            "prev_hash": before[-1]["hash"] if before else self._book.head,
-        }
+        row: dict[str, Any] = {"seq": len(self._book.entries) + len(before) + 1, "kind": kind, "population": key[0]}
+        row |= {"relation": key[1].value, "what": what, "plan": plan, "period": period, "time": time_text(now)}
+        row |= {"data": data, "prev_hash": before[-1]["hash"] if before else self._book.head}
         return {**row, "hash": digest(row)}
 
-    def _account(self, key: tuple[str, Relation], now: datetime) -> Account:
+    def _account(self, key: _Key, now: datetime) -> Account:
         totals = self._book.accounts[key]
         period = totals.period_at(now)
         return Account(*key, totals.terms, totals.opened, period, totals.spent(period), totals.ever.total)
 
 
-def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
+def _key(population: str, relation: Relation | str) -> _Key:
     return clean_text(population, "the population"), Relation.of(str(relation))
 
 
@@ -490,7 +484,7 @@ def _same_price(paid: Entry, loss: Loss) -> Entry:
     return paid
 
 
-def _no_account(key: tuple[str, Relation]) -> AccountMissing:
+def _no_account(key: _Key) -> AccountMissing:
     return AccountMissing(
         f"There is no account {account_name(*key)}",
         why="Nobody has decided yet what may be spent on these people",
@@ -498,9 +492,7 @@ def _no_account(key: tuple[str, Relation]) -> AccountMissing:
     )
 
 
-def _refusal(
-    key: tuple[str, Relation], totals: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss
-) -> BudgetRefused:
+def _refusal(key: _Key, totals: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss) -> BudgetRefused:
     """Word why a spend was refused: requested, spent, remaining, and of which account."""
     whole = budget is totals.terms.lifetime or totals.terms.period is None
     now = Account(*key, Terms(budget), totals.opened, period, spent, spent)
