@@ -38,8 +38,8 @@ class Charge:
     population: str
     relation: Relation | str
     loss: Loss
-    what: str  # will be published, in words
-    budget: Budget  # that was asked for; a missing account is opened with it as its lifetime budget
+    what: str  # what will be published
+    budget: Budget  # the budget of the plan; a missing account is opened with it as its lifetime budget
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Paid:
     """What a plan reads with. Only a run creates one, after the spend."""
 
     asked: Mapping[str, Any]  # the expressions for the engine, by name
-    guarantee: Guarantee  # of the result
-    bits: Bits  # where its noise comes from
+    guarantee: Guarantee  # what the result promises
+    bits: Bits  # the source of its noise
     tell: Progress
 
 

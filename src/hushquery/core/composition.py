@@ -33,9 +33,9 @@ _SLACK_SHARES = [Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)
 class Composition:
     """What some steps cost together, by the rule that proves the smallest epsilon."""
 
-    epsilon: float  # the smallest one proved, rounded up
-    delta: float  # what it holds at
-    rule: str  # that proved it
+    epsilon: float  # the smallest epsilon proved, rounded up
+    delta: float  # the delta at which it holds
+    rule: str  # the rule that proved it
     alternatives: Mapping[str, float | str]  # every rule with its epsilon, or the reason why it does not apply
     notes: Mapping[str, str] = field(repr=False)  # for every rule, how it came to its number
 

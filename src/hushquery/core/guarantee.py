@@ -41,7 +41,7 @@ _TRUST = {
 class Step:
     """One randomised step and what it costs."""
 
-    name: str  # of the mechanism, as registered
+    name: str  # the registered name of the mechanism
     detail: str  # what it did, in a clause with its parameters
     loss: Loss
 

@@ -342,7 +342,7 @@ class LaplaceHistogram(StepParameters):
     scale: Fraction  # b of the noise
     threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
     row_counts: bool = False  # whether a user may add all of d to a single key
-    least_delta: Fraction = Fraction(0)  # to charge at least, where a paper claims more than the exact delta
+    least_delta: Fraction = Fraction(0)  # a minimum to charge, where a paper claims more
     relation: Relation = Relation.ADD_REMOVE
 
     @property
@@ -404,8 +404,8 @@ class OptimalSelection(StepParameters):
     kind: ClassVar[str] = "optimal-selection"
 
     keys_per_user: int  # d; a user adds 1 to at most d keys
-    epsilon: Fraction  # of one key
-    delta: Fraction
+    epsilon: Fraction  # per key
+    delta: Fraction  # per key
 
     @property
     def loss(self) -> Loss:
@@ -427,7 +427,7 @@ class GaussianWeights(StepParameters):
     kind: ClassVar[str] = "gaussian-weights"
 
     keys_per_user: int  # d, the most keys a user gives weight to
-    sigma: Fraction  # of the noise, in grid steps
+    sigma: Fraction  # the scale of the noise, in grid steps
     threshold: int | None = None  # R in grid steps; None for keys that are public, as in a sketch
     equal: bool = False  # whether a user spreads the weight equally (1/sqrt(t) on t keys, rounded down to the grid)
     relation: Relation = Relation.ADD_REMOVE
@@ -477,7 +477,7 @@ class LocalChannel(StepParameters):
     kind: ClassVar[str] = "local-channel"
 
     oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
-    reports: int = 1  # that one client sends
+    reports: int = 1  # the number of reports of one client
     relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
 
     @property

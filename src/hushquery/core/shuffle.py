@@ -116,7 +116,7 @@ class _Blanket:
     mix: float  # gamma in H: how much of the target's own report is uniform
     others: int  # n-1
     log_hide: float  # ln of the probability that another report hides
-    log_show: float  # and that it does not
+    log_show: float  # ln of the probability that it does not
 
     def delta(self, epsilon: float, tail: float) -> float:
         """Bound delta at ``epsilon`` from above, cutting tails of about ``tail`` and adding them."""

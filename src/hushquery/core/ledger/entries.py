@@ -96,19 +96,19 @@ class Terms:
 class Entry:
     """One line of the ledger; it is never changed and never deleted."""
 
-    seq: int  # from 1, over the whole ledger
+    seq: int  # counted from 1 over the whole ledger
     kind: Literal["open", "spend"]
     population: str
     relation: Relation
-    what: str  # was released, in words
-    plan: str  # it came from
-    period: int  # of the account, from 0
+    what: str  # what was released
+    plan: str  # the plan it came from
+    period: int  # the index of the account's period
     time: datetime
-    terms: Terms | None  # of an account that was opened
-    loss: Loss | None  # of a spend, exactly
+    terms: Terms | None  # set for ``open``
+    loss: Loss | None  # set for ``spend``
     prev_hash: str
     hash: str
-    created: bool = field(default=False, compare=False)  # by the spend that returned this entry: the account
+    created: bool = field(default=False, compare=False)  # whether this spend opened the account
 
     @property
     def once(self) -> str | None:
@@ -170,9 +170,9 @@ class Account:
     relation: Relation
     terms: Terms
     opened: datetime
-    period: int  # that it is in
-    spent: Loss  # in this period (in the lifetime, where there are no periods)
-    spent_ever: Loss
+    period: int  # the index of the current period
+    spent: Loss  # in the current period, or in the lifetime where there are no periods
+    spent_ever: Loss  # in all periods
 
     @property
     def name(self) -> str:
