@@ -290,7 +290,7 @@ MUTANTS = (
     mutant(
         "ledger-periods-come-back",
         "a clock that is set back opens a period anew that was spent",
-        _CORE + "ledger/ledger.py",
+        _CORE + "ledger/entries.py",
         (
             "return max(self.last_period, (now - self.opened) // period_length(self.terms.period))",
             "return (now - self.opened) // period_length(self.terms.period)",
@@ -300,7 +300,7 @@ MUTANTS = (
     mutant(
         "ledger-lifetime-forgotten",
         "each period begins anew and the lifetime of the account bounds nothing",
-        _CORE + "ledger/ledger.py",
+        _CORE + "ledger/entries.py",
         ("(self.terms.lifetime, self.ever.total)]", "(self.terms.lifetime, Loss())]"),
         tests="tests/ledger/test_rules.py",
     ),

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 
@@ -40,6 +41,7 @@ _TINY, _HUGE = math.nextafter(0.0, 1.0), sys.float_info.max  # the smallest doub
 # Decimal exponents beyond this make no privacy parameter, only very long numbers.
 _MOST_EXPONENT = 400
 
+_MOST_SEARCHED = 2**20  # no epsilon beyond this is looked for
 _LOSS_GRID = 10**30  # the epsilons that local randomizers claim are multiples of one over this
 
 #: Above this, epsilon promises so little that a person should be told.
@@ -386,6 +388,43 @@ def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**6
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def smallest_root(delta: Callable[[Any], mpmath.mpf], goal: mpmath.mpf) -> mpmath.mpf | None:
+    """Find the smallest epsilon, to one part in 10^15 and from above, at which a falling curve is at most ``goal``.
+
+    Regula falsi on the logarithm of the curve (Illinois rule) with a bisection whenever three steps did not halve the
+    bracket: a tenth of bisection's evaluations, each of which is many digits long. The upper end of the bracket was
+    evaluated and holds, whatever the curve looks like.
+    """
+    low, high = mpmath.mpf(0), mpmath.mpf(1)
+    below, above = delta(low), delta(high)
+    while above > goal:
+        low, below, high = high, above, high * 2
+        if high > _MOST_SEARCHED:
+            return None
+        above = delta(high)
+    tolerance = mpmath.mpf(10) ** -15
+    # What the end that stays is multiplied with, so that it comes nearer too.
+    low_weight = high_weight = mpmath.mpf(1)
+    last, width, slow = 0, high - low, 0
+    while high - low > high * tolerance:
+        if slow == 3 or above <= 0:
+            at, slow = (low + high) / 2, 0
+        else:
+            left, right = low_weight * mpmath.log(below / goal), high_weight * mpmath.log(above / goal)
+            at = (low * right - high * left) / (right - left)
+            # Never nearer to an end than half of what is asked for.
+            at = min(max(at, low + high * tolerance / 2), high - high * tolerance / 2)
+        value = delta(at)
+        if value <= goal:
+            high, above, high_weight = at, value, mpmath.mpf(1)
+            low_weight, last = (low_weight / 2 if last == 1 else low_weight), 1
+        else:
+            low, below, low_weight = at, value, mpmath.mpf(1)
+            high_weight, last = (high_weight / 2 if last == -1 else high_weight), -1
+        slow, width = (0, high - low) if high - low <= width / 2 else (slow + 1, width)
     return high
 
 

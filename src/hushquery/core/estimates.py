@@ -247,23 +247,6 @@ class Estimates(Tabular):
         return render("notebook/estimates.html", summary=summary, rows=shown, left=left, marks=self.marks)
 
 
-def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
-    """Round values to multiples of ``step``; intervals are rounded outwards."""
-    if not step > 0 or math.isinf(step):
-        raise UsageError("the step must be a positive number", fix="Use for example 1")
-
-    def to(x: float, whole: Callable[[float], float]) -> float:
-        return whole(x / step) * step if math.isfinite(x) else x
-
-    return estimates.changed(
-        [
-            r._replace(value=to(r.value, round), low=to(r.low, math.floor), high=to(r.high, math.ceil))
-            for r in estimates
-        ],
-        f"rounded to {step:g}",
-    )
-
-
 def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Estimates:
     """Clip values and intervals to a range that the truth can't leave; -1.6 people become 0.
 

@@ -33,14 +33,13 @@ from typing import Any, ClassVar
 import mpmath
 import numpy as np
 
-from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, working
+from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, smallest_root, working
 from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
 from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
 # More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
 _MOST_ATOMS, _GRID_STEPS, _MERGED = 1024, 2**14, 16
-_LARGEST_EPSILON = 2**20
 _NEGLIGIBLE = mpmath.mpf(10) ** -40
 
 
@@ -124,7 +123,7 @@ class Loss:
             goal = rational_mpf(target)
             if self._delta(mpmath.mpf(0)) <= goal:
                 return 0.0
-            high = _smallest_root(self._delta, goal)
+            high = smallest_root(self._delta, goal)
             return largest if high is None else min(round_up(high), largest)
 
     @property
@@ -202,43 +201,6 @@ def _of_texts(data: Mapping[str, Any]) -> bool:
 def _smallest_epsilon(loss: Loss, delta: Fraction) -> float:
     """Remember: a plan, its ledger entry, its guarantee and its page all ask the same question."""
     return loss._epsilon(delta)
-
-
-def _smallest_root(delta: Callable[[Any], mpmath.mpf], goal: mpmath.mpf) -> mpmath.mpf | None:
-    """Find the smallest epsilon, to one part in 10^15 and from above, at which a falling curve is at most ``goal``.
-
-    Regula falsi on the logarithm of the curve (Illinois rule) with a bisection whenever three steps did not halve the
-    bracket: a tenth of bisection's evaluations, each of which is many digits long. The upper end of the bracket was
-    evaluated and holds, whatever the curve looks like.
-    """
-    low, high = mpmath.mpf(0), mpmath.mpf(1)
-    below, above = delta(low), delta(high)
-    while above > goal:
-        low, below, high = high, above, high * 2
-        if high > _LARGEST_EPSILON:
-            return None
-        above = delta(high)
-    tolerance = mpmath.mpf(10) ** -15
-    # What the end that stays is multiplied with, so that it comes nearer too.
-    low_weight = high_weight = mpmath.mpf(1)
-    last, width, slow = 0, high - low, 0
-    while high - low > high * tolerance:
-        if slow == 3 or above <= 0:
-            at, slow = (low + high) / 2, 0
-        else:
-            left, right = low_weight * mpmath.log(below / goal), high_weight * mpmath.log(above / goal)
-            at = (low * right - high * left) / (right - left)
-            # Never nearer to an end than half of what is asked for.
-            at = min(max(at, low + high * tolerance / 2), high - high * tolerance / 2)
-        value = delta(at)
-        if value <= goal:
-            high, above, high_weight = at, value, mpmath.mpf(1)
-            low_weight, last = (low_weight / 2 if last == 1 else low_weight), 1
-        else:
-            low, below, low_weight = at, value, mpmath.mpf(1)
-            high_weight, last = (high_weight / 2 if last == -1 else high_weight), -1
-        slow, width = (0, high - low) if high - low <= width / 2 else (slow + 1, width)
-    return high
 
 
 def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:

@@ -34,11 +34,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from hushquery.core.budget import Budget, Relation, finite, format_delta, format_epsilon
 from hushquery.core.ledger.entries import (
     Account,
+    AccountTotals,
     Entry,
     Terms,
     account_name,
@@ -59,59 +60,6 @@ __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
 
 
 _Key = tuple[str, Relation]  # of an account: the population, and the relation it is kept under
-
-
-class _Sum:
-    """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
-
-    def __init__(self) -> None:
-        self._parts: list[Loss] = []
-
-    def add(self, loss: Loss) -> None:
-        self._parts.append(loss)
-
-    @property
-    def total(self) -> Loss:
-        while len(self._parts) > 1:
-            pairs = zip(self._parts[::2], self._parts[1::2], strict=False)
-            self._parts = [a + b for a, b in pairs] + self._parts[len(self._parts) // 2 * 2 :]
-        return self._parts[0] if self._parts else Loss()
-
-
-class AccountTotals:
-    """What the entries of one account add up to."""
-
-    def __init__(self, terms: Terms, opened: datetime) -> None:
-        self.terms, self.opened, self.last_period = terms, opened, 0
-        self.ever = _Sum()
-        self.periods: dict[int, _Sum] = {}
-
-    def add(self, entry: Entry) -> None:
-        """Add a spend."""
-        self.last_period = entry.period
-        for part in (self.ever, self.periods.setdefault(entry.period, _Sum())):
-            part.add(cast(Loss, entry.loss))
-
-    def period_at(self, now: datetime) -> int:
-        """Return the period a spend belongs to: never one before the last that was used."""
-        if self.terms.period is None:
-            return 0
-        return max(self.last_period, (now - self.opened) // period_length(self.terms.period))
-
-    def spent(self, period: int) -> Loss:
-        """Return what was spent in a period."""
-        return self.periods[period].total if period in self.periods else Loss()
-
-    def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
-        """Return the budget that ``loss`` would exceed and what was spent of it, if there is one."""
-        caps = [(self.terms.budget, self.spent(period)), (self.terms.lifetime, self.ever.total)]
-        return next(
-            ((cap, spent) for cap, spent in caps if cap and not (spent + loss).fits(cap.epsilon, cap.delta)), None
-        )
-
-    def overspent(self) -> bool:
-        """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
-        return any(self.exceeded(period, Loss()) for period in self.periods)
 
 
 class Book:
