@@ -3,7 +3,7 @@
 ::
 
     HushqueryError                      exit 1
-    |-- UsageError (ValueError)         exit 2   a parameter can't mean anything: NaN, negative, unknown name
+    |-- UsageError (ValueError)         exit 2   invalid parameter: NaN, negative, unknown name
     |   `-- CalibrationError            exit 2   no mechanism has the parameters asked for
     |-- BudgetError                     exit 3   the privacy budget says no
     |   |-- BudgetRefused               exit 3   not enough left: requested, remaining, account
@@ -39,12 +39,12 @@ class HushqueryError(Exception):
         super().__init__(". ".join(part.rstrip(".") for part in (what, why, fix) if part) + ".")
 
     def as_dict(self) -> dict[str, str]:
-        """Give the error as the plain mapping that ``--json`` prints."""
+        """Return the error as the plain mapping that ``--json`` prints."""
         return {"error": type(self).__name__, "what": self.what, "why": self.why, "fix": self.fix}
 
 
 class UsageError(HushqueryError, ValueError):
-    """A parameter can't mean anything."""
+    """A parameter is invalid."""
 
     exit_code = 2
 

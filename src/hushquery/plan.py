@@ -33,37 +33,22 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Charge:
-    """What a plan costs one population.
-
-    Args:
-        population: Whose privacy is spent.
-        relation: Under which relation.
-        loss: What it costs them.
-        what: What will be published, in words.
-        budget: What was asked for; a missing account is opened with it as its lifetime budget.
-    """
+    """What a plan costs one population."""
 
     population: str
     relation: Relation | str
     loss: Loss
-    what: str
-    budget: Budget
+    what: str  # what will be published
+    budget: Budget  # the budget of the plan; a missing account is opened with it as its lifetime budget
 
 
 @dataclass(frozen=True)
 class Paid:
-    """What a plan reads with. Only a run creates one, after the spend.
+    """What a plan reads with. Only a run creates one, after the spend."""
 
-    Args:
-        asked: The expressions for the engine, by name.
-        guarantee: What the result promises.
-        bits: Where its noise comes from.
-        tell: Called with what is done next.
-    """
-
-    asked: Mapping[str, Any]
-    guarantee: Guarantee
-    bits: Bits
+    asked: Mapping[str, Any]  # the expressions for the engine, by name
+    guarantee: Guarantee  # what the result promises
+    bits: Bits  # the source of its noise
     tell: Progress
 
 

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom
@@ -30,7 +30,6 @@ from hushquery.core.estimates import (
     quotient,
     rank,
     ratio,
-    rounded,
     simplex,
 )
 from hushquery.core.guarantee import Guarantee, Step
@@ -164,40 +163,14 @@ def test_json_has_no_number_that_json_does_not_know():
 
 
 def test_steps_are_named_in_order_and_the_guarantee_stays():
-    done = simplex(clip(rounded(table([3.0, -1.0]))), total=2)
-    assert done.marks == ("rounded to 1", "clipped at 0", "projected on sum 2")
+    done = simplex(clip(table([3.0, -1.0])), total=2)
+    assert done.marks == ("clipped at 0", "projected on sum 2")
     assert done.guarantee is GUARANTEE
     with pytest.raises(UsageError, match="raw"):
         done.at_level(0.9)
     for derive in (lambda: difference(done, "a", "b"), lambda: rank(done)):
         with pytest.raises(UsageError, match="post-processed"):
             derive()
-
-
-@given(st.lists(numbers, min_size=1, max_size=6), st.sampled_from([0.1, 0.3, 1.0, 2.5, 7.0, 1e-3, 1 / 3]))
-@example([0.7, 0.1 * 3, 2.0000000000000004], 0.1)
-@QUICK
-def test_rounding_takes_intervals_outwards(values, step):
-    raw = table(values)
-    for before, after in zip(raw, rounded(raw, step), strict=True):
-        assert after.low <= before.low
-        assert after.high >= before.high
-        assert before.low - after.low <= step * (1 + 1e-9)
-        assert abs(after.value - before.value) <= step / 2 * (1 + 1e-9)
-        steps = Fraction(after.value) / Fraction(step)
-        assert abs(steps - round(steps)) < Fraction(1, 10**6)
-
-
-def test_rounding_leaves_what_has_no_end():
-    odd = Estimates((Estimate("a", math.nan, math.inf, -math.inf, math.inf),))
-    (row,) = rounded(odd)
-    assert (row.low, row.high, math.isnan(row.value)) == (-math.inf, math.inf, True)
-
-
-@pytest.mark.parametrize("step", [0.0, -1.0, math.inf, math.nan])
-def test_rounding_needs_a_step(step):
-    with pytest.raises(UsageError):
-        rounded(table([1.0]), step)
 
 
 @given(st.lists(numbers, min_size=1, max_size=6), numbers, st.floats(0.001, 1e6))

@@ -127,7 +127,7 @@ MUTANTS = (
         "weight-rounded-up",
         "weights of one user have more than L2 norm one",
         _CORE + "loss.py",
-        ("while keys * (weight + 1) ** 2 <= WEIGHT_GRID**2:", "while keys * weight**2 < WEIGHT_GRID**2:"),
+        ("math.isqrt(WEIGHT_GRID**2 // keys)", "math.isqrt(WEIGHT_GRID**2 // keys) + 1"),
         tests="tests/curator/test_weights.py::test_equal_weights_of_the_engine_are_the_exact_ones",
     ),
     mutant(
@@ -162,7 +162,7 @@ MUTANTS = (
         "losses-take-the-larger",
         "two steps on the same users cost what the dearer one does",
         _CORE + "loss.py",
-        ("            self.mu_squared + other.mu_squared,\n", "            max(self.mu_squared, other.mu_squared),\n"),
+        ("Loss(self.mu_squared + other.mu_squared, ", "Loss(max(self.mu_squared, other.mu_squared), "),
         tests=_SUMS + "test_steps_on_the_same_users_add_up",
     ),
     mutant(
@@ -170,8 +170,8 @@ MUTANTS = (
         "the threshold's delta of an earlier step is forgotten",
         _CORE + "loss.py",
         (
-            "            self.threshold_delta + other.threshold_delta,\n",
-            "            max(self.threshold_delta, other.threshold_delta),\n",
+            "self.sparse + other.sparse, self.threshold_delta + other.threshold_delta",
+            "self.sparse + other.sparse, max(self.threshold_delta, other.threshold_delta)",
         ),
         tests=_SUMS + "test_steps_on_the_same_users_add_up",
     ),
@@ -290,7 +290,7 @@ MUTANTS = (
     mutant(
         "ledger-periods-come-back",
         "a clock that is set back opens a period anew that was spent",
-        _CORE + "ledger/ledger.py",
+        _CORE + "ledger/entries.py",
         (
             "return max(self.last_period, (now - self.opened) // period_length(self.terms.period))",
             "return (now - self.opened) // period_length(self.terms.period)",
@@ -300,7 +300,7 @@ MUTANTS = (
     mutant(
         "ledger-lifetime-forgotten",
         "each period begins anew and the lifetime of the account bounds nothing",
-        _CORE + "ledger/ledger.py",
+        _CORE + "ledger/entries.py",
         ("(self.terms.lifetime, self.ever.total)]", "(self.terms.lifetime, Loss())]"),
         tests="tests/ledger/test_rules.py",
     ),

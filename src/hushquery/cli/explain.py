@@ -31,10 +31,8 @@ def guarantee(
 
     hushquery explain guarantee --epsilon 1 --delta 1e-6 --prior 0.01 --plot worlds.svg
     """
-    from hushquery.core.budget import Budget
+    from hushquery.core.budget import Budget, Unit, round_up
     from hushquery.core.guarantee import Guarantee
-    from hushquery.core.rounding import round_up
-    from hushquery.core.unit import Unit
 
     budget = Budget(epsilon, delta)
     budget.warn()
@@ -63,9 +61,9 @@ def compose(
 
     hushquery explain compose --epsilon 0.1 --times 100 --delta 1e-6
     """
-    from hushquery.core.compose import compose as run_compose
+    from hushquery.core.budget import exact
+    from hushquery.core.composition import compose as run_compose
     from hushquery.core.loss import Loss
-    from hushquery.core.rounding import exact
 
     if (epsilon is None) == (mu is None):
         raise UsageError("give either --epsilon (Laplace noise) or --mu (Gaussian noise)")
@@ -86,7 +84,7 @@ def several(
     hushquery explain group --epsilon 1 --delta 1e-9 --people 4
     """
     from hushquery.core.budget import format_delta, format_epsilon
-    from hushquery.core.group import group as run_group
+    from hushquery.core.composition import group as run_group
 
     rows = [(k, *run_group(epsilon, delta, k)) for k in range(1, people + 1)]
     text = "\n".join(f"{k:>4} people  epsilon {format_epsilon(e)}, delta {format_delta(d)}" for k, e, d in rows)

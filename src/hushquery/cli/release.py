@@ -228,8 +228,7 @@ def plan(
 
 
 def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> None:
-    from hushquery.core.budget import format_delta, format_epsilon, suggested_delta
-    from hushquery.core.rounding import exact
+    from hushquery.core.budget import exact, format_delta, format_epsilon, suggested_delta
     from hushquery.curator.forecast import checked_users, theorem_table
     from hushquery.curator.select import Korolova
     from hushquery.curator.selectors.korolova import Theorem1

@@ -12,7 +12,7 @@ from hushquery.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hushquery.local.device.client import Client, Record
+    from hushquery.local.device.client import Client, Reportable
     from hushquery.task import Task
 
 TaskFile = Annotated[Path, option("FILE", "The task file.")]
@@ -62,8 +62,8 @@ def randomize(
         hushquery randomize --task task.toml --state client.db --client laptop --outbox
         hushquery randomize --task searches.toml --head head/ news --url https://news.example maps --url ""
     """
+    from hushquery.local.configuration import read_head
     from hushquery.local.device.client import Client
-    from hushquery.local.device.head_file import read_head
     from hushquery.task import Task
 
     if sum((bool(value), nothing, outbox, account)) != 1:
@@ -87,7 +87,7 @@ def _line() -> str:
     return sys.stdin.buffer.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _records(values: Sequence[str | int], urls: Sequence[str]) -> list[Record]:
+def _records(values: Sequence[str | int], urls: Sequence[str]) -> list[Reportable]:
     """Pair each value with its URL."""
     if not urls:
         return list(values)
@@ -107,7 +107,7 @@ def _read(value: str, task: Task) -> str | int:
     return int(digits)
 
 
-def _report(client: Client, records: Sequence[Record], as_json: bool) -> None:
+def _report(client: Client, records: Sequence[Reportable], as_json: bool) -> None:
     """Print the reports of some records; note what became of these, only of what was typed, never of what is kept."""
     from hushquery.task.domain import WILDCARD, Domain
 
@@ -193,7 +193,7 @@ def estimate(
         hushquery estimate reports.txt.gz --task names.toml --candidates names.txt --json
         hushquery estimate reports/*.parquet --task task.toml --head head/ --engine spark://master:7077
     """
-    from hushquery.local.device.head_file import read_head
+    from hushquery.local.configuration import read_head
     from hushquery.local.server.estimate import check_post, new_folder
     from hushquery.local.server.estimate import estimate as estimated
     from hushquery.task import Task

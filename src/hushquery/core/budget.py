@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 
@@ -39,6 +40,9 @@ _TINY, _HUGE = math.nextafter(0.0, 1.0), sys.float_info.max  # the smallest doub
 
 # Decimal exponents beyond this make no privacy parameter, only very long numbers.
 _MOST_EXPONENT = 400
+
+_MOST_SEARCHED = 2**20  # no epsilon beyond this is looked for
+_LOSS_GRID = 10**30  # the epsilons that local randomizers claim are multiples of one over this
 
 #: Above this, epsilon promises so little that a person should be told.
 UNUSUAL_EPSILON = 5
@@ -70,7 +74,7 @@ class Relation(StrEnum):
         except ValueError:
             raise UsageError(
                 f"no relation is called {text!r}",
-                fix="Give add-remove (a person is in the data or not) or replace-one (a person's data is exchanged)",
+                fix="Use add-remove (a person is in the data or not) or replace-one (a person's data is exchanged)",
             ) from None
 
 
@@ -161,7 +165,7 @@ class Budget:
             return budget
         raise UsageError(
             "the privacy budget is missing" if budget is None else "the privacy budget is not clear",
-            fix="Give either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
+            fix="Use either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
         )
 
     def __str__(self) -> str:
@@ -185,7 +189,7 @@ class Budget:
             raise UsageError(
                 f"delta {format_delta(self.delta)} is too large to publish anything",
                 why=f"from {float(REFUSED_DELTA):g} on it is no promise: {_in_full(self.delta)}",
-                fix="Give a delta well below one over the number of users, often 1e-6 or less",
+                fix="Use a delta well below one over the number of users, often 1e-6 or less",
             )
 
 
@@ -221,11 +225,7 @@ def format_epsilon(epsilon: Fraction | float) -> str:
 
 
 def format_delta(delta: Fraction | float) -> str:
-    """Print delta in scientific notation, rounded up; never a 0.000 that is not zero.
-
-    >>> format_delta(1e-6), format_delta(0)
-    ('1e-06', '0')
-    """
+    """Print delta in scientific notation, rounded up; never a 0.000 that is not zero."""
     return "0" if delta == 0 else significant_up(Fraction(delta), 2, scientific=True)
 
 
@@ -239,11 +239,7 @@ def in_full(value: float, digits: int = 6) -> str:
 
 
 def significant_up(value: Fraction, digits: int, *, scientific: bool = False) -> str:
-    """Print a number with some significant digits, rounded up.
-
-    >>> significant_up(Fraction(1, 3), 2)
-    '0.34'
-    """
+    """Print a number with some significant digits, rounded up: 1/3 with two is 0.34."""
     if value == 0:
         return "0"
     exponent = len(str(value.numerator)) - len(str(value.denominator))
@@ -305,10 +301,8 @@ def exact(value: Number, name: str = "the number") -> Fraction:
     """
     given: object = value  # callers without types hand over anything
     try:
-        if isinstance(value, str):
-            return _from_text(value.strip().lower(), name)
-        if isinstance(value, Decimal):
-            return _from_text(str(value).lower(), name)
+        if isinstance(value, str | Decimal):
+            return _from_text(str(value).strip().lower(), name)
         if isinstance(given, bool) or not isinstance(given, numbers.Real):
             raise TypeError
         if isinstance(given, numbers.Rational):
@@ -385,11 +379,7 @@ def _fraction(value: mpmath.mpf) -> Fraction:
 
 
 def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
-    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``.
-
-    >>> smallest_whole(lambda n: n * n >= 50)
-    8
-    """
+    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``."""
     low, high = 0, max(1, start)
     while not fits(high):
         low, high = high, high * 2
@@ -398,6 +388,43 @@ def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**6
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def smallest_root(delta: Callable[[Any], mpmath.mpf], goal: mpmath.mpf) -> mpmath.mpf | None:
+    """Find the smallest epsilon, to one part in 10^15 and from above, at which a falling curve is at most ``goal``.
+
+    Regula falsi on the logarithm of the curve (Illinois rule) with a bisection whenever three steps did not halve the
+    bracket: a tenth of bisection's evaluations, each of which is many digits long. The upper end of the bracket was
+    evaluated and holds, whatever the curve looks like.
+    """
+    low, high = mpmath.mpf(0), mpmath.mpf(1)
+    below, above = delta(low), delta(high)
+    while above > goal:
+        low, below, high = high, above, high * 2
+        if high > _MOST_SEARCHED:
+            return None
+        above = delta(high)
+    tolerance = mpmath.mpf(10) ** -15
+    # What the end that stays is multiplied with, so that it comes nearer too.
+    low_weight = high_weight = mpmath.mpf(1)
+    last, width, slow = 0, high - low, 0
+    while high - low > high * tolerance:
+        if slow == 3 or above <= 0:
+            at, slow = (low + high) / 2, 0
+        else:
+            left, right = low_weight * mpmath.log(below / goal), high_weight * mpmath.log(above / goal)
+            at = (low * right - high * left) / (right - left)
+            # Never nearer to an end than half of what is asked for.
+            at = min(max(at, low + high * tolerance / 2), high - high * tolerance / 2)
+        value = delta(at)
+        if value <= goal:
+            high, above, high_weight = at, value, mpmath.mpf(1)
+            low_weight, last = (low_weight / 2 if last == 1 else low_weight), 1
+        else:
+            low, below, low_weight = at, value, mpmath.mpf(1)
+            high_weight, last = (high_weight / 2 if last == -1 else high_weight), -1
+        slow, width = (0, high - low) if high - low <= width / 2 else (slow + 1, width)
     return high
 
 
@@ -415,3 +442,12 @@ def grid_up(value: mpmath.mpf | Fraction | float) -> Fraction:
     with working():
         scaled = mpmath.mpf(value) * fine
         return Fraction(int(mpmath.ceil(scaled + abs(scaled) * _SLACK)), fine)
+
+
+def loss_of_ratio(ratio: Fraction) -> Fraction:
+    """Return ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too."""
+    if ratio == 1:
+        return Fraction(0)
+    with working():
+        scaled = mpmath.log(rational_mpf(ratio)) * _LOSS_GRID
+        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _LOSS_GRID)

@@ -88,7 +88,7 @@ def agd(epsilon: Number, mu: Number) -> float:
     """
     distance = exact(mu, "mu")
     if distance < 0:
-        raise UsageError("mu is negative", why="it is a distance in standard deviations", fix="Give mu >= 0")
+        raise UsageError("mu is negative", why="it is a distance in standard deviations", fix="Use mu >= 0")
     with working():
         return min(1.0, round_up(agd_mpf(rational_mpf(exact(epsilon, "epsilon")), rational_mpf(distance))))
 
@@ -118,7 +118,7 @@ def mu_for(epsilon: Number, delta: Number) -> Fraction:
         raise CalibrationError(
             "a Gaussian mechanism needs epsilon >= 0 and 0 < delta < 1",
             why="its tails are never bounded by a ratio alone",
-            fix="Give a delta, or use Laplace noise",
+            fix="Use a delta, or use Laplace noise",
         )
     return _mu_for(e, d)
 
@@ -181,7 +181,7 @@ class SparseGaussian:
     def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
         """Return the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails.
 
-        Their failures count on both sides: a threshold fails in the larger world only, but the delta of an
+        Their failures count on both sides: a threshold fails on the larger dataset only, but the delta of an
         (epsilon, delta) step may be spent in either.
         """
         hidden, per_key = self.log_all_hidden(), 1 / rational_mpf(self.sigma) ** 2
@@ -248,12 +248,7 @@ def calibrate_sparse_gaussian(
 ) -> SparseGaussian:
     """Find the smallest noise and the smallest integer threshold for (epsilon, delta).
 
-    Args:
-        keys_per_user: d, the most keys one user adds 1 to.
-        epsilon: The loss allowed.
-        delta: The failure probability allowed.
-        relation: The neighbouring relation.
-        sigma: A noise scale already chosen (at least the smallest one); by default 1.0005 times the smallest.
+    ``sigma`` is a noise scale already chosen (at least the smallest one); by default 1.0005 times the smallest.
 
     >>> m = calibrate_sparse_gaussian(20, "ln 10", 1e-5)
     >>> f"{float(m.sigma):.4f}", m.threshold, f"{m.delta('ln 10'):.3e}"
@@ -282,11 +277,7 @@ def calibrate_sparse_gaussian(
 
 
 def laplace_scale(sensitivity: int, epsilon: Number) -> Fraction:
-    """Return the exact scale b = sensitivity/epsilon of discrete Laplace noise on integers.
-
-    >>> laplace_scale(20, "2.3")
-    Fraction(200, 23)
-    """
+    """Return the exact scale b = sensitivity/epsilon of discrete Laplace noise on integers."""
     e = exact(epsilon, "epsilon")
     if sensitivity < 1 or e <= 0:
         raise CalibrationError(
@@ -311,17 +302,14 @@ def _positive_scale(value: Number, name: str) -> Fraction:
 
 def _at_least_one_key(keys: int) -> None:
     if keys < 1:
-        raise CalibrationError("a user must be allowed at least one key", fix="Give d >= 1")
+        raise CalibrationError("a user must be allowed at least one key", fix="Use d >= 1")
 
 
 def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: bool = False) -> float:
     """Return the exact probability that some key of one user alone passes, rounded up.
 
-    Args:
-        b: The scale of the discrete Laplace noise.
-        keys_per_user: d, the most keys one user adds 1 to; with ``row_counts``, the most rows in all.
-        threshold: R; released iff noisy count >= R.
-        row_counts: Whether a user may put all d rows on one key (Korolova et al. count rows).
+    A user adds 1 to at most d = ``keys_per_user`` keys; with ``row_counts`` all d rows may be on one key (Korolova et
+    al. count rows).
 
     **Guarantee:** with the noisy counts published, (d/b, this) for one user, add-remove; (2d/b, this) replace-one.
 
@@ -350,7 +338,7 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
         raise CalibrationError(
             "a threshold on secret keys needs 0 < delta < 1 and at least one key per user",
             why="a key that only one person has may always come out with some probability",
-            fix="Give a delta such as 1e-6, or name the keys publicly",
+            fix="Use a delta such as 1e-6, or name the keys publicly",
         )
     with working():
         wide, allowed = rational_mpf(scale), rational_mpf(target)
@@ -363,16 +351,16 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
         return max(threshold, other_way, keys_per_user if row_counts else 1)
 
 
-def _turn(epsilon: mpmath.mpf, delta: mpmath.mpf) -> mpmath.mpf:
-    """Return ln((e^eps + 2 delta - 1)/((e^eps + 1) delta))/eps without subtracting what is nearly equal."""
-    return mpmath.log1p((1 - delta) * mpmath.expm1(epsilon) / ((mpmath.exp(epsilon) + 1) * delta)) / epsilon
-
-
 def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpmath.mpf:
-    """Return the same chance at the precision in force; exactly 1 from the count on from which it is certain."""
+    """Return the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key.
+
+    Evaluated at the precision in force; exactly 1 from the count on from which it is certain. For d keys per user hand
+    over epsilon/d and delta/d. No count may be published with it. Reference: Desfontaines et al. 2022, Theorem 1.
+    """
     e, dd = rational_mpf(epsilon), rational_mpf(delta)
     growth = mpmath.expm1(e)
-    turn = 1 + int(mpmath.floor(_turn(e, dd)))
+    # ln((e^eps + 2 delta - 1)/((e^eps + 1) delta))/eps without subtracting what is nearly equal
+    turn = 1 + int(mpmath.floor(mpmath.log1p((1 - dd) * growth / ((mpmath.exp(e) + 1) * dd)) / e))
     if count <= turn:
         return min(mpmath.mpf(1), dd * mpmath.expm1(count * e) / growth)
     left = mpmath.exp(-(count - turn) * e)
@@ -389,7 +377,7 @@ def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
     scale, target = _positive_scale(sigma, "sigma"), exact(delta, "delta")
     _at_least_one_key(most_keys)
     if not 0 < target < 1:
-        raise CalibrationError("a threshold on secret keys needs 0 < delta < 1", fix="Give a delta such as 1e-6")
+        raise CalibrationError("a threshold on secret keys needs 0 < delta < 1", fix="Use a delta such as 1e-6")
     with working():
         s, d = rational_mpf(scale), rational_mpf(target)
         best = mpmath.mpf(0)
@@ -439,7 +427,7 @@ def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: in
     def fits(threshold: int) -> bool:
         return knapsack_delta((threshold - 0.5) / grid, s, most_keys, grid=grid) <= target
 
-    found = smallest_whole(fits, grid * max(2, math.ceil(8 * s)))
-    if found is None:
+    smallest = smallest_whole(fits, grid * max(2, math.ceil(8 * s)))
+    if smallest is None:
         raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta")
-    return found
+    return smallest

@@ -22,8 +22,6 @@ from hushquery.core.loss import Loss
 from hushquery.core.pld import LaplaceStep, pld_epsilon
 from hushquery.errors import CalibrationError, Unavailable, UsageError
 
-__all__ = ["Composition", "advanced", "compose", "gdp_of_pure", "group", "kov", "zcdp_to_epsilon"]
-
 # Comparisons with a target leave this relative room for the rounding of 60 digits.
 _ROOM = mpmath.mpf(10) ** -40
 
@@ -33,21 +31,13 @@ _SLACK_SHARES = [Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)
 
 @dataclass(frozen=True)
 class Composition:
-    """What some steps cost together, by the rule that proves the smallest epsilon.
+    """What some steps cost together, by the rule that proves the smallest epsilon."""
 
-    Args:
-        epsilon: The smallest epsilon proved, rounded up.
-        delta: What it holds at.
-        rule: The rule that proved it.
-        alternatives: Every rule in order, with its epsilon or the reason why it does not apply.
-        notes: For every rule, how it came to its number.
-    """
-
-    epsilon: float
-    delta: float
-    rule: str
-    alternatives: Mapping[str, float | str]
-    notes: Mapping[str, str] = field(repr=False)
+    epsilon: float  # the smallest epsilon proved, rounded up
+    delta: float  # the delta at which it holds
+    rule: str  # the rule that proved it
+    alternatives: Mapping[str, float | str]  # every rule with its epsilon, or the reason why it does not apply
+    notes: Mapping[str, str] = field(repr=False)  # for every rule, how it came to its number
 
     def explain(self) -> str:
         """Return a table: which rule was used, what each other one proves, or why it does not apply.

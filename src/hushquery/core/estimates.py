@@ -135,9 +135,9 @@ class Estimates(Tabular):
     ) -> Estimates:
         """Make a table of raw estimates with the given intervals, or value +- half width (of the noise, or normal)."""
         if not 0 < level < 1:
-            raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+            raise UsageError("an interval's level lies between 0 and 1", fix="Use for example 0.95")
         if not len(labels) == len(values) == len(stderrs):
-            raise UsageError("labels, values and standard errors are not equally many", fix="Give one of each per row")
+            raise UsageError("labels, values and standard errors are not equally many", fix="Use one of each per row")
         known, normal = noise.half_width(level) if noise is not None else None, NormalDist().inv_cdf((1 + level) / 2)
         table = cls((), level, guarantee, (), noise, intervals)
         # A server with thousands of cells may want only a few rows, and to make them all takes longer than to estimate
@@ -247,28 +247,6 @@ class Estimates(Tabular):
         return render("notebook/estimates.html", summary=summary, rows=shown, left=left, marks=self.marks)
 
 
-def rounded(estimates: Estimates, step: float = 1.0) -> Estimates:
-    """Round values to multiples of ``step``; intervals are rounded outwards.
-
-    >>> raw = Estimates.raw(["a"], [-1.6], [1.0])
-    >>> [row.value for row in rounded(raw)]
-    [-2.0]
-    """
-    if not step > 0 or math.isinf(step):
-        raise UsageError("the step must be a positive number", fix="Give for example 1")
-
-    def to(x: float, whole: Callable[[float], float]) -> float:
-        return whole(x / step) * step if math.isfinite(x) else x
-
-    return estimates.changed(
-        [
-            r._replace(value=to(r.value, round), low=to(r.low, math.floor), high=to(r.high, math.ceil))
-            for r in estimates
-        ],
-        f"rounded to {step:g}",
-    )
-
-
 def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Estimates:
     """Clip values and intervals to a range that the truth can't leave; -1.6 people become 0.
 
@@ -277,7 +255,7 @@ def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Esti
     [0.0, 5.0]
     """
     if not low < high:
-        raise UsageError("the range to clip to is empty", fix="Give low < high")
+        raise UsageError("the range to clip to is empty", fix="Use low < high")
 
     def into(x: float) -> float:
         return min(max(x, low), high)
@@ -297,7 +275,7 @@ def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[floa
     [0.75, 0.25, 0.0]
     """
     if not values or not all(map(math.isfinite, values)) or not 0 < total < math.inf:
-        raise UsageError("only finite numbers can be projected, on a positive sum", fix="Give at least one number")
+        raise UsageError("only finite numbers can be projected, on a positive sum", fix="Use at least one number")
     # Moving all numbers alike does not move the projection; from their largest, sums keep their digits.
     top = max(values)
     ordered = sorted((v - top for v in values), reverse=True)
@@ -317,14 +295,11 @@ def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
     >>> [(row.value, row.low) for row in simplex(Estimates.raw(["a", "b"], [1.1, -0.1], [0.1, 0.1]))]
     [(1.0, 0.9040...), (0.0, 0.0)]
     """
-    moved = _moved(estimates, project_on_simplex(estimates.values, total))
-    cut = [r._replace(low=max(r.low, 0.0), high=max(min(r.high, total), r.value)) for r in moved]
+    cut = [  # an interval grows where it would leave its own value outside
+        r._replace(value=v, low=max(min(r.low, v), 0.0), high=max(min(r.high, total), v))
+        for r, v in zip(estimates, project_on_simplex(estimates.values, total), strict=True)
+    ]
     return estimates.changed(cut, f"projected on sum {total:g}")
-
-
-def _moved(estimates: Estimates, values: Sequence[float]) -> list[Estimate]:
-    """Put new values into the rows; an interval grows where it would leave its own value outside."""
-    return [r._replace(value=v, low=min(r.low, v), high=max(r.high, v)) for r, v in zip(estimates, values, strict=True)]
 
 
 class SteepWarning(UserWarning):
@@ -365,10 +340,7 @@ def difference_ends(first: Ends, second: Ends) -> tuple[float, float]:
     change = first.centre - second.centre
     low = change - math.hypot(first.centre - first.low, second.high - second.centre)
     high = change + math.hypot(first.high - first.centre, second.centre - second.low)
-    return (
-        first.low - second.high if first.bounded else low,
-        first.high - second.low if second.bounded else high,
-    )
+    return (first.low - second.high if first.bounded else low, first.high - second.low if second.bounded else high)
 
 
 def difference(estimates: Estimates, first: str, second: str) -> Estimate:

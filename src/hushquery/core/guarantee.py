@@ -22,8 +22,6 @@ from hushquery.core.budget import (
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
 
-__all__ = ["Guarantee", "Model", "Step", "best_posterior", "factor", "two_worlds"]
-
 #: Who is trusted: an operator who holds the data, or nobody.
 Model = Literal["curator", "local"]
 
@@ -41,16 +39,10 @@ _TRUST = {
 
 @dataclass(frozen=True)
 class Step:
-    """One randomised step and what it costs.
+    """One randomised step and what it costs."""
 
-    Args:
-        name: The mechanism, by its registered name.
-        detail: What it did, in a clause with its parameters.
-        loss: Its cost.
-    """
-
-    name: str
-    detail: str
+    name: str  # the registered name of the mechanism
+    detail: str  # what it did, in a clause with its parameters
     loss: Loss
 
 
@@ -219,7 +211,7 @@ def best_posterior(prior: float, epsilon: float) -> float:
     0.7311
     """
     if not 0 <= prior <= 1:
-        raise UsageError("a prior is a probability", fix="Give a number from 0 to 1")
+        raise UsageError("a prior is a probability", fix="Use a number from 0 to 1")
     if prior in (0.0, 1.0) or epsilon == 0:
         return prior
     if epsilon > _LONG:

@@ -11,27 +11,11 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-import mpmath
-
-from hushquery.core.budget import rational_mpf, working
+from hushquery.core.budget import loss_of_ratio
 from hushquery.errors import DataError
 
 _ONE = 2**53
-_GRID = 10**30  # claimed epsilons are multiples of one over this, rounded up
 _MOST = 2**31  # more URLs per query than any head list has
-
-
-def loss_of_ratio(ratio: Fraction) -> Fraction:
-    """Return ln of a ratio of two chances, rounded up; the randomizers claim their epsilon by this too.
-
-    >>> float(loss_of_ratio(Fraction(3)))
-    1.0986122886681098
-    """
-    if ratio == 1:
-        return Fraction(0)
-    with working():
-        scaled = mpmath.log(rational_mpf(ratio)) * _GRID
-        return Fraction(int(mpmath.ceil(scaled + mpmath.mpf(10) ** -10)), _GRID)
 
 
 def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:

@@ -25,7 +25,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -33,16 +33,13 @@ from typing import Any, ClassVar
 import mpmath
 import numpy as np
 
-from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, working
+from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, smallest_root, working
 from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
 from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
 # More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
-_MOST_ATOMS = 1024
-_LARGEST_EPSILON = 2**20
-_GRID_STEPS = 2**14
-_MERGED = 16
+_MOST_ATOMS, _GRID_STEPS, _MERGED = 1024, 2**14, 16
 _NEGLIGIBLE = mpmath.mpf(10) ** -40
 
 
@@ -87,14 +84,10 @@ class Loss:
         object.__setattr__(self, "sparse", tuple(sparse))
 
     def __add__(self, other: Loss) -> Loss:
-        if len({step.relation for step in self.sparse + other.sparse}) > 1:
+        sparse, delta = self.sparse + other.sparse, self.threshold_delta + other.threshold_delta
+        if len({step.relation for step in sparse}) > 1:
             raise UsageError("losses under different relations can't be added", fix="State them under one relation")
-        return Loss(
-            self.mu_squared + other.mu_squared,
-            self.pure + other.pure,
-            self.threshold_delta + other.threshold_delta,
-            self.sparse + other.sparse,
-        )
+        return Loss(self.mu_squared + other.mu_squared, self.pure + other.pure, delta, sparse)
 
     @property
     def is_pure(self) -> bool:
@@ -130,10 +123,8 @@ class Loss:
             goal = rational_mpf(target)
             if self._delta(mpmath.mpf(0)) <= goal:
                 return 0.0
-            high = _smallest_root(self._delta, goal)
-            if high is None:
-                return largest
-            return min(round_up(high), largest)
+            high = smallest_root(self._delta, goal)
+            return largest if high is None else min(round_up(high), largest)
 
     @property
     def _has_gaussian(self) -> bool:
@@ -172,15 +163,7 @@ class Loss:
             "mu_squared": str(self.mu_squared),
             "pure": [str(r) for r in self.pure],
             "threshold_delta": str(self.threshold_delta),
-            "sparse": [
-                {
-                    "keys_per_user": s.keys_per_user,
-                    "sigma": str(s.sigma),
-                    "threshold": s.threshold,
-                    "relation": s.relation.value,
-                }
-                for s in self.sparse
-            ],
+            "sparse": [asdict(s) | {"sigma": str(s.sigma), "relation": s.relation.value} for s in self.sparse],
         }
 
     @classmethod
@@ -197,15 +180,11 @@ class Loss:
             )
         if not _of_texts(data):
             raise TypeError("a recorded loss is not written as one")
-        return cls(
-            data["mu_squared"],
-            tuple(data["pure"]),
-            data["threshold_delta"],
-            tuple(
-                SparseGaussian(s["keys_per_user"], exact(s["sigma"]), s["threshold"], Relation.of(s["relation"]))
-                for s in data["sparse"]
-            ),
+        sparse = tuple(
+            SparseGaussian(s["keys_per_user"], exact(s["sigma"]), s["threshold"], Relation.of(s["relation"]))
+            for s in data["sparse"]
         )
+        return cls(data["mu_squared"], tuple(data["pure"]), data["threshold_delta"], sparse)
 
 
 def _of_texts(data: Mapping[str, Any]) -> bool:
@@ -222,43 +201,6 @@ def _of_texts(data: Mapping[str, Any]) -> bool:
 def _smallest_epsilon(loss: Loss, delta: Fraction) -> float:
     """Remember: a plan, its ledger entry, its guarantee and its page all ask the same question."""
     return loss._epsilon(delta)
-
-
-def _smallest_root(delta: Callable[[Any], mpmath.mpf], goal: mpmath.mpf) -> mpmath.mpf | None:
-    """Find the smallest epsilon, to one part in 10^15 and from above, at which a falling curve is at most ``goal``.
-
-    Regula falsi on the logarithm of the curve (Illinois rule) with a bisection whenever three steps did not halve the
-    bracket: a tenth of bisection's evaluations, each of which is many digits long. The upper end of the bracket was
-    evaluated and holds, whatever the curve looks like.
-    """
-    low, high = mpmath.mpf(0), mpmath.mpf(1)
-    below, above = delta(low), delta(high)
-    while above > goal:
-        low, below, high = high, above, high * 2
-        if high > _LARGEST_EPSILON:
-            return None
-        above = delta(high)
-    tolerance = mpmath.mpf(10) ** -15
-    # What the end that stays is multiplied with, so that it comes nearer too.
-    low_weight = high_weight = mpmath.mpf(1)
-    last, width, slow = 0, high - low, 0
-    while high - low > high * tolerance:
-        if slow == 3 or above <= 0:
-            at, slow = (low + high) / 2, 0
-        else:
-            left, right = low_weight * mpmath.log(below / goal), high_weight * mpmath.log(above / goal)
-            at = (low * right - high * left) / (right - left)
-            # Never nearer to an end than half of what is asked for.
-            at = min(max(at, low + high * tolerance / 2), high - high * tolerance / 2)
-        value = delta(at)
-        if value <= goal:
-            high, above, high_weight = at, value, mpmath.mpf(1)
-            low_weight, last = (low_weight / 2 if last == 1 else low_weight), 1
-        else:
-            low, below, low_weight = at, value, mpmath.mpf(1)
-            high_weight, last = (high_weight / 2 if last == -1 else high_weight), -1
-        slow, width = (0, high - low) if high - low <= width / 2 else (slow + 1, width)
-    return high
 
 
 def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:
@@ -362,7 +304,7 @@ class LaplaceHistogram(StepParameters):
     scale: Fraction  # b of the noise
     threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
     row_counts: bool = False  # whether a user may add all of d to a single key
-    least_delta: Fraction = Fraction(0)  # to charge at least, where a paper claims more than the exact delta
+    least_delta: Fraction = Fraction(0)  # a minimum to charge, where a paper claims more
     relation: Relation = Relation.ADD_REMOVE
 
     @property
@@ -424,8 +366,8 @@ class OptimalSelection(StepParameters):
     kind: ClassVar[str] = "optimal-selection"
 
     keys_per_user: int  # d; a user adds 1 to at most d keys
-    epsilon: Fraction  # of one key
-    delta: Fraction
+    epsilon: Fraction  # per key
+    delta: Fraction  # per key
 
     @property
     def loss(self) -> Loss:
@@ -447,7 +389,7 @@ class GaussianWeights(StepParameters):
     kind: ClassVar[str] = "gaussian-weights"
 
     keys_per_user: int  # d, the most keys a user gives weight to
-    sigma: Fraction  # of the noise, in grid steps
+    sigma: Fraction  # the scale of the noise, in grid steps
     threshold: int | None = None  # R in grid steps; None for keys that are public, as in a sketch
     equal: bool = False  # whether a user spreads the weight equally (1/sqrt(t) on t keys, rounded down to the grid)
     relation: Relation = Relation.ADD_REMOVE
@@ -480,10 +422,7 @@ def equal_weight(keys: int) -> int:
     >>> [equal_weight(t) for t in (1, 2, 4, 20)]
     [64, 45, 32, 14]
     """
-    weight = 0
-    while keys * (weight + 1) ** 2 <= WEIGHT_GRID**2:
-        weight += 1
-    return weight
+    return math.isqrt(WEIGHT_GRID**2 // keys)
 
 
 @dataclass(frozen=True)
@@ -500,7 +439,7 @@ class LocalChannel(StepParameters):
     kind: ClassVar[str] = "local-channel"
 
     oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
-    reports: int = 1  # that one client sends
+    reports: int = 1  # the number of reports of one client
     relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
 
     @property
@@ -527,10 +466,6 @@ def step_from(parameters: Mapping[str, Any]) -> StepParameters:
     return _read(parameters)[0]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
     cls = _KINDS.get(str(parameters.get("kind")))
     if cls is None:
@@ -541,8 +476,10 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
     try:
         for field in fields(cls):
             if field.name in parameters:
-                read = Relation.of if field.name == "relation" else exact if field.name in _FRACTIONS else _same
-                values[field.name] = read(parameters[field.name])
+                raw = parameters[field.name]
+                if field.name in _FRACTIONS:
+                    raw = exact(raw, field.name)
+                values[field.name] = Relation.of(raw) if field.name == "relation" else raw
         for name in ("keys_per_user", "threshold"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)

@@ -31,8 +31,6 @@ from hushquery.errors import CalibrationError, Unavailable, UsageError
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["LaplaceStep", "pld_epsilon"]
-
 _MOST_POINTS = 2**23
 _RELATIVE = 1e-9
 

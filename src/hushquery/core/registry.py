@@ -24,8 +24,6 @@ from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
 
-__all__ = ["GROUP", "SUPPRESSED", "Kind", "Law", "Mechanism", "Pair", "find", "names"]
-
 #: The group of entry points that mechanisms are registered under.
 GROUP = "hushquery.mechanisms"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 from hushquery.core.budget import Number, Relation, exact
 from hushquery.errors import UsageError
@@ -20,14 +19,6 @@ class Bounds:
     l1: Fraction
     l2_squared: Fraction
     because: str
-
-
-class Sensitivity(Protocol):
-    """Anything that bounds what one unit can change under a relation."""
-
-    def bounds(self, relation: Relation) -> Bounds:
-        """Return the bounds under ``relation``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -129,7 +120,7 @@ class ClampedSum:
 
 def _at_least_one(value: int, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**31:
-        raise UsageError(f"{name} must be a whole number of at least 1", fix=f"Give for example {name} = 1")
+        raise UsageError(f"{name} must be a whole number of at least 1", fix=f"Use for example {name} = 1")
 
 
 def _ordered(lower: Number, upper: Number) -> tuple[Fraction, Fraction]:
@@ -138,6 +129,6 @@ def _ordered(lower: Number, upper: Number) -> tuple[Fraction, Fraction]:
         raise UsageError(
             "the lower bound must be below the upper bound",
             why="values are clamped to the range between them",
-            fix="Give bounds that you know without looking at the data",
+            fix="Use bounds that you know without looking at the data",
         )
     return low, high

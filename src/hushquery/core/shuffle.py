@@ -32,8 +32,6 @@ from scipy import special
 from hushquery.core.budget import Budget, Number, rational_mpf, round_down, round_up, working
 from hushquery.errors import CalibrationError, UsageError
 
-__all__ = ["ABSOLUTE", "RELATIVE", "shuffle_any", "shuffle_closed_form", "shuffle_krr"]
-
 #: A computed probability is wrong by at most this times (n+2) ln(n+2), relatively: gammaln errs by less than
 #: 4 units of 2^-53, and six of them, two powers and the sums stay below 128 = 2^-46/2^-53 with room to spare.
 RELATIVE = 2.0**-46
@@ -51,24 +49,17 @@ _Array = npt.NDArray[np.float64]
 
 
 def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
-    """Return the epsilon of n shuffled k-ary randomised responses at ``delta``, rounded up.
+    """Return the epsilon of n shuffled k-ary randomised responses of a local ``epsilon0`` at ``delta``, rounded up.
 
     **Guarantee:** the shuffled batch is (epsilon, delta)-DP for one reporter under replace-one, in the
     central sense: against whoever sees the batch and knows all other truths. It needs a real shuffler, and n
     counts honest reports only. Never above epsilon0, which holds without any shuffler.
     **Reference:** the module's head; Balle, Bell, Gascon and Nissim 2019.
 
-    Args:
-        epsilon0: The local epsilon of each response.
-        k: The number of possible values, at least 2.
-        n: The number of honest reports in the batch.
-        delta: The failure probability allowed.
-
     >>> f"{shuffle_krr(1, 50, 10_000, 1e-6):.4f}"
     '0.0104'
     """
-    blanket = _krr(epsilon0, k, n)
-    return _smallest_epsilon(blanket, _local(epsilon0), _target(delta))
+    return _smallest_epsilon(_krr(epsilon0, k, n), _local(epsilon0), _target(delta))
 
 
 def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
@@ -99,9 +90,8 @@ def shuffle_closed_form(epsilon0: Number, n: int, delta: Number) -> float:
     with working():
         x, y = rational_mpf(e), rational_mpf(d)
         if d == 0 or x > mpmath.log(n / (16 * mpmath.log(2 / y))):
-            what = "the closed form does not hold for these numbers"
             raise CalibrationError(
-                what,
+                "the closed form does not hold for these numbers",
                 why="it was proved for epsilon0 <= ln(n / (16 ln(2/delta))) only",
                 fix="Use shuffle_any, which has no such limit, or collect more reports",
             )
@@ -114,7 +104,7 @@ def _local(epsilon0: Number) -> float:
     """Read a local epsilon and round it up to a double: a larger one is never more private."""
     value = round_up(Budget(epsilon0).epsilon)
     if value == 0:
-        raise UsageError("a local epsilon of 0 sends nothing", fix="Give epsilon0 > 0")
+        raise UsageError("a local epsilon of 0 sends nothing", fix="Use epsilon0 > 0")
     return value
 
 
@@ -126,7 +116,7 @@ class _Blanket:
     mix: float  # gamma in H: how much of the target's own report is uniform
     others: int  # n-1
     log_hide: float  # ln of the probability that another report hides
-    log_show: float  # and that it does not
+    log_show: float  # ln of the probability that it does not
 
     def delta(self, epsilon: float, tail: float) -> float:
         """Bound delta at ``epsilon`` from above, cutting tails of about ``tail`` and adding them."""
@@ -205,7 +195,7 @@ def _krr(epsilon0: Number, k: int, n: int) -> _Blanket:
     e = _local(epsilon0)
     _check_reports(n)
     if isinstance(k, bool) or k < 2:
-        raise UsageError("a randomised response chooses between at least two values", fix="Give k >= 2")
+        raise UsageError("a randomised response chooses between at least two values", fix="Use k >= 2")
     # gamma = k/(e^e + k - 1); 1 - gamma = (e^e - 1)/(e^e + k - 1), without cancellation and without overflow
     log_odds = math.log(k) - e - math.log(-math.expm1(-e))  # ln(gamma/(1-gamma))
     log_hide, log_show = -float(np.logaddexp(0, -log_odds)), -float(np.logaddexp(0, log_odds))
@@ -294,7 +284,7 @@ def _target(delta: Number) -> float:
         raise CalibrationError(
             "shuffling gains nothing at delta 0",
             why="all others may have sent other values",
-            fix="Give a delta, often 1e-6",
+            fix="Use a delta, often 1e-6",
         )
     return round_down(value)
 
@@ -303,5 +293,5 @@ def _check_reports(n: int) -> None:
     if isinstance(n, bool) or not 1 <= n <= _MOST_REPORTS:
         raise UsageError(
             f"the number of reports must be from 1 to {_MOST_REPORTS:,}",
-            fix="Give n, the number of honest reports in a batch",
+            fix="Use n, the number of honest reports in a batch",
         )

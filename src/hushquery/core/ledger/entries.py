@@ -1,4 +1,4 @@
-"""What a ledger holds: entries, the terms of accounts, and accounts at one moment.
+"""What a ledger holds: entries, the terms of accounts, what accounts add up to, and accounts at one moment.
 
 The rules by which entries are added are in :mod:`hushquery.core.ledger.ledger`, with the policy by which their
 kinds may evolve; how they are kept is in :mod:`hushquery.core.ledger.store`.
@@ -45,7 +45,7 @@ def period_length(text: str) -> timedelta:
         raise UsageError(
             f"no period is {text!r} long",
             why="a period is a whole number of minutes (m), hours (h) or days (d), up to a hundred years",
-            fix="Give for example 30m, 12h or 7d",
+            fix="Use for example 30m, 12h or 7d",
         )
     return length
 
@@ -69,7 +69,7 @@ class Terms:
             raise UsageError(
                 "a lifetime budget beside the budget needs a period",
                 why="without periods the budget already is for the lifetime",
-                fix="Give a period such as 7d, or only one budget",
+                fix="Use a period such as 7d, or only one budget",
             )
 
     def __str__(self) -> str:
@@ -96,19 +96,19 @@ class Terms:
 class Entry:
     """One line of the ledger; it is never changed and never deleted."""
 
-    seq: int  # from 1, over the whole ledger
+    seq: int  # counted from 1 over the whole ledger
     kind: Literal["open", "spend"]
     population: str
     relation: Relation
-    what: str  # was released, in words
-    plan: str  # it came from
-    period: int  # of the account, from 0
+    what: str  # what was released
+    plan: str  # the plan it came from
+    period: int  # the index of the account's period
     time: datetime
-    terms: Terms | None  # of an account that was opened
-    loss: Loss | None  # of a spend, exactly
+    terms: Terms | None  # set for ``open``
+    loss: Loss | None  # set for ``spend``
     prev_hash: str
     hash: str
-    created: bool = field(default=False, compare=False)  # by the spend that returned this entry: the account
+    created: bool = field(default=False, compare=False)  # whether this spend opened the account
 
     @property
     def once(self) -> str | None:
@@ -162,6 +162,59 @@ class Entry:
         return " + ".join(parts) or "nothing"
 
 
+class _Sum:
+    """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
+
+    def __init__(self) -> None:
+        self._parts: list[Loss] = []
+
+    def add(self, loss: Loss) -> None:
+        self._parts.append(loss)
+
+    @property
+    def total(self) -> Loss:
+        while len(self._parts) > 1:
+            pairs = zip(self._parts[::2], self._parts[1::2], strict=False)
+            self._parts = [a + b for a, b in pairs] + self._parts[len(self._parts) // 2 * 2 :]
+        return self._parts[0] if self._parts else Loss()
+
+
+class AccountTotals:
+    """What the entries of one account add up to."""
+
+    def __init__(self, terms: Terms, opened: datetime) -> None:
+        self.terms, self.opened, self.last_period = terms, opened, 0
+        self.ever = _Sum()
+        self.periods: dict[int, _Sum] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a spend."""
+        self.last_period = entry.period
+        for part in (self.ever, self.periods.setdefault(entry.period, _Sum())):
+            part.add(cast(Loss, entry.loss))
+
+    def period_at(self, now: datetime) -> int:
+        """Return the period a spend belongs to: never one before the last that was used."""
+        if self.terms.period is None:
+            return 0
+        return max(self.last_period, (now - self.opened) // period_length(self.terms.period))
+
+    def spent(self, period: int) -> Loss:
+        """Return what was spent in a period."""
+        return self.periods[period].total if period in self.periods else Loss()
+
+    def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
+        """Return the budget that ``loss`` would exceed and what was spent of it, if there is one."""
+        caps = [(self.terms.budget, self.spent(period)), (self.terms.lifetime, self.ever.total)]
+        return next(
+            ((cap, spent) for cap, spent in caps if cap and not (spent + loss).fits(cap.epsilon, cap.delta)), None
+        )
+
+    def overspent(self) -> bool:
+        """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
+        return any(self.exceeded(period, Loss()) for period in self.periods)
+
+
 @dataclass(frozen=True)
 class Account:
     """An account at one moment: what it may spend, what it spent, what remains."""
@@ -170,9 +223,9 @@ class Account:
     relation: Relation
     terms: Terms
     opened: datetime
-    period: int  # that it is in
-    spent: Loss  # in this period (in the lifetime, where there are no periods)
-    spent_ever: Loss
+    period: int  # the index of the current period
+    spent: Loss  # in the current period, or in the lifetime where there are no periods
+    spent_ever: Loss  # in all periods
 
     @property
     def name(self) -> str:
@@ -278,7 +331,7 @@ def plan_text(plan: str, once: str | None) -> str:
     """Write the plan as the ledger keeps it, with the key under which the entry is spent once."""
     plan = clean_text(plan, "the plan", lines=True, empty=True)
     if any(line.startswith(_ONCE.strip()) for line in plan.splitlines()):
-        raise UsageError(f"a line of the plan begins with {_ONCE!r}", fix="Give the key with once=")
+        raise UsageError(f"a line of the plan begins with {_ONCE!r}", fix="Use the key with once=")
     return plan if once is None else f"{plan}\n{_ONCE}{once}".strip()
 
 
@@ -295,10 +348,7 @@ def loss_text(loss: Loss, relation: Relation) -> str:
     except (TypeError, ValueError):
         same = False
     if not same:
-        raise UsageError(
-            "a loss can't be written down exactly",
-            fix="This is a defect of the mechanism that stated it",
-        )
+        raise UsageError("a loss can't be written down exactly", fix="This is a defect of the mechanism that stated it")
     return text
 
 

@@ -34,11 +34,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from hushquery.core.budget import Budget, Relation, finite, format_delta, format_epsilon
 from hushquery.core.ledger.entries import (
     Account,
+    AccountTotals,
     Entry,
     Terms,
     account_name,
@@ -58,57 +59,7 @@ from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageEr
 __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
 
 
-class _Sum:
-    """A growing sum of losses; added in pairs, because one by one is quadratic in their number."""
-
-    def __init__(self) -> None:
-        self._parts: list[Loss] = []
-
-    def add(self, loss: Loss) -> None:
-        self._parts.append(loss)
-
-    @property
-    def total(self) -> Loss:
-        while len(self._parts) > 1:
-            pairs = zip(self._parts[::2], self._parts[1::2], strict=False)
-            self._parts = [a + b for a, b in pairs] + self._parts[len(self._parts) // 2 * 2 :]
-        return self._parts[0] if self._parts else Loss()
-
-
-class AccountTotals:
-    """What the entries of one account add up to."""
-
-    def __init__(self, terms: Terms, opened: datetime) -> None:
-        self.terms, self.opened, self.last_period = terms, opened, 0
-        self.ever = _Sum()
-        self.periods: dict[int, _Sum] = {}
-
-    def add(self, entry: Entry) -> None:
-        """Add a spend."""
-        self.last_period = entry.period
-        for part in (self.ever, self.periods.setdefault(entry.period, _Sum())):
-            part.add(cast(Loss, entry.loss))
-
-    def period_at(self, now: datetime) -> int:
-        """Return the period a spend belongs to: never one before the last that was used."""
-        if self.terms.period is None:
-            return 0
-        return max(self.last_period, (now - self.opened) // period_length(self.terms.period))
-
-    def spent(self, period: int) -> Loss:
-        """Return what was spent in a period."""
-        return self.periods[period].total if period in self.periods else Loss()
-
-    def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
-        """Return the budget that ``loss`` would exceed and what was spent of it, if there is one."""
-        caps = [(self.terms.budget, self.spent(period)), (self.terms.lifetime, self.ever.total)]
-        return next(
-            ((cap, spent) for cap, spent in caps if cap and not (spent + loss).fits(cap.epsilon, cap.delta)), None
-        )
-
-    def overspent(self) -> bool:
-        """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
-        return any(self.exceeded(period, Loss()) for period in self.periods)
+_Key = tuple[str, Relation]  # of an account: the population, and the relation it is kept under
 
 
 class Book:
@@ -117,7 +68,7 @@ class Book:
     def __init__(self, ledger: str) -> None:
         self.ledger = ledger
         self.entries: list[Entry] = []
-        self.accounts: dict[tuple[str, Relation], AccountTotals] = {}
+        self.accounts: dict[_Key, AccountTotals] = {}
         self.relations: dict[str, Relation] = {}  # of each population's account; of two, of the one opened first
         self.once: dict[tuple[str, Relation, str], Entry] = {}
 
@@ -228,7 +179,7 @@ class Ledger:
             raise UsageError(
                 "an account of epsilon 0 and delta 0 could never spend anything",
                 why="and its budget can't be changed later",
-                fix="Give epsilon > 0, often 0.1 to 4",
+                fix="Use epsilon > 0, often 0.1 to 4",
             )
         with self._lock:
             with self._store.write() as transaction:
@@ -412,7 +363,7 @@ class Ledger:
         with self._store.read() as transaction:
             self._catch_up(transaction)
 
-    def _check_relation(self, key: tuple[str, Relation]) -> None:
+    def _check_relation(self, key: _Key) -> None:
         """Refuse a second relation: it would be a second budget for the same people."""
         kept = self._book.relations.get(key[0], key[1])
         if kept is not key[1]:
@@ -422,7 +373,7 @@ class Ledger:
                 fix=f"State the loss under {kept.value}, or name another population if these are other people",
             )
 
-    def _check_new(self, key: tuple[str, Relation], *, new_population: bool) -> None:
+    def _check_new(self, key: _Key, *, new_population: bool) -> None:
         """Refuse a second account of a population, under another relation or under nearly the same name."""
         self._check_relation(key)
         near = None if new_population else self._near(key[0])
@@ -446,7 +397,7 @@ class Ledger:
 
     def _row(
         self,
-        key: tuple[str, Relation],
+        key: _Key,
         kind: str,
         what: str,
         now: datetime,
@@ -456,27 +407,18 @@ class Ledger:
         before: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
         """Make the row that follows the last entry, or the rows ``before`` that are about to."""
-        row = {
-            "seq": len(self._book.entries) + len(before) + 1,
-            "kind": kind,
-            "population": key[0],
-            "relation": key[1].value,
-            "what": what,
-            "plan": plan,
-            "period": period,
-            "time": time_text(now),
-            "data": data,
-            "prev_hash": before[-1]["hash"] if before else self._book.head,
-        }
+        row: dict[str, Any] = {"seq": len(self._book.entries) + len(before) + 1, "kind": kind, "population": key[0]}
+        row |= {"relation": key[1].value, "what": what, "plan": plan, "period": period, "time": time_text(now)}
+        row |= {"data": data, "prev_hash": before[-1]["hash"] if before else self._book.head}
         return {**row, "hash": digest(row)}
 
-    def _account(self, key: tuple[str, Relation], now: datetime) -> Account:
+    def _account(self, key: _Key, now: datetime) -> Account:
         totals = self._book.accounts[key]
         period = totals.period_at(now)
         return Account(*key, totals.terms, totals.opened, period, totals.spent(period), totals.ever.total)
 
 
-def _key(population: str, relation: Relation | str) -> tuple[str, Relation]:
+def _key(population: str, relation: Relation | str) -> _Key:
     return clean_text(population, "the population"), Relation.of(str(relation))
 
 
@@ -490,7 +432,7 @@ def _same_price(paid: Entry, loss: Loss) -> Entry:
     return paid
 
 
-def _no_account(key: tuple[str, Relation]) -> AccountMissing:
+def _no_account(key: _Key) -> AccountMissing:
     return AccountMissing(
         f"There is no account {account_name(*key)}",
         why="Nobody has decided yet what may be spent on these people",
@@ -498,9 +440,7 @@ def _no_account(key: tuple[str, Relation]) -> AccountMissing:
     )
 
 
-def _refusal(
-    key: tuple[str, Relation], totals: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss
-) -> BudgetRefused:
+def _refusal(key: _Key, totals: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss) -> BudgetRefused:
     """Word why a spend was refused: requested, spent, remaining, and of which account."""
     whole = budget is totals.terms.lifetime or totals.terms.period is None
     now = Account(*key, Terms(budget), totals.opened, period, spent, spent)

@@ -32,8 +32,6 @@ from sqlalchemy.pool import NullPool
 
 from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageError
 
-__all__ = ["GENESIS", "LedgerStore", "Transaction", "canonical", "corrupt", "digest"]
-
 #: The version of the two tables; any other one is refused, because what it adds may be a cost.
 SCHEMA = 1
 
@@ -64,16 +62,9 @@ ENTRY = sa.Table(
     "hushquery_ledger_entry",
     _TABLES,
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("population", sa.Text, nullable=False),
-    sa.Column("relation", sa.Text, nullable=False),
-    sa.Column("what", sa.Text, nullable=False),
-    sa.Column("plan", sa.Text, nullable=False),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("kind", "population", "relation", "what", "plan")),
     sa.Column("period", sa.BigInteger, nullable=False),
-    sa.Column("time", sa.Text, nullable=False),
-    sa.Column("data", sa.Text, nullable=False),
-    sa.Column("prev_hash", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("time", "data", "prev_hash", "hash")),
 )
 _HASHED = tuple(column.name for column in ENTRY.columns if column.name != "hash")
 
@@ -101,17 +92,10 @@ class Transaction:
     """One look at the store, or one change to it: nobody else changes it in between."""
 
     def __init__(self, store: LedgerStore, connection: sa.Connection, *, writing: bool) -> None:
-        self._store = store
-        self._connection = connection
-        self._writing = writing
+        self._store, self._connection, self._writing = store, connection, writing
 
     def rows_after(self, count: int, head: str) -> list[dict[str, Any]]:
-        """Read the rows after the first ``count`` and verify that they continue the chain to its very end.
-
-        Args:
-            count: How many rows the caller verified before; 0 verifies the whole chain.
-            head: The hash of the last of those.
-        """
+        """Read the rows after the first ``count``, of which the last has the hash ``head``, and verify the chain."""
         name = self._store.name
         entries, end = self._head()
         if entries < count:
@@ -192,19 +176,13 @@ class LedgerStore:
 
     Connections are opened for one transaction and closed after it. So a file that was replaced is noticed, a
     process may fork, and nothing has to be closed at the end.
-
-    Args:
-        engine: The SQLAlchemy engine.
-        name: What to call the store in messages; no user, no password.
-        path: The file, for SQLite.
-        secrets: What must not appear in any message.
     """
 
     def __init__(self, engine: sa.Engine, name: str, path: Path | None = None, secrets: tuple[str, ...] = ()) -> None:
         self._engine = engine
-        self._secrets = secrets
-        self.name = name
-        self.path = path
+        self._secrets = secrets  # which must not appear in any message
+        self.name = name  # for messages; no user, no password
+        self.path = path  # of the SQLite file
 
     @classmethod
     def open(cls, where: str | os.PathLike[str], *, create: bool) -> LedgerStore:
@@ -217,28 +195,26 @@ class LedgerStore:
         except (ArgumentError, ValueError):
             raise UsageError(
                 "the address of the ledger can't be read",  # and is not shown: it may hold a password
-                fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
+                fix="Use a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
             ) from None
         if url.drivername in ("sqlite", "sqlite+pysqlite"):
             if "?" in text or url.host:
                 raise UsageError(
-                    "the address of a SQLite ledger is a path and nothing else",
-                    fix="Give a path, or sqlite:///PATH",
+                    "the address of a SQLite ledger is a path and nothing else", fix="Use a path, or sqlite:///PATH"
                 )
             return cls._sqlite(url.database or "", create=create)
         if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
             return cls._postgresql(url, create=create)
         raise UsageError(
             f"no ledger can be kept in {url.drivername!r}",
-            fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE",
+            fix="Use a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE",
         )
 
     @classmethod
     def _sqlite(cls, text: str, *, create: bool) -> LedgerStore:
         if text in ("", ":memory:"):
             raise UsageError(
-                "a ledger in memory would forget what was spent",
-                fix="Give the path of a file, such as ledger.db",
+                "a ledger in memory would forget what was spent", fix="Use the path of a file, such as ledger.db"
             )
         path = Path(os.path.realpath(text))
         store = cls(_sqlite_engine(path), text, path)
@@ -270,7 +246,7 @@ class LedgerStore:
             raise Unavailable(
                 f"no ledger can be created at {self.name}",
                 why=error.strerror or type(error).__name__,
-                fix="Give a path in a folder that exists, on a local disk, where you may write",
+                fix="Use a path in a folder that exists, on a local disk, where you may write",
             ) from None
 
     @classmethod
@@ -363,8 +339,7 @@ class LedgerStore:
 
 def _no_ledger(name: str) -> AccountMissing:
     return AccountMissing(
-        f"there is no ledger at {name}",
-        fix="Open an account first; `hushquery budget open --help` says how",
+        f"there is no ledger at {name}", fix="Open an account first; `hushquery budget open --help` says how"
     )
 
 
@@ -397,18 +372,10 @@ def _make_tables(connection: sa.Connection) -> None:
 
 # What can be wrong with the world around a SQLite file; every other error means the file itself is wrong.
 _SQLITE_OUTSIDE = {
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_NOLFS,
-}
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS
+}  # fmt: skip
 
 
 def _means_damage(cause: BaseException) -> bool:

@@ -23,13 +23,11 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError, UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import (
     ONE,
     Channel,
     Device,
-    IntArray,
-    bits_from,
-    bytes_for,
     chance_down,
     check_reports,
     checked_cells,
@@ -39,6 +37,7 @@ from hushquery.local.randomizer import (
     loss_of_ratio,
     share_interval,
 )
+from hushquery.local.report import bits_from, bytes_for
 from hushquery.noise.bits import Bits, below
 
 BoolArray = npt.NDArray[np.bool_]

@@ -24,11 +24,11 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
 from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import (
     ONE,
     Channel,
     Device,
-    IntArray,
     check_reports,
     checked_epsilon,
     coins,

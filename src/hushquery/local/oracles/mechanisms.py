@@ -19,13 +19,14 @@ import numpy.typing as npt
 from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import Device, IntArray, Randomizer
+from hushquery.local.randomizer import Device, Randomizer
 from hushquery.noise.bits import Bits
 
 __all__ = [

@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, exact
 from hushquery.errors import CalibrationError, UsageError
+from hushquery.local.intervals import FloatArray, IntArray
 from hushquery.local.oracles.krr import CellReports, lie_chance, respond
 from hushquery.local.randomizer import (
     HALVINGS,
     ONE,
     Answer,
-    FloatArray,
-    IntArray,
     check_reports,
     check_truth,
     checked_cells,

@@ -34,7 +34,8 @@ from scipy.special import ndtr, ndtri
 
 from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError, UsageError
-from hushquery.local.randomizer import HALVINGS, FloatArray, IntArray
+from hushquery.local.intervals import FloatArray, IntArray
+from hushquery.local.randomizer import HALVINGS
 from hushquery.local.rappor.files import Candidates
 from hushquery.local.rappor.prior import posterior
 from hushquery.local.rappor.response import SELECTED, Params, Variant

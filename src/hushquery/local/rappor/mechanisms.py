@@ -19,8 +19,9 @@ import numpy as np
 from hushquery.core.budget import Relation, exact, rational_mpf, working
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.mechanisms import new_devices
-from hushquery.local.randomizer import ONE, IntArray, chance_down, chance_up, checked_epsilon
+from hushquery.local.randomizer import ONE, chance_down, chance_up, checked_epsilon
 from hushquery.local.rappor.response import BoolArray, Encoder, Params, Rappor, Variant
 from hushquery.noise.bits import Bits
 

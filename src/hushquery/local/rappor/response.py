@@ -38,17 +38,9 @@ import numpy.typing as npt
 from hushquery.core.budget import exact, format_epsilon, rational_mpf, round_up, working
 from hushquery.core.estimates import Estimates
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.local.randomizer import (
-    ONE,
-    Channel,
-    Device,
-    IntArray,
-    bits_from,
-    bytes_for,
-    check_reports,
-    coins,
-    loss_of_ratio,
-)
+from hushquery.local.intervals import IntArray
+from hushquery.local.randomizer import ONE, Channel, Device, check_reports, coins, loss_of_ratio
+from hushquery.local.report import bits_from, bytes_for
 from hushquery.noise.bits import Bits
 from hushquery.task import Texts
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.randomizer import IntArray
+from hushquery.local.intervals import IntArray
 from hushquery.local.report import (
     HEADER_BYTES,
     MOST_PAYLOAD,

@@ -29,8 +29,8 @@ from hushquery.core.local_loss import CHANNELS, report_epsilon
 from hushquery.core.loss import Loss
 from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
 from hushquery.local.configuration import Configuration, Head
+from hushquery.local.intervals import IntArray
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.randomizer import IntArray
 from hushquery.local.rappor.response import Rappor
 from hushquery.local.report import ReportMalformed, ReportOfAnotherPeriod, ReportVersionUnknown
 from hushquery.local.server.counting import Periods, ReportCount, Reports, read_blocks
