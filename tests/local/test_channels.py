@@ -64,7 +64,7 @@ def test_many_payloads_are_read_like_one(channel: Channel) -> None:
     rows = channel.unpack_many(matrix(payloads, channel.report_bytes))
     for payload, row in zip(payloads, rows, strict=True):
         said = channel.unpack(payload)
-        assert channel.single(row) == said
+        assert channel.report(row) == said
         assert channel.pack(said) == payload
     assert len(channel.support(rows)) == channel.length
     assert channel.support(rows).dtype == np.int64
@@ -87,7 +87,7 @@ def test_any_bytes_are_one_answer_or_refused_alone_and_together(channel: Channel
                 channel.unpack_many(both)
             return
         assert channel.pack(said) == data
-        assert channel.single(channel.unpack_many(both)[0]) == said
+        assert channel.report(channel.unpack_many(both)[0]) == said
 
     answer = answers(channel, 1)[0]
     check()

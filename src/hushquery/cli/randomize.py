@@ -14,7 +14,7 @@ from hushquery.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hushquery.local.device.client import Client, Record
+    from hushquery.local.device.client import Client, Reportable
     from hushquery.local.report import Report
     from hushquery.task import Task
 
@@ -99,7 +99,7 @@ def _line() -> str:
     return sys.stdin.buffer.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _records(values: Sequence[str | int], urls: Sequence[str]) -> list[Record]:
+def _records(values: Sequence[str | int], urls: Sequence[str]) -> list[Reportable]:
     """Pair each value with its URL."""
     if not urls:
         return list(values)
@@ -120,7 +120,7 @@ def _read(value: str, task: Task) -> str | int:
     return int(digits)
 
 
-def _note(client: Client, records: Sequence[Record], *, again: bool) -> None:
+def _note(client: Client, records: Sequence[Reportable], *, again: bool) -> None:
     """Say what became of the values where it is not what they say; only of what was typed, never of what is kept."""
     from hushquery.task.domain import WILDCARD, Domain
 

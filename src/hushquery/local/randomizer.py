@@ -160,7 +160,7 @@ class Channel(ABC):
         Each client reports ``records`` records in each of ``repeats`` periods.
         """
 
-    def single(self, row: Any) -> Any:
+    def report(self, row: Any) -> Any:
         """Return one row of :meth:`unpack_many` as a single answer."""
         return tuple(map(int, row)) if np.ndim(row) else int(row)
 
@@ -178,7 +178,7 @@ class Channel(ABC):
         """Read a payload; refuses everything that :meth:`pack` does not write."""
         if not isinstance(data, bytes) or len(data) != self.report_bytes:
             raise self.malformed(f"it is not {self.report_bytes} bytes long")
-        return self.single(self.unpack_many(np.frombuffer(data, dtype=np.uint8)[None, :])[0])
+        return self.report(self.unpack_many(np.frombuffer(data, dtype=np.uint8)[None, :])[0])
 
     def malformed(self, why: str) -> DataError:
         """Make the error for what is no payload of this mechanism."""
@@ -222,7 +222,7 @@ class Randomizer(Channel):
 
     def randomize(self, value: int, bits: Bits) -> Answer:
         """Randomise one client's cell."""
-        answer: Answer = self.single(self.randomize_many([value], bits)[0])
+        answer: Answer = self.report(self.randomize_many([value], bits)[0])
         return answer
 
     def memo_class(self, value: int, device: Device) -> int:
@@ -267,6 +267,14 @@ class Randomizer(Channel):
                 fix="Map unknown values to the wildcard's cell",
             )
         return given.astype(np.int64, copy=False)
+
+    def checked_columns(self, rows: npt.NDArray[Any], *limits: int) -> IntArray:
+        """Refuse rows that do not have one whole number below each of these limits."""
+        if rows.ndim != 2 or rows.shape[1] != len(limits) or rows.dtype.kind not in "iu":
+            raise self.malformed(f"it is not {len(limits)} numbers")
+        if rows.size and (rows.min() < 0 or (rows.max(axis=0) >= limits).any()):
+            raise self.malformed("one of its numbers is out of range")
+        return rows.astype(np.int64, copy=False)
 
     def check_listable(self, outcomes: int) -> None:
         """Refuse to enumerate a law over too many outcomes."""

@@ -50,7 +50,7 @@ from hushquery.noise.bits import Bits, SystemBits
 from hushquery.task import Task
 
 #: What can be reported: a value, or a query and its clicked URL.
-Record = str | int | tuple[str | int, str]
+Reportable = str | int | tuple[str | int, str]
 
 #: What a client's total means, in the words that go with every number of it.
 CLAIM = (
@@ -65,7 +65,7 @@ _EXHAUSTED = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class PaidAnswer:
     """One line of a client's account: a permanent answer that was drawn for a new value."""
 
     task: str
@@ -75,12 +75,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Account:
+class DeviceAccount:
     """What a client has lost in all its tasks, and may lose."""
 
     spent: Fraction
     lifetime: Fraction
-    entries: tuple[Entry, ...]
+    entries: tuple[PaidAnswer, ...]
     claim: str = CLAIM
 
     @property
@@ -168,7 +168,7 @@ class Client:
             raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
         return self._reports([(slot, value, url)])[0]
 
-    def reports(self, values: Sequence[Record | None]) -> list[Report]:
+    def reports(self, values: Sequence[Reportable | None]) -> list[Report]:
         """Return all reports of this period: one for each record, padded with "nothing to report".
 
         How many records a client has is private too, so a task with several needs all of its slots filled. All of
@@ -223,7 +223,7 @@ class Client:
 
     # ---- what it cost --------------------------------------------------------------------------------------
 
-    def account(self) -> Account:
+    def account(self) -> DeviceAccount:
         """Return what this client has lost in all its tasks; the claim says what the number bounds."""
         with self._store.transaction() as connection:
             spent, cap = self._budget(connection)
@@ -231,8 +231,8 @@ class Client:
                 "SELECT task, period, cost FROM memo WHERE client = ? AND cost <> '0' ORDER BY task, period, key",
                 (self.client_id,),
             )
-            entries = tuple(Entry(task.hex(), period, Fraction(cost)) for task, period, cost in rows)
-        return Account(spent, cap, entries)
+            entries = tuple(PaidAnswer(task.hex(), period, Fraction(cost)) for task, period, cost in rows)
+        return DeviceAccount(spent, cap, entries)
 
     def forget(self) -> None:
         """Delete this client: its secret, answers, outbox and account.

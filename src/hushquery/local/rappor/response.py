@@ -509,7 +509,7 @@ class Rappor(Channel):
         cohort, response = answer
         return cohort.to_bytes(bytes_for(self.params.m), "little") + response.to_bytes(-(-self.params.k // 8), "little")
 
-    def single(self, row: Any) -> tuple[int, int]:
+    def report(self, row: Any) -> tuple[int, int]:
         """The cohort, and the bits as a number, bit 0 the lowest."""
         bits = np.packbits(row[1:].astype(np.uint8), bitorder="little").tobytes()
         return int(row[0]), int.from_bytes(bits, "little")
