@@ -171,6 +171,14 @@ def test_values_of_one_class_share_their_answer_and_there_are_few_classes() -> N
     assert {everything.memo_class(value, device(1)) for value in range(6)} == set(range(6))
 
 
+def test_the_largest_filter_is_packed_and_read() -> None:
+    """Its answers are integers of more digits than Python writes."""
+    wide = Rappor(Params(2**16, 2, 4, "1/4", "3/4", "1/2"))
+    kept = wide.answer(b"leeds", device(1), statistical.bits("unused"))
+    assert len(kept) == wide.report_bytes == 1 + 2**13
+    assert wide.pack(wide.unpack(kept)) == kept
+
+
 def test_texts_with_the_same_filter_share_a_class() -> None:
     tiny = Rappor(Params(2, 1, 1, "1/4", "3/4", "1/2"))
     bits = statistical.bits("tiny")

@@ -170,7 +170,7 @@ class Channel(ABC):
             data = self.encode(answer)
         except (AttributeError, IndexError, OverflowError, TypeError, ValueError):
             raise self.malformed("it is none of its answers") from None
-        if repr(self.unpack(data)) != repr(answer):  # equal and of the same type: True is not 1
+        if not _same(self.unpack(data), answer):
             raise self.malformed("it is none of its answers")
         return data
 
@@ -183,6 +183,13 @@ class Channel(ABC):
     def malformed(self, why: str) -> DataError:
         """Make the error for what is no payload of this mechanism."""
         return DataError(f"this is no {self.name} report", why=why, fix="Reject it; clients of this task never send it")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two answers are equal and of the same types: True is not 1."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
 class Randomizer(Channel):

@@ -122,7 +122,7 @@ class TwoStage(CellReports):
 
     @classmethod
     def tight(cls, counts: tuple[int, ...], epsilon: Fraction, url_epsilon: Fraction) -> TwoStage:
-        """Give the URL stage this much, and the query all that it leaves of epsilon."""
+        """Calibrate with this much for the URL stage, and all that it leaves of epsilon for the query."""
         url_lies = _url_lies(counts, url_epsilon)
         # eps_Q = eps - ln max(k_q t_q), rounded down.
         largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)

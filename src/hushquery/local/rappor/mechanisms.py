@@ -121,9 +121,9 @@ class RapporPermanent(_Rappor):
         del delta
         with working():
             flip = chance_up(1 - _kept(checked_epsilon(epsilon)))
-        while (made := cls(Params(_BITS, _HASHES, 1, 0, 1, Fraction(2 * flip, ONE)))).epsilon > epsilon:
+        while (mechanism := cls(Params(_BITS, _HASHES, 1, 0, 1, Fraction(2 * flip, ONE)))).epsilon > epsilon:
             flip += 1  # what is claimed is a double, rounded up
-        return made
+        return mechanism
 
     @property
     def epsilon(self) -> float:
@@ -165,9 +165,11 @@ class RapporReport(_Rappor):
             kept = _kept(checked_epsilon(epsilon))
             f = Fraction(2 * chance_up((1 - kept) / 2), ONE)
             q = chance_down((3 * kept - 1) / (2 * kept))
-        while (made := cls(Params(_BITS, _HASHES, 1, Fraction(ONE - q, ONE), Fraction(q, ONE), f))).epsilon > epsilon:
+        while (
+            mechanism := cls(Params(_BITS, _HASHES, 1, Fraction(ONE - q, ONE), Fraction(q, ONE), f))
+        ).epsilon > epsilon:
             q -= 1  # what is claimed is a double, rounded up
-        return made
+        return mechanism
 
     @property
     def epsilon(self) -> float:

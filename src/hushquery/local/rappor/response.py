@@ -376,13 +376,9 @@ class Encoder:
 
 
 def google_masks(secret: bytes, message: bytes, noise: int, k: int) -> tuple[int, int]:
-    """Compute google/rappor's coins for a message: a uniform bit for each position, and which positions use it.
+    """Compute google/rappor's coins for a message: a uniform bit for each of k positions, and which positions use it.
 
-    Args:
-        secret: The client's secret.
-        message: What the coins belong to: the Bloom filter as four bytes, the highest first.
-        noise: How many of 128 outcomes make a position noisy.
-        k: Positions.
+    The message is the Bloom filter as four bytes, the highest first; ``noise`` of 128 outcomes make a position noisy.
 
     >>> google_masks(b"secret", b"v1", 64, 8)
     (17, 58)
@@ -404,9 +400,6 @@ def _bytes(given: bytes, what: str) -> bytes:
 @dataclass(frozen=True)
 class Rappor(Channel):
     """RAPPOR, native. A class is a Bloom filter; its kept answer is the cohort and the permanent response.
-
-    Args:
-        params: k, h, m, p, q and f.
 
     >>> channel = Rappor(Params(8, 1, 4, "1/4", "3/4", "1/2"))
     >>> channel.unpack(channel.pack((3, 0b101))), round(float(channel.epsilon), 4), channel.length
@@ -548,9 +541,8 @@ class Rappor(Channel):
         from hushquery.local.rappor.decode import decode
         from hushquery.local.rappor.files import Candidates
 
-        texts, listed = Texts(), dict[bytes, str]()
-        for text in candidates:
-            listed.setdefault(texts.cell(text), text)
+        texts = Texts()
+        listed = dict.fromkeys(texts.cell(text) for text in candidates)
         if not listed:
             raise UsageError("there is no candidate to look for", fix="Use a file with one text per line")
         k, m = self.params.k, self.params.m

@@ -401,7 +401,7 @@ def _lines(file: IO[bytes]) -> Iterator[str | None]:
 def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
     """Make blocks of single reports."""
     good: list[bytes] = []
-    block, held = Block(_rows([], length)), 0
+    block, size_of_others = Block(_rows([], length)), 0
     for report in reports:
         try:
             data = _bytes_of(report)
@@ -412,11 +412,11 @@ def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
             good.append(data)
         else:
             block.others.append(data[:LONGER_THAN_ANY])
-            held += len(block.others[-1])
-        if len(good) + len(block.others) >= size or held > _OTHER_BYTES:
+            size_of_others += len(block.others[-1])
+        if len(good) + len(block.others) >= size or size_of_others > _OTHER_BYTES:
             block.rows = _rows(good, length)
             yield block
-            good, block, held = [], Block(_rows([], length)), 0
+            good, block, size_of_others = [], Block(_rows([], length)), 0
     block.rows = _rows(good, length)
     yield block
 
@@ -463,18 +463,18 @@ def _read_parquet(path: Path, length: int, size: int) -> Iterator[Block]:
         raise DataError(f"{path.name} can't be read as Parquet", why=why, fix="Get it again, written plainly") from None
 
 
-def _gathered(columns: Iterable[Any], size: int) -> Iterator[Any]:
+def _gathered(columns: Iterable[Any], most_rows: int) -> Iterator[Any]:
     """Put small batches together, as far as they stay small."""
     import pyarrow as pa
 
     waiting: list[Any] = []
-    rows = held = 0
+    rows = size = 0
     for column in columns:
         waiting.append(column)
-        rows, held = rows + len(column), held + column.nbytes
-        if rows >= size or held >= _UNPACKED_BYTES // 2:
+        rows, size = rows + len(column), size + column.nbytes
+        if rows >= most_rows or size >= _UNPACKED_BYTES // 2:
             yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
-            waiting, rows, held = [], 0, 0
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_arrays(waiting)
 
@@ -490,13 +490,13 @@ def _values(column: Any, length: int) -> Iterator[Block]:
     good = pc.fill_null(pc.equal(pc.binary_length(column), length), False)
     yield Block(_matrix(column.filter(good).cast(pa.large_binary()), length), refused=missing)
     others: list[bytes] = []
-    held = 0
+    size = 0
     for place in np.flatnonzero(pc.and_(pc.invert(good), column.is_valid()).to_numpy(zero_copy_only=False)).tolist():
         others.append(column[place].as_buffer()[:LONGER_THAN_ANY].to_pybytes())
-        held += len(others[-1])
-        if held > _OTHER_BYTES:
+        size += len(others[-1])
+        if size > _OTHER_BYTES:
             yield Block(_rows([], length), others)
-            others, held = [], 0
+            others, size = [], 0
     if others:
         yield Block(_rows([], length), others)
 
