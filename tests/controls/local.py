@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.mechanisms import SubsetReport, UnaryReport
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import ONE, Answer, IntArray, coins
+from hushquery.local.randomizer import ONE, Answer, coins
 from hushquery.local.rappor.mechanisms import RapporPermanent
 from hushquery.noise.bits import Bits
 

@@ -18,7 +18,8 @@ from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import ONE, Channel, Device
-from hushquery.local.rappor.response import Params, Rappor, permanent_epsilon
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import Params, permanent_epsilon
 
 MEAN = OneBitMean.calibrate(100, 1, step=25)
 BUCKETS = DBitFlip.calibrate(10, 4, 2, most=99)

@@ -17,7 +17,8 @@ from hushquery.local.oracles.olh import OLH, PRIME
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import MOST_CELLS, bytes_for
+from hushquery.local.randomizer import MOST_CELLS
+from hushquery.local.report import bytes_for
 from statistical import bits
 
 RANDOMIZERS = {

@@ -21,8 +21,9 @@ import numpy.typing as npt
 from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
 from hushquery.local.configuration import choose_oracle
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.olh import OLH
-from hushquery.local.randomizer import IntArray, Oracle, SupportCount
+from hushquery.local.randomizer import Oracle, SupportCount
 from hushquery.noise.bits import Bits, below
 
 __all__ = ["Hitter", "PrefixExtending", "TwoPhases"]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hushquery.errors import UsageError
 from hushquery.hybrid.clients import ClientShares
 from hushquery.hybrid.pooled import Pooled, Shares, pool
-from hushquery.local.randomizer import FloatArray
+from hushquery.local.intervals import FloatArray
 
 __all__ = ["ALPHA", "Agreement", "agreement", "raw_z"]
 

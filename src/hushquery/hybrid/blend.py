@@ -37,7 +37,7 @@ from hushquery.hybrid.pooled import (
     pool,
 )
 from hushquery.hybrid.selected import Overshoot, Selected
-from hushquery.local.randomizer import FloatArray
+from hushquery.local.intervals import FloatArray
 
 __all__ = ["TOLERANCE", "Blended", "Mode", "QueryShares", "Shares", "blend_probabilities", "robust_weights"]
 

@@ -19,13 +19,14 @@ import numpy as np
 from hushquery.core.rounding import Number
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.hashed import variance_of_one_report
+from hushquery.local.intervals import FloatArray, IntArray
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import FloatArray, IntArray, Oracle
+from hushquery.local.randomizer import Oracle
 
 __all__ = [
     "ClientShares",

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from hushquery.local.intervals import FloatArray, IntArray
 from hushquery.local.oracles.olh import OLH
-from hushquery.local.randomizer import FloatArray, IntArray
 
 __all__ = ["variance_of_one_report"]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from hushquery.errors import DataError
-from hushquery.local.randomizer import FloatArray
+from hushquery.local.intervals import FloatArray
 
 __all__ = [
     "LEAST_SHARE",

@@ -14,8 +14,9 @@ from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.published import PublishedHead
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.local.randomizer import IntArray, Oracle
+from hushquery.local.randomizer import Oracle
 from hushquery.release import Release
 
 if TYPE_CHECKING:

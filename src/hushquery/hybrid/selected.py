@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hushquery.hybrid.clients import ClientShares
 from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.pooled import LEAST_SHARE, LEAST_VARIANCE, Shares
-from hushquery.local.randomizer import FloatArray
+from hushquery.local.intervals import FloatArray
 
 __all__ = ["Overshoot", "Selected"]
 

@@ -20,7 +20,8 @@ from hushquery.errors import UsageError
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
 from hushquery.hybrid.result import blended_release, blended_shares
-from hushquery.local.randomizer import IntArray, Randomizer, SupportCount
+from hushquery.local.intervals import IntArray
+from hushquery.local.randomizer import Randomizer, SupportCount
 from hushquery.log import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.plan import Progress

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from hushquery.hybrid.clients import TwoStageShares
+from hushquery.local.intervals import FloatArray, IntArray
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.local.randomizer import FloatArray, IntArray
 
 __all__ = ["printed_variances", "printed_weights"]
 

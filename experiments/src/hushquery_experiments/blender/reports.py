@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import ONE, IntArray, Randomizer, SupportCount
+from hushquery.local.randomizer import ONE, Randomizer, SupportCount
 from hushquery.noise.bits import SeededBits
 
 __all__ = ["Through", "simulated_support", "support_from_counts", "support_through_randomizers"]

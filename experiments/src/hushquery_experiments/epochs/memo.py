@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from hushquery.errors import UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.randomizer import IntArray, Randomizer
+from hushquery.local.intervals import IntArray
+from hushquery.local.randomizer import Randomizer
 from hushquery.noise.bits import Bits
 from hushquery.task import Task
 

@@ -23,22 +23,19 @@ import numpy.typing as npt
 from hushquery.core.estimates import Estimates
 from hushquery.core.rounding import Number, working
 from hushquery.errors import DataError, UsageError
+from hushquery.local.intervals import IntArray, largest_variance, share_interval
 from hushquery.local.randomizer import (
     ONE,
     Channel,
     Device,
-    IntArray,
-    bits_from,
-    bytes_for,
     chance_down,
     check_reports,
     checked_cells,
     checked_epsilon,
     e_to,
-    largest_variance,
     loss_of_ratio,
-    share_interval,
 )
+from hushquery.local.report import bits_from, bytes_for
 from hushquery.noise.bits import Bits, below
 
 BoolArray = npt.NDArray[np.bool_]

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.core.registry import Pair
+from hushquery.local.intervals import IntArray
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.mechanisms import ChannelReport
-from hushquery.local.randomizer import ONE, IntArray
+from hushquery.local.randomizer import ONE
 from hushquery.noise.bits import Bits
 
 

@@ -24,18 +24,17 @@ import numpy.typing as npt
 from hushquery.core.estimates import Estimates
 from hushquery.core.rounding import Number, working
 from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.local.intervals import IntArray, share_interval
 from hushquery.local.randomizer import (
     ONE,
     Channel,
     Device,
-    IntArray,
     check_reports,
     checked_epsilon,
     coins,
     e_to,
     fractions_of_one,
     loss_of_ratio,
-    share_interval,
 )
 from hushquery.noise.bits import Bits
 

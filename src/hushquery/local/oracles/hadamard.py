@@ -10,14 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import Response
-from hushquery.local.randomizer import (
-    Answer,
-    IntArray,
-    bytes_for,
-    coins,
-    numbers_from,
-)
+from hushquery.local.randomizer import Answer, coins
+from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.bits import Bits, below
 
 __all__ = ["Hadamard", "parity", "walsh_hadamard"]

@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.core.rounding import Number, working
+from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import (
     ONE,
     Answer,
-    IntArray,
     Oracle,
     Randomizer,
-    bytes_for,
     chance_up,
     check_truth,
     checked_cells,
@@ -25,9 +24,9 @@ from hushquery.local.randomizer import (
     e_to,
     fractions_of_one,
     loss_of_ratio,
-    numbers_from,
     within_budget,
 )
+from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.bits import Bits, one_word
 
 __all__ = ["KRR", "CellReports", "Response", "lie_chance", "respond"]

@@ -19,13 +19,14 @@ import numpy.typing as npt
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
 from hushquery.core.unit import Relation
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import Channel, Device, IntArray
+from hushquery.local.randomizer import Channel, Device
 from hushquery.noise.bits import Bits
 
 Row = tuple[int, ...]

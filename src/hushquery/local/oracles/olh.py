@@ -19,17 +19,10 @@ import numpy.typing as npt
 
 from hushquery.core.rounding import Number, working
 from hushquery.errors import UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import Response, lie_chance, respond
-from hushquery.local.randomizer import (
-    ONE,
-    Answer,
-    IntArray,
-    bytes_for,
-    checked_cells,
-    checked_epsilon,
-    e_to,
-    numbers_from,
-)
+from hushquery.local.randomizer import ONE, Answer, checked_cells, checked_epsilon, e_to
+from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.bits import Bits, below
 
 __all__ = ["MOST_BUCKETS", "OLH", "PRIME"]

@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from hushquery.core.rounding import Number, working
 from hushquery.errors import UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import (
     ONE,
     Answer,
-    IntArray,
     Oracle,
-    bytes_for,
     chance_down,
     check_truth,
     checked_cells,
@@ -28,9 +27,9 @@ from hushquery.local.randomizer import (
     coins,
     e_to,
     loss_of_ratio,
-    numbers_from,
     within_budget,
 )
+from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.bits import Bits, below
 
 __all__ = ["SubsetSelection", "others"]

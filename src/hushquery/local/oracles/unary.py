@@ -11,14 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import Response
-from hushquery.local.randomizer import (
-    ONE,
-    Answer,
-    IntArray,
-    coins,
-    many_coins,
-)
+from hushquery.local.randomizer import ONE, Answer, coins, many_coins
 from hushquery.noise.bits import Bits
 
 __all__ = ["OUE", "bit_counts"]

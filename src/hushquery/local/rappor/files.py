@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import DataError, Unavailable
-from hushquery.local.randomizer import IntArray
+from hushquery.local.intervals import IntArray
 from hushquery.local.rappor.response import FIELDS, Encoder, Params, Variant, bit_string, bloom_bits
 from hushquery.noise.bits import Bits
 

@@ -20,9 +20,11 @@ from hushquery.core.loss import Loss
 from hushquery.core.registry import Kind, Law, Mechanism, Pair
 from hushquery.core.rounding import exact, rational_mpf, working
 from hushquery.core.unit import Relation
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.mechanisms import new_devices
-from hushquery.local.randomizer import ONE, IntArray, chance_down, chance_up, checked_epsilon
-from hushquery.local.rappor.response import BoolArray, Encoder, Params, Rappor, Variant
+from hushquery.local.randomizer import ONE, chance_down, chance_up, checked_epsilon
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import BoolArray, Encoder, Params, Variant
 from hushquery.noise.bits import Bits
 
 __all__ = ["RapporPermanent", "RapporReport"]

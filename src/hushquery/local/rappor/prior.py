@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from hushquery.local.randomizer import FloatArray
+from hushquery.local.intervals import FloatArray
 
 # The smallest sizes that are told apart, in standard errors, and by which factor the next ones are larger.
 _FINEST = 2.0

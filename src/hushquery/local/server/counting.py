@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.randomizer import IntArray
+from hushquery.local.intervals import IntArray
 from hushquery.local.report import (
     HEADER_BYTES,
     MOST_PAYLOAD,
@@ -85,12 +85,9 @@ LONGER_THAN_ANY = HEADER_BYTES + MOST_PAYLOAD + 1
 
 @dataclass
 class Block:
-    """Some reports.
+    """Some reports: rows of the right length, in their order; the bytes of those of another length, or their beginning.
 
-    Args:
-        rows: Those of the right length, a row of bytes each, in their order.
-        others: The bytes of those of another length; of one that is longer than any report, the beginning.
-        refused: How many were no bytes of a report at all, by the name of their error.
+    ``refused`` counts what was no bytes of a report at all, by the name of its error.
     """
 
     rows: ByteRows
@@ -164,11 +161,7 @@ class ReportCount:
             self._count(rows[fresh], answers[fresh])
 
     def close(self, chosen: int | None = None) -> None:
-        """Count what has waited: the reports of the period that most are from. The others are refused.
-
-        Args:
-            chosen: Where this is a shard of a larger count: the period that most reports of all shards are from.
-        """
+        """Count what has waited: the reports of the chosen period, by default the one that most are from."""
         if self._waiting is None:
             return
         fullest = max(self.periods, key=lambda number: (self.periods[number], number), default=0)
@@ -215,8 +208,7 @@ class ReportCount:
         mine: npt.NDArray[np.bool_] = self._numbers(rows) == self.asked
         if not mine.all():
             self.refused[_ANOTHER_PERIOD] += int((~mine).sum())
-        rows = rows[mine]
-        return rows
+        return rows[mine]  # type: ignore[no-any-return]
 
     def _unpacked(self, rows: ByteRows) -> tuple[ByteRows, npt.NDArray[Any]]:
         """Return the rows whose payload the mechanism can have made, and what they say."""
@@ -347,12 +339,7 @@ def blocks_of_column(columns: Iterable[Any], length: int) -> Iterator[Block]:
 
 
 def check_column(schema: Any, name: str) -> None:
-    """Refuse a Parquet file without a binary column of reports.
-
-    Args:
-        schema: The file's Arrow schema.
-        name: What to call the file.
-    """
+    """Refuse a Parquet file, by its Arrow schema, without a binary column of reports."""
     import pyarrow as pa
 
     kind = schema.field(COLUMN).type if schema.names.count(COLUMN) == 1 else None

@@ -27,7 +27,7 @@ from hushquery.engine import connect
 from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.randomizer import IntArray
+from hushquery.local.intervals import IntArray
 from hushquery.local.server.counting import (
     COLUMN,
     LONGER_THAN_ANY,
