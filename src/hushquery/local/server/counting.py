@@ -208,7 +208,7 @@ class ReportCount:
         mine: npt.NDArray[np.bool_] = self._numbers(rows) == self.asked
         if not mine.all():
             self.refused[_ANOTHER_PERIOD] += int((~mine).sum())
-        return rows[mine]  # type: ignore[no-any-return]
+        return rows[mine]
 
     def _unpacked(self, rows: ByteRows) -> tuple[ByteRows, npt.NDArray[Any]]:
         """Return the rows whose payload the mechanism can have made, and what they say."""
