@@ -113,7 +113,7 @@ def servers(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     configuration = Configuration.of(one)
     randomizer = configuration.oracle
     cells = np.random.default_rng(2).integers(0, randomizer.k, reports)
-    payloads = [randomizer.pack(randomizer.single(row)) for row in randomizer.randomize_many(cells, SystemBits())]
+    payloads = [randomizer.pack(randomizer.report(row)) for row in randomizer.randomize_many(cells, SystemBits())]
     when = one.truncate(NOW)
     sent = [Report(os.urandom(16), one.digest, configuration.digest, when, payload).to_bytes() for payload in payloads]
     file = folder / f"{oracle}.parquet"

@@ -86,7 +86,7 @@ def our_jobs() -> list[Job]:
     for name, kind, passes in oracles:
         oracle = kind.calibrate(CELLS, EPSILON)
         rows = oracle.randomize_many(values, bits)
-        single = [oracle.single(row) for row in rows]
+        single = [oracle.report(row) for row in rows]
         ways = {
             "": partial(frequencies, oracle, rows),
             ", table": partial(lambda *given: counted(*given).estimate(), oracle, rows),

@@ -44,23 +44,23 @@ class YesNoSkip(Mechanism[int]):
     def loss(self):
         return Loss(pure=(self.epsilon,))
 
-    def pairs(self):  # the neighbouring worlds on which it loses most
+    def pairs(self):  # the neighbouring datasets on which it loses most
         return [Pair("yes or no", 0, 1)]
 
-    def run(self, world, n, bits):  # 1 is yes, -1 is no, 0 says nothing
+    def run(self, dataset, n, bits):  # 1 is yes, -1 is no, 0 says nothing
         words = bits.words(n) >> np.uint64(11)  # 53 random bits for each client
         says = np.where(words < self.truth_chance, 1, np.where(words < self.truth_chance + self.lie, -1, 0))
-        return (says * (2 * world - 1)).astype(np.int64).reshape(n, 1)
+        return (says * (2 * dataset - 1)).astype(np.int64).reshape(n, 1)
 
-    def law(self, world):  # the exact chance of every output of run
-        sign = 2 * world - 1
+    def law(self, dataset):  # the exact chance of every output of run
+        sign = 2 * dataset - 1
         return {(sign,): self.truth_chance / ONE, (-sign,): self.lie / ONE, (0,): SKIP / ONE}
 
-    def truth(self, world):  # what the mean of run is
-        return [(2 * world - 1) * (self.truth_chance - self.lie) / ONE]
+    def truth(self, dataset):  # what the mean of run is
+        return [(2 * dataset - 1) * (self.truth_chance - self.lie) / ONE]
 
-    def variance(self, world):
-        return [(self.truth_chance + self.lie) / ONE - self.truth(world)[0] ** 2]
+    def variance(self, dataset):
+        return [(self.truth_chance + self.lie) / ONE - self.truth(dataset)[0] ** 2]
 
     def estimate(self, reports):  # the share of yes among many clients, and its standard error
         gap = (self.truth_chance - self.lie) / ONE

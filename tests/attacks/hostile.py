@@ -28,7 +28,7 @@ from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import ONE, Randomizer
-from hushquery.local.rappor.response import Rappor
+from hushquery.local.rappor.channel import Rappor
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task
 

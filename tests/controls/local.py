@@ -18,6 +18,7 @@ from hushquery.local.intervals import IntArray
 
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.mechanisms import SubsetReport, UnaryReport
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.unary import OUE

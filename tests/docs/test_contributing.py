@@ -103,7 +103,7 @@ def test_following_the_page(tmp_path):
         ("pure=(self.epsilon,)", "pure=(self.epsilon / 2,)", "the claimed loss covers the exact one"),
         ("pure=(self.epsilon,)", "pure=(self.epsilon * 2,)", "the claim is the exact loss"),
         ("SKIP / ONE}", "SKIP / ONE / 2}", "the law is a law"),
-        ("self.truth(world)[0] ** 2", "self.truth(world)[0] ** 3", "the stated variance"),
+        ("self.truth(dataset)[0] ** 2", "self.truth(dataset)[0] ** 3", "the stated variance"),
         ("bits.words(n)", "np.arange(n, dtype=np.uint64)", "runs follow the law"),
     ],
 )

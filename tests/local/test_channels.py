@@ -18,7 +18,8 @@ from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import ONE, Channel, Device
-from hushquery.local.rappor.response import Params, Rappor, permanent_epsilon
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import Params, permanent_epsilon
 
 MEAN = OneBitMean.calibrate(100, 1, step=25)
 BUCKETS = DBitFlip.calibrate(10, 4, 2, most=99)
@@ -64,7 +65,7 @@ def test_many_payloads_are_read_like_one(channel: Channel) -> None:
     rows = channel.unpack_many(matrix(payloads, channel.report_bytes))
     for payload, row in zip(payloads, rows, strict=True):
         said = channel.unpack(payload)
-        assert channel.single(row) == said
+        assert channel.report(row) == said
         assert channel.pack(said) == payload
     assert len(channel.support(rows)) == channel.length
     assert channel.support(rows).dtype == np.int64
@@ -87,7 +88,7 @@ def test_any_bytes_are_one_answer_or_refused_alone_and_together(channel: Channel
                 channel.unpack_many(both)
             return
         assert channel.pack(said) == data
-        assert channel.single(channel.unpack_many(both)[0]) == said
+        assert channel.report(channel.unpack_many(both)[0]) == said
 
     answer = answers(channel, 1)[0]
     check()
@@ -169,6 +170,14 @@ def test_values_of_one_class_share_their_answer_and_there_are_few_classes() -> N
             assert 1 < len(found) <= most
     everything = DBitFlip.calibrate(6, 6, 2)
     assert {everything.memo_class(value, device(1)) for value in range(6)} == set(range(6))
+
+
+def test_the_largest_filter_is_packed_and_read() -> None:
+    """Its answers are integers of more digits than Python writes."""
+    wide = Rappor(Params(2**16, 2, 4, "1/4", "3/4", "1/2"))
+    kept = wide.answer(b"leeds", device(1), statistical.bits("unused"))
+    assert len(kept) == wide.report_bytes == 1 + 2**13
+    assert wide.pack(wide.unpack(kept)) == kept
 
 
 def test_texts_with_the_same_filter_share_a_class() -> None:

@@ -12,8 +12,8 @@ from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import Channel
+from hushquery.local.rappor.channel import Rappor
 from hushquery.local.rappor.plan import forecast
-from hushquery.local.rappor.response import Rappor
 from hushquery.noise.bits import SeededBits
 from hushquery.task import Task, template
 

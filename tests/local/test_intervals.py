@@ -12,12 +12,12 @@ from scipy import stats
 import statistical
 from hushquery.core.estimates import difference
 from hushquery.local.configuration import Configuration, choose_oracle
+from hushquery.local.intervals import clustered_interval, rate_interval, selected_interval, share_interval
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.krr import KRR
-from hushquery.local.oracles.two_stage import TwoStage, clustered_interval
-from hushquery.local.randomizer import Oracle, rate_interval, share_interval
-from hushquery.local.rappor.decode import selected_interval
+from hushquery.local.oracles.two_stage import TwoStage
+from hushquery.local.randomizer import Oracle
 from hushquery.local.server.estimate import estimate
 from hushquery.task import Task
 from setting_reports import SETTING, made

@@ -290,7 +290,7 @@ def test_counts_of_arrays_of_shards_and_of_bytes_are_the_same(name):
         shards.add_many(some)
     assert whole.n == shards.n == 3000
     assert shards.estimate() == whole.estimate()
-    listed = rows_of(oracle, *(oracle.single(row) for row in rows))
+    listed = rows_of(oracle, *(oracle.report(row) for row in rows))
     assert np.array_equal(oracle.support(listed), whole.support)
 
 

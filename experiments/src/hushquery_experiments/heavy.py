@@ -22,6 +22,7 @@ from hushquery.local.intervals import IntArray
 from hushquery.core.budget import Number, exact
 from hushquery.errors import UsageError
 from hushquery.local.configuration import choose_oracle
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.randomizer import Oracle, SupportCount
 from hushquery.noise.bits import Bits, below

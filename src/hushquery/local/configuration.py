@@ -28,7 +28,8 @@ from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import Channel, Device, Oracle, Randomizer, checked_cells, checked_epsilon
-from hushquery.local.rappor.response import Params, Rappor
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import Params
 from hushquery.noise.bits import Bits
 from hushquery.task import Domain, GroupedDomain, Numbers, Task, Texts
 

@@ -1,4 +1,4 @@
-"""Randomizers: what every mechanism offers to client and server, the integers that decide its coins, and its intervals.
+"""Randomizers: what every mechanism offers to client and server, and the integers that decide its coins.
 
 A client asks for the *memo class* of a value (values of one class share one permanent answer), draws the answer of
 a class once and keeps it, and makes each report's payload from what it kept. A server unpacks payloads into rows and
@@ -10,10 +10,6 @@ adds up their *support*, integers from which every estimate is made and which ad
   report is more than e^epsilon times likelier than under another value.
 * Chances are integers over 2^53, so that Python and JavaScript decide every coin alike. A calibrated chance is rounded
   in the direction that loses less, and the epsilon that a randomizer claims is computed back from the integers.
-* Intervals: a report supports a cell with a chance r that is linear in the share asked for, and of n independent
-  clients drawn at random the count is binomial; so every interval is one of r, mapped linearly. For small counts the
-  binomial law itself is inverted (Blaker 2000), for larger ones Wilson's score interval is the same to a thousandth
-  (docs/proofs/local-intervals.md).
 """
 
 from __future__ import annotations
@@ -24,8 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from statistics import NormalDist
+from functools import cached_property
 from typing import Any, ClassVar
 
 import mpmath
@@ -36,17 +31,13 @@ from hushquery.core.budget import Number, exact, rational_mpf, working
 from hushquery.core.budget import loss_of_ratio as loss_of_exact_ratio
 from hushquery.core.estimates import Estimates
 from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.local.intervals import FloatArray, IntArray, largest_variance, share_interval
 from hushquery.noise.bits import Bits, below
 
 #: Names one permanent answer of a device: a number below 2^32 - 1, or bytes of any length.
 MemoClass = int | bytes
 #: One answer: a cell, an ascending tuple of cells, the bytes of a bit vector, or (seed, cell).
 Answer = int | bytes | tuple[int, ...]
-#: Whole numbers, one row per report or one per cell.
-IntArray = npt.NDArray[np.int64]
-#: Estimates and standard errors, one per cell.
-FloatArray = npt.NDArray[np.float64]
-
 #: The whole: a chance is an integer from 0 to ONE, and a coin shows heads when 53 random bits are below it.
 ONE = 2**53
 #: More than this is no privacy, and its chances would need more than 53 bits.
@@ -160,7 +151,7 @@ class Channel(ABC):
         Each client reports ``records`` records in each of ``repeats`` periods.
         """
 
-    def single(self, row: Any) -> Any:
+    def report(self, row: Any) -> Any:
         """Return one row of :meth:`unpack_many` as a single answer."""
         return tuple(map(int, row)) if np.ndim(row) else int(row)
 
@@ -170,7 +161,7 @@ class Channel(ABC):
             data = self.encode(answer)
         except (AttributeError, IndexError, OverflowError, TypeError, ValueError):
             raise self.malformed("it is none of its answers") from None
-        if repr(self.unpack(data)) != repr(answer):  # equal and of the same type: True is not 1
+        if not _same(self.unpack(data), answer):
             raise self.malformed("it is none of its answers")
         return data
 
@@ -178,11 +169,18 @@ class Channel(ABC):
         """Read a payload; refuses everything that :meth:`pack` does not write."""
         if not isinstance(data, bytes) or len(data) != self.report_bytes:
             raise self.malformed(f"it is not {self.report_bytes} bytes long")
-        return self.single(self.unpack_many(np.frombuffer(data, dtype=np.uint8)[None, :])[0])
+        return self.report(self.unpack_many(np.frombuffer(data, dtype=np.uint8)[None, :])[0])
 
     def malformed(self, why: str) -> DataError:
         """Make the error for what is no payload of this mechanism."""
         return DataError(f"this is no {self.name} report", why=why, fix="Reject it; clients of this task never send it")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two answers are equal and of the same types: True is not 1."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
 class Randomizer(Channel):
@@ -222,7 +220,7 @@ class Randomizer(Channel):
 
     def randomize(self, value: int, bits: Bits) -> Answer:
         """Randomise one client's cell."""
-        answer: Answer = self.single(self.randomize_many([value], bits)[0])
+        answer: Answer = self.report(self.randomize_many([value], bits)[0])
         return answer
 
     def memo_class(self, value: int, device: Device) -> int:
@@ -267,6 +265,14 @@ class Randomizer(Channel):
                 fix="Map unknown values to the wildcard's cell",
             )
         return given.astype(np.int64, copy=False)
+
+    def checked_columns(self, rows: npt.NDArray[Any], *limits: int) -> IntArray:
+        """Refuse rows that do not have one whole number below each of these limits."""
+        if rows.ndim != 2 or rows.shape[1] != len(limits) or rows.dtype.kind not in "iu":
+            raise self.malformed(f"it is not {len(limits)} numbers")
+        if rows.size and (rows.min() < 0 or (rows.max(axis=0) >= limits).any()):
+            raise self.malformed("one of its numbers is out of range")
+        return rows.astype(np.int64, copy=False)
 
     def check_listable(self, outcomes: int) -> None:
         """Refuse to enumerate a law over too many outcomes."""
@@ -358,19 +364,6 @@ def check_reports(reports: int) -> None:
     """Refuse to forecast an error for fewer than two reports."""
     if reports < 2:
         raise UsageError("an error is forecast for two reports or more", fix="Use the number of clients")
-
-
-def largest_variance(none: float, everybody: float) -> float:
-    """Compute the largest variance of one report's share of a value, over the fraction f of clients that hold it.
-
-    A report's estimate has the mean f and a second moment linear in f, so its variance is none + slope f - f^2.
-
-    >>> largest_variance(0.0, 0.0), largest_variance(2.0, 0.0), largest_variance(1.0, 4.0)
-    (0.25, 2.0, 4.0)
-    """
-    slope = everybody - none + 1
-    share = min(max(slope / 2, 0.0), 1.0)
-    return none + slope * share - share**2
 
 
 # ---- chances over 2^53 -----------------------------------------------------------------------------------------
@@ -496,157 +489,3 @@ def within_budget(chance: int, step: int, loss: Callable[[int], Fraction], epsil
             fix="Use a larger epsilon or a smaller domain",
         )
     return chance
-
-
-# ---- bytes -----------------------------------------------------------------------------------------------------
-
-
-def numbers_from(payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Read a little-endian number from each row of at most 8 bytes.
-
-    >>> numbers_from(np.array([[1, 0], [0, 1]], dtype=np.uint8)).tolist()
-    [1, 256]
-    """
-    wide = np.zeros((len(payloads), 8), dtype=np.uint8)
-    wide[:, : payloads.shape[1]] = payloads
-    return wide.view("<u8").astype(np.uint64, copy=False).reshape(len(payloads))
-
-
-def bits_from(payloads: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.uint8] | None:
-    """Read ``count`` bits from rows of bytes, bit i being bit i mod 8 of byte i div 8; None if a spare bit is set.
-
-    >>> bits_from(np.array([[5]], dtype=np.uint8), 3).tolist()
-    [[1, 0, 1]]
-    """
-    bits = np.unpackbits(payloads, axis=1, bitorder="little")
-    return None if bits[:, count:].any() else bits[:, :count]
-
-
-def bytes_for(limit: int) -> int:
-    """Compute how many bytes hold every integer below ``limit``.
-
-    >>> bytes_for(256), bytes_for(257)
-    (1, 2)
-    """
-    return max(1, math.ceil((limit - 1).bit_length() / 8))
-
-
-# ---- intervals -------------------------------------------------------------------------------------------------
-
-#: By how much the variance of a count exceeds a binomial one's, by its rate.
-Widths = Callable[[FloatArray], FloatArray]
-
-# Up to so many reports for (or against) a cell the binomial law itself is inverted.
-_EXACT = 100
-# The end of an exact interval is looked for in so many steps between two bounds of it, and rounded outwards.
-_STEPS = 24
-#: Bisections of an interval's end.
-HALVINGS = 50
-
-
-def rate_interval(
-    counts: npt.ArrayLike, n: npt.ArrayLike, level: float, wider: Widths | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of an interval for the rate of each count, of ``n`` reports.
-
-    Where reports depend on each other, ``wider`` is by how much more than binomial a count varies at a rate.
-
-    >>> low, high = rate_interval([0, 50], 100, 0.95)
-    >>> [round(float(end), 3) for end in (*low, *high)]
-    [0.0, 0.399, 0.036, 0.601]
-    """
-    given = np.asarray(counts, dtype=np.int64)
-    whole = np.broadcast_to(np.asarray(n, dtype=np.int64), given.shape)
-    if wider is not None:
-        return _effective(given, whole, level, wider)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, spread = given / whole, z * z / whole
-    middle = (share + spread / 2) / (1 + spread)
-    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    low, high = middle - half, middle + half
-    for place in np.flatnonzero(np.minimum(given, whole - given) <= _EXACT).tolist():
-        low[place], high[place] = _exact(int(given[place]), int(whole[place]), level)
-    return low, high
-
-
-def share_interval(
-    support: npt.ArrayLike, n: npt.ArrayLike, level: float, q: float, gap: float, *, records: int = 1, repeats: int = 1
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of an interval for the share of each cell, where reports support it with chance q + gap share.
-
-    Reports of one client depend on each other, and nobody can tell which reports these are; so the worst is assumed.
-    Records of one period may all be equal, with noise of their own: the sampled part of the variance, share (1 - share)
-    gap^2, is multiplied by their number and the rest is not. Answers are kept over periods, so there all of it is.
-
-    Each client reports ``records`` records in each of ``repeats`` periods.
-
-    >>> low, high = share_interval([0], 1000, 0.95, 0.001, 0.5)
-    >>> round(float(low[0]), 4), round(float(high[0]), 4)
-    (-0.002, 0.0051)
-    """
-
-    def wider(rate: FloatArray) -> FloatArray:
-        share = np.clip((rate - q) / gap, 0.0, 1.0)
-        sampled = share * (1 - share) * gap**2 / np.maximum(rate * (1 - rate), 1e-300)
-        return repeats * (1 + (records - 1) * np.minimum(sampled, 1.0))
-
-    low, high = rate_interval(support, n, level, None if records == repeats == 1 else wider)
-    return (low - q) / gap, (high - q) / gap
-
-
-@lru_cache(maxsize=1 << 14)
-def _exact(count: int, n: int, level: float) -> tuple[float, float]:
-    """Return Blaker's interval, rounded outwards: all rates at which counts as unlikely as this one have a chance.
-
-    A count's tail and the largest tail on the other side that is no likelier make up its chance; rates at which that is
-    above 1 - level are inside. Both ends lie between the ends of Clopper and Pearson at this level and at 2 level - 1.
-    """
-    if 2 * count > n:
-        low, high = _exact(n - count, n, level)
-        return 1 - high, 1 - low
-    return 0.0 if count == 0 else _low_end(count, n, 1 - level), 1.0 if count == n else _high_end(count, n, 1 - level)
-
-
-def _low_end(count: int, n: int, alpha: float) -> float:
-    from scipy.special import bdtr, betaincinv
-
-    first, last = (float(betaincinv(count, n - count + 1, tail)) for tail in (alpha / 2, alpha))
-    rates = np.linspace(first, last, _STEPS)
-    below_it = bdtr(np.arange(count), n, rates[:, None])  # at most 0, 1, ... count - 1
-    tail = 1 - below_it[:, -1]
-    chance = tail + np.where(below_it <= tail[:, None], below_it, 0.0).max(axis=1)
-    return float(rates[max(int(np.argmax(chance > alpha)) - 1, 0)])
-
-
-def _high_end(count: int, n: int, alpha: float) -> float:
-    from scipy.special import bdtr, betaincinv
-
-    first, last = (float(betaincinv(count + 1, n - count, 1 - tail)) for tail in (alpha / 2, alpha))
-    rates = np.linspace(first, last, _STEPS)
-    most = n * float(rates[0])
-    above = np.arange(count, min(n, math.ceil(most + 8 * math.sqrt(most) + 30)))
-    tail, beyond = bdtr(count, n, rates), 1 - bdtr(above, n, rates[:, None])  # more than count, count + 1, ...
-    chance = tail + np.where(beyond <= tail[:, None], beyond, 0.0).max(axis=1, initial=0.0)
-    return float(rates[max(int(np.argmax(chance > alpha)) - 1, 0)])
-
-
-def _effective(counts: IntArray, n: IntArray, level: float, wider: Widths) -> tuple[FloatArray, FloatArray]:
-    """Return Clopper and Pearson's interval of as many independent reports as tell as much (Korn and Graubard 1998)."""
-    from scipy.special import betainc
-
-    pairs, inverse = np.unique(np.stack([counts, n], axis=1), axis=0, return_inverse=True)
-    yes, whole = pairs[:, 0].astype(np.float64), pairs[:, 1].astype(np.float64)
-    ends = []
-    for more, tail in ((1.0, (1 - level) / 2), (0.0, (1 + level) / 2)):
-        low, high = np.zeros(len(yes)), np.ones(len(yes))
-        for _ in range(HALVINGS):
-            rate = (low + high) / 2
-            by = wider(rate)
-            # The chance of at least (for the upper end: of more than) so many.
-            a, b = yes / by + 1 - more, (whole - yes) / by + more
-            chance = np.where(
-                a <= 0, 1.0, np.where(b <= 0, 0.0, betainc(np.maximum(a, 1e-300), np.maximum(b, 1e-300), rate))
-            )
-            low, high = np.where(chance < tail, rate, low), np.where(chance < tail, high, rate)
-        ends.append((low + high)[inverse.reshape(-1)] / 2)
-    return np.where(counts == 0, 0.0, ends[0]), np.where(counts == n, 1.0, ends[1])

@@ -30,10 +30,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
 
@@ -270,3 +274,36 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         raise ValueError
     return fields
+
+
+# ---- bytes of payloads --------------------------------------------------------------------------------------------
+
+
+def numbers_from(payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Read a little-endian number from each row of at most 8 bytes.
+
+    >>> numbers_from(np.array([[1, 0], [0, 1]], dtype=np.uint8)).tolist()
+    [1, 256]
+    """
+    wide = np.zeros((len(payloads), 8), dtype=np.uint8)
+    wide[:, : payloads.shape[1]] = payloads
+    return wide.view("<u8").astype(np.uint64, copy=False).reshape(len(payloads))
+
+
+def bits_from(payloads: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.uint8] | None:
+    """Read ``count`` bits from rows of bytes, bit i being bit i mod 8 of byte i div 8; None if a spare bit is set.
+
+    >>> bits_from(np.array([[5]], dtype=np.uint8), 3).tolist()
+    [[1, 0, 1]]
+    """
+    bits = np.unpackbits(payloads, axis=1, bitorder="little")
+    return None if bits[:, count:].any() else bits[:, :count]
+
+
+def bytes_for(limit: int) -> int:
+    """Compute how many bytes hold every integer below ``limit``.
+
+    >>> bytes_for(256), bytes_for(257)
+    (1, 2)
+    """
+    return max(1, math.ceil((limit - 1).bit_length() / 8))

@@ -11,6 +11,7 @@ import numpy as np
 from hushquery.local.intervals import FloatArray, IntArray
 
 from hushquery.hybrid.clients import TwoStageShares
+from hushquery.local.intervals import FloatArray, IntArray
 from hushquery.local.oracles.two_stage import TwoStage
 
 __all__ = ["printed_variances", "printed_weights"]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hushquery.local.intervals import IntArray
 
 from hushquery.errors import UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage

@@ -183,8 +183,8 @@ class Client:
         if any(isinstance(value, tuple) and len(value) != 2 for value in padded):
             raise UsageError("a record is a value, or a pair of a query and a URL")
         pairs = [value if isinstance(value, tuple) else (value, None) for value in padded]
-        made = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
-        return [report for report in made if report is not None]
+        reports = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
+        return [report for report in reports if report is not None]
 
     def _reports(self, slots: Sequence[tuple[int, str | int | None, str | None]]) -> list[Report | None]:
         """Return the reports of some slots in this period, all from one transaction."""
@@ -271,12 +271,12 @@ class Client:
         self._keep_cap(connection)
         kept = self._answer(connection, secret, cell, slot, period)
         payload = self.configuration.channel.payload(kept, self._bits)
-        made = Report(os.urandom(16), self.task.digest, self.configuration.digest, self.task.truncate(now), payload)
+        report = Report(os.urandom(16), self.task.digest, self.configuration.digest, self.task.truncate(now), payload)
         connection.execute(
             "INSERT INTO report (client, task, period, slot, id, data) VALUES (?, ?, ?, ?, ?, ?)",
-            (self.client_id, self.task.digest, period, slot, made.id, made.to_bytes()),
+            (self.client_id, self.task.digest, period, slot, report.id, report.to_bytes()),
         )
-        return made
+        return report
 
     def _made(self, connection: sqlite3.Connection, period: int, slot: int) -> Report | None:
         row = connection.execute(

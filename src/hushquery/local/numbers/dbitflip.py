@@ -23,7 +23,7 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError, UsageError
-from hushquery.local.intervals import IntArray
+from hushquery.local.intervals import IntArray, largest_variance, share_interval
 from hushquery.local.randomizer import (
     ONE,
     Channel,
@@ -33,9 +33,7 @@ from hushquery.local.randomizer import (
     checked_cells,
     checked_epsilon,
     e_to,
-    largest_variance,
     loss_of_ratio,
-    share_interval,
 )
 from hushquery.local.report import bits_from, bytes_for
 from hushquery.noise.bits import Bits, below

@@ -5,53 +5,37 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from hushquery.core.budget import Relation
-from hushquery.core.loss import Loss
-from hushquery.core.registry import Kind, Law, Mechanism, Pair
+from hushquery.core.registry import Pair
+from hushquery.local.intervals import IntArray
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.oracles.mechanisms import new_devices
+from hushquery.local.oracles.mechanisms import ChannelReport
 from hushquery.local.randomizer import ONE
 from hushquery.noise.bits import Bits
-from hushquery.noise.sampler import IntArray
-
-__all__ = ["DBitFlipAnswer", "OneBit"]
-
-# How many clients answer one by one.
-_CLIENTS = 4_000
 
 
-@dataclass(frozen=True)
-class OneBit(Mechanism[int]):
-    """1BitMean of a number in 0..10.
+class OneBit(ChannelReport):
+    """1BitMean of a number in 0..10; on devices rounded to one of the two ends, which is the same on average.
 
     **Guarantee:** pure epsilon for one report, replace-one, from the integers over 2^53. **Estimator:** see
     :class:`~hushquery.local.numbers.onebit.OneBitMean`; the bit itself estimates nothing without its chances.
     """
 
+    oracle: OneBitMean
+
     name: ClassVar[str] = "one-bit-mean"
     summary: ClassVar[str] = "one random bit for the average of numbers in 0..10"
-    kind: ClassVar[Kind] = "randomizer"
-    relation: ClassVar[Relation] = Relation.REPLACE_ONE
-
-    mean: OneBitMean
 
     @classmethod
-    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> OneBit:
-        """Choose the integers; delta is not needed and not used."""
-        del delta
-        return cls(OneBitMean.calibrate(10, epsilon))
-
-    @property
-    def loss(self) -> Loss:
-        """The claimed epsilon."""
-        return Loss(pure=(self.mean.epsilon,))
+    def build(cls, epsilon: Fraction) -> OneBitMean:
+        """Numbers in 0..10."""
+        return OneBitMean.calibrate(10, epsilon)
 
     def pairs(self) -> Sequence[Pair[int]]:
         """The two ends, and the middle against an end."""
@@ -59,63 +43,47 @@ class OneBit(Mechanism[int]):
 
     def run(self, dataset: int, n: int, bits: Bits) -> IntArray:
         """Draw n bits."""
-        return self.mean.randomize_many(np.full(n, dataset, dtype=np.int64), bits).astype(np.int64).reshape(n, 1)
-
-    def end_to_end(self, dataset: int, bits: Bits) -> tuple[IntArray, Law]:
-        """Answer as devices do, each from its secret, rounded to one of the two ends: on average it is the same."""
-        answers = [self.mean.answer(dataset, device, bits) for device in new_devices(_CLIENTS, bits)]
-        return np.array([[self.mean.unpack(self.mean.payload(kept, bits))] for kept in answers]), self.law(dataset)
+        return self.columns(self.oracle.randomize_many(np.full(n, dataset, dtype=np.int64), bits))
 
     def law(self, dataset: int) -> Mapping[tuple[int, ...], float]:
         """Return the chances of 0 and 1."""
-        one = self.mean.chance(dataset)
+        one = self.oracle.chance(dataset)
         return {(0,): (ONE - one) / ONE, (1,): one / ONE}
 
 
-@dataclass(frozen=True)
-class DBitFlipAnswer(Mechanism[int]):
+class DBitFlipAnswer(ChannelReport):
     """dBitFlip with 4 buckets, of which 0, 1 and 2 were sampled.
 
     **Guarantee:** pure 2 ln(keep/(1-keep)) for one answer, replace-one. **Estimator:** see
     :class:`~hushquery.local.numbers.dbitflip.DBitFlip`.
     """
 
+    oracle: DBitFlip
+
     name: ClassVar[str] = "d-bit-flip"
     summary: ClassVar[str] = "three flipped bits of four buckets"
-    kind: ClassVar[Kind] = "randomizer"
-    relation: ClassVar[Relation] = Relation.REPLACE_ONE
-
-    flip: DBitFlip
 
     @classmethod
-    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> DBitFlipAnswer:
-        """Choose the chance; delta is not needed and not used."""
-        del delta
-        return cls(DBitFlip.calibrate(4, 3, epsilon))
-
-    @property
-    def loss(self) -> Loss:
-        """The claimed epsilon."""
-        return Loss(pure=(self.flip.epsilon,))
+    def build(cls, epsilon: Fraction) -> DBitFlip:
+        """Three of four buckets."""
+        return DBitFlip.calibrate(4, 3, epsilon)
 
     def pairs(self) -> Sequence[Pair[int]]:
         """Two sampled buckets, and a sampled one against one that was not."""
         return [Pair("one sampled bucket or another", 0, 2), Pair("a sampled bucket or none", 1, 3)]
 
+    def columns(self, reports: npt.NDArray[Any]) -> IntArray:
+        """The bits of those that sampled the buckets 0, 1 and 2."""
+        return np.asarray(reports[(reports[:, :3] == [0, 1, 2]).all(axis=1), 3:], dtype=np.int64)
+
     def run(self, dataset: int, n: int, bits: Bits) -> IntArray:
         """Answer n times with fresh bits."""
         sampled = np.tile(np.arange(3), (n, 1))
-        return self.flip.randomize_many(np.full(n, dataset, dtype=np.int64), sampled, bits).astype(np.int64)
-
-    def end_to_end(self, dataset: int, bits: Bits) -> tuple[IntArray, Law]:
-        """Answer as devices do, each from its secret; those that sampled the buckets 0, 1 and 2."""
-        answers = [self.flip.answer(dataset, device, bits) for device in new_devices(_CLIENTS, bits)]
-        read = [self.flip.unpack(self.flip.payload(kept, bits)) for kept in answers]
-        return np.array([row[3:] for row in read if row[:3] == (0, 1, 2)], dtype=np.int64), self.law(dataset)
+        return self.oracle.randomize_many(np.full(n, dataset, dtype=np.int64), sampled, bits).astype(np.int64)
 
     def law(self, dataset: int) -> Mapping[tuple[int, ...], float]:
         """Enumerate the eight answers."""
-        keep = self.flip.keep / ONE
+        keep = self.oracle.keep / ONE
         return {
             answer: math.prod(keep if bit == (dataset == j) else 1 - keep for j, bit in enumerate(answer))
             for answer in itertools.product((0, 1), repeat=3)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, working
 from hushquery.core.estimates import Estimates
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.local.intervals import IntArray
+from hushquery.local.intervals import IntArray, share_interval
 from hushquery.local.randomizer import (
     ONE,
     Channel,
@@ -35,7 +35,6 @@ from hushquery.local.randomizer import (
     e_to,
     fractions_of_one,
     loss_of_ratio,
-    share_interval,
 )
 from hushquery.noise.bits import Bits
 

@@ -63,7 +63,7 @@ class Hadamard(Response):
 
     def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count, for each cell, the reports with its bit: half of all of them plus half of a Hadamard transform."""
-        rows = self._checked(rows)
+        rows = self.checked_columns(rows, self.order, 2)
         signs = np.bincount(rows[:, 0], minlength=self.order) - 2 * np.bincount(
             rows[rows[:, 1] == 1, 0], minlength=self.order
         )
@@ -86,14 +86,7 @@ class Hadamard(Response):
     def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
         """Read rows and bits."""
         numbers = numbers_from(payloads)
-        return self._checked(np.stack([numbers >> np.uint64(1), numbers & np.uint64(1)], axis=1))
-
-    def _checked(self, rows: npt.NDArray[Any]) -> IntArray:
-        if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
-            raise self.malformed("it is no row and bit")
-        if rows.size and (rows.min() < 0 or rows[:, 0].max() >= self.order or rows[:, 1].max() > 1):
-            raise self.malformed("its row or its bit is out of range")
-        return rows.astype(np.int64, copy=False)
+        return self.checked_columns(np.stack([numbers >> np.uint64(1), numbers & np.uint64(1)], axis=1), self.order, 2)
 
 
 def parity(numbers: IntArray) -> IntArray:

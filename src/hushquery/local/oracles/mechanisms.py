@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,19 +26,8 @@ from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import Device, Randomizer
+from hushquery.local.randomizer import Channel, Device
 from hushquery.noise.bits import Bits
-
-__all__ = [
-    "BinaryReport",
-    "HadamardReport",
-    "HashedReport",
-    "ResponseReport",
-    "SubsetReport",
-    "TwoStageReport",
-    "UnaryReport",
-    "new_devices",
-]
 
 Row = tuple[int, ...]
 
@@ -53,21 +42,21 @@ def new_devices(n: int, bits: Bits) -> list[Device]:
 
 
 @dataclass(frozen=True)
-class _OneReport(Mechanism[int]):
-    """One report of a randomizer, as a row of whole numbers."""
+class ChannelReport(Mechanism[int]):
+    """One report of a mechanism, as a row of whole numbers; a subclass says on which small domain."""
 
-    oracle: Randomizer
+    oracle: Any
 
     kind: ClassVar[Kind] = "randomizer"
     relation: ClassVar[Relation] = Relation.REPLACE_ONE
 
     @classmethod
     @abstractmethod
-    def build(cls, epsilon: Fraction) -> Randomizer:
-        """Calibrate the randomizer on the small domain."""
+    def build(cls, epsilon: Fraction) -> Channel:
+        """Calibrate the mechanism on the small domain."""
 
     @classmethod
-    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> _OneReport:
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Self:
         """Choose the chances; delta is not needed and not used."""
         del delta
         return cls(cls.build(epsilon))
@@ -77,26 +66,32 @@ class _OneReport(Mechanism[int]):
         """Pure epsilon, from the integers."""
         return Loss(pure=(self.oracle.epsilon,))
 
-    def pairs(self) -> Sequence[Pair[int]]:
-        """The first cell against the last."""
-        return [Pair("another cell", 0, self.oracle.k - 1)]
-
     def columns(self, reports: npt.NDArray[Any]) -> IntArray:
         """Return the reports as rows of whole numbers; as they are by default."""
         return np.asarray(reports if reports.ndim == 2 else reports[:, None], dtype=np.int64)
 
+    def end_to_end(self, dataset: int, bits: Bits) -> tuple[IntArray, Law]:
+        """Randomise client after client as a device does, up to the payload, and read the payloads."""
+        kept = [self.oracle.answer(dataset, device, bits) for device in new_devices(_CLIENTS, bits)]
+        payloads = b"".join(self.oracle.payload(answer, bits) for answer in kept)
+        packed = np.frombuffer(payloads, dtype=np.uint8).reshape(_CLIENTS, self.oracle.report_bytes)
+        return self.columns(self.oracle.unpack_many(packed)), self.law(dataset)
+
+    @abstractmethod
+    def law(self, dataset: int) -> Mapping[Row, float]:
+        """Enumerate the reports."""
+
+
+class _OneReport(ChannelReport):
+    """One report of a frequency oracle."""
+
+    def pairs(self) -> Sequence[Pair[int]]:
+        """The first cell against the last."""
+        return [Pair("another cell", 0, self.oracle.k - 1)]
+
     def run(self, dataset: int, n: int, bits: Bits) -> IntArray:
         """Randomise ``n`` clients with the same cell."""
         return self.columns(self.oracle.randomize_many(np.full(n, dataset), bits))
-
-    def end_to_end(self, dataset: int, bits: Bits) -> tuple[IntArray, Law]:
-        """Randomise client after client as a device does, up to the payload, and read the payloads."""
-        oracle = self.oracle
-        payloads = [
-            oracle.payload(oracle.answer(dataset, device, bits), bits) for device in new_devices(_CLIENTS, bits)
-        ]
-        packed = np.frombuffer(b"".join(payloads), dtype=np.uint8).reshape(_CLIENTS, oracle.report_bytes)
-        return self.columns(oracle.unpack_many(packed)), self.law(dataset)
 
     def law(self, dataset: int) -> Mapping[Row, float]:
         """Enumerate the reports."""

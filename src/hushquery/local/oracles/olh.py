@@ -115,7 +115,7 @@ class OLH(Response):
         kept relative to the first one of the reported bucket: a report speaks for a cell when that is below the
         bucket's width.
         """
-        rows = self._checked(rows)
+        rows = self.checked_columns(rows, self.prime**2, self.g)
         out = np.zeros(self.k, dtype=np.int64)
         modulus = np.uint32(self.prime)
         for start in range(0, len(rows), _BLOCK):
@@ -152,13 +152,5 @@ class OLH(Response):
     def unpack_many(self, payloads: npt.NDArray[np.uint8]) -> IntArray:
         """Read seeds and buckets."""
         cut = bytes_for(self.prime**2)
-        return self._checked(np.stack([numbers_from(payloads[:, :cut]), numbers_from(payloads[:, cut:])], axis=1))
-
-    def _checked(self, rows: npt.NDArray[Any]) -> IntArray:
-        if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
-            raise self.malformed("it is no seed and bucket")
-        if rows.size:
-            low, high = rows.min(axis=0), rows.max(axis=0)
-            if low.min() < 0 or high[0] >= self.prime**2 or high[1] >= self.g:
-                raise self.malformed("its seed or its bucket is out of range")
-        return rows.astype(np.int64, copy=False)
+        rows = np.stack([numbers_from(payloads[:, :cut]), numbers_from(payloads[:, cut:])], axis=1)
+        return self.checked_columns(rows, self.prime**2, self.g)

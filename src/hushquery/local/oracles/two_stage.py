@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,19 +18,23 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Number, exact
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.local.intervals import FloatArray, IntArray
+from hushquery.local.intervals import (
+    FloatArray,
+    IntArray,
+    clustered_interval,
+    largest_variance,
+    linear_interval,
+    rate_interval,
+)
 from hushquery.local.oracles.krr import CellReports, lie_chance, respond
 from hushquery.local.randomizer import (
-    HALVINGS,
     ONE,
     Answer,
     check_reports,
     check_truth,
     checked_cells,
     checked_epsilon,
-    largest_variance,
     loss_of_ratio,
-    rate_interval,
 )
 from hushquery.noise.bits import Bits, below
 
@@ -121,7 +124,7 @@ class TwoStage(CellReports):
 
     @classmethod
     def tight(cls, counts: tuple[int, ...], epsilon: Fraction, url_epsilon: Fraction) -> TwoStage:
-        """Give the URL stage this much, and the query all that it leaves of epsilon."""
+        """Calibrate with this much for the URL stage, and all that it leaves of epsilon for the query."""
         url_lies = _url_lies(counts, url_epsilon)
         # eps_Q = eps - ln max(k_q t_q), rounded down.
         largest = max((size * (ONE - (size - 1) * lie) for size, lie in url_lies), default=ONE)
@@ -341,44 +344,3 @@ class TwoStage(CellReports):
 
 def _url_lies(counts: tuple[int, ...], epsilon: Fraction) -> tuple[tuple[int, int], ...]:
     return tuple((count + 1, lie_chance(count + 1, epsilon)) for count in sorted(set(counts)) if count > 0)
-
-
-def linear_interval(
-    parts: list[tuple[FloatArray, FloatArray, FloatArray]], correlation: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of an interval for the sum of two numbers from one interval of each.
-
-    The distance of an end is the root of the sum of squares of the distances on its side, as variances add up (Zou and
-    Donner 2008).
-
-    Each part is a value with its lower and upper end; ``correlation`` is that of the two values.
-    """
-    (one, low_one, high_one), (two, low_two, high_two) = parts
-
-    def reach(a: FloatArray, b: FloatArray) -> FloatArray:
-        far: FloatArray = np.sqrt(np.maximum(a * a + b * b + 2 * correlation * a * b, 0.0))
-        return far
-
-    return one + two - reach(one - low_one, two - low_two), one + two + reach(high_one - one, high_two - two)
-
-
-def clustered_interval(
-    values: FloatArray, low: FloatArray, high: FloatArray, level: float, by: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return intervals of shares, widened by ``by`` times share (1 - share) of variance at each end.
-
-    For r records of each client, of n in all, ``by`` is (r - 1)/n.
-    """
-    if by == 0:
-        return low, high
-    added = by * NormalDist().inv_cdf((1 + level) / 2) ** 2
-    ends = []
-    for end in (low, high):
-        near, far = end, values + np.sign(end - values) * np.sqrt((end - values) ** 2 + added / 4)
-        for _ in range(HALVINGS):
-            middle = (near + far) / 2
-            share = np.clip(middle, 0.0, 1.0)
-            inside = (middle - values) ** 2 < (end - values) ** 2 + added * share * (1 - share)
-            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
-        ends.append(far)
-    return ends[0], ends[1]

@@ -87,7 +87,7 @@ class OUE(Response):
             out[np.packbits(np.array(vector, dtype=np.uint8), bitorder="little").tobytes()] = chance
         return out
 
-    def single(self, row: Any) -> bytes:
+    def report(self, row: Any) -> bytes:
         """The bytes of the bit vector."""
         return bytes(row)
 

@@ -30,15 +30,15 @@ from typing import Any, Literal, TextIO, get_args
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg, sparse
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError, UsageError
-from hushquery.local.intervals import FloatArray, IntArray
-from hushquery.local.randomizer import HALVINGS
+from hushquery.local.intervals import FloatArray, IntArray, selected_interval
+from hushquery.local.rappor.channel import SELECTED
 from hushquery.local.rappor.files import Candidates
 from hushquery.local.rappor.prior import posterior
-from hushquery.local.rappor.response import SELECTED, Params, Variant
+from hushquery.local.rappor.response import Params, Variant
 
 #: Which strings to keep.
 Rule = Literal["two-sd", "bonferroni"]
@@ -480,45 +480,3 @@ class _Problem:
 def _found(string: str, share: float, error: float, ends: Sequence[float], reports: int) -> Found:
     low, high = float(ends[0]), float(ends[1])
     return Found(string, share * reports, error * reports, share, error, min(low, share), max(high, share))
-
-
-def selected_interval(
-    values: FloatArray, errors: FloatArray, bars: FloatArray, level: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return intervals for the means of normal numbers that are seen because they exceed a bar.
-
-    Of a number that is seen, the law is the normal one above the bar. An interval holds the means, from 0 on, under
-    which the number is among the most likely ``level`` of that law: given that a number is seen its mean is inside
-    with probability ``level`` exactly, and the interval always holds the number itself. Far above the bar that is the
-    usual interval. (One with equal tails would leave out numbers just above the bar: they are surprisingly small for
-    any mean that is not far below it.)
-
-    Args:
-        values: The numbers.
-        errors: Their standard errors.
-        bars: What they exceed.
-        level: The coverage.
-
-    >>> low, high = selected_interval(np.array([3.1, 9.0]), np.ones(2), np.full(2, 3.0), 0.95)
-    >>> [round(float(end), 2) for end in (*low, *high)]
-    [0.0, 7.04, 4.85, 10.96]
-    """
-    x, bar = values / errors, np.minimum(bars, values) / errors
-
-    def ends(mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of the most likely part of the law above the bar."""
-        above = ndtr(mean - bar)
-        cut = above <= 1 / (2 - level)  # the law falls so steeply that its most likely part begins at the bar
-        reach = ndtri((1 + level * above) / 2)
-        far = -ndtri(np.maximum((1 - level) * above, 1e-300))
-        return np.where(cut, bar, mean - reach), np.where(cut, mean + far, mean + reach)
-
-    sides = []
-    for start, stop, end, sign in ((np.zeros_like(x), x, 1, 1.0), (x + 40.0, x, 0, -1.0)):
-        out, inside = start, stop
-        for _ in range(HALVINGS):
-            middle = (out + inside) / 2
-            holds = sign * (ends(middle)[end] - x) >= 0
-            out, inside = np.where(holds, out, middle), np.where(holds, middle, inside)
-        sides.append(np.where(sign * (ends(start)[end] - x) >= 0, start, inside) * errors)
-    return sides[0], sides[1]

@@ -22,7 +22,8 @@ from hushquery.core.registry import Kind, Law, Mechanism, Pair
 from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.mechanisms import new_devices
 from hushquery.local.randomizer import ONE, chance_down, chance_up, checked_epsilon
-from hushquery.local.rappor.response import BoolArray, Encoder, Params, Rappor, Variant
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import BoolArray, Encoder, Params, Variant
 from hushquery.noise.bits import Bits
 
 __all__ = ["RapporPermanent", "RapporReport"]
@@ -121,9 +122,9 @@ class RapporPermanent(_Rappor):
         del delta
         with working():
             flip = chance_up(1 - _kept(checked_epsilon(epsilon)))
-        while (made := cls(Params(_BITS, _HASHES, 1, 0, 1, Fraction(2 * flip, ONE)))).epsilon > epsilon:
+        while (mechanism := cls(Params(_BITS, _HASHES, 1, 0, 1, Fraction(2 * flip, ONE)))).epsilon > epsilon:
             flip += 1  # what is claimed is a double, rounded up
-        return made
+        return mechanism
 
     @property
     def epsilon(self) -> float:
@@ -165,9 +166,11 @@ class RapporReport(_Rappor):
             kept = _kept(checked_epsilon(epsilon))
             f = Fraction(2 * chance_up((1 - kept) / 2), ONE)
             q = chance_down((3 * kept - 1) / (2 * kept))
-        while (made := cls(Params(_BITS, _HASHES, 1, Fraction(ONE - q, ONE), Fraction(q, ONE), f))).epsilon > epsilon:
+        while (
+            mechanism := cls(Params(_BITS, _HASHES, 1, Fraction(ONE - q, ONE), Fraction(q, ONE), f))
+        ).epsilon > epsilon:
             q -= 1  # what is claimed is a double, rounded up
-        return made
+        return mechanism
 
     @property
     def epsilon(self) -> float:

@@ -85,12 +85,9 @@ LONGER_THAN_ANY = HEADER_BYTES + MOST_PAYLOAD + 1
 
 @dataclass
 class Block:
-    """Some reports.
+    """Some reports: rows of the right length, in their order; the bytes of those of another length, or their beginning.
 
-    Args:
-        rows: Those of the right length, a row of bytes each, in their order.
-        others: The bytes of those of another length; of one that is longer than any report, the beginning.
-        refused: How many were no bytes of a report at all, by the name of their error.
+    ``refused`` counts what was no bytes of a report at all, by the name of its error.
     """
 
     rows: ByteRows
@@ -164,11 +161,7 @@ class ReportCount:
             self._count(rows[fresh], answers[fresh])
 
     def close(self, chosen: int | None = None) -> None:
-        """Count what has waited: the reports of the period that most are from. The others are refused.
-
-        Args:
-            chosen: Where this is a shard of a larger count: the period that most reports of all shards are from.
-        """
+        """Count what has waited: the reports of the chosen period, by default the one that most are from."""
         if self._waiting is None:
             return
         fullest = max(self.periods, key=lambda number: (self.periods[number], number), default=0)
@@ -215,8 +208,7 @@ class ReportCount:
         mine: npt.NDArray[np.bool_] = self._numbers(rows) == self.asked
         if not mine.all():
             self.refused[_ANOTHER_PERIOD] += int((~mine).sum())
-        rows = rows[mine]
-        return rows
+        return rows[mine]
 
     def _unpacked(self, rows: ByteRows) -> tuple[ByteRows, npt.NDArray[Any]]:
         """Return the rows whose payload the mechanism can have made, and what they say."""
@@ -347,12 +339,7 @@ def blocks_of_column(columns: Iterable[Any], length: int) -> Iterator[Block]:
 
 
 def check_column(schema: Any, name: str) -> None:
-    """Refuse a Parquet file without a binary column of reports.
-
-    Args:
-        schema: The file's Arrow schema.
-        name: What to call the file.
-    """
+    """Refuse a Parquet file, by its Arrow schema, without a binary column of reports."""
     import pyarrow as pa
 
     kind = schema.field(COLUMN).type if schema.names.count(COLUMN) == 1 else None
@@ -401,7 +388,7 @@ def _lines(file: IO[bytes]) -> Iterator[str | None]:
 def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
     """Make blocks of single reports."""
     good: list[bytes] = []
-    block, held = Block(_rows([], length)), 0
+    block, size_of_others = Block(_rows([], length)), 0
     for report in reports:
         try:
             data = _bytes_of(report)
@@ -412,11 +399,11 @@ def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
             good.append(data)
         else:
             block.others.append(data[:LONGER_THAN_ANY])
-            held += len(block.others[-1])
-        if len(good) + len(block.others) >= size or held > _OTHER_BYTES:
+            size_of_others += len(block.others[-1])
+        if len(good) + len(block.others) >= size or size_of_others > _OTHER_BYTES:
             block.rows = _rows(good, length)
             yield block
-            good, block, held = [], Block(_rows([], length)), 0
+            good, block, size_of_others = [], Block(_rows([], length)), 0
     block.rows = _rows(good, length)
     yield block
 
@@ -463,18 +450,18 @@ def _read_parquet(path: Path, length: int, size: int) -> Iterator[Block]:
         raise DataError(f"{path.name} can't be read as Parquet", why=why, fix="Get it again, written plainly") from None
 
 
-def _gathered(columns: Iterable[Any], size: int) -> Iterator[Any]:
+def _gathered(columns: Iterable[Any], most_rows: int) -> Iterator[Any]:
     """Put small batches together, as far as they stay small."""
     import pyarrow as pa
 
     waiting: list[Any] = []
-    rows = held = 0
+    rows = size = 0
     for column in columns:
         waiting.append(column)
-        rows, held = rows + len(column), held + column.nbytes
-        if rows >= size or held >= _UNPACKED_BYTES // 2:
+        rows, size = rows + len(column), size + column.nbytes
+        if rows >= most_rows or size >= _UNPACKED_BYTES // 2:
             yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
-            waiting, rows, held = [], 0, 0
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_arrays(waiting)
 
@@ -490,13 +477,13 @@ def _values(column: Any, length: int) -> Iterator[Block]:
     good = pc.fill_null(pc.equal(pc.binary_length(column), length), False)
     yield Block(_matrix(column.filter(good).cast(pa.large_binary()), length), refused=missing)
     others: list[bytes] = []
-    held = 0
+    size = 0
     for place in np.flatnonzero(pc.and_(pc.invert(good), column.is_valid()).to_numpy(zero_copy_only=False)).tolist():
         others.append(column[place].as_buffer()[:LONGER_THAN_ANY].to_pybytes())
-        held += len(others[-1])
-        if held > _OTHER_BYTES:
+        size += len(others[-1])
+        if size > _OTHER_BYTES:
             yield Block(_rows([], length), others)
-            others, held = [], 0
+            others, size = [], 0
     if others:
         yield Block(_rows([], length), others)
 

@@ -10,7 +10,6 @@ forged time changes neither that nor which period it is, unless most reports are
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +24,12 @@ import numpy as np
 from hushquery.core.budget import Relation, Unit
 from hushquery.core.estimates import Estimate, Estimates, clip, simplex
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.local_loss import CHANNELS, report_epsilon
 from hushquery.core.loss import Loss
-from hushquery.errors import DataError, HushqueryError, NotReady, UsageError
+from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration, Head
 from hushquery.local.intervals import IntArray
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.rappor.response import Rappor
+from hushquery.local.rappor.channel import Rappor
 from hushquery.local.report import ReportMalformed, ReportOfAnotherPeriod, ReportVersionUnknown
 from hushquery.local.server.counting import Periods, ReportCount, Reports, read_blocks
 from hushquery.task import Task
@@ -49,12 +47,10 @@ DATA_FILE = "estimates.json"
 #: The file of a saved estimate that holds the table alone, for other programs.
 TABLE_FILE = "estimates.parquet"
 
-_FORMAT, _VERSION = "hushquery client estimate", 1
+#: What a saved estimate says of itself.
+FORMAT, VERSION = "hushquery client estimate", 1
 
-# Beyond these a saved estimate is none: JavaScript counts exactly below the first, no share or average is above the
-# second, and the longest list has a million rows.
-_MOST_COUNT = 2**53
-_MOST_NUMBER = 1e100
+# The longest list has a million rows.
 _MOST_BYTES = 2**29
 
 
@@ -431,8 +427,8 @@ class ClientEstimate:
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         return {
-            "format": _FORMAT,
-            "format_version": _VERSION,
+            "format": FORMAT,
+            "format_version": VERSION,
             "task": self.task,
             "configuration": self.digest.hex(),
             "mechanism": dict(self.mechanism),
@@ -448,55 +444,10 @@ class ClientEstimate:
 
     @classmethod
     def from_json(cls, data: Any) -> ClientEstimate:
-        """Read what :meth:`to_json` gave; refuses counts that can't be and versions that it does not know."""
-        if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
-            raise DataError("this is no estimate of hushquery", fix="Make one with `hushquery estimate --out`")
-        written = data.get("format_version")
-        if type(written) is not int or written != _VERSION:
-            raise DataError("this estimate has a version that is not known here", fix="Upgrade hushquery")
-        try:
-            return cls._read(data)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, HushqueryError):
-            raise DataError(
-                "this estimate lacks parts or holds impossible numbers", fix="Make it again with `hushquery estimate`"
-            ) from None
+        """Read what :meth:`to_json` returned; refuses counts that can't be and versions that it does not know."""
+        from hushquery.local.server.saved import estimate_from_json
 
-    @classmethod
-    def _read(cls, data: Mapping[str, Any]) -> ClientEstimate:
-        from hushquery.release.manifest import guarantee_from_json
-
-        periods, refused, notes = _listed(data["periods"]), data["refused"], _texts(data["notes"])
-        support, digest = _listed(data["support"]), bytes.fromhex(data["configuration"])
-        n, read, repeated = (_whole(data[name]) for name in ("n", "read", "repeated"))
-        # Each report that was read was counted, or came again, or was refused.
-        if n == 0 or n + repeated + sum(map(_whole, refused.values())) != read:
-            raise ValueError("counts")
-        if not support or not all(_whole(count) <= n for count in support):
-            raise ValueError("support")
-        if not periods or sorted(set(map(_whole, periods))) != periods:
-            raise ValueError("periods")
-        if len(digest) != 32 or len(bytes.fromhex(data["task"])) != 32 or not 0 < data["level"] < 1:
-            raise ValueError("header")
-        rows = tuple(
-            Estimate(_text(row["label"]), *(_number(row[name]) for name in ("estimate", "stderr", "low", "high")))
-            for row in _listed(data["estimates"])
-        )
-        guarantee = guarantee_from_json(data["guarantee"])
-        mechanism = {_text(name): value for name, value in data["mechanism"].items()}
-        _check_promise(guarantee, mechanism, len(periods))
-        return cls(
-            table=Estimates(rows, data["level"], guarantee, _texts(data["post_processing"])),
-            digest=digest,
-            task=data["task"],
-            mechanism=mechanism,
-            n=n,
-            support=np.array(support, dtype=np.int64),
-            read=read,
-            repeated=repeated,
-            refused={_text(name): count for name, count in refused.items()},
-            periods=tuple(periods),
-            notes=notes,
-        )
+        return estimate_from_json(data)
 
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write ``estimates.json`` and ``estimates.parquet`` into a new folder, both or nothing."""
@@ -532,48 +483,3 @@ def new_folder(folder: str | PathLike[str]) -> Path:
     if path.exists():
         raise UsageError(f"{path.name} exists already", fix="Give another folder, or delete that one first")
     return check_target(path)
-
-
-def _check_promise(guarantee: Guarantee, mechanism: Mapping[str, Any], periods: int) -> None:
-    """Refuse a guarantee that its own step exceeds, or a step that costs less than the mechanism's integers do."""
-    (step,) = guarantee.steps
-    if step.name != mechanism["name"] or not guarantee.loss.fits(guarantee.epsilon, guarantee.delta):
-        raise ValueError("guarantee")
-    if step.name not in CHANNELS:  # whose cost can't be computed from what is saved
-        return
-    one, total = report_epsilon(mechanism), sum(step.loss.pure)
-    # So many answers of each client in a period; over several periods perhaps no more than its lifetime budget.
-    whole = total == one if one == 0 else (total / one).denominator == 1
-    if step.loss != Loss(pure=(total,)) or total < one or (periods == 1 and not whole):
-        raise ValueError("guarantee")
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < _MOST_COUNT:
-        raise ValueError("no count")
-    return value
-
-
-def _number(value: Any) -> float:
-    """Read a number; null is one that was not finite."""
-    if value is None:
-        return math.nan
-    if type(value) not in (int, float) or not abs(value) <= _MOST_NUMBER:
-        raise ValueError("no number")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("no text")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(_text, _listed(value)))
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("no list")
-    return value
