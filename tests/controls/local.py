@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hushquery.local.intervals import IntArray
 
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair

@@ -17,7 +17,6 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
-from hushquery.local.intervals import IntArray
 
 from hushquery.core.budget import Number, exact
 from hushquery.errors import UsageError

@@ -8,7 +8,6 @@ the mode ``printed`` of an experiment uses it.
 from __future__ import annotations
 
 import numpy as np
-from hushquery.local.intervals import FloatArray, IntArray
 
 from hushquery.hybrid.clients import TwoStageShares
 from hushquery.local.intervals import FloatArray, IntArray

@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from hushquery.local.intervals import IntArray
 
 from hushquery.errors import UsageError
 from hushquery.local.intervals import IntArray

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from hushquery.local.intervals import IntArray
 
 from hushquery.core.budget import Budget, round_up
 from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import PublishedHead, client_population, optin_population
 from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.local.intervals import IntArray
 from hushquery.noise.bits import Bits, SeededBits
 from hushquery.publish.trends import trends
 from hushquery.task import Task

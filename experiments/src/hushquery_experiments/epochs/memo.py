@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hushquery.local.intervals import IntArray
 
 from hushquery.errors import UsageError
 from hushquery.local.configuration import Configuration
+from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import Randomizer
 from hushquery.noise.bits import Bits
 from hushquery.task import Task

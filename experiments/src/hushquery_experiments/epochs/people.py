@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hushquery.local.intervals import IntArray
 
 from hushquery.errors import UsageError
+from hushquery.local.intervals import IntArray
 from hushquery.log import Log, read_log
 from hushquery_experiments.blender.law import AOL, URL_SHARES, PowerLaw
 from hushquery_experiments.ndcg import Truth
