@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from collect.helpers import HEAD, Clock, FakeWork, make_report
 from hushquery.collect.epochs.epochs import CLOSED, Epoch, epochs_of, insert_new, register
 from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.store.reports import Arrival, write_reports
 from hushquery.collect.store.schema import RECORD, RELEASE
 from hushquery.collect.store.store import Store
 from hushquery.collect.store.vault import Vault
-from hushquery.collect.store.writer import Arrival, write_reports
 from hushquery.errors import NotReady
 from hushquery.task import Task
 

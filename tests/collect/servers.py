@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2 as httpx
 
 from collect.helpers import BINARY, report_path
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.local.report import Report
 
 

@@ -20,11 +20,10 @@ import pytest
 from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for, stored_ids, waiting_reports
 from collect.houses import House
 from hushquery.collect.epochs.epochs import reports_of
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.collect.store.copies import backup
-from hushquery.collect.store.erasing import mix
+from hushquery.collect.store.reports import Arrival, add_counts, mix, write_reports
 from hushquery.collect.store.store import Store
-from hushquery.collect.store.writer import Arrival, add_counts, write_reports
 from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 from hushquery.task import Task

@@ -20,14 +20,13 @@ import uvicorn
 
 from collect.helpers import BINARY, SETTING, Clock, drain, make_report, report_path, settings_for
 from collect.servers import Server
-from hushquery.collect.collector import Collector
-from hushquery.collect.http import connections, serve
+from hushquery.collect.collector import Collector, Settings
+from hushquery.collect.http import limits, serve
 from hushquery.collect.http.admin import make_admin, metrics
 from hushquery.collect.http.app import make_app
-from hushquery.collect.http.connections import Connections
+from hushquery.collect.http.limits import Connections
 from hushquery.collect.http.serve import _QUIET, _trouble
-from hushquery.collect.http.settings import Settings
-from hushquery.collect.store.writer import NO_TASK, Writer, counts
+from hushquery.collect.store.reports import NO_TASK, Writer, counts
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
@@ -113,7 +112,7 @@ def head(method: str, path: str, *more: str) -> bytes:
 
 
 def test_who_says_nothing_is_not_kept(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "_HEAD_SECONDS", 0.2)
     with listening(folder, clock) as there:
         wires = [there.connect() for _ in range(20)] + [there.connect(b"GET /v1/ta") for _ in range(20)]
         assert {rest(wire) for wire in wires} == {b""}
@@ -123,8 +122,8 @@ def test_who_says_nothing_is_not_kept(folder: Path, clock: Clock, monkeypatch: p
 
 def test_a_byte_now_and_then_is_no_request(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uvicorn's own limit on idle connections begins anew with each byte, and knows none before the first request."""
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(connections, "_NEXT_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "_NEXT_SECONDS", 0.3)
     with listening(folder, clock) as there:
         started = head("GET", "/v1/ta")[:-2]  # a head that goes on and on
         answered = head("GET", "/nowhere", "Content-Length: 1000000")  # a body of a request that has its answer
@@ -143,7 +142,7 @@ def test_a_byte_now_and_then_is_no_request(folder: Path, clock: Clock, monkeypat
 def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
     folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_UNREAD_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "_UNREAD_SECONDS", 0.5)
     with listening(folder, clock) as there:
         large = bytes(4 << 20)
         there.collector.release = lambda _: large  # type: ignore[assignment]
@@ -157,7 +156,7 @@ def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
             return most > 0 and not there.open
 
         until(cut)
-        assert 0 < most <= 3 * connections._BUFFER
+        assert 0 < most <= 3 * limits._BUFFER
         for wire in wires:
             assert len(rest(wire)) < len(large) / 10
         assert there.counted() == {"unread": 20}
@@ -167,7 +166,7 @@ def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
 
 def few(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let a process have so few descriptors that clients get this number of them."""
-    monkeypatch.setattr(connections, "raise_limit", lambda: connections._KEPT + number)
+    monkeypatch.setattr(limits, "raise_limit", lambda: limits._RESERVED + number)
 
 
 def test_whoever_let_us_wait_longest_makes_room(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +177,7 @@ def test_whoever_let_us_wait_longest_makes_room(folder: Path, clock: Clock, monk
             there.connect(*[[], [b"GET "], [report, b"x"]][number % 3])  # nothing, half a head, half a body
             if number % 6 == 5:
                 assert there.put(number).status_code == 201
-            assert len(there.open) <= 8 + connections.AT_ONCE
+            assert len(there.open) <= 8 + limits.AT_ONCE
         until(lambda: len(there.open) <= 8)
         found = there.counted()
         assert found["replaced"] >= 60 - 8
@@ -267,7 +266,7 @@ def test_a_failed_accept_is_counted_and_not_written_down(caplog: pytest.LogCaptu
 def test_idle_connections_stop_neither_listener_where_descriptors_are_few(folder: Path) -> None:
     """By the numbers of `ulimit -n`: clients get what the store and the operator's listener do not need."""
     (folder / "task.toml").write_text(SETTING)
-    limit = connections._KEPT + 100
+    limit = limits._RESERVED + 100
     server = Server(str(folder / "collector.db"), folder, folder / "task.toml", descriptors=limit)
     with ExitStack() as held:
         try:

@@ -18,10 +18,9 @@ from collect.servers import Server
 from collect.test_faults import ready, start, wait_for
 from collect.test_kill import TASK, many_reports, stored
 from hushquery.collect.epochs.epochs import registered
-from hushquery.collect.store.room import RESERVE
-from hushquery.collect.store.store import Store
-from hushquery.collect.store.tally import Tally
-from hushquery.collect.store.writer import Arrival, write_reports
+from hushquery.collect.store.databases import FailureCounts
+from hushquery.collect.store.reports import Arrival, write_reports
+from hushquery.collect.store.store import RESERVE, Store
 
 # Reports that are there before the disk fills up: more than fit into the pages of the write-ahead log.
 BEFORE = 12_000
@@ -106,24 +105,24 @@ def test_a_full_disk_is_seen_and_an_epoch_can_be_closed(small_disk: Path, folder
     assert read("status", "--store", url)["tasks"][0]["id"] == TASK.id
 
 
-def test_a_tally_is_shared_and_forgets() -> None:
+def test_counts_of_failures_are_shared_and_forgets() -> None:
     now = [100.0]
-    with Tally.shared() as path:
-        one, other = (Tally(path, lambda: now[0]) for _ in range(2))
-        assert (one.failures, one.full) == ((0, 0), False)
+    with FailureCounts.shared() as path:
+        one, other = (FailureCounts(path, lambda: now[0]) for _ in range(2))
+        assert (one.totals, one.full) == ((0, 0), False)
         one.failed(full=False)
-        assert (other.failures, other.full) == ((0, 1), False)
+        assert (other.totals, other.full) == ((0, 1), False)
         one.failed(full=True)
-        assert (other.failures, other.full) == ((1, 1), True)
+        assert (other.totals, other.full) == ((1, 1), True)
         now[0] += 1
-        other.took()
+        other.accepted()
         assert not one.full
         now[0] += 1
         one.failed(full=True)
         assert other.full
         now[0] += 15
         assert not other.full  # somebody has to try it again
-        assert other.failures == (2, 1)
+        assert other.totals == (2, 1)
 
 
 def test_a_full_disk_of_postgresql_is_seen_by_the_listener_that_writes_nothing(

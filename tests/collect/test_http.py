@@ -29,11 +29,11 @@ from collect.helpers import (
     running,
     settings_for,
 )
+from hushquery.collect.collector import Settings
 from hushquery.collect.http.admin import make_admin, metrics
 from hushquery.collect.http.app import make_app
-from hushquery.collect.http.connections import Connection
+from hushquery.collect.http.limits import Connection
 from hushquery.collect.http.serve import run
-from hushquery.collect.http.settings import Settings
 from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
@@ -79,7 +79,7 @@ def test_etags(store_url: str, folder: Path, clock: Clock) -> None:
         records = client.put(f"{path}/records/{'A' * 22}", json={"records": [["news", ""]]}, headers=given)
         assert records.status_code == 201
         collector.phases.advance(task, 1, task.period_at(clock()))
-        collector.board.refresh()
+        collector.cache.refresh()
         changed = client.get(path, headers={"If-None-Match": tag})
         assert changed.status_code == 200
         assert changed.headers["etag"] != tag

@@ -13,9 +13,9 @@ import pytest
 
 from collect.helpers import SETTING, make_report, stored_ids
 from collect.servers import Sender, Server
+from hushquery.collect.collector import Settings
 from hushquery.collect.epochs.epochs import epochs_of, registered, reports_of
 from hushquery.collect.http.serve import run
-from hushquery.collect.http.settings import Settings
 from hushquery.collect.store.store import Store
 from hushquery.errors import UsageError
 from hushquery.local.report import Report

@@ -8,11 +8,11 @@ from pathlib import Path
 import typer.main
 
 from hushquery.cli.app import app
-from hushquery.collect.http import connections
+from hushquery.collect.collector import Settings
+from hushquery.collect.http import limits as connections
 from hushquery.collect.http.admin import health, metrics
+from hushquery.collect.http.ingest import MOST_REPORTS
 from hushquery.collect.http.problems import PROBLEMS
-from hushquery.collect.http.settings import Settings
-from hushquery.collect.http.wire import MOST_REPORTS
 from hushquery.collect.store.store import Store
 from hushquery.local.device.send import REFUSED
 

@@ -68,9 +68,9 @@ def serve(
 
         hushquery serve --task task.toml --store postgresql://collector@db.example.org/reports --workers 4
     """
+    from hushquery.collect.collector import Settings
     from hushquery.collect.http.serve import run
-    from hushquery.collect.http.settings import Settings
-    from hushquery.task.units import size
+    from hushquery.task.model import size
 
     settings = Settings(
         tasks=tuple(str(one) for one in task),

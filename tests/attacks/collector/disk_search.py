@@ -20,7 +20,7 @@ from attacks.collector.devices import FEW, KIND, WIDE, put, reports
 from attacks.collector.files import Places, search
 from attacks.collector.frame import Check, Ground
 from collect.helpers import SEARCHES
-from hushquery.collect.http.wire import pack_batch, write_id
+from hushquery.collect.http.ingest import pack_batch, write_id
 from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.local.report import Report

@@ -13,7 +13,7 @@ import httpx2 as httpx
 
 from attacks.collector.devices import FEW, KIND, WIDE, audit, put, reports
 from attacks.collector.frame import Check, Ground, until
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.local.report import Report
 from hushquery.task import Task
 
