@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from children import HANG
 from collect.helpers import Clock
 from hushquery.collect.collector import Collector, Settings
 
@@ -14,7 +15,7 @@ def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
         clock = Clock()
         clock.now = now
         collector = Collector(settings, clock=clock, steady=clock.steady)
-        start.wait(timeout=60)
+        start.wait(timeout=HANG)
         troubles = collector.phases.tick(collector.cache.tasks)
         collector.store.close()
         answers.put([trouble.what for trouble in troubles])

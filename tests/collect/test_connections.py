@@ -9,7 +9,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import httpx2 as httpx
 import pytest
 import uvicorn
 
+from children import HANG, until
 from collect.helpers import BINARY, SETTING, Clock, drain, make_report, report_path, settings_for
 from collect.servers import Server
 from hushquery.collect.collector import Collector, Settings
@@ -30,7 +31,7 @@ from hushquery.collect.store.reports import NO_TASK, Writer, counts
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
-PATIENCE = 60.0
+PATIENCE = HANG
 
 
 class Listening:
@@ -79,7 +80,7 @@ def listening(folder: Path, clock: Clock, **more: Any) -> Iterator[Listening]:
     made = Listening(settings_for(str(folder / "collector.db"), folder, SETTING, **more), clock)
     thread = threading.Thread(target=made.server.run, kwargs={"sockets": [made.bound]})
     thread.start()
-    until(lambda: made.server.started)
+    assert until(lambda: made.server.started)
     try:
         yield made
     finally:
@@ -87,13 +88,6 @@ def listening(folder: Path, clock: Clock, **more: Any) -> Iterator[Listening]:
         made.server.should_exit = True
         thread.join()
         made.bound.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def rest(wire: socket.socket) -> bytes:
@@ -116,7 +110,7 @@ def test_who_says_nothing_is_not_kept(folder: Path, clock: Clock, monkeypatch: p
     with listening(folder, clock) as there:
         wires = [there.connect() for _ in range(20)] + [there.connect(b"GET /v1/ta") for _ in range(20)]
         assert {rest(wire) for wire in wires} == {b""}
-        until(lambda: not there.open)
+        assert until(lambda: not there.open)
         assert there.counted() == {"idle": 40}
 
 
@@ -135,7 +129,7 @@ def test_a_byte_now_and_then_is_no_request(folder: Path, clock: Clock, monkeypat
                 except OSError:
                     return True
 
-            until(refused)
+            assert until(refused)
         assert there.counted() == {"idle": 2}
 
 
@@ -155,7 +149,7 @@ def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
             most = max([most, *held])
             return most > 0 and not there.open
 
-        until(cut)
+        assert until(cut)
         assert 0 < most <= 3 * limits._BUFFER
         for wire in wires:
             assert len(rest(wire)) < len(large) / 10
@@ -178,7 +172,7 @@ def test_whoever_let_us_wait_longest_makes_room(folder: Path, clock: Clock, monk
             if number % 6 == 5:
                 assert there.put(number).status_code == 201
             assert len(there.open) <= 8 + limits.AT_ONCE
-        until(lambda: len(there.open) <= 8)
+        assert until(lambda: len(there.open) <= 8)
         found = there.counted()
         assert found["replaced"] >= 60 - 8
         assert set(found) == {"replaced"}
@@ -202,7 +196,7 @@ def test_when_all_are_being_served_the_next_is_told(
         statuses: list[int] = []
         for thread in threads:
             thread.start()
-        until(lambda: len(stopped) == 2)
+        assert until(lambda: len(stopped) == 2)
         try:
             refused = there.put(3)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "17")
@@ -277,7 +271,7 @@ def test_idle_connections_stop_neither_listener_where_descriptors_are_few(folder
                 server.address + report_path(report), content=report.to_bytes(), headers=BINARY, timeout=PATIENCE
             )
             assert answer.status_code == 201
-            assert httpx.get(f"{server.admin}/readyz", timeout=PATIENCE).text == "ready\n"
+            assert until(lambda: httpx.get(f"{server.admin}/readyz", timeout=PATIENCE).text == "ready\n")
             assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) < limit
             assert server.log.read_text() == ""
         finally:
@@ -319,7 +313,7 @@ def test_addresses_are_told_once_they_answer(folder: Path, clock: Clock, monkeyp
     time.sleep(0.2)  # long enough for a hasty one
     assert told == []
     may_start.set()
-    until(lambda: len(told) == 2)
+    assert until(lambda: len(told) == 2)
     assert told == [200, 200]
     for server in servers:
         server.should_exit = True

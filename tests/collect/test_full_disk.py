@@ -12,6 +12,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
+from children import HANG
 from collect.commands import read
 from collect.helpers import put
 from collect.servers import Server
@@ -57,7 +58,7 @@ def fill(disk: Path) -> Path:
 
 
 def metric(running: Server, name: str) -> int:
-    answer = httpx.get(f"{running.admin}/metrics", timeout=30)
+    answer = httpx.get(f"{running.admin}/metrics", timeout=HANG)
     assert answer.status_code == 200
     (line,) = (line for line in answer.text.splitlines() if line.startswith(f"{name} "))
     return int(line.rpartition(" ")[2])
@@ -80,7 +81,7 @@ def test_a_full_disk_is_seen_and_an_epoch_can_be_closed(small_disk: Path, folder
     filler = fill(small_disk)
     assert ready(running) == 503  # before anybody was refused
     told = [report.id for report in reports[:BEFORE]]
-    with httpx.Client(base_url=running.address, timeout=30) as client:
+    with httpx.Client(base_url=running.address, timeout=HANG) as client:
         for report in reports[BEFORE:]:  # the first still fit into the write-ahead log
             answer = put(client, report)
             if answer.status_code != 201:
@@ -145,7 +146,7 @@ def test_a_full_disk_of_postgresql_is_seen_by_the_listener_that_writes_nothing(
             assert metric(running, "hushquery_store_full") == 0
             filler = fill(small_disk)
             reports = many_reports(2000)
-            with httpx.Client(base_url=running.address, timeout=30) as client:
+            with httpx.Client(base_url=running.address, timeout=HANG) as client:
                 # The first still fit into pages that are there.
                 answer = next(answer for answer in (put(client, one) for one in reports) if answer.status_code != 201)
             assert (answer.status_code, answer.json()["type"]) == (503, "urn:hushquery:problem:store-full")

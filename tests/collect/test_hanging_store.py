@@ -19,6 +19,8 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
+from children import HANG
+from children import start as start_process
 from collect.helpers import SETTING, Clock, make_report, put
 from collect.houses import House
 from collect.servers import Server
@@ -31,7 +33,7 @@ from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 
 # What each answer may take here is far above the deadline that the servers are given, and far below for ever.
-PATIENCE = 30.0
+PATIENCE = HANG
 SOON = ("--store-seconds", "2")
 
 
@@ -60,7 +62,6 @@ def tell(pid: int, number: int) -> None:
 def start(url: str, folder: Path, *more: str, port: int = 0) -> Server:
     (folder / "task.toml").write_text(SETTING)
     running = Server(url, folder, folder / "task.toml", *SOON, *more, port=port)
-    running.wait()
     return running
 
 
@@ -222,7 +223,7 @@ run(settings, port=0, admin_port=0, ready=lambda *found: print(*found, flush=Tru
 def test_a_call_that_never_comes_back_does_not_keep_the_server_from_ending(folder: Path) -> None:
     (folder / "task.toml").write_text(SETTING)
     command = [sys.executable, "-c", _HANG]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with start_process(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         public, admin = server.stdout.readline().split()
         with httpx.Client(base_url=public, timeout=PATIENCE) as client:

@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from children import HANG
 from collect.helpers import (
     BINARY,
     SEARCHES,
@@ -249,7 +250,7 @@ def listening(settings: Settings, clock: Clock) -> Iterator[int]:
 
 def talk(port: int, *parts: bytes, pause: float = 0) -> bytes:
     """Send parts to a server as they are; gives all it answers until it closes or says no more."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG) as wire:
         for part in parts:
             wire.sendall(part)
             time.sleep(pause)
@@ -258,7 +259,7 @@ def talk(port: int, *parts: bytes, pause: float = 0) -> bytes:
 
 def receive(wire: socket.socket) -> bytes:
     found = b""
-    wire.settimeout(10)
+    wire.settimeout(HANG)
     while b"\r\n\r\n" not in found:
         part = wire.recv(65536)
         if not part:

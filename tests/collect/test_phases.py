@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from children import HANG
 from collect.helpers import HEAD, SEARCHES, SETTING, WEEKLY, Clock, Crash, make_report, stored_ids, waiting_reports
 from collect.houses import PROCESSES, House, race_to_advance
 from hushquery.collect.epochs import phases
@@ -226,7 +227,7 @@ def test_racing_servers_move_once(make_house: Maker, store_url: str, folder: Pat
     ]
     for process in processes:
         process.start()
-    found = [answers.get(timeout=120) for _ in processes]
+    found = [answers.get(timeout=HANG) for _ in processes]
     for process in processes:
         process.join()
         process.close()

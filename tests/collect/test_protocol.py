@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import (
     BINARY,
     SEARCHES,
@@ -204,7 +205,7 @@ def test_a_second_request_in_a_body_is_no_request(tmp_path: Path, clock: Clock) 
     inner = request("PUT", report_path(make_report(TASK)), *headers) + body
     both = f"Content-Length: {len(inner)}\r\nTransfer-Encoding: chunked"
     with listening(settings, clock) as port:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+        with socket.create_connection(("127.0.0.1", port), timeout=HANG) as wire:
             wire.sendall(request("PUT", report_path(make_report(TASK)), both) + b"0\r\n\r\n" + inner)
             first = receive(wire)
             assert status(first) >= 400

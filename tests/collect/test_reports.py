@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from children import HANG
 from collect.helpers import (
     BINARY,
     NOW,
@@ -190,7 +191,7 @@ def test_an_answer_is_no_longer_than_what_was_sent(store_url: str, folder: Path,
 def test_large_bodies_are_read_in_a_thread_and_few_wait_for_it(store_url: str, folder: Path, clock: Clock) -> None:
     async def work(collector: Collector) -> None:
         def where(*_: object) -> str:
-            assert let_go.wait(20)
+            assert let_go.wait(HANG)
             return threading.current_thread().name
 
         let_go = threading.Event()

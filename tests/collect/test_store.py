@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import NOW, SETTING, Clock, make_report, put, running, settings_for, stored_ids
 from collect.houses import PROCESSES
 from collect.store_workers import open_and_register
@@ -52,7 +53,7 @@ def test_many_processes_make_one_store(store_url: str) -> None:
     ]
     for process in processes:
         process.start()
-    found = [answers.get(timeout=120) for _ in processes]
+    found = [answers.get(timeout=HANG) for _ in processes]
     for process in processes:
         process.join()
         process.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import Clock, running, settings_for
 from collect.houses import PROCESSES
 from collect.racers import tick
@@ -30,7 +31,7 @@ def race(settings: Settings, now: float) -> None:
     racers = [PROCESSES.Process(target=tick, args=(settings, now, start, answers)) for _ in range(RACERS)]
     for racer in racers:
         racer.start()
-    assert [answers.get(timeout=120) for _ in racers] == [[]] * RACERS
+    assert [answers.get(timeout=HANG) for _ in racers] == [[]] * RACERS
     for racer in racers:
         racer.join()
         racer.close()

@@ -13,6 +13,7 @@ import psycopg
 
 from attacks.collector.devices import FEW, acknowledged, audit, join, reports, senders
 from attacks.collector.frame import Check, Ground, Serving, alive, children, until
+from children import HANG, start
 from collect.servers import Sender
 
 MUST = "nothing acknowledged is lost, nothing is counted twice"
@@ -33,10 +34,10 @@ def counted(ground: Ground, store: str, ids: list[bytes], strange: str, tried: s
     """Close the epoch, by two at once, and compare its audit with the ids that were sent."""
     command = [sys.executable, "-m", "hushquery", "collect", "advance", "--to", "closed", "--store", store]
     racers = [
-        subprocess.Popen(command, cwd=ground.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        start(command, cwd=ground.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(ground.size(2, 4))
     ]
-    codes = [racer.wait(300) for racer in racers]
+    codes = [racer.wait(HANG) for racer in racers]
     (task,) = ground.status(store)
     (epoch,) = task["epochs"]
     number, checksum = audit(ids)
