@@ -21,7 +21,7 @@ from collect.helpers import SEARCHES, SETTING, Clock, Crash, FakeWork, random_id
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs.epochs import Epoch
 from hushquery.collect.http.ingest import read_records, write_id
-from hushquery.collect.store.vault import Forgotten, Tokens, Vault, operator_key
+from hushquery.collect.store.vault import Forgotten, Tokens, Vault, read_operator_key
 from hushquery.errors import DataError, UsageError
 from hushquery.task import Task
 
@@ -242,11 +242,19 @@ def test_records_are_bound_to_their_place(store_url: str, folder: Path, clock: C
             list(other.records(epoch))
 
 
-def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: Clock) -> None:
+def test_an_operator_key_must_be_the_same(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(text: str) -> bytes | None:
+        (folder / "operator").write_text(text)
+        monkeypatch.setenv("HUSHQUERY_OPERATOR_KEY", text)
+        assert read_operator_key(None) == read_operator_key(str(folder / "operator"))
+        return read_operator_key(None)
+
     with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
         epoch = collector.cache.current(1)
         assert epoch is not None
-        keys = [operator_key(b64encode(bytes([n]) * 32).decode()) for n in (1, 2)]
+        keys = [read(b64encode(bytes([n]) * 32).decode()) for n in (1, 2)]
         first, second, none = (Vault(collector.store, folder / "keys", key) for key in (*keys, None))
         sealed, mark = first.seal(epoch, bytes(16), RECORDS)
         again, same_mark = first.seal(epoch, bytes(16), RECORDS)
@@ -257,8 +265,8 @@ def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: C
                 vault.seal(epoch, bytes(16), RECORDS)
     for bad in ("x", "AAAA", "é"):
         with pytest.raises(UsageError, match="32 bytes"):
-            operator_key(bad)
-    assert operator_key("  ") is None
+            read(bad)
+    assert read("  ") is None
 
 
 def test_another_operator_key_is_told_at_the_start(

@@ -180,12 +180,11 @@ def advance(
 
         hushquery collect advance --to closed
     """
-    from hushquery.collect.collector import read_operator_key
     from hushquery.collect.epochs.clock import Watch, tolerance
     from hushquery.collect.epochs.epochs import registered
     from hushquery.collect.epochs.phases import Phases
     from hushquery.collect.epochs.work import EpochWork
-    from hushquery.collect.store.vault import Vault
+    from hushquery.collect.store.vault import Vault, read_operator_key
 
     with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)

@@ -23,7 +23,7 @@ app = typer.Typer(
     help="""The file on which clients and collector agree: what is collected, from whom, at what cost in privacy.
 
     A hash of what clients use is the task's id, and each report carries it. Comments, the order of keys and how a
-    number is format_duration do not change it, nor do the off-switch and what only the collector uses (its collect table
+    number is spelled do not change it, nor do the off-switch and what only the collector uses (its collect table
     but for time_precision). Everything else does, because a change is a new task.
     """,
 )
@@ -183,11 +183,11 @@ def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
 
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     from hushquery.core.budget import format_epsilon
-    from hushquery.task.model import format_duration
+    from hushquery.task.model import spelled
 
     client, seconds = task.client, task.task.period
     times = "one report" if client.records_per_user == 1 else f"{client.records_per_user} reports"
-    times += " per client" if seconds is None else f" per client every {format_duration(seconds)}"
+    times += " per client" if seconds is None else f" per client every {spelled(seconds)}"
     if not client.enabled:
         times = "nothing: the task is switched off"
     elif client.sampling < 1:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -30,8 +28,8 @@ from hushquery.collect.store.databases import FailureCounts, StoreCalls, within
 from hushquery.collect.store.reports import NO_TASK, Writer
 from hushquery.collect.store.schema import RELEASE
 from hushquery.collect.store.store import Store
-from hushquery.collect.store.vault import OPERATOR_VARIABLE, Tokens, Vault, operator_key
-from hushquery.errors import DataError, HushqueryError, UsageError
+from hushquery.collect.store.vault import Tokens, Vault, read_operator_key
+from hushquery.errors import HushqueryError, UsageError
 from hushquery.task import Task
 
 T = TypeVar("T")
@@ -46,40 +44,22 @@ _CACHED_RELEASES = 8
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a collector.
+    """The settings of a collector."""
 
-    Args:
-        tasks: The task files.
-        store: The store: a path, or ``postgresql://...``.
-        ledger: The path or URL of the ledger that head lists are paid from.
-        keys: The folder of the keys of opt-in records.
-        most_bytes: The size limit of the store.
-        most_waiting: How many reports may wait to be written before uploads are refused with 429.
-        body_seconds: How long a body may take to arrive.
-        retry_after: The seconds in Retry-After.
-        store_seconds: How long an upload waits for the store before it is answered with 503; a lookup waits for a
-            third of it.
-        end_seconds: How long a server may take to end, whatever the store does.
-        tick_seconds: How often epochs are moved by time; 0: by hand only.
-        optin_share: The share of a period after which its opt-in phase ends.
-        operator_key_file: The file with the operator key; else the environment variable HUSHQUERY_OPERATOR_KEY.
-        failures_file: Where the processes of a server count the failures of the store; set by `serve`.
-    """
-
-    tasks: tuple[str, ...]
-    store: str = "collector.db"
-    ledger: str = "ledger.db"
-    keys: str = "collector-keys"
-    most_bytes: int | None = None
-    most_waiting: int = 20_000
-    body_seconds: float = 20.0
-    retry_after: int = 30
-    store_seconds: float = 6.0
-    end_seconds: float = 25.0
-    tick_seconds: float = 5.0
-    optin_share: float = 0.25
-    operator_key_file: str | None = None
-    failures_file: str | None = None
+    tasks: tuple[str, ...]  # the task files
+    store: str = "collector.db"  # a path, or postgresql://...
+    ledger: str = "ledger.db"  # the path or URL of the ledger that head lists are paid from
+    keys: str = "collector-keys"  # the folder of the keys of opt-in records
+    most_bytes: int | None = None  # the size limit of the store
+    most_waiting: int = 20_000  # how many reports may wait to be written before uploads are refused with 429
+    body_seconds: float = 20.0  # how long a body may take to arrive
+    retry_after: int = 30  # the seconds in Retry-After
+    store_seconds: float = 6.0  # an upload that waits longer for the store gets 503; a lookup waits a third of it
+    end_seconds: float = 25.0  # how long a server may take to end, whatever the store does
+    tick_seconds: float = 5.0  # how often epochs are moved by time; 0: by hand only
+    optin_share: float = 0.25  # the share of a period after which its opt-in phase ends
+    operator_key_file: str | None = None  # else the environment variable HUSHQUERY_OPERATOR_KEY
+    failures_file: str | None = None  # where the processes of a server count failures of the store; set by `serve`
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -101,10 +81,6 @@ class Settings:
         if len({task.id for task in tasks}) < len(tasks):
             raise UsageError("duplicate task: two files define the same task", fix="Pass each task once")
         return tasks
-
-    def operator(self) -> bytes | None:
-        """Read the operator key, if there is one."""
-        return read_operator_key(self.operator_key_file)
 
     def to_json(self) -> str:
         """Serialize the settings for worker processes."""
@@ -135,25 +111,8 @@ def _check_finishable(task: Task) -> None:
         )
 
 
-def read_operator_key(path: str | None) -> bytes | None:
-    """Read the operator key from a file, else from the environment, if there is one."""
-    if path is None:
-        return operator_key(os.environ.get(OPERATOR_VARIABLE))
-    try:
-        return operator_key(Path(path).read_text("ascii"))
-    except (OSError, UnicodeError):
-        raise DataError("the file of the operator key can't be read", fix="Check --operator-key") from None
-
-
 class Collector:
-    """The parts of one server process.
-
-    Args:
-        settings: The settings.
-        work: What is computed when epochs move.
-        clock: Returns the time in seconds since 1970.
-        steady: Returns seconds of a clock that nobody sets.
-    """
+    """The parts of one server process; tests give it their own work, wall clock and monotonic clock."""
 
     def __init__(
         self,
@@ -170,7 +129,7 @@ class Collector:
         self.watch = Watch(self.store, tolerance(tasks), clock, steady)
         self.cache = TaskCache(self.store, tasks, self.watch, doubt=lambda: self.watch.doubt)
         self.tokens = Tokens(self.store, self.watch)
-        self.vault = Vault(self.store, settings.keys, settings.operator())
+        self.vault = Vault(self.store, settings.keys, read_operator_key(settings.operator_key_file))
         self.phases = Phases(
             self.store,
             work or EpochWork(self.store, self.vault, settings.ledger),

@@ -134,12 +134,7 @@ class Domain:
         return self._cells.get(_normal(self.kind, [value, url or ""]))
 
     def lists(self, value: str, url: str | None = None) -> bool:
-        """Return whether a value has a cell of its own.
-
-        >>> theme = Domain.read("setting", ["dark", "light"], wildcard=True)
-        >>> theme.lists("dark"), theme.lists("purple")
-        (True, False)
-        """
+        """Return whether a value has a cell of its own."""
         return self._find(value, url) is not None
 
     def label(self, cell: int) -> str:
@@ -239,11 +234,7 @@ class Numbers:
     kind: ClassVar[str] = "number"
 
     def cell(self, value: object, url: object = None) -> int:
-        """Return the number itself if it is in range.
-
-        Raises:
-            UnknownValue: It is outside 0..highest. The message does not show it.
-        """
+        """Return the number itself if it is in range, or raise UnknownValue without showing it."""
         _check_value("number", value, url)
         if type(value) is not int:
             raise UsageError("a value to report is a whole number", fix="Round it on the device, and pass an int")
@@ -271,11 +262,7 @@ class Texts:
     kind: ClassVar[str] = "text"
 
     def cell(self, value: object, url: object = None) -> bytes:
-        """Return the bytes of the text in its normal form.
-
-        Raises:
-            UnknownValue: It is empty, too long or no Unicode. The message does not show it.
-        """
+        """Return the bytes of the text in its normal form, or raise UnknownValue without showing it."""
         _check_value("text", value, url)
         if not isinstance(value, str):
             raise UsageError("a value to report is text", fix="Pass it as str")

@@ -70,11 +70,7 @@ _UNNAMED = {("keep", 1), ("algorithm", "laplace"), ("weighed", None)}
 
 
 def duration(value: object) -> int:
-    """Parse a length of time as whole seconds.
-
-    >>> duration("7d"), duration("30m"), duration(90)
-    (604800, 1800, 90)
-    """
+    """Parse a length of time as whole seconds: "7d", "30m" or 90."""
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,12})\s*([smhdw])", value.strip())
         if match is None:
@@ -87,22 +83,14 @@ def duration(value: object) -> int:
     return seconds
 
 
-def format_duration(seconds: int) -> str:
-    """Format a length of time in the largest unit that divides it.
-
-    >>> format_duration(604800), format_duration(5400)
-    ('7d', '90m')
-    """
+def spelled(seconds: int) -> str:
+    """Format a length of time in the largest unit that divides it: 5400 is "90m"."""
     unit = next(unit for unit in "dhms" if seconds % _SECONDS[unit] == 0)
     return f"{seconds // _SECONDS[unit]}{unit}"
 
 
 def size(value: object) -> int:
-    """Parse a size as a number of bytes.
-
-    >>> size("64KiB"), size(65536), size("64 kB")
-    (65536, 65536, 64000)
-    """
+    """Parse a size as a number of bytes: 65536, "64KiB" or "64 kB"."""
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,12})\s*(B|[kMG]B|[KMG]iB)", value.strip())
         if match is None:
@@ -112,11 +100,7 @@ def size(value: object) -> int:
 
 
 def whole(value: object) -> int:
-    """Check a whole number; 50.0 is one, true and "50" are not.
-
-    >>> whole(50.0)
-    50
-    """
+    """Check a whole number; 50.0 is one, true and "50" are not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > _MOST:
         raise UsageError("not a whole number", fix="Write digits without quotes, such as 50")
     if value != int(value):

@@ -111,11 +111,7 @@ origins = []                   # web pages that may send reports
 
 
 def template(kind: str = "searches") -> str:
-    """Return a commented task file to begin with.
-
-    >>> template("setting").splitlines()[1]
-    'name = "example-theme"'
-    """
+    """Return a commented task file to begin with."""
     if kind == "searches":
         listed = _LIST.format(more=_TWO_STAGE)
         return _SEARCHES + _CLIENT.format(epsilon="4.0") + listed + _LIFE + _HEAD + _COLLECT

@@ -42,17 +42,11 @@ _log = logging.getLogger("hushquery.collect")
 
 @dataclass(frozen=True)
 class ClockState:
-    """What the store knows of the time.
+    """What the store knows of the time."""
 
-    Args:
-        newest: The newest time at which a server trusted its clock; None before the first.
-        confirmed: How often the operator has confirmed the time.
-        stopped: Why no epoch moves by time (what, why, fix); None while they do.
-    """
-
-    newest: int | None
-    confirmed: int
-    stopped: Mapping[str, str] | None
+    newest: int | None  # the newest time at which a server trusted its clock
+    confirmed: int  # how often the operator has confirmed the time
+    stopped: Mapping[str, str] | None  # why no epoch moves by time (what, why, fix); None while they do
 
 
 def read_clock(connection: sa.Connection, *, lock: bool = False) -> ClockState:
@@ -84,14 +78,7 @@ def tolerance(tasks: Iterable[Task]) -> float:
 
 
 class Watch:
-    """The clock of one process. Calling it returns the time in seconds since 1970, corrected after a jump.
-
-    Args:
-        store: The store.
-        skew: How far clocks may differ (:func:`tolerance`).
-        wall: Returns the time in seconds since 1970.
-        steady: Returns seconds of a clock that nobody sets.
-    """
+    """The clock of one process, called for the time in seconds since 1970; its clocks may differ by ``skew``."""
 
     def __init__(
         self,
@@ -166,28 +153,19 @@ class Watch:
         """Describe the jump that the clock made, if any."""
         now, steady, _ = self._times()
         newest = now if state.newest is None else float(state.newest)
+        shown, what = f"it shows {format_time(now)}", ""
         if self._origin is not None and self._confirmed == state.confirmed:
             if abs(now - steady) > self._skew:
                 way = "forward" if now > steady else "back"
-                return {
-                    "what": f"the clock of a server went {way} by {_length(abs(now - steady))}",
-                    "why": f"it shows {format_time(now)}; by the seconds since its last reading it would be "
-                    f"{format_time(steady)}",
-                    "fix": _FIX,
-                }
+                what = f"the clock of a server went {way} by {_length(abs(now - steady))}"
+                why = f"{shown}; by the seconds since its last reading it would be {format_time(steady)}"
         elif now - newest > self._skew:
-            return {
-                "what": f"no server has run for {_length(now - newest)}, or the clock was set forward",
-                "why": f"it is {format_time(now)}, and the newest time in the store is {format_time(newest)}",
-                "fix": _FIX,
-            }
-        if newest - now > self._skew:
-            return {
-                "what": f"the clock of a server is {_length(newest - now)} behind the newest time in the store",
-                "why": f"it shows {format_time(now)}, and {format_time(newest)} is in the store",
-                "fix": _FIX,
-            }
-        return None
+            what = f"no server has run for {_length(now - newest)}, or the clock was set forward"
+            why = f"{shown}, and the newest time in the store is {format_time(newest)}"
+        if not what and newest - now > self._skew:
+            what = f"the clock of a server is {_length(newest - now)} behind the newest time in the store"
+            why = f"{shown}, and {format_time(newest)} is in the store"
+        return {"what": what, "why": why, "fix": _FIX} if what else None
 
 
 def format_time(seconds: float) -> str:
@@ -203,9 +181,5 @@ def format_time(seconds: float) -> str:
 
 
 def _length(seconds: float) -> str:
-    """Format a length of time.
-
-    >>> _length(200 * 86400 + 7), _length(3700)
-    ('200 days, 0:00:07', '1:01:40')
-    """
+    """Format a length of time, such as 200 days, 0:00:07."""
     return str(timedelta(seconds=int(seconds)))

@@ -53,41 +53,23 @@ _STATUS = ("number", "phase", "moving", "since", "reports", "trouble", "scrubbed
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of a task as it stood when it was read.
-
-    Args:
-        task: The task.
-        task_row: The task's row in the store.
-        number: The period's number, 0 for a task without periods.
-        phase: Where it stands.
-        moving: The move that has begun and not ended; meanwhile nothing more is accepted.
-        since: When it came to its phase.
-        head: The published head list, where the task has no domain of its own.
-        optin: The published opt-in estimates.
-        counts: What was counted, and estimated, when the reports were closed.
-        reports: How many reports were counted.
-        checksum: The XOR of the SHA-256 of their ids: with the number it tells two sets of reports apart.
-        release: The id of its release.
-        trouble: Why the move that has begun could not end: what, why, fix, and when it was last tried.
-        scrubbed: Whether payloads and opt-in records are gone.
-        forgotten: Whether the ids are gone too.
-    """
+    """One epoch of a task as it stood when it was read."""
 
     task: Task
-    task_row: int
-    number: int
+    task_row: int  # the task's row in the store
+    number: int  # the period's number, 0 for a task without periods
     phase: str
-    moving: str | None
-    since: int
-    head: tuple[tuple[str, ...], ...] | None = None
-    optin: Mapping[str, Any] | None = None
-    counts: Mapping[str, Any] | None = None
-    reports: int | None = None
-    checksum: bytes | None = None
-    release: str | None = None
-    trouble: Mapping[str, Any] | None = None
-    scrubbed: bool = False
-    forgotten: bool = False
+    moving: str | None  # the move that has begun and not ended; meanwhile nothing more is accepted
+    since: int  # when it came to its phase
+    head: tuple[tuple[str, ...], ...] | None = None  # the published list, if the task has no domain of its own
+    optin: Mapping[str, Any] | None = None  # the published opt-in estimates
+    counts: Mapping[str, Any] | None = None  # what was counted, and estimated, when the reports were closed
+    reports: int | None = None  # how many were counted
+    checksum: bytes | None = None  # the XOR of the SHA-256 of their ids
+    release: str | None = None  # the id of its release
+    trouble: Mapping[str, Any] | None = None  # why the move could not end (what, why, fix), and when it was tried last
+    scrubbed: bool = False  # whether payloads and opt-in records are gone
+    forgotten: bool = False  # whether the ids are gone too
 
     @property
     def key(self) -> str:

@@ -25,8 +25,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,7 @@ from hushquery.collect.epochs.epochs import (
     lock_name,
 )
 from hushquery.collect.epochs.work import EpochWork
-from hushquery.collect.store.reports import drop_reports, forget_ids, keep_ids, make_reports, mix
+from hushquery.collect.store.reports import drop_reports, forget_ids, keep_ids, make_reports, mix, row_of
 from hushquery.collect.store.schema import EPOCH, RECORD, RELEASE, reports_table
 from hushquery.collect.store.store import Store, StoreFull
 from hushquery.collect.store.vault import Vault
@@ -64,16 +64,7 @@ _log = logging.getLogger("hushquery.collect")
 
 
 class Phases:
-    """Moves the epochs of a store.
-
-    Args:
-        store: The store.
-        work: What is computed at each move.
-        vault: The opt-in records, which are destroyed once the head list is published.
-        clock: Returns the time in seconds since 1970.
-        watch: Knows whether that time can be trusted; None if it always can.
-        optin_share: The share of the period after which time ends the opt-in phase.
-    """
+    """Moves the epochs of a store; ``watch`` knows whether the clock can be trusted, None if it always can."""
 
     def __init__(
         self,
@@ -113,10 +104,6 @@ class Phases:
         """Move an epoch to its next phase, or resume the move that a crash interrupted.
 
         An epoch that is in the phase ``to`` already is left alone, so that two callers move it once.
-
-        Raises:
-            UsageError: That phase does not follow.
-            NotReady: Another server is moving it, or there are too few reports to release.
         """
         try:
             return self._advance(task, task_row, number, to)
@@ -218,17 +205,8 @@ class Phases:
 
     def _swap(self, connection: sa.Connection, epoch: Epoch, values: Mapping[str, Any]) -> None:
         """Change an epoch if it still is in the state that was read."""
-        changed = connection.execute(
-            sa.update(EPOCH)
-            .where(
-                EPOCH.c.task == epoch.task_row,
-                EPOCH.c.number == epoch.number,
-                EPOCH.c.phase == epoch.phase,
-                EPOCH.c.moving.is_not_distinct_from(epoch.moving),
-            )
-            .values(**values)
-        )
-        if changed.rowcount != 1:
+        same = (*row_of(epoch), EPOCH.c.phase == epoch.phase, EPOCH.c.moving.is_not_distinct_from(epoch.moving))
+        if connection.execute(sa.update(EPOCH).where(*same).values(**values)).rowcount != 1:
             raise NotReady("another server moved the epoch in the meantime", fix="Read its status again")
 
     def _read(self, task: Task, task_row: int, number: int) -> Epoch:
@@ -237,6 +215,12 @@ class Phases:
         if epoch is None:
             raise UsageError(f"the task has no epoch {number}", fix="`hushquery collect status` lists them")
         return epoch
+
+    @contextmanager
+    def _locked(self, epoch: Epoch) -> Iterator[Epoch]:
+        """Keep other servers from moving an epoch, and read it again."""
+        with self._store.locked(lock_name(epoch.task, epoch.number)):
+            yield self._read(epoch.task, epoch.task_row, epoch.number)
 
     # ---- what is left behind -------------------------------------------------------------------------------
 
@@ -257,9 +241,7 @@ class Phases:
 
     def _mark(self, epoch: Epoch, **values: bool) -> None:
         with self._store.write(frees=True) as connection:
-            connection.execute(
-                sa.update(EPOCH).where(EPOCH.c.task == epoch.task_row, EPOCH.c.number == epoch.number).values(**values)
-            )
+            connection.execute(sa.update(EPOCH).where(*row_of(epoch)).values(**values))
 
     # ---- by time -------------------------------------------------------------------------------------------
 
@@ -332,8 +314,8 @@ class Phases:
     def _tick_one(self, epoch: Epoch, doubt: bool) -> None:
         if doubt:
             if self._is_untidy(epoch):
-                with self._store.locked(lock_name(epoch.task, epoch.number)):
-                    self._tidied(self._read(epoch.task, epoch.task_row, epoch.number))
+                with self._locked(epoch) as current:
+                    self._tidied(current)
         else:
             epoch = self._moved_by_time(epoch)
         if epoch.takes_reports:
@@ -343,13 +325,12 @@ class Phases:
     def _moved_by_time(self, epoch: Epoch) -> Epoch:
         """Make all moves that are due, and destroy what is past its retention."""
         if self._has_lapsed(epoch):
-            with self._store.locked(lock_name(epoch.task, epoch.number)):
-                epoch = self._read(epoch.task, epoch.task_row, epoch.number)
-                epoch = self._expire(epoch) if self._has_lapsed(epoch) else epoch
+            with self._locked(epoch) as current:
+                epoch = self._expire(current) if self._has_lapsed(current) else current
         # What is left behind goes first: a refused move must not keep it.
         if self._is_untidy(epoch) or self._is_past(epoch):
-            with self._store.locked(lock_name(epoch.task, epoch.number)):
-                epoch = self._tidied(self._read(epoch.task, epoch.task_row, epoch.number))
+            with self._locked(epoch) as current:
+                epoch = self._tidied(current)
                 if not epoch.forgotten and self._is_past(epoch):
                     # A closed epoch takes no report, known or unknown, so forgetting ids admits no repeats.
                     forget_ids(self._store, epoch)

@@ -27,11 +27,6 @@ class EpochWork:
     Only a head list spends budget: the ledger records it under ``epoch.key`` together with the name of its noise,
     which belongs to the records that are read (:meth:`~hushquery.collect.store.vault.Vault.noise_key`), and an entry
     that is there already is not paid again. Counting spends nothing: clients paid before they sent.
-
-    Args:
-        store: Where the reports are.
-        vault: Where the opt-in records are.
-        ledger: The ledger that both populations pay from.
     """
 
     def __init__(self, store: Store, vault: Vault, ledger: str | os.PathLike[str]) -> None:

@@ -30,12 +30,9 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], str | None] = lambda: None) -> FastAPI:
-    """Make the operator's application; it belongs on a loopback address.
+    """Make the operator's application, which belongs on a loopback address and answers to that ``name``.
 
-    Args:
-        store: The collector's store.
-        name: The host name of the listener; besides it only addresses and ``localhost`` are answered.
-        public: Returns what is wrong with the public listener; None if it serves.
+    ``public`` returns what is wrong with the public listener, if anything is.
     """
     calls = StoreCalls(most=4)
 

@@ -60,11 +60,7 @@ _FRESH_SECONDS = 1.0
 
 
 def read_id(text: str) -> bytes:
-    """Decode an id in a path: 16 bytes as base64url without padding, 22 characters.
-
-    >>> len(read_id("AAAAAAAAAAAAAAAAAAAAAA"))
-    16
-    """
+    """Decode an id in a path: 16 bytes as base64url without padding, 22 characters."""
     if len(text) == _ID_CHARACTERS and text.isascii():
         try:
             data = base64.b64decode(text + "==", altchars=b"-_", validate=True)
@@ -183,13 +179,7 @@ class TaskCache:
     """The tasks of a server process, and the state of their epochs a moment ago.
 
     Requests are checked against this without asking the store each time. The store has the last word on phases, in the
-    transaction that writes.
-
-    Args:
-        store: The store.
-        tasks: The tasks that are served.
-        clock: Returns the time in seconds since 1970.
-        doubt: Returns whether that time is in doubt.
+    transaction that writes. ``doubt`` returns whether the clock's time is in doubt.
     """
 
     def __init__(
@@ -279,12 +269,7 @@ def _place(epoch: Epoch) -> tuple[str, str | None, int]:
 
 
 def check(cache: TaskCache, task_row: int, report: Report) -> Arrival:
-    """Check a report that was sent to a task.
-
-    Raises:
-        ReportError: It does not fit the task, its configuration or its domain.
-        Refusal: It is too old, from the future, or its epoch does not take reports.
-    """
+    """Check a report that was sent to a task: its form, its time, and whether its epoch takes reports."""
     task = cache.tasks[task_row]
     if report.task != task.digest:
         raise ReportOfAnotherTask(

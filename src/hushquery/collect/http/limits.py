@@ -99,12 +99,7 @@ def raise_limit() -> int:
 
 
 class Connections:
-    """The connections of one server, in the order in which they became idle.
-
-    Args:
-        count: Called with each outcome to count.
-        most: How many there may be; by default as many as the limit on descriptors leaves.
-    """
+    """The connections of one server, by default as many as descriptors allow; ``count`` is called with outcomes."""
 
     def __init__(self, count: Callable[[str], None] = lambda _: None, most: int | None = None) -> None:
         self.count = count
@@ -317,13 +312,7 @@ def problem_response(error: HushqueryError, retry_after: int) -> Response:
 
 
 class Guard:
-    """Middleware that adds headers, answers for origins, and lets no error text out.
-
-    Args:
-        app: The application.
-        origins: The origins that each task allows, by task id; ``*`` for all.
-        retry_after: The seconds in Retry-After.
-    """
+    """Middleware that adds headers, answers for the origins that tasks allow, and lets no error text out."""
 
     def __init__(self, app: ASGIApp, origins: Mapping[str, Iterable[str]], retry_after: int) -> None:
         self._app = app

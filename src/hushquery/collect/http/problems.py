@@ -99,12 +99,7 @@ def refuse(name: str, why: str = "") -> Refusal:
 
 
 def problem_of(error: HushqueryError) -> Problem:
-    """Return the type of problem that an error is.
-
-    >>> from hushquery.errors import Unavailable
-    >>> problem_of(Unavailable("the store is gone")).status
-    503
-    """
+    """Return the type of problem that an error is."""
     if isinstance(error, Refusal):
         return error.problem
     return PROBLEMS[next((name for kind, name in _OF_ERRORS if isinstance(error, kind)), "internal")]

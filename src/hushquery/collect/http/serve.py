@@ -69,11 +69,8 @@ def need_packages() -> None:
         try:
             import_module(name)
         except ImportError:
-            raise Unavailable(
-                f"the collector needs the package {name}",
-                why="it is not installed",
-                fix="pip install 'hushquery[serve]'",
-            ) from None
+            what, fix = f"the collector needs the package {name}", "pip install 'hushquery[serve]'"
+            raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 
 def run(
@@ -88,14 +85,8 @@ def run(
 ) -> None:
     """Serve until told to stop (SIGINT or SIGTERM), then write all that waits.
 
-    Args:
-        settings: The settings.
-        host: The address of the public listener.
-        port: Its port; 0 for any that is free.
-        admin_host: The address of the operator's listener.
-        admin_port: Its port; None for no such listener.
-        workers: How many processes; more than one needs PostgreSQL.
-        ready: Called with both addresses once they answer, from a thread.
+    Port 0 is any that is free, and no ``admin_port`` means no operator's listener. More than one worker needs
+    PostgreSQL. ``ready`` is called with both addresses once they answer, from a thread.
     """
     need_packages()
     import uvicorn
@@ -104,12 +95,13 @@ def run(
     from hushquery.collect.http.limits import raise_limit
     from hushquery.collect.store.databases import FailureCounts
     from hushquery.collect.store.store import Store
+    from hushquery.collect.store.vault import read_operator_key
 
     raise_limit()  # before there are workers, which inherit it
     if workers < 1:
         raise UsageError("a collector needs at least one worker")
     settings.load_tasks()  # errors are raised here once, and not by each worker
-    settings.operator()
+    read_operator_key(settings.operator_key_file)
     with (
         FailureCounts.shared() as failures,
         closing(Store.open(settings.store, most_bytes=settings.most_bytes, failures=FailureCounts(failures))) as store,
@@ -188,11 +180,8 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         bound.listen(_BACKLOG)
         bound.set_inheritable(True)
     except OSError as error:
-        raise Unavailable(
-            f"port {port} of {host} can't be taken",
-            why=error.strerror or "",
-            fix="Choose another port, or stop what uses it",
-        ) from None
+        what, fix = f"port {port} of {host} can't be taken", "Choose another port, or stop what uses it"
+        raise Unavailable(what, why=error.strerror or "", fix=fix) from None
     with bound:
         yield bound
 

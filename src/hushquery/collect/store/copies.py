@@ -57,13 +57,8 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
 def convert(where: str, keep: str | os.PathLike[str] | None = None) -> tuple[int, Path | None]:
     """Convert the tables of an older store, in one transaction, after a copy of them as they were is safe.
 
-    Args:
-        where: The store, as :meth:`~hushquery.collect.store.store.Store.open` takes it.
-        keep: Where the copy goes, always a SQLite file; by default beside a SQLite store, under its name and version,
-            and for PostgreSQL ``collector.version-N.db`` in the current folder.
-
-    Returns:
-        The version that the store had, and the copy; None if there was nothing to convert.
+    The copy is a SQLite file, by default beside a SQLite store, and for PostgreSQL ``collector.version-N.db`` in the
+    current folder. Returns the version that the store had, and the copy; None if there was nothing to convert.
     """
     store = Store.locate(where)
     try:

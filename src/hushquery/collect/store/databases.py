@@ -86,15 +86,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def left() -> float | None:
-    """Return how many seconds are left, at least zero; None without a deadline.
-
-    >>> left() is None
-    True
-    >>> with within(5):
-    ...     with within(60):
-    ...         0 < left() <= 5
-    True
-    """
+    """Return how many seconds are left, at least zero; None without a deadline."""
     end = _end.get()
     return None if end is None else max(0.0, end - time.monotonic())
 
@@ -147,11 +139,7 @@ class StoreCalls:
         self._free = asyncio.Semaphore(most)
 
     async def call(self, seconds: float, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in a thread, within a deadline, and return its result.
-
-        Raises:
-            Unavailable: It did not return in time; it may still be running.
-        """
+        """Return the result of a function called in a thread, which may still run if it is not back in time."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
@@ -279,11 +267,7 @@ def postgresql_engine(url: sa.URL) -> sa.Engine:
 class FailureCounts:
     """How often a store failed, kept outside it so that it can be read while the store is full or away.
 
-    The processes of a server share one small piece of memory (:meth:`shared`), each with a slot of its own.
-
-    Args:
-        path: The file of the shared memory; None for this object alone.
-        clock: Returns monotonic seconds, the same in all processes.
+    The processes of a server share one small file in memory (:meth:`shared`), each with a slot of its own.
     """
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:

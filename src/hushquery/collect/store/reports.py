@@ -132,12 +132,7 @@ class Writer:
         return self._waiting
 
     async def write(self, arrivals: Sequence[Arrival]) -> list[str]:
-        """Write reports durably and return the outcome of each; an error promises nothing.
-
-        Raises:
-            Refusal: The queue is full.
-            Unavailable: The store can't be written, or not in time.
-        """
+        """Write reports durably and return the outcome of each; an error, as of a full queue, promises nothing."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str]] = loop.create_future()
         with self._changed:
@@ -376,13 +371,10 @@ def make_reports(connection: sa.Connection, task_row: int, epoch: int) -> None:
 def mix(store: Store, epoch: Epoch) -> None:
     """Rewrite the reports of an open epoch in the order of their ids, if an eighth of them are new.
 
-    Until then a request that was written alone can be recognised by its transaction. Tables of more than 100,000 rows
-    are left alone.
-
-    Raises:
-        Unavailable: It waited for too long, or there is no room to write the table twice.
+    Until then a request that was written alone can be recognised by its transaction. It takes room for a second copy;
+    tables of more than 100,000 rows are left alone.
     """
-    table, here = reports_table(epoch.task_row, epoch.number), _row_of(epoch)
+    table, here = reports_table(epoch.task_row, epoch.number), row_of(epoch)
     accepted = sa.select(sa.func.coalesce(sa.func.sum(COUNTER.c.count), 0)).where(
         COUNTER.c.task == epoch.task_row, COUNTER.c.reason == "accepted"
     )
@@ -465,7 +457,7 @@ def drop_reports(store: Store, epoch: Epoch) -> None:
     with store.write(frees=True) as connection:
         _wait_briefly(connection)
         # The epoch first, as in write_reports.
-        connection.execute(sa.update(EPOCH).where(*_row_of(epoch)).values(scrubbed=True))
+        connection.execute(sa.update(EPOCH).where(*row_of(epoch)).values(scrubbed=True))
         reports_table(epoch.task_row, epoch.number).drop(connection)
 
 
@@ -486,7 +478,8 @@ def _wait_briefly(connection: sa.Connection) -> None:
         connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
 
 
-def _row_of(epoch: Epoch) -> tuple[sa.ColumnElement[bool], ...]:
+def row_of(epoch: Epoch) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the condition that selects the row of an epoch."""
     return EPOCH.c.task == epoch.task_row, EPOCH.c.number == epoch.number
 
 

@@ -79,11 +79,7 @@ KNOWN = sa.Table(
 
 @cache
 def reports_table(task_row: int, epoch: int) -> sa.Table:
-    """Return the table that holds the reports of one epoch from their arrival until they are counted.
-
-    >>> reports_table(1, 2950).name
-    'hushquery_collect_reports_1_2950'
-    """
+    """Return the table that holds the reports of one epoch from their arrival until they are counted."""
     return sa.Table(
         f"hushquery_collect_reports_{task_row}_{epoch}",
         sa.MetaData(),

@@ -76,15 +76,7 @@ class StoreFull(Unavailable):
 
 
 class Store:
-    """The tables of a collector, opened by :meth:`open`.
-
-    Args:
-        engine: The SQLAlchemy engine.
-        name: What to call the store in messages; no user, no password.
-        path: The file, for SQLite.
-        secrets: What must not appear in any message.
-        most_bytes: The size limit, or None.
-    """
+    """The tables of a collector, opened by :meth:`open`; messages show its ``name`` and none of its ``secrets``."""
 
     def __init__(
         self, engine: sa.Engine, name: str, path: Path | None, secrets: tuple[str, ...], most_bytes: int | None
@@ -107,17 +99,10 @@ class Store:
         most_bytes: int | None = None,
         failures: FailureCounts | None = None,
     ) -> Store:
-        """Open the store at a path or URL; create its tables if there are none.
+        """Open the store at a path, ``sqlite:///PATH`` or ``postgresql://...``; create its tables if there are none.
 
-        Args:
-            where: A path, ``sqlite:///PATH`` or ``postgresql://USER@HOST:PORT/DATABASE``.
-            create: Whether a SQLite file may be created.
-            write: Whether it may be changed. A store that is only read stays as it is, byte for byte.
-            most_bytes: The size limit.
-            failures: Where failures are counted; by default in this object.
-
-        Raises:
-            DataError: Its tables are of another version; ``hushquery collect migrate`` converts older ones.
+        A store that is opened without ``write`` stays as it is, byte for byte. Tables of another version raise
+        DataError; ``hushquery collect migrate`` converts older ones.
         """
         store = cls.locate(where, create=create and write, write=write, most_bytes=most_bytes)
         store.failures = failures or store.failures
@@ -137,12 +122,7 @@ class Store:
 
     @classmethod
     def locate(
-        cls,
-        where: str | os.PathLike[str],
-        *,
-        create: bool = False,
-        write: bool = True,
-        most_bytes: int | None = None,
+        cls, where: str | os.PathLike[str], *, create: bool = False, write: bool = True, most_bytes: int | None = None
     ) -> Store:
         """Find the store at a path or URL, as :meth:`open` does, without looking at its tables."""
         text = os.fspath(where)

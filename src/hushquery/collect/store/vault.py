@@ -26,7 +26,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,27 +55,24 @@ _TOKEN = re.compile(r"hq_([0-9a-f]{16})\.([A-Za-z0-9_-]{43})")
 OPERATOR_VARIABLE = "HUSHQUERY_OPERATOR_KEY"
 
 
-def operator_key(text: str | None) -> bytes | None:
-    """Decode the operator key: base64 of 32 bytes, as `openssl rand -base64 32` prints it."""
-    if text is None or not text.strip():
-        return None
+def read_operator_key(path: str | None) -> bytes | None:
+    """Read the operator key, base64 of 32 bytes, from a file or else from the environment, if there is one."""
     try:
+        text = os.environ.get(OPERATOR_VARIABLE, "") if path is None else Path(path).read_text("ascii")
+    except (OSError, UnicodeError):
+        raise DataError("the file of the operator key can't be read", fix="Check --operator-key") from None
+    if not text.strip():
+        return None
+    key = b""
+    with suppress(binascii.Error, ValueError):
         key = base64.b64decode(text.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
     if len(key) != _KEY_BYTES:
         raise UsageError("the operator key is not base64 of 32 bytes", fix="Make one with `openssl rand -base64 32`")
     return key
 
 
 class Vault:
-    """The opt-in records of a store.
-
-    Args:
-        store: Where the ciphertext is.
-        folder: Where the keys are: not in the database and not in its backups.
-        operator: The operator key, which wraps the key of each epoch.
-    """
+    """The opt-in records of a store, with their keys in a folder, wrapped by the operator key if there is one."""
 
     def __init__(self, store: Store, folder: str | os.PathLike[str], operator: bytes | None = None) -> None:
         self._store = store
@@ -88,34 +85,25 @@ class Vault:
         """Encrypt the records of one user; return the ciphertext, and the mark by which a repeat is recognised."""
         secret = self._secret(epoch, make=True)
         plain = json.dumps(records, separators=(",", ":")).encode()
-        nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + _cipher(_derived(secret, b"seal")).encrypt(nonce, plain, _bound(epoch, record_id))
+        sealed = _encrypt(_derived(secret, b"seal"), plain, _bound(epoch, record_id))
         mark = hmac.new(_derived(secret, b"mark"), _bound(epoch, record_id) + plain, hashlib.sha256).digest()
         return sealed, mark
 
     def records(self, epoch: Epoch) -> Iterator[tuple[bytes, list[list[str]]]]:
         """Decrypt the records of an epoch: yield the random id and the records of each user."""
-        damaged, last, cipher = _damaged(), b"", None
+        last, key = b"", b""
+        columns = sa.select(RECORD.c.id, RECORD.c.ciphertext).where(*_records_of(epoch))
         while True:
             with self._store.read() as connection:
-                rows = connection.execute(
-                    sa.select(RECORD.c.id, RECORD.c.ciphertext)
-                    .where(RECORD.c.task == epoch.task_row, RECORD.c.epoch == epoch.number, RECORD.c.id > last)
-                    .order_by(RECORD.c.id)
-                    .limit(_BLOCK)
-                ).all()
-            if rows and cipher is None:
-                cipher = _cipher(_derived(self._secret(epoch, make=False), b"seal"))
+                query = columns.where(RECORD.c.id > last).order_by(RECORD.c.id).limit(_BLOCK)
+                rows = connection.execute(query).all()
+            if rows and not key:
+                key = _derived(self._secret(epoch, make=False), b"seal")
             for record_id, sealed in rows:
-                assert cipher is not None  # noqa: S101 -- for the type checker: rows is not empty
                 last = bytes(record_id)
-                nonce, body = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
-                try:
-                    plain = cipher.decrypt(nonce, body, _bound(epoch, last))
-                except damaged:
-                    raise DataError(
-                        "an opt-in record can't be decrypted", why="it was changed, or the key is another"
-                    ) from None
+                plain = _decrypt(key, bytes(sealed), _bound(epoch, last))
+                if plain is None:
+                    raise DataError("an opt-in record can't be decrypted", why="it was changed, or the key is another")
                 yield last, json.loads(plain)
             if len(rows) < _BLOCK:
                 return
@@ -126,51 +114,44 @@ class Vault:
         It is an HMAC of the ciphertexts under a key derived from the epoch's secret; :meth:`destroy` destroys both.
         """
         mac = hmac.new(_derived(self._secret(epoch, make=False), b"noise"), _bound(epoch, b""), hashlib.sha256)
-        mine = (RECORD.c.task == epoch.task_row, RECORD.c.epoch == epoch.number)
+        query = sa.select(RECORD.c.id, RECORD.c.ciphertext).where(*_records_of(epoch)).order_by(RECORD.c.id)
         with self._store.read() as connection:
-            for record_id, sealed in connection.execute(
-                sa.select(RECORD.c.id, RECORD.c.ciphertext).where(*mine).order_by(RECORD.c.id)
-            ):
+            for record_id, sealed in connection.execute(query):
                 mac.update(bytes(record_id) + hashlib.sha256(bytes(sealed)).digest())
         return mac.digest()
 
     def destroy(self, epoch: Epoch) -> None:
         """Make the opt-in records of an epoch unreadable, then delete them; may be called any number of times.
 
-        Raises:
-            DataError: There are records, and their key is not in this folder, so it exists somewhere else.
+        Records without a key in this folder are refused: the key exists somewhere else.
         """
-        path = self._path(epoch)
-        mine = (RECORD.c.task == epoch.task_row, RECORD.c.epoch == epoch.number)
-        try:
-            with path.open("r+b") as file:
-                length = file.seek(0, os.SEEK_END)
-                for filler in (os.urandom(length), bytes(length)):
-                    file.seek(0)
-                    file.write(filler)
-                    file.flush()
-                    os.fsync(file.fileno())
-        except FileNotFoundError:
-            with self._store.read() as connection:
-                if connection.execute(sa.select(RECORD.c.id).where(*mine).limit(1)).first() is not None:
-                    raise DataError(
-                        "the key of the epoch's opt-in records is not there, so it can't be destroyed",
-                        why=f"the records are, and {self._folder} has no {path.name}",
-                        fix="Give the folder of keys that the collector runs with, or run this on the machine that has "
-                        "it. If the key is lost for good, make an empty file of that name",
-                    ) from None
-        except OSError as error:
-            raise self._unusable(error) from None
+        path, mine = self._path(epoch), _records_of(epoch)
+        with self._usable():
+            try:
+                with path.open("r+b") as file:
+                    length = file.seek(0, os.SEEK_END)
+                    for filler in (os.urandom(length), bytes(length)):
+                        file.seek(0)
+                        file.write(filler)
+                        file.flush()
+                        os.fsync(file.fileno())
+            except FileNotFoundError:
+                with self._store.read() as connection:
+                    if connection.execute(sa.select(RECORD.c.id).where(*mine).limit(1)).first() is not None:
+                        raise DataError(
+                            "the key of the epoch's opt-in records is not there, so it can't be destroyed",
+                            why=f"the records are, and {self._folder} has no {path.name}",
+                            fix="Use the folder of keys that the collector runs with, on the machine that has it. If "
+                            "the key is lost for good, make an empty file of that name",
+                        ) from None
         with self._store.write() as connection:
             connection.execute(sa.delete(RECORD).where(*mine))
         self._store.wipe_traces()
         # Last, so that records without a key file mean that the key was never in this folder.
-        try:
+        with self._usable():
             path.unlink(missing_ok=True)
             if self._folder.exists():
                 sync_folder(self._folder)
-        except OSError as error:
-            raise self._unusable(error) from None
 
     # ---- keys ----------------------------------------------------------------------------------------------
 
@@ -182,24 +163,31 @@ class Vault:
     def _path(self, epoch: Epoch) -> Path:
         return self._folder / f"{epoch.task.id}-{epoch.number}.key"
 
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = "the keys of opt-in records can't be read or written"
+            raise Unavailable(what, why=error.strerror or "", fix=f"See {self._folder}") from None
+
     def _secret(self, epoch: Epoch, *, make: bool) -> bytes:
         path = self._path(epoch)
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            if not make:
-                raise DataError(
-                    "the key of the epoch's opt-in records is not there", fix=f"Put its file back into {self._folder}"
-                ) from None
-            data = self._make(epoch, path)
-        except OSError as error:
-            raise self._unusable(error) from None
+        with self._usable():
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                if not make:
+                    what = "the key of the epoch's opt-in records is not there"
+                    raise DataError(what, fix=f"Put its file back into {self._folder}") from None
+                data = self._make(epoch, path)
         kind, rest = data[: len(_PLAIN)], data[len(_PLAIN) :]
         if kind == _PLAIN and len(rest) == _KEY_BYTES:
             return rest
         if kind == _WRAPPED and self._operator is not None:
-            with suppress(_damaged()):
-                return _cipher(self._operator).decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _bound(epoch, b""))
+            secret = _decrypt(self._operator, rest, _bound(epoch, b""))
+            if secret is not None:
+                return secret
         raise DataError(
             "the key of the epoch's opt-in records can't be used",
             why="it is damaged, or wrapped by another operator key",
@@ -209,60 +197,57 @@ class Vault:
     def _make(self, epoch: Epoch, path: Path) -> bytes:
         """Create a key under another name, then link it to its own, so that two processes get the same one."""
         secret = os.urandom(_KEY_BYTES)
-        if self._operator is None:
-            data = _PLAIN + secret
-        else:
-            nonce = os.urandom(_NONCE_BYTES)
-            data = _WRAPPED + nonce + _cipher(self._operator).encrypt(nonce, secret, _bound(epoch, b""))
+        data = _PLAIN + secret
+        if self._operator is not None:
+            data = _WRAPPED + _encrypt(self._operator, secret, _bound(epoch, b""))
         draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+        # A key in a folder that a power cut removes is lost too.
+        new = [one for one in (self._folder, *self._folder.parents) if not one.exists()]
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for one in new:
+            sync_folder(one.parent)
+        handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
-            # A key in a folder that a power cut removes is lost too.
-            new = [one for one in (self._folder, *self._folder.parents) if not one.exists()]
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for one in new:
-                sync_folder(one.parent)
-            handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            try:
-                os.write(handle, data)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            try:
-                os.link(draft, path)
-            except FileExistsError:
-                data = path.read_bytes()
-            finally:
-                draft.unlink()
-            sync_folder(self._folder)
-        except OSError as error:
-            raise self._unusable(error) from None
+            os.write(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            data = path.read_bytes()
+        finally:
+            draft.unlink()
+        sync_folder(self._folder)
         return data
 
-    def _unusable(self, error: OSError) -> Unavailable:
-        return Unavailable(
-            "the keys of opt-in records can't be read or written", why=error.strerror or "", fix=f"See {self._folder}"
-        )
+
+def _encrypt(key: bytes, plain: bytes, bound: bytes) -> bytes:
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + _aes()[0](key).encrypt(nonce, plain, bound)
 
 
-def _cipher(key: bytes) -> AESGCM:
+def _decrypt(key: bytes, sealed: bytes, bound: bytes) -> bytes | None:
+    """Return the plain text, or None if the ciphertext was changed or the key is another."""
+    cipher, damaged = _aes()
     try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise _no_cryptography() from None
-    return AESGCM(key)
+        return cipher(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
+    except damaged:
+        return None
 
 
-def _damaged() -> type[Exception]:
-    """Return the exception of a ciphertext that was changed."""
+def _aes() -> tuple[type[AESGCM], type[Exception]]:
     try:
         from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise _no_cryptography() from None
-    return InvalidTag
+        what = "opt-in records need the package cryptography"
+        raise Unavailable(what, fix="pip install 'hushquery[serve]'") from None
+    return AESGCM, InvalidTag
 
 
-def _no_cryptography() -> Unavailable:
-    return Unavailable("opt-in records need the package cryptography", fix="pip install 'hushquery[serve]'")
+def _records_of(epoch: Epoch) -> tuple[sa.ColumnElement[bool], ...]:
+    return RECORD.c.task == epoch.task_row, RECORD.c.epoch == epoch.number
 
 
 def _derived(secret: bytes, purpose: bytes) -> bytes:
@@ -286,12 +271,7 @@ def put_records(
     record_id: bytes,
     records: list[list[str]],
 ) -> str:
-    """Seal and store the records of one user durably, once per giver and epoch; return whether they are new.
-
-    Raises:
-        Refusal: The token is revoked, the epoch does not take records, or the id or the token was used for something
-            else.
-    """
+    """Seal and store the records of one user durably, once per giver and epoch; return whether they are new."""
     giver = f"{token.name}/{record_id.hex()}" if token.shared else token.name
     with store.write() as connection:
         # Checked again: it may have been revoked, and its records deleted, while the body arrived.
