@@ -96,17 +96,17 @@ def bounded_connection() -> Any:
     """Return psycopg's connection class with deadlines, made here because psycopg need not be installed."""
     import psycopg
 
-    def watched(connection: Any, made: Generator[Any, Any, T], end: float) -> Generator[Any, Any, T]:
+    def watched(connection: Any, steps: Generator[Any, Any, T], end: float) -> Generator[Any, Any, T]:
         # psycopg's own loop resumes this every tenth of a second, with nothing ready where nothing has arrived.
         try:
-            wanted = next(made)
+            wanted = next(steps)
             while True:
                 ready = yield wanted
                 if not ready and time.monotonic() >= end:
                     connection.close()
                     message = "the server does not answer"
                     raise psycopg.OperationalError(message)
-                wanted = made.send(ready)
+                wanted = steps.send(ready)
         except StopIteration as done:
             result: T = done.value
             return result

@@ -78,14 +78,12 @@ class StoreFull(Unavailable):
 class Store:
     """The tables of a collector, opened by :meth:`open`; messages show its ``name`` and none of its ``secrets``."""
 
-    def __init__(
-        self, engine: sa.Engine, name: str, path: Path | None, secrets: tuple[str, ...], most_bytes: int | None
-    ) -> None:
+    def __init__(self, engine: sa.Engine, name: str, path: Path | None, secrets: tuple[str, ...]) -> None:
         self._engine = engine
         self._secrets = secrets
         self.name = name
         self.path = path
-        self.most_bytes = most_bytes
+        self.most_bytes: int | None = None
         self._leaves_log = False
         self.failures = FailureCounts()
 
@@ -104,8 +102,8 @@ class Store:
         A store that is opened without ``write`` stays as it is, byte for byte. Tables of another version raise
         DataError; ``hushquery collect migrate`` converts older ones.
         """
-        store = cls.locate(where, create=create and write, write=write, most_bytes=most_bytes)
-        store.failures = failures or store.failures
+        store = cls.locate(where, create=create and write, write=write)
+        store.most_bytes, store.failures = most_bytes, failures or store.failures
         try:
             with store.prepare() if write else store.read() as connection:
                 version = version_of(connection, store.name)
@@ -121,27 +119,25 @@ class Store:
         return store
 
     @classmethod
-    def locate(
-        cls, where: str | os.PathLike[str], *, create: bool = False, write: bool = True, most_bytes: int | None = None
-    ) -> Store:
+    def locate(cls, where: str | os.PathLike[str], *, create: bool = False, write: bool = True) -> Store:
         """Find the store at a path or URL, as :meth:`open` does, without looking at its tables."""
         text = os.fspath(where)
         if "://" not in text:
-            return cls._sqlite(text, create, write, most_bytes)
+            return cls._sqlite(text, create, write)
         url = None
         with suppress(ArgumentError, ValueError):
             url = sa.make_url(text)
         if url is not None and url.drivername in ("sqlite", "sqlite+pysqlite") and "?" not in text and not url.host:
-            return cls._sqlite(url.database or "", create, write, most_bytes)
+            return cls._sqlite(url.database or "", create, write)
         if url is not None and url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-            return cls._postgresql(url, most_bytes)
+            return cls._postgresql(url)
         raise UsageError(  # without the address, which may hold a password
             "the address of the store can't be read",
             fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
         )
 
     @classmethod
-    def _sqlite(cls, text: str, create: bool, write: bool, most_bytes: int | None) -> Store:
+    def _sqlite(cls, text: str, create: bool, write: bool) -> Store:
         if text in ("", ":memory:"):
             raise UsageError("a collector can't keep reports in memory", fix="Give the path of a file: collector.db")
         path = Path(os.path.realpath(text))
@@ -156,12 +152,12 @@ class Store:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        store = cls(sqlite_engine(path, write), text, path, (), most_bytes)
+        store = cls(sqlite_engine(path, write), text, path, ())
         store._leaves_log = not write and not Path(f"{path}-wal").exists()
         return store
 
     @classmethod
-    def _postgresql(cls, url: sa.URL, most_bytes: int | None) -> Store:
+    def _postgresql(cls, url: sa.URL) -> Store:
         host = url.host or url.query.get("host") or "localhost"
         name = f"postgresql://{host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         hidden = [value for key, value in url.query.items() if "password" in key]
@@ -172,7 +168,7 @@ class Store:
             raise Unavailable(
                 "a store in PostgreSQL needs the package psycopg", fix="pip install 'hushquery[serve]'"
             ) from None
-        return cls(engine, name, None, secrets, most_bytes)
+        return cls(engine, name, None, secrets)
 
     # ---- transactions --------------------------------------------------------------------------------------
 
