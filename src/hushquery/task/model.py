@@ -31,7 +31,7 @@ from pydantic import (
 
 from hushquery.core.rounding import exact
 from hushquery.errors import DataError, UsageError
-from hushquery.task.domain import Domain
+from hushquery.task.domain import NUMBER_ORACLES, PAPER_SHARE, TEXT_ORACLES, TWO_STAGE, Domain, check_kind
 from hushquery.task.template import json_schema, refusal
 
 # A larger file is no task: its domain belongs into a head list.
@@ -43,20 +43,6 @@ _MOST_CHARACTERS = 80
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-
-# The mechanisms of numbers and texts; auto is the first.
-_NUMBER_ORACLES, _TEXT_ORACLES = ("onebit", "dbitflip"), ("rappor",)
-_TWO_STAGE = "two-stage"
-# The query's share of epsilon in two-stage response, f_C of BLENDER, for ``[head] mode = "paper"``.
-_PAPER_SHARE = Fraction(85, 100)
-# The oracle that a key of [client] belongs to.
-_ORACLE_KEYS = {
-    "query_share": _TWO_STAGE,
-    "step": "onebit",
-    "buckets": "dbitflip",
-    "bits": "dbitflip",
-    "rappor": "rappor",
-}
 
 # What no client uses is not part of the task's identity: clients would answer anew when a collector changes it.
 _COLLECTORS_OWN = ("clock_skew", "max_body", "min_batch", "origins", "retention")
@@ -278,7 +264,7 @@ class HeadPart(_Part):
 
 
 class CollectPart(_Part):
-    """How the collector takes reports. Only ``time_precision`` is part of the task's hash."""
+    """How the collector takes reports. Only ``time_precision`` is part of the task's hash: the rest is no client's."""
 
     min_batch: Annotated[Whole, Field(ge=2, le=2**31)] = 1000
     time_precision: Seconds = 1800
@@ -291,7 +277,7 @@ class CollectPart(_Part):
 class Task(_Part):
     """What clients and collector agree on; its id is the hash of its canonical form.
 
-    The order of keys, comments, explicit defaults and the spelling of numbers do not change the id.
+    The order of keys, comments, defaults that are written out and the spelling of numbers do not change the id.
 
     >>> text = '''
     ... [task]
@@ -330,7 +316,7 @@ class Task(_Part):
             raise UsageError(
                 "[head] keep counts periods, and the task has none", fix='Add, say, period = "7d" to [task]'
             )
-        _check_kind(self)
+        check_kind(self)
         if self.task.domain is not None:
             self.listed()
         return self
@@ -436,14 +422,14 @@ class Task(_Part):
         if self.client.oracle != "auto":
             return self.client.oracle
         if not self.is_listed:
-            return (_NUMBER_ORACLES if self.task.kind == "number" else _TEXT_ORACLES)[0]
-        return _TWO_STAGE if self.head is not None and self.head.mode == "paper" else "auto"
+            return (NUMBER_ORACLES if self.task.kind == "number" else TEXT_ORACLES)[0]
+        return TWO_STAGE if self.head is not None and self.head.mode == "paper" else "auto"
 
     @property
     def query_share(self) -> Fraction | None:
         """For two-stage: the query's share of epsilon; None for all that the URL leaves."""
-        if self.client.query_share is None and self.client.oracle == "auto" and self.oracle == _TWO_STAGE:
-            return _PAPER_SHARE
+        if self.client.query_share is None and self.client.oracle == "auto" and self.oracle == TWO_STAGE:
+            return PAPER_SHARE
         return self.client.query_share
 
     @property
@@ -482,101 +468,3 @@ class Task(_Part):
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON Schema (2020-12) of task files, for editors and other programs."""
         return json_schema(cls)
-
-
-# ---- which keys belong to which kind of task ---------------------------------------------------------------
-
-
-def _check_kind(task: Task) -> None:
-    """Refuse parts of a task that do not fit its kind or its mechanism."""
-    if task.is_listed:
-        _check_listed(task)
-    else:
-        _check_unlisted(task)
-    for key, oracle in _ORACLE_KEYS.items():
-        if getattr(task.client, key) is not None and task.oracle != oracle:
-            raise UsageError(f'[client] {key} belongs to oracle = "{oracle}"; leave it out, or choose that')
-
-
-def _check_listed(task: Task) -> None:
-    if task.client.oracle in (*_NUMBER_ORACLES, *_TEXT_ORACLES):
-        kind = "number" if task.client.oracle in _NUMBER_ORACLES else "text"
-        raise UsageError(f'[client] oracle = "{task.client.oracle}" is for kind = "{kind}"')
-    if task.task.highest is not None:
-        raise UsageError('[task] highest is for kind = "number"')
-    if task.oracle == _TWO_STAGE:
-        if task.task.kind != "searches":
-            raise UsageError('[client] oracle = "two-stage" is for (query, URL) records: kind = "searches"')
-        if task.client.unknown == "refuse":
-            raise UsageError(
-                'two-stage has cells for other URLs and other queries, so [client] unknown must be "wildcard"'
-            )
-    if task.task.domain is None:
-        if task.task.kind == "setting":
-            raise UsageError("[task] domain is missing: list the values that the setting can have")
-        if task.head is None:
-            raise UsageError("the task has neither a [head] list to come nor a [task] domain")
-    elif task.head is not None:
-        raise UsageError("the task has both a [task] domain and a [head] list; leave one of them out")
-    if task.head is not None:
-        _check_head(task, task.head)
-
-
-def _check_head(task: Task, head: HeadPart) -> None:
-    """Refuse a hybrid whose two sides would not estimate the same."""
-    if (head.mode == "paper") != (task.oracle == _TWO_STAGE):
-        raise UsageError(
-            '[head] mode = "paper" is for two-stage reports; leave [client] oracle out, or write "two-stage"'
-            if head.mode == "paper"
-            else '[client] oracle = "two-stage" belongs to [head] mode = "paper"; write that, or choose another oracle'
-        )
-    if head.algorithm == "guided" and (head.mode != "best" or task.client.records_per_user != 1):
-        raise UsageError(
-            '[head] algorithm = "guided" counts one record of each user, in mode = "best": give records_per_user = 1; '
-            "weighed says how many records it looks at"
-        )
-    if head.weighed is not None and head.algorithm != "guided":
-        raise UsageError('[head] weighed belongs to algorithm = "guided"; leave it out, or choose that')
-    if task.optin is not None and task.optin.records_per_user != task.client.records_per_user:
-        raise UsageError(
-            "[optin] and [client] have different records_per_user, so the two sides would estimate different shares: "
-            "give both the same"
-        )
-
-
-def _check_unlisted(task: Task) -> None:
-    kind, client = task.task.kind, task.client
-    known = _NUMBER_ORACLES if kind == "number" else _TEXT_ORACLES
-    if client.oracle not in ("auto", *known):
-        raise UsageError(f'kind = "{kind}" has the oracles auto, {", ".join(known)}')
-    for part, name in ((task.task.domain, "[task] domain"), (task.head, "[head]"), (task.optin, "[optin]")):
-        if part is not None:
-            raise UsageError(f'{name} is for tasks with a list of values; a task of kind = "{kind}" has none')
-    if client.records_per_user != 1:
-        raise UsageError(f'kind = "{kind}" takes records_per_user = 1: it has no wildcard to fill unused slots')
-    if client.unknown == "wildcard" and "unknown" in client.model_fields_set:
-        raise UsageError(f'kind = "{kind}" has no wildcard; leave [client] unknown out')
-    if kind == "number":
-        _check_number(task)
-    elif task.task.highest is not None:
-        raise UsageError('[task] highest is for kind = "number"')
-    elif client.rappor is None:
-        raise UsageError("[client.rappor] is missing: give k, h, m, p, q and f")
-    elif client.rappor.p >= client.rappor.q:
-        raise UsageError("[client.rappor] p must be below q, else a report says nothing or the opposite")
-
-
-def _check_number(task: Task) -> None:
-    highest, client = task.task.highest, task.client
-    if highest is None:
-        raise UsageError("[task] highest is missing: the largest number there can be, a public bound")
-    if task.oracle == "onebit":
-        if client.step is not None and (client.step > highest or highest % client.step):
-            raise UsageError("[client] step must divide [task] highest")
-        return
-    if client.buckets is None or client.bits is None:
-        raise UsageError("[client] buckets and bits are missing: how many ranges, and for how many a device answers")
-    if client.buckets > highest + 1:
-        raise UsageError("[client] buckets is more than there are numbers from 0 to highest")
-    if client.bits > client.buckets:
-        raise UsageError("[client] bits is more than there are buckets")
