@@ -124,7 +124,7 @@ def servers(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     with store.write() as connection:
         table.create(connection)
         connection.execute(sa.insert(table), [{"id": data[1:17], "data": data} for data in sent])
-    epoch = cast("Any", SimpleNamespace(task_number=number, number=0))
+    epoch = cast("Any", SimpleNamespace(task_row=number, number=0))
 
     def counted(source: Callable[[], Any]) -> None:
         with ReportCount(configuration) as count:

@@ -102,7 +102,7 @@ def send(
     port: int, first: int, number: int, batch: int, times: multiprocessing.SimpleQueue[list[float]], ready: Barrier
 ) -> None:
     """Prepare reports, wait until all clients have, send them one after the other, note how long each request took."""
-    from hushquery.collect.http.wire import pack_batch, write_id
+    from hushquery.collect.http.ingest import pack_batch, write_id
     from hushquery.local.configuration import Configuration
     from hushquery.local.report import Report
     from hushquery.task import Task
@@ -148,7 +148,7 @@ def memory(pid: int) -> float:
 
 def load(port: int, pid: int, reports: int, connections: int, batch: int) -> dict[str, float]:
     """Send from many processes at once; gives reports per second, latencies in ms and memory in MB."""
-    import hushquery.collect.http.wire  # so that the clients, which are forked, need not each import it
+    import hushquery.collect.http.ingest  # so that the clients, which are forked, need not each import it
     import hushquery.local.report
     import hushquery.task  # noqa: F401
 

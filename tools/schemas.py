@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from hushquery.collect.http import documents
+from hushquery.collect.http import problems as documents
 from hushquery.collect.http.problems import PROBLEMS
 from hushquery.core.budget import Relation
 from hushquery.core.local_loss import CHANNELS

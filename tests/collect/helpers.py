@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from hushquery.collect.collector import Collector
+from hushquery.collect.collector import Collector, Settings
 from hushquery.collect.epochs.epochs import Epoch, reports_of
-from hushquery.collect.epochs.phases import HeadList
 from hushquery.collect.http.app import make_app
-from hushquery.collect.http.settings import Settings
-from hushquery.collect.http.wire import write_id
+from hushquery.collect.http.ingest import write_id
 from hushquery.collect.store.store import Store
 from hushquery.collect.store.vault import Vault
 from hushquery.local.configuration import Configuration
@@ -94,6 +93,17 @@ def make_report(task: Task, number: int = 0, *, time: float = NOW, head: Any = N
     return Report(number.to_bytes(16, "big"), task.digest, configuration.digest, task.truncate(time), payload)
 
 
+@dataclass(frozen=True)
+class FakeHead:
+    """What becomes of opt-in records, faked: a head list, and what is published beside it."""
+
+    records: Sequence[Sequence[str]]
+    optin: Mapping[str, Any]
+
+    def to_json(self) -> Mapping[str, Any]:
+        return self.optin
+
+
 class FakeWork:
     """The hybrid's work, faked: counts how often each move was paid for and computed."""
 
@@ -112,10 +122,10 @@ class FakeWork:
             self.fail_at = None
             raise Crash
 
-    def publish_head(self, epoch: Epoch) -> HeadList:
+    def publish_head(self, epoch: Epoch) -> FakeHead:
         self._pay(epoch)
         self.seen = [records for _, records in self.vault.records(epoch)]
-        return HeadList(HEAD, {"users": len(self.seen)})
+        return FakeHead(HEAD, {"users": len(self.seen)})
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:
         self._pay(epoch)

@@ -9,13 +9,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import HEAD, Clock, FakeWork, make_report
 from hushquery.collect.epochs.epochs import CLOSED, Epoch, epochs_of, insert_new, register
 from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.store.reports import Arrival, write_reports
 from hushquery.collect.store.schema import RECORD, RELEASE
 from hushquery.collect.store.store import Store
 from hushquery.collect.store.vault import Vault
-from hushquery.collect.store.writer import Arrival, write_reports
 from hushquery.errors import NotReady
 from hushquery.task import Task
 
@@ -70,7 +71,7 @@ def race_to_advance(url: str, folder: Path, text: str, start: Any, answers: Any)
     """Wait for the others, then close the epoch; answer with what came of it and what was computed."""
     try:
         house = House(url, folder, Clock(), text)
-        start.wait(timeout=60)
+        start.wait(timeout=HANG)
         try:
             phase = house.advance(CLOSED).phase
         except NotReady:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from children import HANG
 from collect.helpers import Clock
-from hushquery.collect.collector import Collector
-from hushquery.collect.http.settings import Settings
+from hushquery.collect.collector import Collector, Settings
 
 
 def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
@@ -15,8 +15,8 @@ def tick(settings: Settings, now: float, start: Any, answers: Any) -> None:
         clock = Clock()
         clock.now = now
         collector = Collector(settings, clock=clock, steady=clock.steady)
-        start.wait(timeout=60)
-        troubles = collector.phases.tick(collector.board.numbers)
+        start.wait(timeout=HANG)
+        troubles = collector.phases.tick(collector.cache.tasks)
         collector.store.close()
         answers.put([trouble.what for trouble in troubles])
     except BaseException as error:

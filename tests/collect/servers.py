@@ -15,13 +15,14 @@ from pathlib import Path
 
 import httpx2 as httpx
 
+from children import HANG, start
 from collect.helpers import BINARY, report_path
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.local.report import Report
 
 
 class Server:
-    """`hushquery serve` as a process of its own."""
+    """`hushquery serve` as a process of its own, which answers once this is made."""
 
     def __init__(
         self, store: str, folder: Path, task: Path, *more: str, port: int = 0, descriptors: int | str | None = None
@@ -32,9 +33,7 @@ class Server:
         if descriptors is not None:
             command = ["bash", "-c", f'ulimit -n {descriptors} && exec "$@"', "-", *command]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
+            self.process = start(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
         assert self.process.stdout is not None
         text = ""
         while not text.rstrip().endswith("}"):
@@ -44,18 +43,6 @@ class Server:
         found = json.loads(text)
         self.address, self.admin = str(found["address"]), str(found["admin"])
         self.port = int(self.address.rpartition(":")[2])
-
-    def wait(self, seconds: float = 60) -> None:
-        """Wait until it answers."""
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                assert httpx.get(f"{self.address}/v1/tasks", timeout=5).status_code == 200
-                return
-            except httpx.TransportError:
-                assert time.monotonic() < end, self.log.read_text()
-                assert self.process.poll() is None, self.log.read_text()
-                time.sleep(0.05)
 
     def kill(self) -> None:
         """Kill it and its workers at once (kill -9)."""
@@ -67,7 +54,7 @@ class Server:
     def stop(self) -> int:
         """Ask it to stop, and give its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        code = self.process.wait(HANG)
         self._close()
         return code
 
@@ -93,7 +80,7 @@ class Sender(threading.Thread):
         self.stopped = False
 
     def run(self) -> None:
-        with httpx.Client(base_url=self.address, timeout=20) as client:
+        with httpx.Client(base_url=self.address, timeout=HANG) as client:
             waiting = list(self.reports)
             while waiting and not self.stopped:
                 chosen, waiting = waiting[: self.batch], waiting[self.batch :]

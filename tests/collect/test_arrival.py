@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +16,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from children import until
 from collect.helpers import BINARY, SETTING, Clock, make_report, put, running, settings_for, stored_ids, waiting_reports
 from collect.houses import House
 from hushquery.collect.epochs.epochs import reports_of
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.collect.store.copies import backup
-from hushquery.collect.store.erasing import mix
+from hushquery.collect.store.reports import Arrival, add_counts, mix, write_reports
 from hushquery.collect.store.store import Store
-from hushquery.collect.store.writer import Arrival, add_counts, write_reports
 from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 from hushquery.task import Task
@@ -130,10 +129,8 @@ def test_sqlites_files_do_not_tell_the_order(tmp_path: Path, clock: Clock) -> No
     with running(settings_for(str(store), tmp_path, SETTING), clock) as (client, collector):
         for report in reports:
             assert put(client, report).status_code == 201
-        end, log = time.monotonic() + 30, Path(f"{store}-wal")
-        while log.stat().st_size and time.monotonic() < end:
-            time.sleep(0.05)
-        assert log.stat().st_size == 0  # a moment after the last upload
+        log = Path(f"{store}-wal")
+        assert until(lambda: log.stat().st_size == 0)  # a moment after the last upload
         collector.phases.tick({1: TASK})
         names = [report.id for report in reports]
         assert 0.4 < within_pages(store.read_bytes(), names) < 0.6

@@ -40,13 +40,13 @@ def clock() -> Clock:
 
 
 def tick(collector: Collector) -> None:
-    assert collector.phases.tick(collector.board.numbers) == []
-    collector.board.refresh()
+    assert collector.phases.tick(collector.cache.tasks) == []
+    collector.cache.refresh()
 
 
 def phases(collector: Collector, number: int = 1) -> list[tuple[int, str]]:
     """Where the epochs of a task stand, the first as epoch 0."""
-    found = epochs_of(collector.store, collector.board.numbers[number], number)
+    found = epochs_of(collector.store, collector.cache.tasks[number], number)
     return [(epoch.number - found[0].number, epoch.phase) for epoch in found]
 
 
@@ -155,7 +155,7 @@ def test_a_long_stop_waits_for_the_operator(
         tick(collector)
     clock.now += 6.5 * DAY  # a weekend, with the end of a period in it
     with caplog.at_level(logging.ERROR), running(settings, clock) as (client, collector):
-        assert "no server has run for 6 days 12 hours" in caplog.text
+        assert "no server has run for 6 days, 12:00:00" in caplog.text
         assert "hushquery collect clock --confirm" in caplog.text
         tick(collector)
         assert phases(collector) == [(0, "reports_open")]
@@ -229,9 +229,9 @@ def test_the_command(store_url: str, folder: Path) -> None:
     where = ("--store", store_url)
     assert "none yet" in run("clock", *where)
     ahead = Watch(store, SKEW, lambda: time.time() + 8 * DAY)
-    assert ahead.look() is None  # the first that is ever seen is believed
+    assert ahead.compare() is None  # the first that is ever seen is believed
     behind = Watch(store, SKEW)
-    found = behind.look()
+    found = behind.compare()
     assert found is not None
     assert "behind the newest time" in found["what"]
     text = run("clock", *where)
@@ -240,7 +240,7 @@ def test_the_command(store_url: str, folder: Path) -> None:
     assert "of theme closes: it takes no more reports" in text  # what will be done when it is confirmed
     assert read("clock", "--confirm", *where)["stopped"] is None
     assert "epochs move by time" in run("clock", *where)
-    assert behind.look() is None
+    assert behind.compare() is None
     store.close()
 
 

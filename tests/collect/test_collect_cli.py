@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from collect.commands import read, run
 from collect.helpers import SEARCHES, SETTING, Clock, make_report, put, running, settings_for
 from hushquery.cli.collect import serve
-from hushquery.collect.http.settings import Settings
+from hushquery.collect.collector import Settings
 from hushquery.collect.store.store import Store
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import AccountMissing, DataError, HushqueryError, NotReady, Unavailable, UsageError
-from hushquery.local.report import Report, from_base64url
+from hushquery.local.report import Report
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
@@ -68,8 +68,7 @@ def test_export(filled: str, folder: Path) -> None:
     out = folder / "reports.txt"
     run("export", "--out", str(out), "--store", filled)
     lines = out.read_text().splitlines()
-    reports = [Report.from_bytes(from_base64url(line)) for line in lines]
-    assert reports == [make_report(TASK, number) for number in (1, 2, 3, 4)]
+    assert [Report.from_text(line) for line in lines] == [make_report(TASK, number) for number in (1, 2, 3, 4)]
     assert run("export", "--out", "-", "--store", filled).splitlines() == lines
     with pytest.raises(UsageError, match="exists"):
         run("export", "--out", str(out), "--store", filled)
@@ -101,8 +100,8 @@ def test_a_backup_fills_an_empty_store(
     with running(settings_for(target, folder, SETTING, SEARCHES), clock) as (client, collector):
         assert put(client, make_report(TASK, 4)).status_code == 200  # it remembers what it has
         assert put(client, make_report(TASK, 5)).status_code == 201
-        assert len(collector.board.numbers) == 2  # and another task gets another number
-    with pytest.raises(UsageError, match="something in that store"):
+        assert len(collector.cache.tasks) == 2  # and another task gets another number
+    with pytest.raises(UsageError, match="not empty"):
         run("restore", str(copy), "--store", target)
     with pytest.raises(UsageError, match="no none"):
         run("restore", str(tmp_path / "none.db"), "--store", target)
@@ -160,7 +159,7 @@ def test_a_copy_makes_no_head_list_of_records_that_it_does_not_have(
         if by == "lost":
             with pytest.raises(NotReady, match="nobody has given"):
                 collector.phases.advance(task, 1, period)
-        collector.board.refresh()
+        collector.cache.refresh()
         (epoch,) = read("status", "--store", copy)["tasks"][0]["epochs"]
         assert (epoch["phase"], epoch["moving"], epoch["trouble"]) == ("optin_open", None, None)
         with pytest.raises(NotReady, match="nobody has given"):

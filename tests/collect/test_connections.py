@@ -9,7 +9,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,20 @@ import httpx2 as httpx
 import pytest
 import uvicorn
 
+from children import HANG, until
 from collect.helpers import BINARY, SETTING, Clock, drain, make_report, report_path, settings_for
 from collect.servers import Server
-from hushquery.collect.collector import Collector
-from hushquery.collect.http import connections, serve
+from hushquery.collect.collector import Collector, Settings
+from hushquery.collect.http import limits, serve
 from hushquery.collect.http.admin import make_admin, metrics
 from hushquery.collect.http.app import make_app
-from hushquery.collect.http.connections import Connections
+from hushquery.collect.http.limits import Connections
 from hushquery.collect.http.serve import _QUIET, _trouble
-from hushquery.collect.http.settings import Settings
-from hushquery.collect.store.writer import NO_TASK, Writer, counts
+from hushquery.collect.store.reports import NO_TASK, Writer, counts
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
-PATIENCE = 60.0
+PATIENCE = HANG
 
 
 class Listening:
@@ -80,7 +80,7 @@ def listening(folder: Path, clock: Clock, **more: Any) -> Iterator[Listening]:
     made = Listening(settings_for(str(folder / "collector.db"), folder, SETTING, **more), clock)
     thread = threading.Thread(target=made.server.run, kwargs={"sockets": [made.bound]})
     thread.start()
-    until(lambda: made.server.started)
+    assert until(lambda: made.server.started)
     try:
         yield made
     finally:
@@ -88,13 +88,6 @@ def listening(folder: Path, clock: Clock, **more: Any) -> Iterator[Listening]:
         made.server.should_exit = True
         thread.join()
         made.bound.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def rest(wire: socket.socket) -> bytes:
@@ -113,18 +106,18 @@ def head(method: str, path: str, *more: str) -> bytes:
 
 
 def test_who_says_nothing_is_not_kept(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "_HEAD_SECONDS", 0.2)
     with listening(folder, clock) as there:
         wires = [there.connect() for _ in range(20)] + [there.connect(b"GET /v1/ta") for _ in range(20)]
         assert {rest(wire) for wire in wires} == {b""}
-        until(lambda: not there.open)
+        assert until(lambda: not there.open)
         assert there.counted() == {"idle": 40}
 
 
 def test_a_byte_now_and_then_is_no_request(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uvicorn's own limit on idle connections begins anew with each byte, and knows none before the first request."""
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(connections, "_NEXT_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "_NEXT_SECONDS", 0.3)
     with listening(folder, clock) as there:
         started = head("GET", "/v1/ta")[:-2]  # a head that goes on and on
         answered = head("GET", "/nowhere", "Content-Length: 1000000")  # a body of a request that has its answer
@@ -136,14 +129,14 @@ def test_a_byte_now_and_then_is_no_request(folder: Path, clock: Clock, monkeypat
                 except OSError:
                     return True
 
-            until(refused)
+            assert until(refused)
         assert there.counted() == {"idle": 2}
 
 
 def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
     folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_UNREAD_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "_UNREAD_SECONDS", 0.5)
     with listening(folder, clock) as there:
         large = bytes(4 << 20)
         there.collector.release = lambda _: large  # type: ignore[assignment]
@@ -156,8 +149,8 @@ def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
             most = max([most, *held])
             return most > 0 and not there.open
 
-        until(cut)
-        assert 0 < most <= 3 * connections._BUFFER
+        assert until(cut)
+        assert 0 < most <= 3 * limits._BUFFER
         for wire in wires:
             assert len(rest(wire)) < len(large) / 10
         assert there.counted() == {"unread": 20}
@@ -167,7 +160,7 @@ def test_answers_that_nobody_reads_are_cut_and_held_in_small_parts(
 
 def few(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let a process have so few descriptors that clients get this number of them."""
-    monkeypatch.setattr(connections, "raise_limit", lambda: connections._KEPT + number)
+    monkeypatch.setattr(limits, "raise_limit", lambda: limits._RESERVED + number)
 
 
 def test_whoever_let_us_wait_longest_makes_room(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +171,8 @@ def test_whoever_let_us_wait_longest_makes_room(folder: Path, clock: Clock, monk
             there.connect(*[[], [b"GET "], [report, b"x"]][number % 3])  # nothing, half a head, half a body
             if number % 6 == 5:
                 assert there.put(number).status_code == 201
-            assert len(there.open) <= 8 + connections.AT_ONCE
-        until(lambda: len(there.open) <= 8)
+            assert len(there.open) <= 8 + limits.AT_ONCE
+        assert until(lambda: len(there.open) <= 8)
         found = there.counted()
         assert found["replaced"] >= 60 - 8
         assert set(found) == {"replaced"}
@@ -203,7 +196,7 @@ def test_when_all_are_being_served_the_next_is_told(
         statuses: list[int] = []
         for thread in threads:
             thread.start()
-        until(lambda: len(stopped) == 2)
+        assert until(lambda: len(stopped) == 2)
         try:
             refused = there.put(3)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "17")
@@ -267,7 +260,7 @@ def test_a_failed_accept_is_counted_and_not_written_down(caplog: pytest.LogCaptu
 def test_idle_connections_stop_neither_listener_where_descriptors_are_few(folder: Path) -> None:
     """By the numbers of `ulimit -n`: clients get what the store and the operator's listener do not need."""
     (folder / "task.toml").write_text(SETTING)
-    limit = connections._KEPT + 100
+    limit = limits._RESERVED + 100
     server = Server(str(folder / "collector.db"), folder, folder / "task.toml", descriptors=limit)
     with ExitStack() as held:
         try:
@@ -278,7 +271,7 @@ def test_idle_connections_stop_neither_listener_where_descriptors_are_few(folder
                 server.address + report_path(report), content=report.to_bytes(), headers=BINARY, timeout=PATIENCE
             )
             assert answer.status_code == 201
-            assert httpx.get(f"{server.admin}/readyz", timeout=PATIENCE).text == "ready\n"
+            assert until(lambda: httpx.get(f"{server.admin}/readyz", timeout=PATIENCE).text == "ready\n")
             assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) < limit
             assert server.log.read_text() == ""
         finally:
@@ -320,7 +313,7 @@ def test_addresses_are_told_once_they_answer(folder: Path, clock: Clock, monkeyp
     time.sleep(0.2)  # long enough for a hasty one
     assert told == []
     may_start.set()
-    until(lambda: len(told) == 2)
+    assert until(lambda: len(told) == 2)
     assert told == [200, 200]
     for server in servers:
         server.should_exit = True

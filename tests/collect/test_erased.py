@@ -33,8 +33,8 @@ from collect.houses import House
 from collect.test_records import WORDS, advance, everything, give, hybrid
 from hushquery.collect.epochs import phases
 from hushquery.collect.epochs.epochs import Epoch
-from hushquery.collect.http.wire import pack_batch
-from hushquery.collect.store import erasing
+from hushquery.collect.http.ingest import pack_batch
+from hushquery.collect.store import reports as store_reports
 from hushquery.collect.store.store import Store
 from hushquery.local.report import Report
 from hushquery.task import Task
@@ -151,7 +151,7 @@ def test_nothing_that_people_gave_outlives_its_epoch(erasing_store: str, folder:
         hybrid(collector)
         token = collector.tokens.new(1, shared=True)
         assert [give(client, token).status_code for _ in range(5)] == [201] * 5
-        epoch = collector.board.epochs()[0]
+        epoch = collector.cache.epochs()[0]
         key, words = collector.vault._secret(epoch, make=False), [*WORDS, token.partition(".")[2].encode()]
         hashes = [hashlib.new(name, word).digest()[:16] for word in WORDS for name in ("sha256", "md5")]
         for _ in range(2):
@@ -162,7 +162,7 @@ def test_nothing_that_people_gave_outlives_its_epoch(erasing_store: str, folder:
         assert found(everything(erasing_store), sent) == 20
         for _ in range(2):
             advance(collector)
-        assert collector.board.epochs()[0].phase == "released"
+        assert collector.cache.epochs()[0].phase == "released"
         beside = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
         assert found(everything(erasing_store) + beside, [*words, *hashes, key, *sent]) == 0
 
@@ -221,11 +221,11 @@ def test_a_crash_while_erasing_is_made_good(
     write = house.store.write
     with monkeypatch.context() as patch:
         if dies == "between blocks":
-            patch.setattr(erasing, "_BLOCK", 4)
+            patch.setattr(store_reports, "_BLOCK", 4)
 
             def broken(store: Store, epoch: Epoch) -> None:
                 patch.setattr(store, "write", second_write_dies)
-                erasing.keep_ids(store, epoch)
+                store_reports.keep_ids(store, epoch)
                 raise Crash  # PostgreSQL does it in one transaction, and dies after it
 
             patch.setattr(phases, "keep_ids", broken)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2 as httpx
-import psycopg
 
+from children import HANG, until
 from collect.helpers import SETTING
 from collect.servers import Sender, Server
 from collect.test_kill import many_reports, stored
 from hushquery.local.report import Report
-from postgres import find, server
+from postgres import cluster
 
 
-def wait_for(there: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def wait_for(there: Callable[[], bool]) -> None:
+    assert until(there)
 
 
 @contextmanager
@@ -36,7 +30,7 @@ def load(running: Server, reports: list[Report], single: int = 1) -> Iterator[li
         sender.start()
     yield senders
     for sender in senders:
-        sender.join(120)
+        sender.join(HANG)
         assert not sender.is_alive()
         assert sender.strange == []  # 429 and 503 are all that it was ever told
 
@@ -48,37 +42,26 @@ def acknowledged(senders: list[Sender]) -> set[bytes]:
 def start(url: str, folder: Path, *more: str, port: int = 0) -> Server:
     (folder / "task.toml").write_text(SETTING)
     running = Server(url, folder, folder / "task.toml", *more, port=port)
-    running.wait()
     return running
 
 
 def ready(running: Server) -> int:
-    return httpx.get(f"{running.admin}/readyz", timeout=60).status_code
+    return httpx.get(f"{running.admin}/readyz", timeout=HANG).status_code
 
 
 def test_postgresql_stops_during_load(folder: Path) -> None:
-    with server() as url:
-        with psycopg.connect(url) as connection:
-            (data,), (port,) = (
-                connection.execute(f"SHOW {name}").fetchone() or () for name in ("data_directory", "port")
-            )
-        prefix = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-        options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={Path(data).parent}"
-
-        def control(*arguments: str) -> None:
-            command = [*prefix, find("pg_ctl"), "-D", data, "-w", *arguments]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", stdin=subprocess.DEVNULL)
-
+    with cluster() as database:
+        url = database.url
         running = start(url, folder)
         reports = many_reports(3000)
         with load(running, reports) as senders:
             wait_for(lambda: len(acknowledged(senders)) > 300)
-            control("-m", "immediate", "stop")  # as if its machine had lost power
+            database.stop()  # as if its machine had lost power
             before = [sender.failures for sender in senders]
             wait_for(lambda: all(sender.failures > failed for sender, failed in zip(senders, before, strict=True)))
             assert ready(running) == 503
             told = acknowledged(senders)
-            control("-l", str(Path(data).parent / "log"), "-o", options, "start")
+            database.start()
             assert told <= set(stored(url))
         wait_for(lambda: ready(running) == 200)
         assert running.stop() == 0

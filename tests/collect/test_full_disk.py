@@ -12,16 +12,16 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
+from children import HANG
 from collect.commands import read
 from collect.helpers import put
 from collect.servers import Server
 from collect.test_faults import ready, start, wait_for
 from collect.test_kill import TASK, many_reports, stored
 from hushquery.collect.epochs.epochs import registered
-from hushquery.collect.store.room import RESERVE
-from hushquery.collect.store.store import Store
-from hushquery.collect.store.tally import Tally
-from hushquery.collect.store.writer import Arrival, write_reports
+from hushquery.collect.store.databases import FailureCounts
+from hushquery.collect.store.reports import Arrival, write_reports
+from hushquery.collect.store.store import RESERVE, Store
 
 # Reports that are there before the disk fills up: more than fit into the pages of the write-ahead log.
 BEFORE = 12_000
@@ -58,7 +58,7 @@ def fill(disk: Path) -> Path:
 
 
 def metric(running: Server, name: str) -> int:
-    answer = httpx.get(f"{running.admin}/metrics", timeout=30)
+    answer = httpx.get(f"{running.admin}/metrics", timeout=HANG)
     assert answer.status_code == 200
     (line,) = (line for line in answer.text.splitlines() if line.startswith(f"{name} "))
     return int(line.rpartition(" ")[2])
@@ -81,7 +81,7 @@ def test_a_full_disk_is_seen_and_an_epoch_can_be_closed(small_disk: Path, folder
     filler = fill(small_disk)
     assert ready(running) == 503  # before anybody was refused
     told = [report.id for report in reports[:BEFORE]]
-    with httpx.Client(base_url=running.address, timeout=30) as client:
+    with httpx.Client(base_url=running.address, timeout=HANG) as client:
         for report in reports[BEFORE:]:  # the first still fit into the write-ahead log
             answer = put(client, report)
             if answer.status_code != 201:
@@ -106,24 +106,24 @@ def test_a_full_disk_is_seen_and_an_epoch_can_be_closed(small_disk: Path, folder
     assert read("status", "--store", url)["tasks"][0]["id"] == TASK.id
 
 
-def test_a_tally_is_shared_and_forgets() -> None:
+def test_counts_of_failures_are_shared_and_forgets() -> None:
     now = [100.0]
-    with Tally.shared() as path:
-        one, other = (Tally(path, lambda: now[0]) for _ in range(2))
-        assert (one.failures, one.full) == ((0, 0), False)
+    with FailureCounts.shared() as path:
+        one, other = (FailureCounts(path, lambda: now[0]) for _ in range(2))
+        assert (one.totals, one.full) == ((0, 0), False)
         one.failed(full=False)
-        assert (other.failures, other.full) == ((0, 1), False)
+        assert (other.totals, other.full) == ((0, 1), False)
         one.failed(full=True)
-        assert (other.failures, other.full) == ((1, 1), True)
+        assert (other.totals, other.full) == ((1, 1), True)
         now[0] += 1
-        other.took()
+        other.accepted()
         assert not one.full
         now[0] += 1
         one.failed(full=True)
         assert other.full
         now[0] += 15
         assert not other.full  # somebody has to try it again
-        assert other.failures == (2, 1)
+        assert other.totals == (2, 1)
 
 
 def test_a_full_disk_of_postgresql_is_seen_by_the_listener_that_writes_nothing(
@@ -146,7 +146,7 @@ def test_a_full_disk_of_postgresql_is_seen_by_the_listener_that_writes_nothing(
             assert metric(running, "hushquery_store_full") == 0
             filler = fill(small_disk)
             reports = many_reports(2000)
-            with httpx.Client(base_url=running.address, timeout=30) as client:
+            with httpx.Client(base_url=running.address, timeout=HANG) as client:
                 # The first still fit into pages that are there.
                 answer = next(answer for answer in (put(client, one) for one in reports) if answer.status_code != 201)
             assert (answer.status_code, answer.json()["type"]) == (503, "urn:hushquery:problem:store-full")

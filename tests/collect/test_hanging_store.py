@@ -19,19 +19,21 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
+from children import HANG
+from children import start as start_process
 from collect.helpers import SETTING, Clock, make_report, put
 from collect.houses import House
 from collect.servers import Server
 from collect.test_faults import wait_for
 from collect.test_kill import many_reports, stored
-from hushquery.collect.store.deadlines import Asker, left
+from hushquery.collect.store.databases import StoreCalls, left
+from hushquery.collect.store.reports import Arrival, Writer, write_reports
 from hushquery.collect.store.store import Store
-from hushquery.collect.store.writer import Arrival, Writer, write_reports
 from hushquery.errors import Unavailable
 from hushquery.local.report import Report
 
 # What each answer may take here is far above the deadline that the servers are given, and far below for ever.
-PATIENCE = 30.0
+PATIENCE = HANG
 SOON = ("--store-seconds", "2")
 
 
@@ -60,7 +62,6 @@ def tell(pid: int, number: int) -> None:
 def start(url: str, folder: Path, *more: str, port: int = 0) -> Server:
     (folder / "task.toml").write_text(SETTING)
     running = Server(url, folder, folder / "task.toml", *SOON, *more, port=port)
-    running.wait()
     return running
 
 
@@ -170,7 +171,7 @@ class Gated(Hung):
 
     def __init__(self, store: Store) -> None:
         super().__init__()
-        self.store, self.tally = store, store.tally
+        self.store, self.failures = store, store.failures
 
     @contextmanager
     def write(self) -> Iterator[Any]:
@@ -213,7 +214,7 @@ def hang(self):
     return before(self)
 store.Store.write = hang
 from hushquery.collect.http.serve import run
-from hushquery.collect.http.settings import Settings
+from hushquery.collect.collector import Settings
 settings = Settings(tasks=("task.toml",), store_seconds=0.5, end_seconds=2.0, tick_seconds=0.1)
 run(settings, port=0, admin_port=0, ready=lambda *found: print(*found, flush=True))
 """
@@ -222,7 +223,7 @@ run(settings, port=0, admin_port=0, ready=lambda *found: print(*found, flush=Tru
 def test_a_call_that_never_comes_back_does_not_keep_the_server_from_ending(folder: Path) -> None:
     (folder / "task.toml").write_text(SETTING)
     command = [sys.executable, "-c", _HANG]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with start_process(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         public, admin = server.stdout.readline().split()
         with httpx.Client(base_url=public, timeout=PATIENCE) as client:
@@ -238,15 +239,15 @@ def test_who_asks_a_store_that_hangs_is_answered_and_the_next_has_a_place_once_i
     back = threading.Event()
 
     async def ask() -> None:
-        asker = Asker(most=2)
+        calls = StoreCalls(most=2)
         for _ in range(5):  # two wait for the store and three for a place
             with pytest.raises(Unavailable, match="in time"):
-                await asyncio.wait_for(asker.ask(0.05, back.wait), PATIENCE)
+                await asyncio.wait_for(calls.call(0.05, back.wait), PATIENCE)
         back.set()
-        answers = await asyncio.gather(*(asker.ask(PATIENCE, lambda n=n: (n, left())) for n in range(5)))
+        answers = await asyncio.gather(*(calls.call(PATIENCE, lambda n=n: (n, left())) for n in range(5)))
         assert [n for n, _ in answers] == list(range(5))
         assert all(0 < seconds <= PATIENCE for _, seconds in answers)
         with pytest.raises(ZeroDivisionError):
-            await asker.ask(PATIENCE, lambda: 1 // 0)
+            await calls.call(PATIENCE, lambda: 1 // 0)
 
     asyncio.run(ask())

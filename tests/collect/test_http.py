@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from children import HANG
 from collect.helpers import (
     BINARY,
     SEARCHES,
@@ -29,11 +30,11 @@ from collect.helpers import (
     running,
     settings_for,
 )
+from hushquery.collect.collector import Settings
 from hushquery.collect.http.admin import make_admin, metrics
 from hushquery.collect.http.app import make_app
-from hushquery.collect.http.connections import Connection
+from hushquery.collect.http.limits import Connection
 from hushquery.collect.http.serve import run
-from hushquery.collect.http.settings import Settings
 from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
@@ -79,7 +80,7 @@ def test_etags(store_url: str, folder: Path, clock: Clock) -> None:
         records = client.put(f"{path}/records/{'A' * 22}", json={"records": [["news", ""]]}, headers=given)
         assert records.status_code == 201
         collector.phases.advance(task, 1, task.period_at(clock()))
-        collector.board.refresh()
+        collector.cache.refresh()
         changed = client.get(path, headers={"If-None-Match": tag})
         assert changed.status_code == 200
         assert changed.headers["etag"] != tag
@@ -249,7 +250,7 @@ def listening(settings: Settings, clock: Clock) -> Iterator[int]:
 
 def talk(port: int, *parts: bytes, pause: float = 0) -> bytes:
     """Send parts to a server as they are; gives all it answers until it closes or says no more."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG) as wire:
         for part in parts:
             wire.sendall(part)
             time.sleep(pause)
@@ -258,7 +259,7 @@ def talk(port: int, *parts: bytes, pause: float = 0) -> bytes:
 
 def receive(wire: socket.socket) -> bytes:
     found = b""
-    wire.settimeout(10)
+    wire.settimeout(HANG)
     while b"\r\n\r\n" not in found:
         part = wire.recv(65536)
         if not part:

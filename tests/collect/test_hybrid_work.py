@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from collect.helpers import BINARY, SEARCHES, Clock, make_report, running, settings_for
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs.epochs import Epoch
+from hushquery.collect.http.ingest import JSON, pack_batch, read_records
 from hushquery.collect.http.pages import read_release
-from hushquery.collect.http.wire import JSON, pack_batch, read_records
 from hushquery.collect.store.schema import RECORD
 from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
@@ -48,15 +48,15 @@ def give_many(collector: Collector, epoch: Epoch) -> None:
 def whole_epoch(client: Any, collector: Collector, clock: Clock, *, send_only: bool = False) -> Epoch:
     """Take the present epoch from its first phase to its last, or only send its reports."""
     collector.phases.ensure(TASK, 1)
-    collector.board.refresh()
-    epoch = collector.board.present(1)
+    collector.cache.refresh()
+    epoch = collector.cache.current(1)
     assert epoch is not None
     if not send_only:
         give_many(collector, epoch)
         for _ in range(2):
             collector.phases.advance(TASK, 1, epoch.number)
-    collector.board.refresh()
-    head = collector.board.present(1)
+    collector.cache.refresh()
+    head = collector.cache.current(1)
     assert head is not None
     served = client.get(f"/v1/tasks/{TASK.id}").json()
     listed = served["configuration"]["domain"]["records"]
@@ -77,7 +77,7 @@ def whole_epoch(client: Any, collector: Collector, clock: Clock, *, send_only: b
         return head
     for _ in range(2):
         released = collector.phases.advance(TASK, 1, epoch.number)
-    collector.board.refresh()
+    collector.cache.refresh()
     return released
 
 
@@ -102,8 +102,8 @@ def test_who_gave_nothing_counts_as_a_user(store_url: str, folder: Path, clock: 
     open_accounts(folder, epochs=1)
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
         collector.phases.ensure(TASK, 1)
-        collector.board.refresh()
-        epoch = collector.board.present(1)
+        collector.cache.refresh()
+        epoch = collector.cache.current(1)
         assert epoch is not None
         give_many(collector, epoch)
         nobodys = (10**6).to_bytes(16, "big")
@@ -131,7 +131,7 @@ def test_what_opt_in_users_gave_is_never_written_down_by_the_engine(
     draw = HeadPlan._draw
     monkeypatch.setattr(HeadPlan, "_draw", watched)
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        epoch = collector.board.epochs()[0]
+        epoch = collector.cache.epochs()[0]
         give_many(collector, epoch)
         assert collector.phases.advance(TASK, 1, epoch.number).head
     assert where == [""]

@@ -11,11 +11,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from children import HANG
 from collect.helpers import SETTING, make_report, stored_ids
 from collect.servers import Sender, Server
+from hushquery.collect.collector import Settings
 from hushquery.collect.epochs.epochs import epochs_of, registered, reports_of
 from hushquery.collect.http.serve import run
-from hushquery.collect.http.settings import Settings
 from hushquery.collect.store.store import Store
 from hushquery.errors import UsageError
 from hushquery.local.report import Report
@@ -35,7 +36,6 @@ def kill_under_load(url: str, folder: Path, number: int, kills: int, *more: str)
     chance = random.Random(20261115)
     reports = many_reports(number)
     server = Server(url, folder, task, *more)
-    server.wait()
     port = server.port
     # Two senders have the same reports: whoever comes second must be told that it is there already.
     shares = [reports[: number // 2], reports[number // 2 :], reports[: number // 4], reports[: number // 20]]
@@ -52,7 +52,7 @@ def kill_under_load(url: str, folder: Path, number: int, kills: int, *more: str)
         assert acknowledged <= set(stored(url)), "an acknowledged report is not there"
         server = Server(url, folder, task, *more, port=port)
     for sender in senders:
-        sender.join(300)
+        sender.join(HANG)
         assert not sender.is_alive()
         assert sender.strange == []
     assert sum(sender.failures for sender in senders) > 0  # the kills were felt
@@ -81,13 +81,12 @@ def test_several_workers_are_one_collector(postgres_url: str, folder: Path) -> N
     task = folder / "task.toml"
     task.write_text(SETTING)
     server = Server(url, folder, task, "--workers", "2")
-    server.wait()
     reports = many_reports(400)
     senders = [Sender(server.port, reports, batch) for batch in (20, 30, 7)]  # all of them send the same
     for sender in senders:
         sender.start()
     for sender in senders:
-        sender.join(120)
+        sender.join(HANG)
         assert set(sender.acknowledged) == {report.id for report in reports}
         assert sender.strange == []
     assert server.stop() == 0

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from collect.helpers import BINARY, SEARCHES, SETTING, WEEKLY, Clock, make_report, put, running, settings_for
-from hushquery.collect.epochs import local_work
+from collect.helpers import BINARY, SETTING, WEEKLY, Clock, make_report, put, running, settings_for
+from hushquery.collect.epochs import work
 from hushquery.collect.epochs.epochs import Epoch, epochs_of, reports_of
-from hushquery.collect.epochs.local_work import LocalWork
 from hushquery.collect.http.admin import metrics
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.collect.store.schema import EPOCH
 from hushquery.collect.store.store import Store
-from hushquery.errors import NotReady, Unavailable
+from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.local.server.counting import Block, ReportCount
@@ -44,7 +43,7 @@ def test_reports_become_a_release(store_url: str, folder: Path, clock: Clock) ->
             assert {result["status"] for result in results} == {201}
         for phase in ("closed", "released"):
             collector.phases.advance(TASK, 1, 0, phase)
-        collector.board.refresh()
+        collector.cache.refresh()
         served = client.get(path).json()
         assert served["epoch"]["phase"] == "released"
         (named,) = served["releases"]
@@ -81,7 +80,7 @@ def test_every_report_is_read_and_counted_once(
         add(count, block)
 
     add = ReportCount.add
-    monkeypatch.setattr(local_work, "reports_of", watched)
+    monkeypatch.setattr(work, "reports_of", watched)
     monkeypatch.setattr(ReportCount, "add", counting)
     monkeypatch.setattr(ReportCount, "_blocks", None)  # what waited is read from there
     with running(settings_for(store_url, folder, text), clock) as (client, collector):
@@ -92,14 +91,6 @@ def test_every_report_is_read_and_counted_once(
     assert sum(counted) == 30
     assert closed.counts is not None
     assert (closed.counts["n"], closed.reports, len(closed.counts["estimates"])) == (30, 30, 4)
-
-
-def test_head_lists_are_not_its_work(store_url: str, folder: Path, clock: Clock) -> None:
-    with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
-        epoch = collector.board.present(1)
-        assert epoch is not None
-        with pytest.raises(Unavailable, match="head lists"):
-            LocalWork(collector.store).publish_head(epoch)
 
 
 NUMBERS = """

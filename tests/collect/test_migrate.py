@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ from collect.helpers import NOW, SETTING, WEEKLY, Clock, put, running, settings_
 from collect.test_records import everything
 from collect.version_2 import PERIOD, TASK, make_version_2
 from hushquery.collect.epochs.epochs import epochs_of, register, registered
+from hushquery.collect.store import schema
 from hushquery.collect.store.copies import convert
 from hushquery.collect.store.schema import EPOCH, META, SCHEMA
 from hushquery.collect.store.store import Store
@@ -204,20 +206,30 @@ def columns(store: Store) -> set[str]:
         return {column["name"] for column in sa.inspect(connection).get_columns("hushquery_collect_task")}
 
 
-def test_a_store_is_converted_step_by_step(store_url: str, folder: Path) -> None:
+def with_versions(monkeypatch: pytest.MonkeyPatch, number: int, migrations: dict[int, Any]) -> None:
+    """Let this hushquery work with a later version of the tables."""
+    monkeypatch.setattr(schema, "SCHEMA", number)
+    monkeypatch.setattr(schema, "MIGRATIONS", migrations)
+
+
+def test_a_store_is_converted_step_by_step(store_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task.loads(SETTING)
     store = Store.open(store_url)
     register(store, task, NOW)
     store.close()
-    with pytest.raises(Unavailable, match="power"):
-        convert(store_url, folder / "a", version=SCHEMA + 1, migrations={SCHEMA: break_off})
+    with monkeypatch.context() as later:
+        with_versions(later, SCHEMA + 1, {SCHEMA: break_off})
+        with pytest.raises(Unavailable, match="power"):
+            convert(store_url, folder / "a")
     assert not (folder / "a").exists()
     store = Store.open(store_url)  # nothing of the broken step is left
     assert "colour" not in columns(store)
     store.close()
     rename = "UPDATE hushquery_collect_task SET colour = 'green'"
     steps = {SCHEMA: add_column, SCHEMA + 1: lambda connection: connection.exec_driver_sql(rename)}
-    assert convert(store_url, folder / "b", version=SCHEMA + 2, migrations=steps) == (SCHEMA, folder / "b")
+    with monkeypatch.context() as later:
+        with_versions(later, SCHEMA + 2, steps)
+        assert convert(store_url, folder / "b") == (SCHEMA, folder / "b")
     store = Store.locate(store_url)
     assert "colour" in columns(store)
     assert [one.id for _, one in registered(store)] == [task.id]
@@ -249,8 +261,11 @@ def test_a_store_of_the_first_version_is_converted(store_url: str, folder: Path)
     store.close()
 
 
-def test_a_version_without_a_way_to_it_is_refused(store_url: str, folder: Path) -> None:
+def test_a_version_without_a_way_to_it_is_refused(
+    store_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Store.open(store_url).close()
+    with_versions(monkeypatch, SCHEMA + 1, {})
     with pytest.raises(DataError, match="too old"):
-        convert(store_url, folder / "kept", version=SCHEMA + 1, migrations={})
+        convert(store_url, folder / "kept")
     assert not (folder / "kept").exists()

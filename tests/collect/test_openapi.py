@@ -22,7 +22,6 @@ def attack(folder: Path, examples: int, phases: str) -> None:
     server = Server(
         str(folder / "collector.db"), folder, folder / "setting.toml", "--task", str(folder / "searches.toml")
     )
-    server.wait()
     program = Path(sys.executable).with_name("schemathesis")
     options = ["--checks", "all", "--exclude-checks", UNFIT, "--seed", "20261115", "--phases", phases]
     done = subprocess.run(

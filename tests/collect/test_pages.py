@@ -103,7 +103,7 @@ def test_several_tasks_and_tasks_without_queries(tmp_path: Path, clock: Clock) -
             assert put(client, make_report(task, number)).status_code == 201
         for _ in range(2):
             released = collector.phases.advance(task, 1, 0)
-        collector.board.refresh()
+        collector.cache.refresh()
         page = client.get(f"/sites/{task.id}/")
         assert "4 reports were counted" in page.text
         assert f"/v1/releases/{released.release}" in page.text

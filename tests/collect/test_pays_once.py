@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_for
+from collect.helpers import SEARCHES, Clock, Crash, FakeHead, FakeWork, running, settings_for
 from collect.houses import House
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts
 from hushquery.collect.epochs.epochs import HEAD_PUBLISHED, Epoch
-from hushquery.collect.epochs.hybrid_work import HybridWork
-from hushquery.collect.epochs.phases import HeadList
+from hushquery.collect.epochs.work import EpochWork
 from hushquery.collect.store.schema import RECORD
 from hushquery.collect.store.vault import Vault
 from hushquery.core.budget import Budget
@@ -24,6 +23,7 @@ from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused
 from hushquery.hybrid.plan import HeadPlan, plan_head
+from hushquery.hybrid.published import PublishedHead
 from hushquery.noise.bits import KeyedBits
 from hushquery.task import Task
 
@@ -36,7 +36,7 @@ class SpendingWork(FakeWork):
     ledger: str
     die: str | None = None
 
-    def publish_head(self, epoch: Epoch) -> HeadList:
+    def publish_head(self, epoch: Epoch) -> FakeHead:
         self._die("before")
         ledger = Ledger.open(self.ledger)
         for population in ("those who opted in", "browser users"):
@@ -79,11 +79,11 @@ def test_other_records_of_the_same_epoch_are_paid_for_again(
     open_accounts(folder, epochs=1)
     period = TASK.period_at(clock())
     with running(settings_for(new_store(), folder, TEXT), clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
         assert collector.phases.advance(TASK, 1, period).phase == HEAD_PUBLISHED
     assert spends(folder) == 2
     with running(settings_for(new_store(), folder, TEXT), clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
         with pytest.raises(BudgetRefused):
             collector.phases.advance(TASK, 1, period)
     assert spends(folder) == 2
@@ -99,7 +99,7 @@ def test_the_same_records_are_paid_for_once(
         raise Crash
 
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
         with monkeypatch.context() as patch:
             patch.setattr(HeadPlan, "_draw", die)
             with pytest.raises(Crash):
@@ -120,7 +120,7 @@ def test_fewer_records_are_paid_for_anew(
         raise Crash
 
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
         with monkeypatch.context() as patch:
             patch.setattr(HeadPlan, "_draw", die)
             with pytest.raises(Crash):
@@ -144,7 +144,7 @@ def test_nothing_is_decrypted_before_it_is_paid_for(
     read = Vault.records
     monkeypatch.setattr(Vault, "records", watched)
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
         with pytest.raises(AccountMissing):
             collector.phases.advance(TASK, 1, period)
         assert opened == []
@@ -161,16 +161,16 @@ class Seen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, crashes: int) -> None:
         self.lists: list[dict[str, Any]] = []
-        publish = HybridWork.publish_head
+        publish = EpochWork.publish_head
 
-        def watched(work: HybridWork, epoch: Epoch) -> HeadList:
+        def watched(work: EpochWork, epoch: Epoch) -> PublishedHead:
             made = publish(work, epoch)
-            self.lists.append(dict(made.optin))
+            self.lists.append(made.to_json())
             if len(self.lists) <= crashes:
                 raise Crash
             return made
 
-        monkeypatch.setattr(HybridWork, "publish_head", watched)
+        monkeypatch.setattr(EpochWork, "publish_head", watched)
 
 
 def test_five_draws_for_one_payment_are_one_list(
@@ -181,7 +181,7 @@ def test_five_draws_for_one_payment_are_one_list(
     period = TASK.period_at(clock())
     seen = Seen(monkeypatch, crashes=4)
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
         for _ in range(4):
             with pytest.raises(Crash):
                 collector.phases.advance(TASK, 1, period)
@@ -201,7 +201,7 @@ def test_a_copy_of_store_and_keys_makes_the_same_list_again(
     seen = Seen(monkeypatch, crashes=0)
     settings = settings_for(f"sqlite:///{folder}/store.db", folder, TEXT)
     with running(settings, clock) as (_, collector):
-        give_many(collector, collector.board.epochs()[0])
+        give_many(collector, collector.cache.epochs()[0])
     shutil.copytree(folder, tmp_path / "before")
     for _ in range(2):
         with running(settings, clock) as (_, collector):
@@ -215,7 +215,7 @@ def test_a_copy_of_store_and_keys_makes_the_same_list_again(
 
 def test_other_records_have_other_noise(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        epoch, vault = collector.board.epochs()[0], collector.vault
+        epoch, vault = collector.cache.epochs()[0], collector.vault
         give_many(collector, epoch)
         keys = [vault.noise_key(epoch)]
         assert vault.noise_key(epoch) == keys[0]

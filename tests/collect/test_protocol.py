@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import (
     BINARY,
     SEARCHES,
@@ -31,7 +32,7 @@ from collect.test_http import listening, receive, request, status, talk
 from collect.test_records import give
 from collect.test_reports import kind
 from hushquery.collect.epochs.epochs import epochs_of
-from hushquery.collect.http.wire import pack_batch, write_id
+from hushquery.collect.http.ingest import pack_batch, write_id
 from hushquery.collect.store.schema import RECORD
 from hushquery.errors import UsageError
 from hushquery.local.device.client import Client
@@ -65,14 +66,14 @@ def test_what_was_counted_and_forgotten_is_never_counted_again(store_url: str, f
         period = WEEK.period_at(clock())
         clock.now = (period + 1) * LENGTH + 1860.0
         collector.phases.tick({1: WEEK})
-        collector.board.refresh()
+        collector.cache.refresh()
         assert sorted(stored_ids(collector.store)) == sorted(report.id for report in reports)
         assert waiting_reports(collector.store) == 0
         assert put(client, reports[0]).status_code == 200  # counted, and known
         assert kind(put(client, replace(reports[0], id=bytes(15) + b"x"))) == (410, "phase-over")
         clock.now += WEEK.collect.retention + 1
         collector.phases.tick({1: WEEK})
-        collector.board.refresh()
+        collector.cache.refresh()
         assert stored_ids(collector.store) == []
         assert kind(put(client, reports[0])) == (410, "too-old")
         old = next(one for one in epochs_of(collector.store, WEEK, 1) if one.number == period)
@@ -85,7 +86,7 @@ def test_a_task_that_asked_once_and_forgot_takes_nothing_more(store_url: str, fo
         collector.phases.advance(TASK, 1, 0)
         clock.now += TASK.collect.retention + 1
         collector.phases.tick({1: TASK})
-        collector.board.refresh()
+        collector.cache.refresh()
         (old,) = epochs_of(collector.store, TASK, 1)
         assert old.forgotten
         assert kind(put(client, make_report(TASK, time=clock.now))) == (410, "phase-over")
@@ -204,7 +205,7 @@ def test_a_second_request_in_a_body_is_no_request(tmp_path: Path, clock: Clock) 
     inner = request("PUT", report_path(make_report(TASK)), *headers) + body
     both = f"Content-Length: {len(inner)}\r\nTransfer-Encoding: chunked"
     with listening(settings, clock) as port:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+        with socket.create_connection(("127.0.0.1", port), timeout=HANG) as wire:
             wire.sendall(request("PUT", report_path(make_report(TASK)), both) + b"0\r\n\r\n" + inner)
             first = receive(wire)
             assert status(first) >= 400

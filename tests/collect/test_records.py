@@ -20,10 +20,8 @@ from collect.commands import run as cli
 from collect.helpers import SEARCHES, SETTING, Clock, Crash, FakeWork, random_id, running, settings_for
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs.epochs import Epoch
-from hushquery.collect.epochs.phases import HeadList
-from hushquery.collect.http.wire import read_records, write_id
-from hushquery.collect.store.tokens import Forgotten, Tokens
-from hushquery.collect.store.vault import Vault, operator_key
+from hushquery.collect.http.ingest import read_records, write_id
+from hushquery.collect.store.vault import Forgotten, Tokens, Vault, read_operator_key
 from hushquery.errors import DataError, UsageError
 from hushquery.task import Task
 
@@ -43,8 +41,8 @@ def kind(response: Any) -> tuple[int, str]:
 
 
 def advance(collector: Collector) -> None:
-    collector.phases.advance(TASK, 1, TASK.period_at(collector.board.now()))
-    collector.board.refresh()
+    collector.phases.advance(TASK, 1, TASK.period_at(collector.cache.now()))
+    collector.cache.refresh()
 
 
 def hybrid(collector: Collector) -> FakeWork:
@@ -142,7 +140,7 @@ def test_a_record_that_no_list_could_hold_is_left_out_and_its_user_counts(
     with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
         assert give(client, collector.tokens.new(1), [unusable]).status_code == 201
         assert give(client, collector.tokens.new(1), [unusable, ["news", ""]]).status_code == 201
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
         assert sorted(records for _, records in collector.vault.records(epoch)) == [[], [["news", ""]]]
 
@@ -182,7 +180,7 @@ def test_neither_plain_text_nor_key_is_in_any_file(
         assert all(give(client, shared).status_code == 201 for _ in range(20))
         (key_file,) = (folder / "keys").iterdir()
         assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
         secret = collector.vault._secret(epoch, make=False)
         assert len(secret) == 32
@@ -233,7 +231,7 @@ def test_records_are_bound_to_their_place(store_url: str, folder: Path, clock: C
 
     with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
         give(client, collector.tokens.new(1))
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
         assert [records for _, records in collector.vault.records(epoch)] == [RECORDS]
         sql(store_url, "UPDATE hushquery_collect_record SET id = ?", (random_id(),))
@@ -244,11 +242,19 @@ def test_records_are_bound_to_their_place(store_url: str, folder: Path, clock: C
             list(other.records(epoch))
 
 
-def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: Clock) -> None:
+def test_an_operator_key_must_be_the_same(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(text: str) -> bytes | None:
+        (folder / "operator").write_text(text)
+        monkeypatch.setenv("HUSHQUERY_OPERATOR_KEY", text)
+        assert read_operator_key(None) == read_operator_key(str(folder / "operator"))
+        return read_operator_key(None)
+
     with running(settings_for(store_url, folder, SEARCHES), clock) as (_, collector):
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
-        keys = [operator_key(b64encode(bytes([n]) * 32).decode()) for n in (1, 2)]
+        keys = [read(b64encode(bytes([n]) * 32).decode()) for n in (1, 2)]
         first, second, none = (Vault(collector.store, folder / "keys", key) for key in (*keys, None))
         sealed, mark = first.seal(epoch, bytes(16), RECORDS)
         again, same_mark = first.seal(epoch, bytes(16), RECORDS)
@@ -259,8 +265,8 @@ def test_an_operator_key_must_be_the_same(store_url: str, folder: Path, clock: C
                 vault.seal(epoch, bytes(16), RECORDS)
     for bad in ("x", "AAAA", "é"):
         with pytest.raises(UsageError, match="32 bytes"):
-            operator_key(bad)
-    assert operator_key("  ") is None
+            read(bad)
+    assert read("  ") is None
 
 
 def test_another_operator_key_is_told_at_the_start(
@@ -289,7 +295,7 @@ def test_what_a_token_gave_can_be_taken_back(store_url: str, folder: Path, clock
             assert tokens.forget(token) == Forgotten(gave, 0)
             assert tokens.forget(token) == Forgotten(0, 0)
             assert give(client, token).status_code == 401
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
         assert len(list(collector.vault.records(epoch))) == 1
         # As long as somebody makes a list of them it can't be done, and is said so.
@@ -297,7 +303,7 @@ def test_what_a_token_gave_can_be_taken_back(store_url: str, folder: Path, clock
         tokens.revoke(other)
         told: list[str] = []
 
-        def meanwhile(_: Epoch) -> HeadList:
+        def meanwhile(_: Epoch) -> None:
             assert tokens.forget(other) == Forgotten(0, 1)
             told.append(cli("tokens", "revoke", other, "--forget", "--store", store_url))
             raise Crash
@@ -327,7 +333,7 @@ def test_records_that_arrive_after_their_token_was_revoked_are_refused(
 
         monkeypatch.setattr("hushquery.collect.http.app.read_records", late)
         assert kind(give(client, token)) == (401, "unauthorized")
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
         assert list(collector.vault.records(epoch)) == []
 

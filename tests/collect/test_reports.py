@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from children import HANG
 from collect.helpers import (
     BINARY,
     NOW,
@@ -25,9 +26,9 @@ from collect.helpers import (
     settings_for,
 )
 from hushquery.collect.collector import Collector
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.collect.http.problems import Refusal
-from hushquery.collect.http.wire import pack_batch
-from hushquery.collect.store.writer import counts
+from hushquery.collect.store.reports import counts
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
@@ -94,7 +95,7 @@ def test_a_report_within_the_skew_of_the_next_period_comes_too_early(
         assert int(answer.headers["retry-after"]) > 0
         clock.now += 60
         collector.phases.ensure(WEEK, 1)
-        collector.board.refresh()
+        collector.cache.refresh()
         assert put(client, report).status_code == 201
 
 
@@ -190,23 +191,23 @@ def test_an_answer_is_no_longer_than_what_was_sent(store_url: str, folder: Path,
 def test_large_bodies_are_read_in_a_thread_and_few_wait_for_it(store_url: str, folder: Path, clock: Clock) -> None:
     async def work(collector: Collector) -> None:
         def where(*_: object) -> str:
-            assert let_go.wait(20)
+            assert let_go.wait(HANG)
             return threading.current_thread().name
 
         let_go = threading.Event()
-        large = [asyncio.create_task(collector.apart(bytes(5000), where)) for _ in range(64)]
+        large = [asyncio.create_task(collector.process(bytes(5000), where)) for _ in range(64)]
         await asyncio.sleep(0)
         with pytest.raises(Refusal, match="more arrives"):
-            await collector.apart(bytes(5000), where)
-        assert await collector.apart(bytes(100), lambda: threading.current_thread()) is threading.current_thread()
+            await collector.process(bytes(5000), where)
+        assert await collector.process(bytes(100), lambda: threading.current_thread()) is threading.current_thread()
         let_go.set()
         assert {name.rpartition("_")[0] for name in await asyncio.gather(*large)} == {"hushquery-reader"}
 
     with running(settings_for(store_url, folder, SETTING), clock) as (client, collector):
         asyncio.run(work(collector))
         seen: list[str] = []
-        board = collector.board.now
-        collector.board.now = lambda: seen.append(threading.current_thread().name) or board()  # type: ignore[method-assign,func-returns-value]
+        board = collector.cache.now
+        collector.cache.now = lambda: seen.append(threading.current_thread().name) or board()  # type: ignore[method-assign,func-returns-value]
         batch = pack_batch([make_report(TASK, number).to_bytes() for number in range(60)])
         answer = client.post(f"/v1/tasks/{TASK.id}/reports", content=batch, headers=BINARY)
         assert {one["status"] for one in answer.json()["results"]} == {201}
@@ -267,4 +268,4 @@ def test_two_tasks_in_one_server_keep_apart(store_url: str, folder: Path, clock:
         listed = client.get("/v1/tasks").json()["tasks"]
         assert [task["name"] for task in listed] == ["theme", "theme"]
         assert {task["id"] for task in listed} == {TASK.id, WEEK.id}
-        assert json.dumps(sorted(collector.board.ids)) == json.dumps(sorted([TASK.id, WEEK.id]))
+        assert json.dumps(sorted(collector.cache.rows)) == json.dumps(sorted([TASK.id, WEEK.id]))

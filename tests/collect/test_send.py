@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collect.helpers import NOW, SETTING, Clock
-from hushquery.collect.http.wire import write_id
+from hushquery.collect.http.ingest import write_id
 from hushquery.errors import UsageError
 from hushquery.local.device.client import Client
 from hushquery.local.device.send import FIRST_PAUSE, NEXT_PAUSE, REFUSED, Sender

@@ -14,18 +14,19 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import NOW, SETTING, Clock, make_report, put, running, settings_for, stored_ids
 from collect.houses import PROCESSES
 from collect.store_workers import open_and_register
 from hushquery.collect.epochs.epochs import register, registered
-from hushquery.collect.epochs.local_work import LocalWork
 from hushquery.collect.epochs.phases import Phases
+from hushquery.collect.epochs.work import EpochWork
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.collect.http.problems import Refusal
-from hushquery.collect.http.wire import pack_batch
+from hushquery.collect.store.reports import Arrival, Writer, write_reports
 from hushquery.collect.store.schema import META, SCHEMA, reports_table
 from hushquery.collect.store.store import Store, StoreFull
 from hushquery.collect.store.vault import Vault
-from hushquery.collect.store.writer import Arrival, Writer, write_reports
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.task import Task
 
@@ -52,7 +53,7 @@ def test_many_processes_make_one_store(store_url: str) -> None:
     ]
     for process in processes:
         process.start()
-    found = [answers.get(timeout=120) for _ in processes]
+    found = [answers.get(timeout=HANG) for _ in processes]
     for process in processes:
         process.join()
         process.close()
@@ -61,12 +62,12 @@ def test_many_processes_make_one_store(store_url: str) -> None:
 
 def test_who_is_alone_is_alone(store_url: str) -> None:
     one, two = Store.open(store_url), Store.open(store_url)
-    with one.alone("x"):
-        with pytest.raises(NotReady), two.alone("x"):
+    with one.locked("x"):
+        with pytest.raises(NotReady), two.locked("x"):
             pass
-        with two.alone("y"):
+        with two.locked("y"):
             pass
-    with two.alone("x"):
+    with two.locked("x"):
         pass
     one.close()
     two.close()
@@ -193,7 +194,8 @@ def test_a_full_file_is_told_and_freed_pages_are_room(tmp_path: Path) -> None:
 
 def test_closing_an_epoch_makes_room_in_a_full_file(tmp_path: Path, clock: Clock) -> None:
     store = Store.open(tmp_path / "collector.db", most_bytes=1_000_000)
-    phases = Phases(store, LocalWork(store), Vault(store, tmp_path), clock=clock)
+    vault = Vault(store, tmp_path)
+    phases = Phases(store, EpochWork(store, vault, tmp_path / "ledger.db"), vault, clock=clock)
     number = register(store, TASK, NOW)
     phases.ensure(TASK, number)
     one = make_report(TASK)
@@ -279,7 +281,8 @@ class LosingStore(SlowStore):
 def test_nothing_is_acknowledged_before_it_is_committed(new_store: Callable[[], str], folder: Path) -> None:
     store = Store.open(new_store())
     number = register(store, TASK, NOW)
-    Phases(store, LocalWork(store), Vault(store, folder), clock=Clock()).ensure(TASK, number)
+    vault = Vault(store, folder)
+    Phases(store, EpochWork(store, vault, folder / "ledger.db"), vault, clock=Clock()).ensure(TASK, number)
     arrival = Arrival(number, 0, bytes(16), b"x")
 
     async def send(into: object) -> list[str]:

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from collect.helpers import BINARY, SETTING, Clock, make_report, put, report_path, running, settings_for
 from hushquery.collect.http.admin import make_admin
-from hushquery.collect.http.wire import pack_batch, write_id
+from hushquery.collect.http.ingest import pack_batch, write_id
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)

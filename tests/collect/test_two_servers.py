@@ -7,13 +7,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from children import HANG
 from collect.helpers import Clock, running, settings_for
 from collect.houses import PROCESSES
 from collect.racers import tick
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts, whole_epoch
+from hushquery.collect.collector import Settings
 from hushquery.collect.epochs.clock import confirm
 from hushquery.collect.epochs.epochs import epochs_of
-from hushquery.collect.http.settings import Settings
 from hushquery.collect.store.schema import RECORD, RELEASE
 from hushquery.collect.store.store import Store
 from hushquery.core.ledger.ledger import Ledger
@@ -30,7 +31,7 @@ def race(settings: Settings, now: float) -> None:
     racers = [PROCESSES.Process(target=tick, args=(settings, now, start, answers)) for _ in range(RACERS)]
     for racer in racers:
         racer.start()
-    assert [answers.get(timeout=120) for _ in racers] == [[]] * RACERS
+    assert [answers.get(timeout=HANG) for _ in racers] == [[]] * RACERS
     for racer in racers:
         racer.join()
         racer.close()
@@ -41,7 +42,7 @@ def test_two_servers_publish_once(new_store: Callable[[], str], folder: Path, cl
     settings = settings_for(new_store(), folder, TEXT)
     open_accounts(folder, epochs=2)
     with running(settings, clock) as (client, collector):
-        epoch = collector.board.present(1)
+        epoch = collector.cache.current(1)
         assert epoch is not None
         give_many(collector, epoch)
         clock.now += 3 * DAY

@@ -9,13 +9,13 @@ import pytest
 import sqlalchemy as sa
 
 from collect.commands import read, run
-from collect.helpers import SEARCHES, Clock, Crash, FakeWork, running, settings_for
+from collect.helpers import SEARCHES, Clock, Crash, FakeHead, FakeWork, running, settings_for
 from collect.houses import House
 from collect.test_hybrid_work import open_accounts
 from collect.test_records import give
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs.epochs import EXPIRED, HEAD_PUBLISHED, OPTIN_OPEN, Epoch, epochs_of
-from hushquery.collect.epochs.phases import HeadList, Phases
+from hushquery.collect.epochs.phases import Phases
 from hushquery.collect.http.admin import metrics
 from hushquery.collect.store.schema import RECORD
 from hushquery.collect.store.vault import Vault
@@ -172,9 +172,9 @@ def test_a_list_that_nobody_can_use_is_drawn_once(store_url: str, folder: Path, 
     """What the noise left is the outcome: to draw again until it looks better would cost again."""
 
     class Unlucky(FakeWork):
-        def publish_head(self, epoch: Epoch) -> HeadList:
+        def publish_head(self, epoch: Epoch) -> FakeHead:
             super().publish_head(epoch)
-            return HeadList(listed, {"users": 1})
+            return FakeHead(listed, {"users": 1})
 
     house = House(store_url, folder, clock, SEARCHES)
     work = Unlucky(house.store, house.vault)
@@ -239,7 +239,7 @@ def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, 
         # The next epoch takes what is given to it.
         clock.now = (period + 1.0) * WEEK + 1
         collector.phases.tick({1: TASK})
-        collector.board.refresh()
+        collector.cache.refresh()
         assert give(client, token).status_code == 201
         old, new = look(collector, period), look(collector, period + 1)
         assert (old.phase, new.phase, new.trouble) == (EXPIRED, OPTIN_OPEN, None)
@@ -288,6 +288,6 @@ def test_what_was_given_can_be_taken_back_while_the_move_is_refused(store_url: s
         clock.now += 61
         assert collector.phases.tick({1: TASK}) == []
         assert (look(collector, period).moving, look(collector, period).trouble) == (None, None)
-        collector.board.refresh()
+        collector.cache.refresh()
         assert give(client, collector.tokens.new(1)).status_code == 201
     assert [entry.kind for entry in Ledger.open(folder / "ledger.db").history()] == ["open", "open"]

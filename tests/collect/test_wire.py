@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collect.helpers import SEARCHES, SETTING, make_report
-from hushquery.collect.http.problems import PROBLEMS, Refusal, document, problem_of
-from hushquery.collect.http.wire import (
+from hushquery.collect.http.ingest import (
     BINARY,
     JSON,
     MOST_REPORTS,
@@ -23,6 +22,7 @@ from hushquery.collect.http.wire import (
     read_report,
     write_id,
 )
+from hushquery.collect.http.problems import PROBLEMS, Refusal, document, problem_of
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.report import Report, ReportError
 from hushquery.task import Task

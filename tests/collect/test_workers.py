@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2 as httpx
 import psycopg
 
+from children import HANG
 from collect.helpers import SETTING, put
 from collect.servers import Server
 from collect.test_faults import wait_for
@@ -34,11 +35,10 @@ def test_killing_the_parent_ends_the_workers(postgres_url: str, folder: Path) ->
     url = f"{postgres_url}?options=-csearch_path%3Dorphans"
     (folder / "task.toml").write_text(SETTING)
     server = Server(url, folder, folder / "task.toml", "--workers", "2")
-    server.wait()
     workers = workers_of(server.process.pid)
     assert len(workers) == 2
     reports = many_reports(3)
-    with httpx.Client(base_url=server.address, timeout=30) as client:
+    with httpx.Client(base_url=server.address, timeout=HANG) as client:
         for report in reports:
             wait_for(lambda report=report: put(client, report).status_code in (200, 201))  # type: ignore[misc]
     os.kill(server.process.pid, signal.SIGKILL)
@@ -48,6 +48,5 @@ def test_killing_the_parent_ends_the_workers(postgres_url: str, folder: Path) ->
     finally:
         server.kill()  # the whole group, should the workers live on
     again = Server(url, folder, folder / "task.toml", port=server.port)  # the port is free
-    again.wait()
     assert again.stop() == 0
     assert sorted(stored(url)) == [report.id for report in reports]

@@ -23,7 +23,7 @@ import typer.main
 import postgres
 from deployment import EXAMPLE, ORIGIN, ROOT, UNIT, Deployed, documented, environment, expanded, unit_values
 from hushquery.cli.app import app
-from hushquery.collect.http.wire import MOST_REPORTS, pack_batch
+from hushquery.collect.http.ingest import MOST_REPORTS, pack_batch
 from hushquery.local.device.client import Client
 from hushquery.local.device.send import Sender
 from hushquery.local.report import Report

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hushquery.cli.task import app
-from hushquery.collect.http.settings import Settings
+from hushquery.collect.collector import Settings
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.task import Task

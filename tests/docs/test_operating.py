@@ -8,11 +8,11 @@ from pathlib import Path
 import typer.main
 
 from hushquery.cli.app import app
-from hushquery.collect.http import connections
+from hushquery.collect.collector import Settings
+from hushquery.collect.http import limits as connections
 from hushquery.collect.http.admin import health, metrics
+from hushquery.collect.http.ingest import MOST_REPORTS
 from hushquery.collect.http.problems import PROBLEMS
-from hushquery.collect.http.settings import Settings
-from hushquery.collect.http.wire import MOST_REPORTS
 from hushquery.collect.store.store import Store
 from hushquery.local.device.send import REFUSED
 
@@ -50,7 +50,7 @@ def test_every_metric_is_listed(tmp_path: Path) -> None:
 def test_the_fixed_limits_are_as_the_page_says() -> None:
     limits, told = Settings(("task.toml",)), PAGE.partition("Fixed limits, per worker:")[2].partition("\n\n")[0]
     told = " ".join(told.split())
-    assert f"keeps {connections._KEPT} descriptors" in told
+    assert f"keeps {connections._RESERVED} descriptors" in told
     assert f"A head has {connections._HEAD_SECONDS:.0f} seconds to arrive, a body {limits.body_seconds:.0f}," in told
     assert f"the next request {connections._NEXT_SECONDS:.0f};" in told
     assert f"cut after {connections._UNREAD_SECONDS:.0f}." in told

@@ -12,8 +12,8 @@ import pytest
 from collect.helpers import SETTING, Clock, make_report, put, running, settings_for
 from collect.test_hybrid_work import TASK as HYBRID_TASK
 from collect.test_hybrid_work import TEXT, open_accounts, whole_epoch
+from hushquery.collect.http.ingest import JSON, read_batch, read_records
 from hushquery.collect.http.problems import PROBLEMS, document, refuse
-from hushquery.collect.http.wire import JSON, read_batch, read_records
 from hushquery.errors import HushqueryError
 from hushquery.task import Task
 from mutations import STRANGE, instead, spoiled, without
@@ -45,7 +45,7 @@ def test_a_local_epoch(tmp_path: Path) -> None:
         assert faults("tasks", client.get("/v1/tasks").json()) == []
         for phase in ("closed", "released"):
             collector.phases.advance(TASK, 1, 0, phase)
-        collector.board.refresh()
+        collector.cache.refresh()
         served = client.get(path).json()
         assert faults("served-task", served) == []
         release = client.get(f"/v1/releases/{served['releases'][0]['id']}").json()

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from hushquery.errors import DataError, UsageError
 from hushquery.task import Task, template
-from hushquery.task.units import duration, size, whole
+from hushquery.task.model import duration, size, whole
 
 SETTING = """
 [task]
@@ -201,7 +201,7 @@ def test_a_task_is_frozen() -> None:
         ("epsilon = 4\n", "epsilon = 4\nrecords_per_user = 1.5\n", "not a whole number"),
         ("epsilon = 4\n", "epsilon = 4\nrecords_per_user = true\n", "not a whole number"),
         ('["dark", "light"]', '["dark", "dark "]', "entries 1 and 2 of the domain are the same"),
-        ('["dark", "light"]', "[]", "two cells at least"),
+        ('["dark", "light"]', "[]", "at least two cells"),
         ('["dark", "light"]', '["dark", ""]', "entry 2 of the domain is empty"),
         ('["dark", "light"]', '["dark", 5]', "domain: entry 2"),
         ('["dark", "light"]', '["dark", ["a", "b"]]', "entry 2 of the domain is not a text"),
@@ -352,3 +352,13 @@ def test_the_schema_judges_files_as_we_do() -> None:
     assert check.is_valid(json.loads(Task.loads(SEARCHES).canonical()))
     for old, new in [("epsilon = 4\n", "epsilom = 4\n"), ('"setting"', '"settings"'), ("[client]", "[clients]")]:
         assert not check.is_valid(tomllib.loads(SETTING.replace(old, new, 1)))
+
+
+def test_completion_shows_a_tasks_own_names_only() -> None:
+    task = Task.loads(SETTING)
+    assert dir(task) == dir(Task)
+    assert {"task", "client", "collect", "load", "loads", "id", "canonical", "period_at"} <= set(dir(task))
+    assert all(name in vars(Task) or name in Task.model_fields for name in dir(task))
+    assert not [name for name in dir(task) if name.startswith(("_", "model_")) or name in ("copy", "dict", "json")]
+    assert all(hasattr(task, name) for name in dir(task))
+    assert set(dir(task.client)) == set(type(task.client).model_fields)

@@ -78,9 +78,9 @@ def serve(
 
         hushquery serve --task task.toml --store postgresql://collector@db.example.org/reports --workers 4
     """
+    from hushquery.collect.collector import Settings
     from hushquery.collect.http.serve import run
-    from hushquery.collect.http.settings import Settings
-    from hushquery.task.units import size
+    from hushquery.task.model import size
 
     settings = Settings(
         tasks=tuple(str(one) for one in task),
@@ -162,7 +162,7 @@ def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> No
     """
     from hushquery.collect.epochs.clock import read_clock
     from hushquery.collect.epochs.epochs import epochs_of, registered
-    from hushquery.collect.store.writer import counts
+    from hushquery.collect.store.reports import counts
 
     with _opened(store) as opened:
         counted = counts(opened)
@@ -230,14 +230,13 @@ def advance(
     from hushquery.collect.epochs.clock import Watch, tolerance
     from hushquery.collect.epochs.epochs import registered
     from hushquery.collect.epochs.phases import Phases
-    from hushquery.collect.epochs.work import make_work
-    from hushquery.collect.http.settings import read_operator_key
-    from hushquery.collect.store.vault import Vault
+    from hushquery.collect.epochs.work import EpochWork
+    from hushquery.collect.store.vault import Vault, read_operator_key
 
     with which.open(write=True) as (opened, before):
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
         watch = Watch(opened, tolerance(task for _, task in registered(opened)))
-        phases = Phases(opened, make_work(opened, vault, ledger), vault, watch=watch)
+        phases = Phases(opened, EpochWork(opened, vault, ledger), vault, watch=watch)
         moved = phases.advance(before.task, before.task_number, before.number, to)
     text = f"epoch {moved.number} of {moved.task.task.name}: {moved.phase}"
     if moved.release is not None:
@@ -261,10 +260,10 @@ def clock(
     """
     import time
 
-    from hushquery.collect.epochs.clock import confirm, read_clock, said
+    from hushquery.collect.epochs.clock import confirm, format_time, read_clock
     from hushquery.collect.epochs.epochs import registered
     from hushquery.collect.epochs.phases import Phases
-    from hushquery.collect.epochs.work import make_work
+    from hushquery.collect.epochs.work import EpochWork
     from hushquery.collect.store.vault import Vault
 
     now = time.time()
@@ -274,9 +273,9 @@ def clock(
         with opened.read() as connection:
             state = read_clock(connection)
         vault = Vault(opened, "collector-keys")  # is not asked for any key
-        due = Phases(opened, make_work(opened, vault, "ledger.db"), vault).due(dict(registered(opened)))
-    newest = "none yet" if state.newest is None else said(state.newest)
-    lines = [f"now, on this machine:      {said(now)}", f"newest time in the store:  {newest}"]
+        due = Phases(opened, EpochWork(opened, vault, "ledger.db"), vault).due(dict(registered(opened)))
+    newest = "none yet" if state.newest is None else format_time(state.newest)
+    lines = [f"now, on this machine:      {format_time(now)}", f"newest time in the store:  {newest}"]
     if state.stopped is None:
         lines.append("epochs move by time")
     else:
@@ -426,7 +425,7 @@ def new_token(
 
     hushquery collect tokens new --note "reading room"
     """
-    from hushquery.collect.store.tokens import Tokens
+    from hushquery.collect.store.vault import Tokens
 
     with _opened(store, write=True) as opened:
         number, chosen = _chosen(opened, task)
@@ -440,7 +439,7 @@ def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) 
 
     hushquery collect tokens list
     """
-    from hushquery.collect.store.tokens import Tokens
+    from hushquery.collect.store.vault import Tokens
 
     with _opened(store) as opened:
         tokens = Tokens(opened).listed()
@@ -466,7 +465,7 @@ def revoke_token(
     hushquery collect tokens revoke 0f1e2d3c4b5a6978
     hushquery collect tokens revoke 0f1e2d3c4b5a6978 --forget    # the user takes back what was given
     """
-    from hushquery.collect.store.tokens import Tokens
+    from hushquery.collect.store.vault import Tokens
 
     with _opened(store, write=True) as opened:
         Tokens(opened).revoke(name)

@@ -158,7 +158,7 @@ def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
 
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     from hushquery.core.budget import format_epsilon
-    from hushquery.task.units import spelled
+    from hushquery.task.model import spelled
 
     client, seconds = task.client, task.task.period
     times = "one report" if client.records_per_user == 1 else f"{client.records_per_user} reports"

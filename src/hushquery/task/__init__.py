@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hushquery.task.domain import Domain, GroupedDomain
+from hushquery.task.domain import Domain, GroupedDomain, Numbers, Texts
 from hushquery.task.model import ClientPart, CollectPart, HeadPart, OptInPart, RapporPart, Task, TaskPart
 from hushquery.task.template import template
-from hushquery.task.values import Numbers, Texts
 
 __all__ = [
     "ClientPart",

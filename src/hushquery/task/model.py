@@ -1,83 +1,180 @@
-"""Task: what clients and collector agree on, read from TOML, validated, frozen, and named by its hash."""
+"""Task: what clients and collector agree on, read from TOML, validated, frozen, and named by its hash.
+
+Every number has one form in the hash. Epsilons are exact: 4, 4.0, "4" and "8/2" hash alike. A length of time is text
+with a unit ("7d"), hashed as whole seconds; a size is a number of bytes or text with a unit ("64KiB").
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
+from hushquery.core.budget import exact
 from hushquery.errors import DataError, UsageError
-from hushquery.task.domain import Domain
-from hushquery.task.kinds import check_kind, oracle_of, query_share_of, schema_rules
-from hushquery.task.problems import refusal
-from hushquery.task.units import Bytes, Exact, Seconds, Whole
+from hushquery.task.domain import NUMBER_ORACLES, PAPER_SHARE, TEXT_ORACLES, TWO_STAGE, Domain, check_kind
+from hushquery.task.template import json_schema, refusal
 
-__all__ = ["ClientPart", "CollectPart", "HeadPart", "OptInPart", "RapporPart", "Task", "TaskPart"]
+# A larger file is no task: its domain belongs into a head list.
+_MOST_FILE = 64 * 1024 * 1024
+# What is larger is a mistake: a length of time, a number, the characters of a number.
+_MOST_SECONDS = 100 * 366 * 86400
+_MOST = 2**53
+_MOST_CHARACTERS = 80
 
-# A file beyond this is no task: a domain belongs into a head list then.
-_MOST_BYTES = 64 * 1024 * 1024
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
-
-def _line(text: str) -> str:
-    if text != text.strip() or not text.isprintable():
-        raise UsageError("must be one line of text, without blanks at its ends")
-    return text
-
-
-def _above_zero(value: Fraction) -> Fraction:
-    if value <= 0:
-        raise UsageError("must be above zero")
-    return value
-
-
-def _share(value: Fraction) -> Fraction:
-    if not 0 < value <= 1:
-        raise UsageError("must be above 0 and at most 1", fix="To collect nothing, set enabled = false")
-    return value
-
-
-def _small(value: Fraction) -> Fraction:
-    if not 0 <= value < 1:
-        raise UsageError("must be from 0 to below 1")
-    return value
-
-
-def _chance(value: Fraction) -> Fraction:
-    if not 0 <= value <= 1:
-        raise UsageError("must be a chance from 0 to 1")
-    return value
-
-
-def _between(value: Fraction) -> Fraction:
-    if not 0 < value < 1:
-        raise UsageError("must be above 0 and below 1")
-    return value
-
-
-# What no client uses is no part of the task's identity: else clients would answer anew when a collector changes it.
+# What no client uses is not part of the task's identity: clients would answer anew when a collector changes it.
 _COLLECTORS_OWN = ("clock_skew", "max_body", "min_batch", "origins", "retention")
-
-# Keys that only some tasks have: where they are absent, the canonical form does not name them.
+# Keys of some tasks only: where they are absent, the canonical form does not name them.
 _SPECIAL = {"task": ("highest",), "client": ("query_share", "step", "buckets", "bits", "rappor")}
-
-# Keys of [head] that came later, at their defaults.
+# Keys of [head] that came later: at their defaults they are not named, so that older tasks keep their ids.
 _UNNAMED = {("keep", 1), ("algorithm", "laplace"), ("weighed", None)}
 
-Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
-Epsilon = Annotated[Exact, AfterValidator(_above_zero)]
+
+# ---- numbers, times and sizes ------------------------------------------------------------------------------
+
+
+def duration(value: object) -> int:
+    """Parse a length of time as whole seconds: "7d", "30m" or 90."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{1,12})\s*([smhdw])", value.strip())
+        if match is None:
+            raise UsageError("not a length of time", fix='Write a whole number and a unit: "45s", "30m", "12h", "7d"')
+        seconds = int(match[1]) * _SECONDS[match[2]]
+    else:
+        seconds = whole(value)
+    if not 1 <= seconds <= _MOST_SECONDS:
+        raise UsageError("a length of time must be from one second to a hundred years")
+    return seconds
+
+
+def spelled(seconds: int) -> str:
+    """Format a length of time in the largest unit that divides it: 5400 is "90m"."""
+    unit = next(unit for unit in "dhms" if seconds % _SECONDS[unit] == 0)
+    return f"{seconds // _SECONDS[unit]}{unit}"
+
+
+def size(value: object) -> int:
+    """Parse a size as a number of bytes: 65536, "64KiB" or "64 kB"."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{1,12})\s*(B|[kMG]B|[KMG]iB)", value.strip())
+        if match is None:
+            raise UsageError("not a size", fix='Write a number of bytes, or with a unit: "64KiB", "1MB", "50GB"')
+        return int(match[1]) * _BYTES[match[2]]
+    return whole(value)
+
+
+def whole(value: object) -> int:
+    """Check a whole number; 50.0 is one, true and "50" are not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > _MOST:
+        raise UsageError("not a whole number", fix="Write digits without quotes, such as 50")
+    if value != int(value):
+        raise UsageError("not a whole number", fix="Write it without a fraction, such as 50")
+    return int(value)
+
+
+def _exact(value: Any) -> Fraction:
+    if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
+        raise UsageError("too long for a number", fix="Write a number such as 4, 0.5, 1/3 or ln(10)")
+    number = exact(value)
+    # The canonical form of a task writes it as a fraction, which must be readable too.
+    if len(str(number)) > _MOST_CHARACTERS:
+        raise UsageError("too many digits for a number", fix="Write a number such as 4, 0.5, 1/3 or ln(10)")
+    return number
+
+
+_NUMBER = {"type": ["number", "string"], "minimum": 0, "maxLength": _MOST_CHARACTERS}
+_TIME = {
+    "type": ["string", "integer"],
+    "pattern": r"^\s*[0-9]{1,12}\s*[smhdw]\s*$",
+    "minimum": 1,
+    "maximum": _MOST_SECONDS,
+    "examples": ["7d", "30m"],
+}
+_SIZE = {
+    "type": ["integer", "string"],
+    "pattern": r"^\s*[0-9]{1,12}\s*(B|kB|MB|KiB|MiB)\s*$",
+    "examples": [65536, "64KiB"],
+}
+
+#: An exact number: 4, 4.0, "1/3" or "ln(10)".
+Exact = Annotated[
+    Fraction,
+    BeforeValidator(_exact),
+    PlainSerializer(str),
+    WithJsonSchema({**_NUMBER, "examples": [4.0, "ln(10)", "1/3"]}),
+]
+#: A length of time in seconds.
+Seconds = Annotated[int, BeforeValidator(duration), WithJsonSchema(_TIME)]
+#: A size in bytes.
+Bytes = Annotated[int, BeforeValidator(size), WithJsonSchema(_SIZE)]
+#: A whole number.
+Whole = Annotated[int, BeforeValidator(whole)]
+
+
+def _check(holds: Callable[[Any], bool], what: str, fix: str = "") -> AfterValidator:
+    """Return a validator that refuses what does not hold."""
+
+    def validate(value: Any) -> Any:
+        if not holds(value):
+            raise UsageError(what, fix=fix)
+        return value
+
+    return AfterValidator(validate)
+
+
+def _is_line(text: str) -> bool:
+    return text == text.strip() and text.isprintable()
+
+
+_LINE = _check(_is_line, "must be one line of text, without blanks at its ends")
+Line = Annotated[str, Field(min_length=1, max_length=200), _LINE]
+Epsilon = Annotated[Exact, _check(lambda value: value > 0, "must be above zero")]
 Count = Annotated[Whole, Field(ge=1, le=2**31)]
+Delta = Annotated[Exact, _check(lambda value: 0 <= value < 1, "must be from 0 to below 1")]
+Chance = Annotated[Exact, _check(lambda value: 0 <= value <= 1, "must be a chance from 0 to 1")]
+Between = Annotated[Exact, _check(lambda value: 0 < value < 1, "must be above 0 and below 1")]
+_NOBODY = "To collect nothing, set enabled = false"
+Share = Annotated[Exact, _check(lambda value: 0 < value <= 1, "must be above 0 and at most 1", _NOBODY)]
 
 
-class _Part(BaseModel):
+# ---- the model ---------------------------------------------------------------------------------------------
+
+
+class _Listing(type(BaseModel)):  # type: ignore[misc]  # Pydantic's metaclass has no public name
+    """Makes ``dir()`` and tab completion show a model's own names, without the dozens that Pydantic brings."""
+
+    def __dir__(cls) -> list[str]:
+        own = [name for name in vars(cls) if not name.startswith(("_", "model_"))]
+        return sorted({*cls.model_fields, *own})
+
+
+class _Part(BaseModel, metaclass=_Listing):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
 
 class TaskPart(_Part):
@@ -101,7 +198,7 @@ class OptInPart(_Part):
     """What a user who opted in gives to the curator."""
 
     epsilon: Epsilon
-    delta: Annotated[Exact, AfterValidator(_small)]
+    delta: Delta
     records_per_user: Count = 1
     relation: Literal["replace-one", "add-remove"] = "replace-one"
 
@@ -115,11 +212,11 @@ class RapporPart(_Part):
     """Hash functions."""
     m: Annotated[Whole, Field(ge=1, le=2**16)]
     """Cohorts."""
-    p: Annotated[Exact, AfterValidator(_chance)]
+    p: Chance
     """The chance of a 1 in a report where the permanent bit is 0."""
-    q: Annotated[Exact, AfterValidator(_chance)]
+    q: Chance
     """The chance of a 1 in a report where the permanent bit is 1."""
-    f: Annotated[Exact, AfterValidator(_chance)]
+    f: Chance
     """How much of the permanent response is noise: a bit is flipped with chance f/2."""
 
 
@@ -136,11 +233,11 @@ class ClientPart(_Part):
     """Values that are not listed: reported as the wildcard, or an error and no report."""
     lifetime_epsilon: Epsilon
     """What a device may lose in its life, in all its tasks together."""
-    sampling: Annotated[Exact, AfterValidator(_share)] = Fraction(1)
+    sampling: Share = Fraction(1)
     """The share of clients that report in a period."""
     enabled: Annotated[bool, Field(strict=True)] = True
     """The off-switch: false, and no client reports. Not part of the task's hash."""
-    query_share: Annotated[Exact, AfterValidator(_between)] | None = None
+    query_share: Between | None = None
     """For two-stage: the share of epsilon that the query gets (f_C of BLENDER); absent: all that the URL leaves."""
     step: Count | None = None
     """For onebit: the distance of the grid points that a device keeps answers for; divides highest. Absent: highest."""
@@ -213,8 +310,7 @@ class Task(_Part):
         period, precision = self.task.period, self.collect.time_precision
         if period is not None and period % precision:
             raise UsageError(
-                "[task] period is not a multiple of [collect] time_precision, so a report's time could not tell its "
-                "period"
+                "[task] period is not a multiple of [collect] time_precision, so a report's time would fit two periods"
             )
         if self.head is not None and self.head.keep > 1 and period is None:
             raise UsageError(
@@ -232,7 +328,7 @@ class Task(_Part):
         """Read a task from a TOML file, or from a .json file as a collector serves it."""
         file = Path(path)
         try:
-            if file.stat().st_size > _MOST_BYTES:
+            if file.stat().st_size > _MOST_FILE:
                 raise DataError(f"{file.name} is too large for a task", fix="Publish a long domain as a head list")
             text = file.read_text("utf-8")
         except OSError as error:
@@ -270,7 +366,7 @@ class Task(_Part):
 
     @classmethod
     def make(cls, data: Mapping[str, Any], *, source: str = "the task") -> Task:
-        """Make a task of plain data, and refuse what is wrong with it all at once."""
+        """Make a task of plain data, or name all its problems at once."""
         try:
             return cls.model_validate(dict(data))
         except ValidationError as error:
@@ -279,7 +375,7 @@ class Task(_Part):
     # ---- identity ------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Give the task as plain data: every default written out, exact numbers as text, times in seconds."""
+        """Return the task as plain data: every default explicit, exact numbers as text, times in seconds."""
         data = self.model_dump(mode="json")
         if self.task.domain is not None:
             records = self.listed().records
@@ -287,14 +383,13 @@ class Task(_Part):
         for part, names in _SPECIAL.items():
             data[part] = {key: value for key, value in data[part].items() if value is not None or key not in names}
         if self.head is not None:
-            # Keys that came later: at their defaults they are not named, so that older tasks keep their ids.
             data["head"] = {k: v for k, v in data["head"].items() if (k, v) not in _UNNAMED}
         if not self.is_listed:
             data["client"]["unknown"] = "refuse"
         return data
 
     def canonical(self) -> str:
-        """Give the one text that is hashed: JSON with sorted keys, no spaces, ASCII only, of what clients use.
+        """Return the text that is hashed: JSON with sorted keys, no spaces, ASCII only, of what clients use.
 
         The off-switch and all of [collect] but ``time_precision`` are left out, so that a collector may change them.
         """
@@ -318,18 +413,24 @@ class Task(_Part):
 
     @property
     def is_listed(self) -> bool:
-        """Whether what can be reported is a public list, of queries and URLs or of values."""
+        """Whether values come from a public list, of queries and URLs or of settings."""
         return self.task.kind in ("searches", "setting")
 
     @property
     def oracle(self) -> str:
-        """The mechanism's name: as the task says, or what ``auto`` means where that is known without a list."""
-        return oracle_of(self)
+        """The mechanism's name; ``auto`` where only the list decides."""
+        if self.client.oracle != "auto":
+            return self.client.oracle
+        if not self.is_listed:
+            return (NUMBER_ORACLES if self.task.kind == "number" else TEXT_ORACLES)[0]
+        return TWO_STAGE if self.head is not None and self.head.mode == "paper" else "auto"
 
     @property
     def query_share(self) -> Fraction | None:
-        """For two-stage: the query's share of epsilon, where it is fixed."""
-        return query_share_of(self)
+        """For two-stage: the query's share of epsilon; None for all that the URL leaves."""
+        if self.client.query_share is None and self.client.oracle == "auto" and self.oracle == TWO_STAGE:
+            return PAPER_SHARE
+        return self.client.query_share
 
     @property
     def record_epsilon(self) -> Fraction:
@@ -337,7 +438,7 @@ class Task(_Part):
         return Fraction(self.client.epsilon) / self.client.records_per_user
 
     def listed(self, head: Any = None) -> Domain:
-        """Give the domain: the task's own list, or the published head list of [query, URL] pairs.
+        """Return the domain: the task's own list, or the published head list of [query, URL] pairs.
 
         Raises:
             UsageError: The task has no list of its own and none was given, or both.
@@ -355,29 +456,15 @@ class Task(_Part):
         return Domain.read(self.task.kind, items, wildcard=self.client.unknown == "wildcard")
 
     def period_at(self, time: float) -> int:
-        """Number the period that a moment (seconds since 1970, UTC) is in; a task without periods has one, 0."""
+        """Return the number of the period of a time (seconds since 1970, UTC); 0 for a task without periods."""
         return 0 if self.task.period is None else int(time // self.task.period)
 
     def truncate(self, time: float) -> int:
-        """Give a moment as coarse as reports tell it: the last multiple of the task's time precision."""
+        """Return a time as coarse as reports carry it: the last multiple of the task's time precision."""
         precision = self.collect.time_precision
         return int(time // precision) * precision
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Give the JSON Schema (2020-12) of task files, for editors and other programs."""
-        schema = _in_json_schema(cls.model_json_schema())
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "allOf": schema_rules()}
-
-
-# Pydantic leaves the bounds of numbers that are read by a function of ours under its own names.
-_BOUNDS = {"ge": "minimum", "le": "maximum"}
-
-
-def _in_json_schema(part: Any) -> Any:
-    """Give the bounds of numbers the names that JSON Schema has for them."""
-    if isinstance(part, list):
-        return [_in_json_schema(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    return {_BOUNDS.get(name, name): _in_json_schema(value) for name, value in part.items()}
+        """Return the JSON Schema (2020-12) of task files, for editors and other programs."""
+        return json_schema(cls)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from attacks.collector.frame import patience
+from children import HANG
 from collect.helpers import SETTING, make_report, report_path
 from collect.servers import Sender
 from hushquery.local.report import Report
@@ -62,7 +64,7 @@ def acknowledged(started: Iterable[Sender]) -> set[bytes]:
 
 def join(started: Iterable[Sender], seconds: float) -> str:
     """Wait for clients; gives what is strange about how it went, or nothing."""
-    end, strange = time.monotonic() + seconds, []
+    end, strange = time.monotonic() + patience(seconds), []
     for one in started:
         one.join(max(0.1, end - time.monotonic()))
         strange += [f"{len(one.acknowledged)} of {len(one.reports)} acknowledged"] if one.is_alive() else []
@@ -82,7 +84,7 @@ class Upload:
     text: str = ""
 
 
-def put(port: int, report: Report, timeout: float = 30) -> Upload:
+def put(port: int, report: Report, timeout: float = HANG) -> Upload:
     """Send one report over a connection of its own."""
     began = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)

@@ -19,8 +19,9 @@ from scipy.stats import rankdata
 from attacks.collector.devices import FEW, KIND, WIDE, put, reports
 from attacks.collector.files import Places, search
 from attacks.collector.frame import Check, Ground
+from children import HANG
 from collect.helpers import SEARCHES
-from hushquery.collect.http.wire import pack_batch, write_id
+from hushquery.collect.http.ingest import pack_batch, write_id
 from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.local.report import Report
@@ -47,7 +48,7 @@ def attack(ground: Ground) -> Iterator[Check]:
     serving = ground.serve(store, *tasks, more=("--tick", "0"))
     number, pairs = ground.size(300, 1500), ground.size(60, 200)
     few, wide, two = reports(FEW, number), reports(WIDE, number), reports(WIDE, 2 * pairs)
-    with httpx.Client(base_url=serving.address, timeout=60) as client:
+    with httpx.Client(base_url=serving.address, timeout=HANG) as client:
         sent = _send(client, few, 20) and _send(client, two, 2)
         sent = sent and all(put(serving.port, one).status == 201 for one in wide)
         tokens, words = _give(ground, store, client, ground.size(4, 20))

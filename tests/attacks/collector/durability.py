@@ -13,6 +13,7 @@ import psycopg
 
 from attacks.collector.devices import FEW, acknowledged, audit, join, reports, senders
 from attacks.collector.frame import Check, Ground, Serving, alive, children, until
+from children import HANG, start
 from collect.servers import Sender
 
 MUST = "nothing acknowledged is lost, nothing is counted twice"
@@ -25,6 +26,9 @@ def attack(ground: Ground) -> Iterator[Check]:
         yield _kill_the_database(ground)
         if ground.short:  # what is left is the same code as on SQLite
             return
+    if ground.short:  # both under one load
+        yield _kill_the_server(ground, stop=True)
+        return
     yield _kill_the_server(ground)
     yield _stop_in_flight(ground)
 
@@ -33,10 +37,10 @@ def counted(ground: Ground, store: str, ids: list[bytes], strange: str, tried: s
     """Close the epoch, by two at once, and compare its audit with the ids that were sent."""
     command = [sys.executable, "-m", "hushquery", "collect", "advance", "--to", "closed", "--store", store]
     racers = [
-        subprocess.Popen(command, cwd=ground.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        start(command, cwd=ground.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(ground.size(2, 4))
     ]
-    codes = [racer.wait(300) for racer in racers]
+    codes = [racer.wait(HANG) for racer in racers]
     (task,) = ground.status(store)
     (epoch,) = task["epochs"]
     number, checksum = audit(ids)
@@ -57,7 +61,7 @@ def _while_killing(started: list[Sender], number: int, times: int, kill: Callabl
         kill(turn)
 
 
-def _kill_the_server(ground: Ground) -> Check:
+def _kill_the_server(ground: Ground, *, stop: bool = False) -> Check:
     store, task = ground.new_store(), ground.task(FEW)
     number, kills = ground.size(600, 12_000), ground.size(1, 6)
     given = reports(FEW, number)
@@ -67,17 +71,23 @@ def _kill_the_server(ground: Ground) -> Check:
     started = senders(port, given[: number // 2], (40, 1) if ground.short else (40, 25, 1))
     started += senders(beside.port if beside else port, given[number // 2 :], (30, 20))
 
-    def kill(_: int) -> None:
-        running[0].kill()
+    codes = []
+
+    def kill(turn: int) -> None:
+        if stop and turn:
+            codes.append(running[0].stop())
+        else:
+            running[0].kill()
         running[0] = ground.serve(store, task, port=port)
 
-    _while_killing(started, number, kills, kill)
-    strange = join(started, 300)
+    _while_killing(started, number, kills + stop, kill)
+    strange = join(started, 300) + (f"; exit codes {codes}" if any(codes) else "")
     for one in (running[0], beside):
         if one is not None and one.stop() != 0:
             strange += "; a server did not end well"
     two = ", two servers on one PostgreSQL" if beside else ""
-    tried = f"kill -9 of the server {kills} times under load of {number} reports{two}; then `advance` raced"
+    also = ", then SIGTERM with requests in flight," if stop else ""
+    tried = f"kill -9 of the server {kills} times{also} under load of {number} reports{two}; then `advance` raced"
     return counted(ground, store, [one.id for one in given], strange, tried)
 
 
@@ -142,7 +152,7 @@ def _kill_the_database(ground: Ground) -> Check:
 
 def _stop_in_flight(ground: Ground) -> Check:
     store, task = ground.new_store(), ground.task(FEW)
-    number, times = ground.size(400, 6_000), ground.size(1, 4)
+    number, times = 6_000, 4
     given = reports(FEW, number)
     running = [ground.serve(store, task)]
     port = running[0].port

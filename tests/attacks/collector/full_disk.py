@@ -13,7 +13,8 @@ import httpx2 as httpx
 
 from attacks.collector.devices import FEW, KIND, WIDE, audit, put, reports
 from attacks.collector.frame import Check, Ground, until
-from hushquery.collect.http.wire import pack_batch
+from children import HANG
+from hushquery.collect.http.ingest import pack_batch
 from hushquery.local.report import Report
 from hushquery.task import Task
 
@@ -30,8 +31,8 @@ def attack(ground: Ground) -> Iterator[Check]:
     first = put(serving.port, reports(FEW, 1)[0]).status
     before = _telling(serving.admin)
     kept, unsure, statuses = _fill(serving.address)
-    ready = until(lambda: serving.ready(10)[0] == 503, 30, 0.2)
-    code, text = serving.ready(10)
+    ready = until(lambda: serving.ready()[0] == 503, 30, 0.2)
+    code, text = serving.ready()
     seen = f"uploads then {statuses}, {len(kept)} acknowledged; readiness {code}: {text.strip()[:60]}"
     filled = f"{named} filled with reports"
     yield Check(filled, "uploads 503, readiness 503", seen, statuses == [503] and ready and first == 201)
@@ -53,7 +54,7 @@ def attack(ground: Ground) -> Iterator[Check]:
     yield Check(f"{filled}: `advance --to closed`", "it works, all that was acknowledged is counted once", seen, held)
     more_reports = reports(FEW, _BATCH)
     taken = until(lambda: _takes(serving.address, more_reports), 30, 0.5)
-    ready = until(lambda: serving.ready(10)[0] == 200, 30, 0.2)
+    ready = until(lambda: serving.ready()[0] == 200, 30, 0.2)
     seen = f"{_BATCH} reports {'taken' if taken else 'refused'}, readiness {'200' if ready else 'not 200'}"
     must = f"there is room again: the other task takes {_BATCH} reports, readiness 200"
     yield Check("after that closing", must, seen, taken and ready)
@@ -97,7 +98,7 @@ def _fill(address: str) -> tuple[list[bytes], list[bytes], list[int]]:
     unsure: list[bytes] = []
     task = Task.loads(WIDE).id
     given = reports(WIDE, _BATCH)
-    with httpx.Client(base_url=address, timeout=60) as client:
+    with httpx.Client(base_url=address, timeout=HANG) as client:
         for _ in range(200):
             for_now = [type(one)(os.urandom(16), one.task, one.configuration, one.time, one.payload) for one in given]
             body = pack_batch([one.to_bytes() for one in for_now])
@@ -120,7 +121,7 @@ def _takes(address: str, given: list[Report]) -> bool:
     body = pack_batch([one.to_bytes() for one in given])
     with suppress(httpx.HTTPError):
         path = f"{address}/v1/tasks/{given[0].task.hex()}/reports"
-        answer = httpx.post(path, content=body, headers=KIND, timeout=30)
+        answer = httpx.post(path, content=body, headers=KIND, timeout=HANG)
         if answer.status_code == 200:
             return {one["status"] for one in answer.json()["results"]} <= {200, 201}
     return False
@@ -128,7 +129,7 @@ def _takes(address: str, given: list[Report]) -> bool:
 
 def _telling(admin: str) -> dict[str, str]:
     try:
-        answer = httpx.get(f"{admin}/metrics", timeout=10)
+        answer = httpx.get(f"{admin}/metrics", timeout=HANG)
     except httpx.HTTPError:
         return {}
     # A store that can't be asked may be told by the status; the lines count all the same.

@@ -14,6 +14,7 @@ import httpx2 as httpx
 from attacks.collector import burden
 from attacks.collector.devices import FEW, Upload, p99, put, reports, steady
 from attacks.collector.frame import Check, Ground, Serving, until
+from children import HANG, start
 from hushquery.task import Task
 
 TASK = Task.loads(FEW).id
@@ -34,7 +35,7 @@ def attack(ground: Ground) -> Iterator[Check]:
             ("slow", 200, "200 connections that send a byte a second"),
         ):
             yield _measured(_fresh(ground), kind, number, tried)
-    yield _unread(ground, _fresh(ground), ground.size(40, 200))
+    yield _unread(_fresh(ground), ground.size(40, 200))
     yield from _idle(_fresh(ground, files=1024))
 
 
@@ -47,7 +48,7 @@ def _fresh(ground: Ground, files: int | None = None) -> Serving:
 def burdened(kind: str, port: int, number: int) -> Iterator[None]:
     """Let hostile clients work in a process of their own."""
     command = [sys.executable, burden.__file__, kind, str(port), TASK, str(number)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    process = start(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         process.stdout.readline()
@@ -60,7 +61,7 @@ def burdened(kind: str, port: int, number: int) -> Iterator[None]:
 def _cost(serving: Serving) -> Check:
     worst, longest = (0.0, ""), (0, "")
     for name, (kind, body) in burden.batches().items():
-        httpx.post(f"{serving.address}/v1/tasks/{TASK}/reports", content=b"", timeout=60)
+        httpx.post(f"{serving.address}/v1/tasks/{TASK}/reports", content=b"", timeout=HANG)
         before = serving.cpu()
         answer = httpx.post(
             f"{serving.address}/v1/tasks/{TASK}/reports", content=body, headers={"Content-Type": kind}, timeout=60
@@ -80,7 +81,7 @@ def _measured(serving: Serving, kind: str, number: int, tried: str) -> Check:
     logged, held_by = serving.logged(), serving.memory()
     with burdened(kind, serving.port, number):
         under = steady(serving.port, reports(FEW, 400), 20)
-        ready = serving.ready(10)[0]
+        ready = serving.ready()[0]
     grown, ratio = serving.memory() - held_by, p99(under) / p99(quiet)
     good = sum(one.status == 201 for one in under)
     times = "for ever" if ratio == float("inf") else f"{1000 * p99(under):.0f} ms, {ratio:.1f} times"
@@ -96,18 +97,21 @@ def _descriptors(serving: Serving) -> int:
     return sum(1 for pid in serving.family() for _ in Path(f"/proc/{pid}/fd").glob("*"))
 
 
-def _unread(ground: Ground, serving: Serving, number: int) -> Check:
+def _unread(serving: Serving, number: int) -> Check:
     before, held_by, logged = _descriptors(serving), serving.memory(), serving.logged()
     with burdened("unread", serving.port, number):
         most = 0.0
-        until(lambda: _descriptors(serving) > before + number // 2, 60, 0.5)  # a busy server takes them late
-        end = time.monotonic() + ground.size(60, 90)
-        while time.monotonic() < end and _descriptors(serving) > before + number // 10:
+
+        def cut() -> bool:
+            nonlocal most
             most = max(most, serving.memory() - held_by)
-            time.sleep(1)
+            return _descriptors(serving) <= before + number // 10
+
+        until(lambda: _descriptors(serving) > before + number // 2, 60, 0.5)  # a busy server takes them late
+        until(cut, 90, 1)
         left = max(0, _descriptors(serving) - before)
-        upload = put(serving.port, reports(FEW, 1)[0], timeout=60)
-    seen = f"{left} of {number} still held after {ground.size(60, 90)} s at most; memory +{max(most, 0):.0f} MiB; "
+        upload = put(serving.port, reports(FEW, 1)[0], timeout=HANG)
+    seen = f"{left} of {number} still held after 90 s at most; memory +{max(most, 0):.0f} MiB; "
     seen += f"log {serving.logged() - logged:,} bytes; honest upload {upload.status}"
     held = left <= number // 10 and most <= MOST_MIB and upload.status == 201 and serving.logged() - logged <= MOST_LOG
     return Check(
@@ -124,7 +128,7 @@ def _idle(serving: Serving) -> Iterator[Check]:
         logged = serving.logged()
         answers: list[Upload] = []
         taken = until(lambda: _taken(serving, answers), 60, 0.5)
-        ready, _ = serving.ready(30)
+        ready, _ = serving.ready()
         grown = serving.logged() - logged
     odd = [one for one in answers if not _told(one)]
     seen = f"{len(answers)} uploads answered {sorted({one.status for one in answers})}, the last "
@@ -135,14 +139,14 @@ def _idle(serving: Serving) -> Iterator[Check]:
     must += "readiness answers; the log stays small"
     held = taken and not odd and ready in (200, 503) and grown <= MOST_LOG
     yield Check("1,100 idle connections at `ulimit -n 1024`", must, seen, held)
-    after = until(lambda: put(serving.port, reports(FEW, 1)[0], 10).status == 201, 30, 0.5)
-    ready_again = until(lambda: serving.ready(10)[0] == 200, 30, 0.5)
+    after = until(lambda: put(serving.port, reports(FEW, 1)[0]).status == 201, 30, 0.5)
+    ready_again = until(lambda: serving.ready()[0] == 200, 30, 0.5)
     seen = f"uploads {'taken' if after else 'not taken'}, readiness {'200' if ready_again else 'not 200'}"
     yield Check("and when they are gone", "all is as before", seen, after and ready_again)
 
 
 def _taken(serving: Serving, answers: list[Upload]) -> bool:
-    answers.append(put(serving.port, reports(FEW, 1)[0], 20))
+    answers.append(put(serving.port, reports(FEW, 1)[0]))
     return answers[-1].status == 201
 
 

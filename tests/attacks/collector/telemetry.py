@@ -9,7 +9,7 @@ import httpx2 as httpx
 from attacks.collector.devices import FEW, put, reports
 from attacks.collector.frame import Check, Ground
 from attacks.collector.inside import telemetry
-from hushquery.collect.http.wire import write_id
+from hushquery.collect.http.ingest import write_id
 from hushquery.task import Task
 
 

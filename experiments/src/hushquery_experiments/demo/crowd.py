@@ -84,7 +84,7 @@ def people_of(log: Path, seed: int) -> list[Person]:
 
 def give_all(address: str, task: str, token: str, people: Sequence[Person], told: Callable[[int], None]) -> int:
     """Upload the records of those who opted in, each acknowledged; gives how many."""
-    from hushquery.collect.http.wire import write_id
+    from hushquery.collect.http.ingest import write_id
 
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     waiting, lock = iter(people), threading.Lock()

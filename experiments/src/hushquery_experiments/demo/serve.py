@@ -142,16 +142,15 @@ def _server(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], st
 def _run_epoch(folder: Path, address: str, people: list[Any], seconds: dict[str, float]) -> dict[str, Any]:
     from hushquery.collect.epochs.epochs import CLOSED, HEAD_PUBLISHED, RELEASED, REPORTS_OPEN, registered
     from hushquery.collect.epochs.phases import Phases
-    from hushquery.collect.epochs.work import make_work
+    from hushquery.collect.epochs.work import EpochWork
     from hushquery.collect.store.store import Store
-    from hushquery.collect.store.tokens import Tokens
-    from hushquery.collect.store.vault import Vault
+    from hushquery.collect.store.vault import Tokens, Vault
     from hushquery.log.synthetic.logs import which_private
 
     store = Store.open(folder / "collector.db", create=False)
     ((number, task),) = registered(store)
     vault = Vault(store, folder / "collector-keys")
-    phases = Phases(store, make_work(store, vault, str(folder / _LEDGER)), vault)
+    phases = Phases(store, EpochWork(store, vault, str(folder / _LEDGER)), vault)
 
     def move(*to: str) -> Epoch:
         return [phases.advance(task, number, 0, phase) for phase in to][-1]

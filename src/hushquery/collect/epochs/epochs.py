@@ -18,29 +18,6 @@ from hushquery.errors import DataError, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
 
-__all__ = [
-    "CLOSED",
-    "EXPIRED",
-    "HEAD_PUBLISHED",
-    "MOVES",
-    "OPTIN_OPEN",
-    "PHASES",
-    "RELEASED",
-    "REPORTS_OPEN",
-    "Epoch",
-    "count_reports",
-    "epoch_row",
-    "epochs_of",
-    "holds_reports",
-    "insert_new",
-    "lock_name",
-    "register",
-    "registered",
-    "reports_of",
-    "standing",
-    "tables_of_reports",
-]
-
 #: Users who opted in send records.
 OPTIN_OPEN = "optin_open"
 #: The head list is public; the records it was made of are gone.
@@ -68,146 +45,122 @@ MOVES: Mapping[str, tuple[str, str]] = {
 # Reports are read in blocks of so many, each a short transaction.
 _BLOCK = 4096
 
+# Columns that hold JSON.
+_JSON = ("optin", "counts", "trouble")
+# All columns but the results of moves, which may take megabytes for each epoch.
+_STATUS = ("number", "phase", "moving", "since", "reports", "trouble", "scrubbed", "forgotten")
+
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of a task as it stood when it was read.
-
-    Args:
-        task: The task.
-        task_number: The task's number in the store.
-        number: The period's number, 0 for a task without periods.
-        phase: Where it stands.
-        moving: The move that has begun and not ended; while there is one, nothing is taken any more.
-        since: When it came to its phase.
-        head: The published head list, where the task has no domain of its own.
-        optin: What the opt-in records said, as the plan published it.
-        counts: What the reports said, counted when they were closed.
-        reports: How many reports were counted.
-        checksum: The XOR of the SHA-256 of their ids: with the number it tells two sets of reports apart.
-        release: The id of its release.
-        trouble: Why the move that has begun could not end: what, why, fix, and when it was tried last.
-        scrubbed: Whether payloads and opt-in records are gone.
-        forgotten: Whether the ids are gone too.
-    """
+    """One epoch of a task as it stood when it was read."""
 
     task: Task
-    task_number: int
-    number: int
+    task_row: int  # the task's row in the store
+    number: int  # the period's number, 0 for a task without periods
     phase: str
-    moving: str | None
-    since: int
-    head: tuple[tuple[str, ...], ...] | None = None
-    optin: Mapping[str, Any] | None = None
-    counts: Mapping[str, Any] | None = None
-    reports: int | None = None
-    checksum: bytes | None = None
-    release: str | None = None
-    trouble: Mapping[str, Any] | None = None
-    scrubbed: bool = False
-    forgotten: bool = False
+    moving: str | None  # the move that has begun and not ended; meanwhile nothing more is accepted
+    since: int  # when it came to its phase
+    head: tuple[tuple[str, ...], ...] | None = None  # the published list, if the task has no domain of its own
+    optin: Mapping[str, Any] | None = None  # the published opt-in estimates
+    counts: Mapping[str, Any] | None = None  # what was counted, and estimated, when the reports were closed
+    reports: int | None = None  # how many were counted
+    checksum: bytes | None = None  # the XOR of the SHA-256 of their ids
+    release: str | None = None  # the id of its release
+    trouble: Mapping[str, Any] | None = None  # why the move could not end (what, why, fix), and when it was tried last
+    scrubbed: bool = False  # whether payloads and opt-in records are gone
+    forgotten: bool = False  # whether the ids are gone too
 
     @property
     def key(self) -> str:
-        """Name the move that is under way: always the same for the same move, so that it is paid for once."""
+        """The name of the move that is under way, always the same for the same move, so that it is paid for once."""
         if self.moving is None:
             raise UsageError("the epoch is not moving, so there is nothing to pay for")
         return f"collect:{self.task.id}:{self.number}:{self.moving}"
 
     @property
     def takes_reports(self) -> bool:
-        """Whether reports are counted now."""
+        """Whether reports are accepted now."""
         return self.phase == REPORTS_OPEN and self.moving is None
 
     @property
     def takes_records(self) -> bool:
-        """Whether opt-in records are taken now."""
+        """Whether opt-in records are accepted now."""
         return self.phase == OPTIN_OPEN and self.moving is None
 
     @cached_property
     def configuration(self) -> Configuration | None:
-        """What clients of this epoch run; None as long as there is no head list."""
+        """What clients of this epoch run; None until there is a head list."""
         if self.task.head is None:
             return Configuration.of(self.task)
         return None if self.head is None else Configuration.of(self.task, self.head)
 
     @classmethod
     def read(cls, task: Task, row: sa.Row[Any]) -> Epoch:
-        """Read a row of the store."""
-        head = None if row.head is None else tuple(tuple(one) for one in json.loads(row.head))
-        return cls(
-            task=task,
-            task_number=row.task,
-            number=row.number,
-            phase=row.phase,
-            moving=row.moving,
-            since=row.since,
-            head=head,
-            optin=None if row.optin is None else json.loads(row.optin),
-            counts=None if row.counts is None else json.loads(row.counts),
-            reports=row.reports,
-            checksum=None if row.checksum is None else bytes(row.checksum),
-            release=row.release,
-            trouble=None if row.trouble is None else json.loads(row.trouble),
-            scrubbed=row.scrubbed,
-            forgotten=row.forgotten,
-        )
+        """Read a row of the store, with all columns or those of :func:`epoch_statuses`."""
+        values = {name: value for name, value in row._mapping.items() if name not in ("task", "mixed")}
+        values |= {name: json.loads(values[name]) for name in _JSON if values.get(name) is not None}
+        if values.get("head") is not None:
+            values["head"] = tuple(tuple(record) for record in json.loads(values["head"]))
+        if values.get("checksum") is not None:
+            values["checksum"] = bytes(values["checksum"])
+        return cls(task=task, task_row=row.task, **values)
 
 
 def insert_new(connection: sa.Connection, table: sa.Table) -> Any:
-    """Begin an INSERT that leaves a row alone if one with its key is there."""
+    """Begin an INSERT that leaves an existing row with the same key alone."""
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     return insert(table).on_conflict_do_nothing()
 
 
 def lock_name(task: Task, number: int) -> str:
-    """Name the lock (:meth:`~hushquery.collect.store.store.Store.alone`) that whoever moves an epoch holds."""
+    """Return the name of the lock (:meth:`~hushquery.collect.store.store.Store.locked`) that moving an epoch takes."""
     return f"advance {task.id} {number}"
 
 
 def register(store: Store, task: Task, now: float) -> int:
-    """Give the number of a task in the store, and enter it if it is new.
+    """Return the row of a task in the store, inserting it if it is new.
 
-    What is not under the hash of its id, such as min_batch, may have changed since; then the new form is kept.
+    What the id does not cover, such as min_batch, may have changed since; then the new form is stored.
     """
     document = json.dumps(task.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
     with store.write() as connection:
         values = {"id": task.digest, "document": document, "since": int(now)}
         connection.execute(insert_new(connection, TASK).values(values))
-        found = connection.execute(sa.select(TASK.c.number, TASK.c.document).where(TASK.c.id == task.digest)).one()
-        if found.document != document:
+        row = connection.execute(sa.select(TASK.c.number, TASK.c.document).where(TASK.c.id == task.digest)).one()
+        if row.document != document:
             connection.execute(sa.update(TASK).where(TASK.c.id == task.digest).values(document=document))
-        return int(found.number)
+        return int(row.number)
 
 
 def registered(store: Store) -> list[tuple[int, Task]]:
-    """Give all tasks that the store has seen, by their numbers."""
+    """Return all tasks that the store has seen, with their rows."""
     with store.read() as connection:
         rows = connection.execute(sa.select(TASK.c.number, TASK.c.id, TASK.c.document).order_by(TASK.c.number)).all()
-    found = []
-    for number, digest, document in rows:
+    tasks = []
+    for task_row, digest, document in rows:
         task = Task.from_json(document)
         if task.digest != bytes(digest):
-            raise DataError(f"task {number} of the store is not the one that its id names", fix="Restore a backup")
-        found.append((number, task))
-    return found
+            raise DataError(f"task {task_row} of the store is not the one that its id names", fix="Restore a backup")
+        tasks.append((task_row, task))
+    return tasks
 
 
 def holds_reports(phase: str, *, scrubbed: bool) -> bool:
-    """Say whether an epoch has a table of reports: from when they are taken until they are counted and erased."""
+    """Return whether an epoch has a table of reports: from when it opens until they are counted and erased."""
     return phase in (REPORTS_OPEN, CLOSED, RELEASED) and not scrubbed
 
 
 def tables_of_reports(connection: sa.Connection) -> list[sa.Table]:
-    """List the tables of reports that there are."""
+    """Return the tables of reports that exist."""
     query = sa.select(EPOCH.c.task, EPOCH.c.number, EPOCH.c.phase, EPOCH.c.scrubbed)
     epochs = connection.execute(query.order_by(EPOCH.c.task, EPOCH.c.number))
     return [reports_table(one.task, one.number) for one in epochs if holds_reports(one.phase, scrubbed=one.scrubbed)]
 
 
 def reports_of(store: Store, epoch: Epoch) -> Iterator[bytes]:
-    """Yield the bytes of the reports of an epoch, in the order of their random ids."""
-    table, last = reports_table(epoch.task_number, epoch.number), b""
+    """Yield the bytes of an epoch's reports, in the order of their random ids."""
+    table, last = reports_table(epoch.task_row, epoch.number), b""
     query = sa.select(table).where(table.c.id > sa.bindparam("last")).order_by(table.c.id).limit(_BLOCK)
     while True:
         with store.read(table) as connection:
@@ -221,44 +174,30 @@ def reports_of(store: Store, epoch: Epoch) -> Iterator[bytes]:
 
 def count_reports(connection: sa.Connection, epoch: Epoch) -> tuple[int, bytes]:
     """Count the reports of an epoch, and compute the XOR of the SHA-256 of their ids."""
-    table = reports_table(epoch.task_number, epoch.number)
-    number = mixed = 0
+    table = reports_table(epoch.task_row, epoch.number)
+    count = checksum = 0
     for (report_id,) in connection.execution_options(yield_per=_BLOCK).execute(sa.select(table.c.id)):
-        number += 1
-        mixed ^= int.from_bytes(hashlib.sha256(report_id).digest())
-    return number, mixed.to_bytes(32)
+        count += 1
+        checksum ^= int.from_bytes(hashlib.sha256(report_id).digest())
+    return count, checksum.to_bytes(32)
 
 
-def epoch_row(connection: sa.Connection, task: Task, task_number: int, number: int, *, lock: bool) -> Epoch | None:
-    """Read one epoch; with a lock nobody changes it before the transaction ends."""
-    query = sa.select(EPOCH).where(EPOCH.c.task == task_number, EPOCH.c.number == number)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+def epoch_row(connection: sa.Connection, task: Task, task_row: int, number: int) -> Epoch | None:
+    """Read one epoch."""
+    query = sa.select(EPOCH).where(EPOCH.c.task == task_row, EPOCH.c.number == number)
+    row = connection.execute(query).one_or_none()
     return None if row is None else Epoch.read(task, row)
 
 
-def epochs_of(store: Store, task: Task, task_number: int) -> list[Epoch]:
-    """Give all epochs of a task, oldest first."""
+def epochs_of(store: Store, task: Task, task_row: int) -> list[Epoch]:
+    """Return all epochs of a task, oldest first."""
     with store.read() as connection:
-        rows = connection.execute(sa.select(EPOCH).where(EPOCH.c.task == task_number).order_by(EPOCH.c.number)).all()
+        rows = connection.execute(sa.select(EPOCH).where(EPOCH.c.task == task_row).order_by(EPOCH.c.number)).all()
     return [Epoch.read(task, row) for row in rows]
 
 
-# All but what moves gave, which may be megabytes for each epoch.
-_STANDING = ("number", "phase", "moving", "since", "reports", "trouble", "scrubbed", "forgotten")
-
-
-def standing(connection: sa.Connection, tasks: Mapping[int, Task]) -> list[Epoch]:
-    """Give where all epochs of some tasks stand, oldest first, without head lists, estimates, counts and releases.
-
-    Args:
-        connection: In a transaction.
-        tasks: The tasks, by their numbers in the store.
-    """
-    columns = [EPOCH.c[name] for name in _STANDING]
+def epoch_statuses(connection: sa.Connection, tasks: Mapping[int, Task]) -> list[Epoch]:
+    """Return the epochs of some tasks (by row), oldest first, without head lists, estimates, counts and releases."""
+    columns = [EPOCH.c[name] for name in _STATUS]
     query = sa.select(EPOCH.c.task, *columns).where(EPOCH.c.task.in_(list(tasks))).order_by(EPOCH.c.number)
-    found = []
-    for row in connection.execute(query):
-        parts = {name: getattr(row, name) for name in _STANDING}
-        parts["trouble"] = None if row.trouble is None else json.loads(row.trouble)
-        found.append(Epoch(task=tasks[row.task], task_number=row.task, **parts))
-    return found
+    return [Epoch.read(tasks[row.task], row) for row in connection.execute(query)]

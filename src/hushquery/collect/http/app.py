@@ -1,17 +1,17 @@
-"""The public side of the collector: an application that takes uploads and serves tasks and releases.
+"""The public application of the collector: its routes, which take uploads and serve tasks, releases and pages.
 
-It keeps no access log and looks at no address and no user agent, so it may stand behind a relay.
+It keeps no access log and reads no address and no user agent, so it may stand behind a relay.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request, Response
@@ -19,25 +19,32 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from hushquery._version import __version__
-from hushquery.collect.collector import Collector
-from hushquery.collect.epochs.phases import EpochWork
-from hushquery.collect.http.connections import STATE, Connections
-from hushquery.collect.http.documents import BATCH, RECORDS, REPORT, RESULTS, TASK, TASK_LIST, answers, body, cleaned
-from hushquery.collect.http.ending import end_in_time, end_with_parent
-from hushquery.collect.http.ingest import check_batch, check_one
+from hushquery.collect.collector import Collector, Settings
+from hushquery.collect.epochs.work import EpochWork
+from hushquery.collect.http.ingest import check_batch, check_one, read_id, read_records, write_id
+from hushquery.collect.http.limits import STATE, Connections, Guard, media_type, problem_response, read_body, silent_app
 from hushquery.collect.http.pages import PageFile, Pages
-from hushquery.collect.http.problems import PROBLEMS, document, refuse
-from hushquery.collect.http.requests import Guard, media_type, problem_response, read_body, silent_app
-from hushquery.collect.http.settings import VARIABLE, Settings
-from hushquery.collect.http.wire import JSON, read_id, read_records, write_id
-from hushquery.collect.store.records import put_records
-from hushquery.collect.store.writer import ACCEPTED, REPEATED, Arrival
+from hushquery.collect.http.problems import (
+    BATCH,
+    JSON,
+    PROBLEMS,
+    RECORDS,
+    REPORT,
+    RESULTS,
+    TASK,
+    TASK_LIST,
+    answers,
+    body,
+    document,
+    refuse,
+    without_validation_errors,
+)
+from hushquery.collect.store.reports import ACCEPTED, REPEATED, Arrival
+from hushquery.collect.store.vault import put_records
 from hushquery.errors import HushqueryError
 
-__all__ = ["from_environment", "make_app"]
-
 _STATUS = {ACCEPTED: 201, REPEATED: 200}
-# How long the event loop may have to wait for a thread that reads a large body: once for each of its turns.
+# How long a thread that reads a large body may delay each turn of the event loop.
 _SWITCH_SECONDS = 0.0005
 
 TaskId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The task id: 64 hexadecimal digits.")]
@@ -51,35 +58,21 @@ UploadId = Annotated[
 ReleaseId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The id of a release, from its task.")]
 
 
-def from_environment() -> FastAPI:
-    """Make the application from the settings in the environment; worker processes start here."""
-    settings = Settings.from_json(os.environ[VARIABLE])
-    end_with_parent()
-    end_in_time(settings.end_seconds)
-    return make_app(settings)
-
-
 def make_app(
     settings: Settings,
     *,
     work: EpochWork | None = None,
     clock: Callable[[], float] = time.time,
     steady: Callable[[], float] = time.monotonic,
+    on_start: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """Make the public application.
-
-    Args:
-        settings: The settings.
-        work: What is computed at the moves of epochs.
-        clock: Gives the time in seconds since 1970.
-        steady: Gives seconds that nobody sets.
-    """
+    """Make the public application of a collector; ``on_start`` is called when it starts."""
     collector = Collector(settings, work, clock, steady)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         sys.setswitchinterval(_SWITCH_SECONDS)
-        end_in_time(settings.end_seconds)
+        on_start()
         collector.start()
         connections = Connections(collector.count_connection)
         connections.watch_loop()
@@ -101,15 +94,11 @@ def make_app(
     _serve_tasks(app, collector)
     _take_reports(app, collector)
     _take_records(app, collector)
-    _serve_pages(app, Pages(collector))
-    origins = {task.id: task.collect.origins for task in collector.board.numbers.values()}
+    _serve_pages(app, collector, cache(lambda: Pages(collector)))
+    origins = {task.id: task.collect.origins for task in collector.cache.tasks.values()}
     app.add_middleware(Guard, origins=origins, retry_after=settings.retry_after)
-    described = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        return cleaned(described())
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    openapi = app.openapi
+    app.openapi = lambda: without_validation_errors(openapi())  # type: ignore[method-assign]
     return app
 
 
@@ -140,7 +129,7 @@ def _serve_tasks(app: FastAPI, collector: Collector) -> None:
         "/v1/tasks", operation_id="tasks", summary="List the tasks.", responses=answers({200: ("Tasks.", TASK_LIST)})
     )
     async def tasks() -> Response:
-        await collector.look()
+        await collector.refresh()
         return Response(json.dumps(collector.task_list()), media_type=JSON, headers={"Cache-Control": "no-cache"})
 
     @app.get(
@@ -150,9 +139,9 @@ def _serve_tasks(app: FastAPI, collector: Collector) -> None:
         responses=answers({200: ("The task.", TASK), 304: ("As it was.", None)}, "no-such-task"),
     )
     async def task(task: TaskId, request: Request) -> Response:
-        number = collector.number_of(task)
-        await collector.look()
-        data, tag = collector.task_document(number)
+        task_row = collector.row_of(task)
+        await collector.refresh()
+        data, tag = collector.task_document(task_row)
         return _tagged(request, data, tag, more={"Cache-Control": "no-cache"})
 
     @app.get(
@@ -166,35 +155,35 @@ def _serve_tasks(app: FastAPI, collector: Collector) -> None:
         return _tagged(request, data, f'"{release}"', more={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
-def _serve_pages(app: FastAPI, pages: Pages) -> None:
+def _serve_pages(app: FastAPI, collector: Collector, pages: Callable[[], Pages]) -> None:
     def answer(request: Request, file: PageFile) -> Response:
-        from hushquery.publish.site import HEADERS  # what pages may load: their own files only
+        from hushquery.publish.site import HEADERS  # pages may load their own files only
 
         return _tagged(request, file.data, file.tag, file.media_type, HEADERS)
 
-    def elsewhere(address: str) -> Response:
+    def redirect(address: str) -> Response:
         return Response(status_code=307, headers={"Location": address, "Cache-Control": "no-cache"})
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def entrance(request: Request) -> Response:
-        found = pages.entrance()
-        return elsewhere(found) if isinstance(found, str) else answer(request, found)
+        page = pages().entrance()
+        return redirect(page) if isinstance(page, str) else answer(request, page)
 
     @app.api_route("/sites/{task}", methods=["GET", "HEAD"], include_in_schema=False)
     async def site(task: TaskId) -> Response:
-        return elsewhere(f"{task}/")  # relative, so that it works under any path of any server
+        return redirect(f"{task}/")  # relative, so that it works under any path
 
     @app.api_route("/sites/{task}/{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
     async def page(task: TaskId, name: str, request: Request) -> Response:
-        return answer(request, await pages.file(pages.number_of(task), name))
+        return answer(request, await pages().file(collector.row_of(task), name))
 
 
 def _tagged(
     request: Request, data: bytes, tag: str, media_type: str = JSON, more: Mapping[str, str] | None = None
 ) -> Response:
     headers = {"ETag": tag, **(more or {})}
-    asked = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    if tag in asked or "*" in asked:
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     return Response(data, media_type=media_type, headers=headers)
 
@@ -214,12 +203,12 @@ def _take_reports(app: FastAPI, collector: Collector) -> None:
         openapi_extra=body(REPORT, binary=True),
     )
     async def put_report(task: TaskId, id: UploadId, request: Request) -> Response:
-        number = collector.number_of(task)
-        with collector.counting(number) as writer:
+        task_row = collector.row_of(task)
+        with collector.counting(task_row) as writer:
             kind, report_id = media_type(request), read_id(id)
-            data = await read_body(request, collector.board.numbers[number].collect.max_body, seconds)
-            await collector.look()
-            arrival = await collector.apart(data, check_one, collector.board, number, kind, data, report_id)
+            data = await read_body(request, collector.cache.tasks[task_row].collect.max_body, seconds)
+            await collector.refresh()
+            arrival = await collector.process(data, check_one, collector.cache, task_row, kind, data, report_id)
             (outcome,) = await writer.write([arrival])
         return _answer(outcome)
 
@@ -231,21 +220,21 @@ def _take_reports(app: FastAPI, collector: Collector) -> None:
         openapi_extra=body(BATCH, binary=True),
     )
     async def post_reports(task: TaskId, request: Request) -> Response:
-        number = collector.number_of(task)
-        with collector.counting(number) as writer:
+        task_row = collector.row_of(task)
+        with collector.counting(task_row) as writer:
             kind = media_type(request)
-            data = await read_body(request, collector.board.numbers[number].collect.max_body, seconds)
-            await collector.look()
-            found = await collector.apart(data, check_batch, collector.board, number, kind, data)
-            arrivals = [item for _, item in found if isinstance(item, Arrival)]
+            data = await read_body(request, collector.cache.tasks[task_row].collect.max_body, seconds)
+            await collector.refresh()
+            checked = await collector.process(data, check_batch, collector.cache, task_row, kind, data)
+            arrivals = [item for _, item in checked if isinstance(item, Arrival)]
             written = iter(await writer.write(arrivals) if arrivals else [])
-            writer.count(number, [item for _, item in found if isinstance(item, str)])
-        outcomes = [(name, next(written) if isinstance(item, Arrival) else item) for name, item in found]
+            writer.count(task_row, [item for _, item in checked if isinstance(item, str)])
+        outcomes = [(name, next(written) if isinstance(item, Arrival) else item) for name, item in checked]
         return Response(_results(outcomes), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
 def _results(outcomes: list[tuple[bytes | None, str]]) -> bytes:
-    """Write the answer to many reports: a status for each, and each problem document once."""
+    """Encode the answer to many reports: a status for each, and each problem document once."""
     problems = list(dict.fromkeys(outcome for _, outcome in outcomes if outcome not in _STATUS))
     results: list[dict[str, Any]] = []
     for name, outcome in outcomes:
@@ -254,8 +243,8 @@ def _results(outcomes: list[tuple[bytes | None, str]]) -> bytes:
             results[-1]["status"] = _STATUS[outcome]
         else:
             results[-1].update(status=PROBLEMS[outcome].status, problem=problems.index(outcome))
-    told = {"version": 2, "results": results, "problems": [document(refuse(name)) for name in problems]}
-    return json.dumps(told, separators=(",", ":")).encode()
+    answer = {"version": 2, "results": results, "problems": [document(refuse(name)) for name in problems]}
+    return json.dumps(answer, separators=(",", ":")).encode()
 
 
 def _answer(outcome: str) -> Response:
@@ -280,19 +269,19 @@ def _take_records(app: FastAPI, collector: Collector) -> None:
         openapi_extra=extra,
     )
     async def put_record(task: TaskId, id: UploadId, request: Request) -> Response:
-        number = collector.number_of(task)
-        spec = collector.board.numbers[number]
-        with collector.counting(number) as writer:
+        task_row = collector.row_of(task)
+        spec = collector.cache.tasks[task_row]
+        with collector.counting(task_row) as writer:
             header = request.headers.get("authorization")
-            token = await collector.read(collector.tokens.check, number, header)
+            token = await collector.read(collector.tokens.check, task_row, header)
             kind, record_id = media_type(request), read_id(id)
             data = await read_body(request, spec.collect.max_body, seconds=collector.settings.body_seconds)
-            records = await collector.apart(data, read_records, kind, data, spec)
+            records = await collector.process(data, read_records, kind, data, spec)
             if collector.watch.doubt:
-                raise refuse("clock-stopped")  # here the clock says which epoch they belong to
-            period = spec.period_at(collector.board.now())
+                raise refuse("clock-stopped")  # the clock decides which epoch they belong to
+            period = spec.period_at(collector.cache.now())
             outcome = await collector.write(
-                put_records, collector.store, collector.vault, spec, number, period, token, record_id, records
+                put_records, collector.store, collector.vault, spec, task_row, period, token, record_id, records
             )
-            writer.count(number, [f"records-{outcome}"])
+            writer.count(task_row, [f"records-{outcome}"])
         return _answer(outcome)

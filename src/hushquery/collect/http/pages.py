@@ -1,7 +1,7 @@
-"""The pages of a collector: for each task the site of its releases, built anew when one is published.
+"""The pages of a collector: for each task the site of its releases, rebuilt when one is published.
 
 The files are kept in memory, by name, so that no path leads anywhere else. Everything in them is public already: the
-releases, the task, and what the ledger says of the populations that the releases are about.
+releases, the task, and the ledger's entries of the populations in the releases.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING, Any
 from hushquery.collect.collector import Collector
 from hushquery.collect.epochs.epochs import epochs_of
 from hushquery.collect.http.problems import refuse
-from hushquery.collect.store.deadlines import within
+from hushquery.collect.store.databases import within
 from hushquery.errors import HushqueryError
 from hushquery.templates import render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["PageFile", "Pages", "read_release"]
-
-# So many releases are compared with each other, the latest.
+# How many releases, the latest, are compared with each other.
 _MOST_RELEASES = 12
 _HTML, _SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
 _SITE = "hushquery.publish.site"
@@ -39,13 +37,7 @@ _log = logging.getLogger("hushquery.collect")
 
 @dataclass(frozen=True)
 class PageFile:
-    """A file of a site, as it is served.
-
-    Args:
-        data: Its bytes.
-        media_type: Its type.
-        tag: Its ETag: the hash of its bytes.
-    """
+    """A file of a site with its ETag, the hash of its bytes."""
 
     data: bytes
     media_type: str
@@ -53,78 +45,66 @@ class PageFile:
 
     @classmethod
     def of(cls, data: bytes, media_type: str = _HTML) -> PageFile:
-        """Give a file with its tag."""
+        """Return a file with its tag."""
         return cls(data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
 
 
 class Pages:
-    """The sites of a collector's tasks.
-
-    Args:
-        collector: The collector.
-    """
+    """The sites of a collector's tasks."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._locks = {number: asyncio.Lock() for number in collector.board.numbers}
+        self._locks = {task_row: asyncio.Lock() for task_row in collector.cache.tasks}
         self._sites: dict[int, tuple[list[tuple[int, str]], dict[str, PageFile]]] = {}
 
-    async def file(self, task_number: int, name: str) -> PageFile:
-        """Give a file of a task's site; an empty name is its first page.
-
-        Raises:
-            Refusal: 404, there is no such file.
-        """
+    async def file(self, task_row: int, name: str) -> PageFile:
+        """Return a file of a task's site, an empty name for its first page, or refuse with 404."""
         name = name or "index.html"
-        await self._collector.look()
-        releases = self._collector.board.releases(task_number)[-_MOST_RELEASES:]
+        await self._collector.refresh()
+        releases = self._collector.cache.releases(task_row)[-_MOST_RELEASES:]
         if not releases:
-            if name in _CLIENT:  # pages of others may load it from here before there is anything to see
+            if name in _CLIENT:  # other pages may load it from here before there is anything to see
                 return PageFile.of(resources.files(_SITE).joinpath("static", name).read_bytes(), _SCRIPT)
             if name != "index.html":
                 raise refuse("not-found")
-            return PageFile.of(self._nothing_yet(task_number))
-        async with self._locks[task_number]:
-            known = self._sites.get(task_number)
+            return PageFile.of(self._nothing_yet(task_row))
+        async with self._locks[task_row]:
+            known = self._sites.get(task_row)
             if known is None or known[0] != releases:
-                known = (releases, await asyncio.to_thread(self._build, task_number, releases))
-                self._sites[task_number] = known
+                known = (releases, await asyncio.to_thread(self._build, task_row, releases))
+                self._sites[task_row] = known
         if name not in known[1]:
             raise refuse("not-found")
         return known[1][name]
 
-    def number_of(self, task_id: str) -> int:
-        """Find a task by its id, or refuse with 404."""
-        return self._collector.number_of(task_id)
-
     def entrance(self) -> PageFile | str:
-        """Give the page that lists the tasks, or where to go if there is one task only."""
-        tasks = self._collector.board.numbers.values()
+        """Return the page that lists the tasks, or the address of the site if there is one task only."""
+        tasks = self._collector.cache.tasks.values()
         if len(tasks) == 1:
             return f"sites/{next(iter(tasks)).id}/"
         return PageFile.of(render("collector/tasks.html", tasks=tasks).encode())
 
-    def _build(self, task_number: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
-        # Tables and pages are large; a server that only takes reports does not load them.
+    def _build(self, task_row: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
+        # A server that only takes reports does not load tables and pages.
         from hushquery.publish.site import build_site, media_type
 
-        task = self._collector.board.numbers[task_number]
+        task = self._collector.cache.tasks[task_row]
         documents = [json.loads(self._collector.release(release)) for _, release in releases]
         if not all("tables" in document for document in documents):
             reports = documents[-1].get("n", "")
             page = render("collector/estimates.html", title=task.task.name, release=releases[-1][1], reports=reports)
             return {"index.html": PageFile.of(page.encode())}
-        made = [read_release(document) for document in documents]
+        built = [read_release(document) for document in documents]
         with within(self._collector.settings.store_seconds):
-            epochs = epochs_of(self._collector.store, task, task_number)
+            epochs = epochs_of(self._collector.store, task, task_row)
         last = next(one for one in epochs if one.number == releases[-1][0])
         configuration = None if last.configuration is None else json.loads(last.configuration.canonical())
-        told = {"task": {"id": task.id, "task": task.to_json(), "configuration": configuration}}
-        files = build_site(made, privacy={**told, **self._spends(made)})
+        described = {"id": task.id, "task": task.to_json(), "configuration": configuration}
+        files = build_site(built, privacy={"task": described, **self._spends(built)})
         return {name: PageFile.of(data, media_type(name)) for name, data in files.items()}
 
     def _spends(self, releases: list[Release]) -> dict[str, Any]:
-        """Give what the ledger says of the people that the releases are about, and of nobody else."""
+        """Return the ledger's entries of the populations in the releases, and of nobody else."""
         from hushquery.core.ledger.ledger import Ledger
 
         people = sorted({guarantee.population for release in releases for guarantee in release.guarantees})
@@ -132,17 +112,17 @@ class Pages:
             book = Ledger.open(self._collector.settings.ledger, create=False)
             accounts = [account.to_json() for who in people for account in book.accounts(who)]
             return {"ledger": [row for who in people for row in book.over_time(who)], "accounts": accounts}
-        except HushqueryError as error:  # pages without it are better than none
+        except HushqueryError as error:  # pages without it are better than no pages
             _log.error("the pages lack the ledger: %s", error.what)
             return {}
 
-    def _nothing_yet(self, task_number: int) -> bytes:
-        task, epoch = self._collector.board.numbers[task_number], self._collector.board.present(task_number)
+    def _nothing_yet(self, task_row: int) -> bytes:
+        task, epoch = self._collector.cache.tasks[task_row], self._collector.cache.current(task_row)
         return render("collector/waiting.html", task=task, epoch=epoch).encode()
 
 
 def read_release(document: Mapping[str, Any]) -> Release:
-    """Make a release of the document that a collector serves."""
+    """Return the release of a document that a collector serves."""
     import pyarrow as pa
 
     from hushquery.release import Release

@@ -1,7 +1,7 @@
-"""What the collector answers when it says no: RFC 9457 problem documents, each of a type that programs can tell apart.
+"""What the collector answers when it refuses (RFC 9457 problem documents), and what its OpenAPI document describes.
 
-No document shows a value, a report or a part of a request; those of status 500 and above do not even say why, because
-the reason names machines of the operator.
+No problem document shows a value, a report or a part of a request. Those of status 500 and above do not even give a
+reason, because it names machines of the operator.
 """
 
 from __future__ import annotations
@@ -19,24 +19,16 @@ from hushquery.local.report import (
     ReportTimeInvalid,
 )
 
-__all__ = ["MEDIA_TYPE", "PROBLEMS", "Problem", "Refusal", "document", "problem_of", "refuse"]
+#: The media types of problem documents, of the compact forms, and of the JSON forms.
+MEDIA_TYPE, BINARY, JSON = "application/problem+json", "application/octet-stream", "application/json"
 
-#: The media type of problem documents.
-MEDIA_TYPE = "application/problem+json"
-
-_PREFIX = "urn:hushquery:problem:"
+#: The statuses of problems that pass with time; they say when to retry.
+RETRIED = (425, 429, 503)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One type of problem.
-
-    Args:
-        name: The last part of its URI; also its name in counters.
-        status: The HTTP status.
-        title: What happened, in words.
-        fix: What the client can do.
-    """
+    """One type of problem: its name in URIs and counters, its HTTP status, what happened, and what to do."""
 
     name: str
     status: int
@@ -45,8 +37,8 @@ class Problem:
 
     @property
     def uri(self) -> str:
-        """The URI that names the type."""
-        return _PREFIX + self.name
+        """The URI of the type."""
+        return f"urn:hushquery:problem:{self.name}"
 
 
 #: All problems, by name.
@@ -78,7 +70,7 @@ PROBLEMS: dict[str, Problem] = {
     )
 }
 
-# From the special to the general: the first that fits counts.
+# From the special to the general: the first match counts.
 _OF_ERRORS: tuple[tuple[type[HushqueryError], str], ...] = (
     (ReportOfAnotherTask, "wrong-task"),
     (ReportOfAnotherConfiguration, "wrong-task"),
@@ -89,12 +81,12 @@ _OF_ERRORS: tuple[tuple[type[HushqueryError], str], ...] = (
     (Unavailable, "unavailable"),
     (NotReady, "too-early"),
     (UsageError, "malformed"),
-    (DataError, "unavailable"),  # what is left of these is a damaged store or a lost key
+    (DataError, "unavailable"),  # a damaged store or a lost key
 )
 
 
 class Refusal(HushqueryError):
-    """A request that is refused, with the type of problem to answer with."""
+    """A request that is refused, with the type of problem to answer."""
 
     def __init__(self, problem: Problem, why: str = "") -> None:
         self.problem = problem
@@ -102,31 +94,170 @@ class Refusal(HushqueryError):
 
 
 def refuse(name: str, why: str = "") -> Refusal:
-    """Make the refusal of a request.
-
-    Args:
-        name: The type of problem.
-        why: The reason in words; never a part of the request.
-    """
+    """Return the refusal of a request by the name of its problem; the reason never shows a part of the request."""
     return Refusal(PROBLEMS[name], why)
 
 
 def problem_of(error: HushqueryError) -> Problem:
-    """Give the type of problem that an error is.
-
-    >>> from hushquery.errors import Unavailable
-    >>> problem_of(Unavailable("the store is gone")).status
-    503
-    """
+    """Return the type of problem that an error is."""
     if isinstance(error, Refusal):
         return error.problem
     return PROBLEMS[next((name for kind, name in _OF_ERRORS if isinstance(error, kind)), "internal")]
 
 
 def document(error: HushqueryError) -> dict[str, Any]:
-    """Give the problem document of an error."""
+    """Return the problem document of an error."""
     problem = problem_of(error)
-    found: dict[str, Any] = {"type": problem.uri, "title": problem.title, "status": problem.status, "fix": problem.fix}
+    fields: dict[str, Any] = {"type": problem.uri, "title": problem.title, "status": problem.status, "fix": problem.fix}
     if error.why and problem.status < 500:
-        found["detail"] = error.why
-    return found
+        fields["detail"] = error.why
+    return fields
+
+
+# ---- what the OpenAPI document describes beyond what FastAPI sees ------------------------------------------
+
+
+def _object(properties: dict[str, Any], *optional: str, closed: bool = False, null: bool = False) -> dict[str, Any]:
+    """Return the schema of an object whose properties are all required but the optional ones."""
+    schema: dict[str, Any] = {
+        "type": ["object", "null"] if null else "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+    }
+    return {**schema, "additionalProperties": False} if closed else schema
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_TEXT, _INTEGER, _BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+_ID = {"type": "string", "pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
+_HASH = {"type": "string", "pattern": "^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$"}
+
+#: The JSON form of a report.
+REPORT = _object(
+    {
+        "version": {"const": 1},
+        "id": _ID,
+        "task": _HASH,
+        "configuration": _HASH,
+        "time": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+        "payload": {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"},
+    },
+    closed=True,
+)
+
+#: The JSON form of many reports. Items may be anything: each gets its own status. How many fit is a matter of size
+#: (413, or 400 if there are more items than reports fit into the bytes), not of form.
+BATCH = _object({"reports": _list({})}, closed=True)
+
+#: The records of one user: texts of any length, because one that no list could hold is left out and its user counts.
+RECORDS = _object(
+    {"records": _list({"type": "array", "prefixItems": [_TEXT, _TEXT], "minItems": 2, "maxItems": 2})}, closed=True
+)
+
+_EPOCH = _object(
+    {
+        "number": _INTEGER,
+        "phase": {"enum": ["optin_open", "head_published", "reports_open", "closed", "released", "expired"]},
+        "takes_records": _BOOLEAN,
+        "takes_reports": _BOOLEAN,
+    },
+    null=True,
+)
+
+#: All tasks in brief.
+TASK_LIST = _object({"tasks": _list(_object({"id": _TEXT, "name": _TEXT, "kind": _TEXT, "epoch": _EPOCH}))})
+
+# An epoch that published a head list, with its configuration hash: it never changes.
+_LISTED = {
+    "type": "array",
+    "items": {"type": ["integer", "string"], "pattern": "^[0-9a-f]{64}$"},
+    "minItems": 2,
+    "maxItems": 2,
+}
+
+#: One task as clients fetch it.
+TASK = _object(
+    {
+        "id": _TEXT,
+        "task": {"type": "object"},
+        "epoch": _EPOCH,
+        "configuration": {"type": ["object", "null"]},
+        "configuration_hash": {"type": ["string", "null"]},
+        "optin": {"type": ["object", "null"]},
+        "releases": _list({"type": "object"}),
+        "lists": _list(_LISTED),
+    }
+)
+
+#: A problem document (RFC 9457).
+PROBLEM = _object(
+    {
+        "type": {"enum": [problem.uri for problem in PROBLEMS.values()]},
+        "title": _TEXT,
+        "status": _INTEGER,
+        "fix": _TEXT,
+        "detail": _TEXT,
+    },
+    "detail",
+)
+
+# The index of the problem in the list beside the results.
+_PROBLEM_INDEX = {"type": "integer", "minimum": 0}
+
+#: The answer to many reports: a status for each, in the order of the request, and each problem once. Version 1 had no
+#: number, and the type of a problem beside each status.
+RESULTS = _object(
+    {
+        "version": {"const": 2},
+        "results": _list(
+            _object({"id": {"type": ["string", "null"]}, "status": _INTEGER, "problem": _PROBLEM_INDEX}, "problem")
+        ),
+        "problems": _list(PROBLEM),
+    }
+)
+
+# What can happen to every request.
+_ALWAYS = ("busy", "internal", "unavailable")
+
+
+def body(schema: dict[str, Any], *, binary: bool) -> dict[str, Any]:
+    """Describe a request body."""
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if binary:
+        content[BINARY] = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def answers(good: dict[int, tuple[str, dict[str, Any] | None]], *problems: str) -> dict[int | str, dict[str, Any]]:
+    """Describe the answers of an address: successes, and the problems there can be."""
+    responses: dict[int | str, dict[str, Any]] = {}
+    for status, (words, schema) in good.items():
+        responses[status] = {"description": words}
+        if schema is not None:
+            responses[status]["content"] = {JSON: {"schema": schema}}
+    for problem in (PROBLEMS[name] for name in (*problems, *_ALWAYS)):
+        words = f"{problem.uri}: {problem.title}"
+        if problem.status in responses:
+            responses[problem.status]["description"] += f"; {words}"
+            continue
+        responses[problem.status] = {"description": words, "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
+        if problem.status in RETRIED:
+            responses[problem.status]["headers"] = {"Retry-After": {"schema": _INTEGER}}
+    return responses
+
+
+def without_validation_errors(document: dict[str, Any]) -> dict[str, Any]:
+    """Remove FastAPI's own validation errors from an OpenAPI document: here problem documents answer them."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            invalid = operation["responses"].get("422", {}).get("content", {})
+            if "HTTPValidationError" in str(invalid):
+                del operation["responses"]["422"]
+    components = document.setdefault("components", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        components.get("schemas", {}).pop(name, None)
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    return document

@@ -1,8 +1,16 @@
-"""Running the collector: the public listener in one process or several, and the operator's listener beside it."""
+"""Running the collector: its processes, the listeners they share, and how they end.
+
+A process that is told to end does so in time, whatever hangs, and workers end with the process that started them.
+Nothing is lost by a forced end: what was acknowledged is on disk, a move under way is resumed at the next start, and
+whoever still waited was promised nothing.
+"""
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,24 +18,26 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from multiprocessing.connection import wait
+from types import FrameType
 from typing import Any
 
-from hushquery.collect.http.ending import signals_end_here
-from hushquery.collect.http.settings import VARIABLE, Settings
+from hushquery.collect.collector import Settings
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = ["need_packages", "run"]
+# The environment variable with the settings of worker processes.
+_VARIABLE = "HUSHQUERY_COLLECTOR"
 
-# What the extra `serve` brings and a collector imports.
+# The packages of the extra `serve`.
 _PACKAGES = ("fastapi", "uvicorn", "h11", "cryptography")
 
 # How long a shutdown waits for requests that are under way.
 _DRAIN_SECONDS = 12
 # How long it waits for the operator's listener after that.
 _ADMIN_SECONDS = 3
-# How many connections may wait to be accepted, and how often it is looked whether the listener answers.
+# How many connections may wait to be accepted, and how often the listener is tried until it answers.
 _BACKLOG = 2048
-_LOOK_SECONDS = 0.05
+_TRY_SECONDS = 0.05
 _ANSWER_SECONDS = 1.0
 
 _QUIET: dict[str, Any] = {
@@ -36,9 +46,9 @@ _QUIET: dict[str, Any] = {
     "proxy_headers": False,
     "forwarded_allow_ips": "",
     "log_level": "warning",
-    # On h11, not the faster parser, which Uvicorn would take where it is installed: that one has no limit on headers.
-    "http": "hushquery.collect.http.connections:Connection",
-    # So many are accepted before any is looked at.
+    # On h11, not the faster parser that Uvicorn prefers: that one has no limit on headers.
+    "http": "hushquery.collect.http.limits:Connection",
+    # How many are accepted before any is handled.
     "backlog": 64,
     "lifespan": "on",
     "ws": "none",
@@ -46,18 +56,21 @@ _QUIET: dict[str, Any] = {
     "timeout_keep_alive": 20,
 }
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Set when a server has ended by itself; never in a worker.
+_over = threading.Event()
+
+_log = logging.getLogger("hushquery.collect")
+
 
 def need_packages() -> None:
-    """Refuse, with what to type, where a package that a collector needs is not installed."""
+    """Raise Unavailable if a package that a collector needs is not installed."""
     for name in _PACKAGES:
         try:
             import_module(name)
         except ImportError:
-            raise Unavailable(
-                f"the collector needs the package {name}",
-                why="it is not installed",
-                fix="pip install 'hushquery[serve]'",
-            ) from None
+            what, fix = f"the collector needs the package {name}", "pip install 'hushquery[serve]'"
+            raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 
 def run(
@@ -72,31 +85,26 @@ def run(
 ) -> None:
     """Serve until told to stop (SIGINT or SIGTERM), then write all that waits.
 
-    Args:
-        settings: The settings.
-        host: The address of the public listener.
-        port: Its port; 0 for any that is free.
-        admin_host: The address of the operator's listener.
-        admin_port: Its port; None for no such listener.
-        workers: How many processes; more than one needs PostgreSQL.
-        ready: Is called with both addresses once they answer, from a thread.
+    Port 0 is any that is free, and no ``admin_port`` means no operator's listener. More than one worker needs
+    PostgreSQL. ``ready`` is called with both addresses once they answer, from a thread.
     """
     need_packages()
     import uvicorn
 
     from hushquery.collect.http.app import make_app
-    from hushquery.collect.http.connections import raise_limit
+    from hushquery.collect.http.limits import raise_limit
+    from hushquery.collect.store.databases import FailureCounts
     from hushquery.collect.store.store import Store
-    from hushquery.collect.store.tally import Tally
+    from hushquery.collect.store.vault import read_operator_key
 
     raise_limit()  # before there are workers, which inherit it
     if workers < 1:
-        raise UsageError("a collector needs one worker at least")
-    settings.load_tasks()  # what is wrong with them is said here, once, and not by each worker
-    settings.operator()
+        raise UsageError("a collector needs at least one worker")
+    settings.load_tasks()  # errors are raised here once, and not by each worker
+    read_operator_key(settings.operator_key_file)
     with (
-        Tally.shared() as tally,
-        closing(Store.open(settings.store, most_bytes=settings.most_bytes, tally=Tally(tally))) as store,
+        FailureCounts.shared() as failures,
+        closing(Store.open(settings.store, most_bytes=settings.most_bytes, failures=FailureCounts(failures))) as store,
         _bound(host, port) as public,
         _admin(store, admin_host, admin_port, public) as admin,
         signals_end_here(settings.end_seconds),
@@ -105,26 +113,37 @@ def run(
             raise UsageError(
                 "several workers need PostgreSQL", why="SQLite has one writer", fix="Give --store postgresql://..."
             )
-        settings = replace(settings, tally_file=tally)
+        settings = replace(settings, failures_file=failures)
         with _announced(public, lambda: ready(_address(public), admin)):
             if workers == 1:
-                uvicorn.Server(uvicorn.Config(make_app(settings), **_QUIET)).run(sockets=[public])
+                app = make_app(settings, on_start=partial(end_in_time, settings.end_seconds))
+                uvicorn.Server(uvicorn.Config(app, **_QUIET)).run(sockets=[public])
             else:
-                os.environ[VARIABLE] = settings.to_json()
-                factory = "hushquery.collect.http.app:from_environment"
+                os.environ[_VARIABLE] = settings.to_json()
+                factory = "hushquery.collect.http.serve:make_worker"
                 uvicorn.run(factory, factory=True, workers=workers, fd=public.fileno(), **_QUIET)
+
+
+def make_worker() -> Any:
+    """Make the application of a worker process, from the settings in the environment."""
+    from hushquery.collect.http.app import make_app
+
+    settings = Settings.from_json(os.environ[_VARIABLE])
+    end_with_parent()
+    end_in_time(settings.end_seconds)  # and again at its start, when Uvicorn has set its own handlers
+    return make_app(settings, on_start=partial(end_in_time, settings.end_seconds))
 
 
 @contextmanager
 def _announced(public: socket.socket, ready: Callable[[], None]) -> Iterator[None]:
-    """Call when the public listener answers, in this process or in a worker; never if it ends before that."""
+    """Call ``ready`` when the public listener answers, in this process or in a worker; never if it ends before."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_SECONDS):
+        while not over.wait(_TRY_SECONDS):
             if _trouble(public.family, address) is None:
                 with suppress(OSError):  # it has just been closed
-                    public.listen(_BACKLOG)  # Uvicorn has set it to as many as it accepts at once
+                    public.listen(_BACKLOG)  # Uvicorn has set it to the number that it accepts at once
                 ready()
                 return
 
@@ -139,7 +158,7 @@ def _announced(public: socket.socket, ready: Callable[[], None]) -> Iterator[Non
 
 
 def _trouble(family: int, address: Any) -> str | None:
-    """Say what is wrong with a listener that clients use, as one of them; None if it serves."""
+    """Return what is wrong with the public listener, asked as a client; None if it serves."""
     try:
         with socket.socket(family) as wire:
             wire.settimeout(_ANSWER_SECONDS)
@@ -158,21 +177,18 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         bound = socket.socket(family)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(2048)
+        bound.listen(_BACKLOG)
         bound.set_inheritable(True)
     except OSError as error:
-        raise Unavailable(
-            f"port {port} of {host} can't be taken",
-            why=error.strerror or "",
-            fix="Choose another port, or stop what has it",
-        ) from None
+        what, fix = f"port {port} of {host} can't be taken", "Choose another port, or stop what uses it"
+        raise Unavailable(what, why=error.strerror or "", fix=fix) from None
     with bound:
         yield bound
 
 
 @contextmanager
 def _admin(store: Any, host: str, port: int | None, public: socket.socket) -> Iterator[str | None]:
-    """Run the operator's listener in a thread, so that it answers for all workers."""
+    """Run the operator's listener in a thread, for all workers."""
     if port is None:
         yield None
         return
@@ -195,3 +211,66 @@ def _admin(store: Any, host: str, port: int | None, public: socket.socket) -> It
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+# ---- how a process ends ------------------------------------------------------------------------------------
+
+
+def end_in_time(seconds: float) -> None:
+    """End the process so many seconds after SIGINT or SIGTERM, should it still run; present handlers run too.
+
+    Does nothing outside the main thread, to which signals belong.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in _SIGNALS:
+        signal.signal(number, _begin(signal.getsignal(number), seconds))
+
+
+def _begin(before: Any, seconds: float) -> Callable[[int, FrameType | None], None]:
+    def begin(number: int, frame: FrameType | None) -> None:
+        threading.Thread(target=_end, args=(_over, seconds), name="hushquery-ending", daemon=True).start()
+        if callable(before):
+            before(number, frame)
+
+    return begin
+
+
+def _end(over: threading.Event, seconds: float) -> None:
+    if not over.wait(seconds):
+        _log.error("the collector could not end in %g seconds: it ends without closing its store", seconds)
+        os._exit(0)  # it was asked to end, and does
+
+
+@contextmanager
+def signals_end_here(seconds: float) -> Iterator[None]:
+    """Keep Uvicorn, which raises a signal again after its shutdown, from ending the process before the block does.
+
+    The process ends after so many seconds in any case.
+    """
+    global _over
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    over = _over = threading.Event()
+    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    end_in_time(seconds)
+    try:
+        yield
+    finally:
+        over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_with_parent() -> None:
+    """In a worker: end, as on SIGTERM, as soon as the process that started it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="hushquery-parent", daemon=True).start()

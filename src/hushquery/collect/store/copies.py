@@ -1,13 +1,11 @@
-"""Copies of a store: a backup that another collector can run on, what is kept when tables are converted, the reports of
-an epoch as lines of text, and what it published as a value that can be saved.
-"""
+"""Copies of a store: backups, the copy kept when tables are converted, an epoch's reports as text, its publication."""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from glob import escape
 from pathlib import Path
@@ -18,23 +16,21 @@ import sqlalchemy as sa
 from hushquery.collect.epochs.epochs import CLOSED, OPTIN_OPEN, Epoch, reports_of, tables_of_reports
 from hushquery.collect.store import schema
 from hushquery.collect.store.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK
-from hushquery.collect.store.store import Store, sync_folder
-from hushquery.errors import DataError, NotReady, Unavailable, UsageError
+from hushquery.collect.store.store import Store, no_store, sync_folder
+from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
 
 if TYPE_CHECKING:
     from hushquery.local.server.estimate import ClientEstimate
     from hushquery.release import Release
 
-__all__ = ["backup", "convert", "published", "report_lines", "restore"]
-
 _BLOCK = 1000
 
 
 def backup(store: Store, path: str | os.PathLike[str]) -> int:
-    """Copy a store, SQLite or PostgreSQL, as it stands at one moment into a new SQLite file; gives the rows copied.
+    """Copy a snapshot of a store, SQLite or PostgreSQL, into a new SQLite file; return how many rows were copied.
 
-    Opt-in records are left out: they are to vanish when their key does, and a copy would not.
+    Opt-in records are left out: they must vanish with their key, and a copy would not.
     """
     target = Path(path)
     if target.exists():
@@ -43,66 +39,53 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
     try:
         copy = Store.open(draft)
         try:
-            with _moment(store) as (source, reports), copy.write() as into:
-                rows = _copied(source, reports, into)
+            with _snapshot(store) as (source, reports), copy.write() as into:
+                rows = _copy_rows(source, reports, into)
             copy.wipe_traces()
         finally:
             copy.close()
-        # A link, and not a rename: a backup that somebody else made meanwhile is not replaced.
+        # A link, not a rename: it never replaces a backup that was made meanwhile.
         os.link(draft, target)
     except OSError as error:
         raise DataError(f"the backup {target.name} can't be written", why=error.strerror or "") from None
     finally:
-        for left in target.parent.glob(f"{escape(draft.name)}*"):  # a name may hold what is a pattern to glob
+        for left in target.parent.glob(f"{escape(draft.name)}*"):  # a name may contain wildcards
             left.unlink()
     return rows
 
 
-def convert(
-    where: str,
-    keep: str | os.PathLike[str] | None = None,
-    *,
-    version: int = schema.SCHEMA,
-    migrations: Mapping[int, schema.Migration] = schema.MIGRATIONS,
-) -> tuple[int, Path | None]:
+def convert(where: str, keep: str | os.PathLike[str] | None = None) -> tuple[int, Path | None]:
     """Convert the tables of an older store, in one transaction, after a copy of them as they were is safe.
 
-    Args:
-        where: The store, as :meth:`~hushquery.collect.store.store.Store.open` takes it.
-        keep: Where the copy goes, a SQLite file in either case; by default beside a SQLite store, under its name and
-            version, and for PostgreSQL ``collector.version-N.db`` in the present folder.
-        version: The version to reach; for tests of conversions.
-        migrations: How to reach it.
-
-    Returns:
-        The version that the store had, and the copy; None if there was nothing to convert.
+    The copy is a SQLite file, by default beside a SQLite store, and for PostgreSQL ``collector.version-N.db`` in the
+    current folder. Returns the version that the store had, and the copy; None if there was nothing to convert.
     """
     store = Store.locate(where)
     try:
         with store.prepare() as connection:
-            found = schema.version_of(connection, store.name)
-            if found is None:
-                raise Unavailable(f"there is no store at {store.name}", fix="Start `hushquery serve`, which makes it")
-            if found == version:
-                return found, None
-            name = f"{store.path or 'collector'}.version-{found}"
+            version = schema.version_of(connection, store.name)
+            if version is None:
+                raise no_store(store.name)
+            if version == schema.SCHEMA:
+                return version, None
+            if version > schema.SCHEMA:
+                schema.check_version(version, store.name)
+            name = f"{store.path or 'collector'}.version-{version}"
             copy = Path(keep or (name if store.path else f"{name}.db"))
-            if found < version:  # a newer one is refused below, and nothing of it is copied
-                _keep(store, connection, copy)
+            _keep(store, connection, copy)
             try:
-                schema.migrate(connection, store.name, version, migrations)
-            except BaseException:  # before the commit: the tables are as they were
-                if found < version:
-                    copy.unlink()
+                schema.migrate(connection, version, store.name)
+            except BaseException:  # nothing is committed: the tables are as they were
+                copy.unlink()
                 raise
         store.wipe_traces()
     finally:
         store.close()
-    return found, copy
+    return version, copy
 
 
 def _keep(store: Store, connection: sa.Connection, copy: Path) -> None:
-    """Copy a store of any version, all of it, while the transaction keeps everybody from writing."""
+    """Copy all of a store of any version while the transaction keeps everybody else from writing."""
     try:
         os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         try:
@@ -135,27 +118,25 @@ def _keep_postgresql(connection: sa.Connection, copy: Path) -> None:
         with engine.begin() as target:
             tables.create_all(target)
             for table in tables.sorted_tables:
-                found = connection.execute(sa.select(table), execution_options={"yield_per": _BLOCK})
-                for block in found.mappings().partitions():
+                rows = connection.execute(sa.select(table), execution_options={"yield_per": _BLOCK})
+                for block in rows.mappings().partitions():
                     target.execute(sa.insert(table), [dict(row) for row in block])
     finally:
         engine.dispose()
 
 
 def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
-    """Copy a backup, or any store in a SQLite file, into a store that is empty.
+    """Copy a backup, or any store in a SQLite file, into an empty store.
 
-    Gives the rows copied, and in how many epochs opt-in records have to be given anew: they are not copied.
-
-    Raises:
-        UsageError: There is something in the store already.
+    Returns how many rows were copied, and in how many epochs opt-in records, which are not copied, have to be given
+    again.
     """
     copy = Store.open(path, write=False)
     try:
-        with _moment(copy) as (source, reports), store.write() as into:
+        with _snapshot(copy) as (source, reports), store.write() as into:
             if into.execute(sa.select(TASK.c.number).limit(1)).first() is not None:
-                raise UsageError("there is something in that store already", fix="Give a new file or an empty database")
-            rows = _copied(source, reports, into)
+                raise UsageError("that store is not empty", fix="Use a new file or an empty database")
+            rows = _copy_rows(source, reports, into)
             if into.dialect.name == "postgresql":  # the next task gets the next number
                 last = sa.select(sa.func.max(TASK.c.number)).scalar_subquery()
                 into.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence(TASK.name, "number"), last)))
@@ -167,8 +148,8 @@ def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
 
 
 @contextmanager
-def _moment(store: Store) -> Iterator[tuple[sa.Connection, list[sa.Table]]]:
-    """Read a store at one moment, with the tables of reports that it has then."""
+def _snapshot(store: Store) -> Iterator[tuple[sa.Connection, list[sa.Table]]]:
+    """Read a store at one moment, including the tables of reports that it has then."""
     while True:
         with store.read() as connection:
             before = tables_of_reports(connection)
@@ -178,27 +159,27 @@ def _moment(store: Store) -> Iterator[tuple[sa.Connection, list[sa.Table]]]:
                 return
 
 
-def _copied(source: sa.Connection, reports: Sequence[sa.Table], into: sa.Connection) -> int:
+def _copy_rows(source: sa.Connection, reports: Sequence[sa.Table], into: sa.Connection) -> int:
     rows = 0
     for table in reports:
         table.create(into)
     for table in (*TABLES.sorted_tables, *reports):
         if table in (META, RECORD):
             continue
-        # In the order of their keys: the order in which a database keeps its rows may be that of their arrival.
+        # In the order of their keys: a database may keep its rows in the order of their arrival.
         query = sa.select(table).order_by(*table.primary_key.columns)
-        found = source.execution_options(yield_per=_BLOCK).execute(query)
-        for block in found.mappings().partitions(_BLOCK):
+        result = source.execution_options(yield_per=_BLOCK).execute(query)
+        for block in result.mappings().partitions(_BLOCK):
             into.execute(sa.insert(table), [dict(row) for row in block])
             rows += len(block)
-    # A head list that was begun was one of records that are not here: the copy's would be paid for and made of none.
+    # A head list that was begun used records that are not copied: here it would be paid for and empty.
     begun = sa.update(EPOCH).where(EPOCH.c.phase == OPTIN_OPEN)
     into.execute(begun.values(moving=None, trouble=None))
     return rows
 
 
 def report_lines(store: Store, epoch: Epoch) -> Iterator[str]:
-    """Give the reports of an epoch as words of base64url, in the order of their random ids."""
+    """Yield the reports of an epoch as base64url text, in the order of their random ids."""
     if epoch.scrubbed:
         raise DataError(
             "the reports of this epoch are counted and scrubbed",
@@ -210,11 +191,7 @@ def report_lines(store: Store, epoch: Epoch) -> Iterator[str]:
 
 
 def published(store: Store, epoch: Epoch, candidates: Sequence[str] | None = None) -> Release | ClientEstimate:
-    """Give what an epoch published, to be saved; of a closed epoch of texts, what its counts say of candidates.
-
-    Raises:
-        NotReady: It has not published anything yet.
-    """
+    """Return what an epoch published; for a closed epoch of texts, the estimates for candidates."""
     from hushquery.local.server.estimate import ClientEstimate, estimate_texts
 
     texts = epoch.task.task.kind == "text"

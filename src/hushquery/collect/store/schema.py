@@ -1,9 +1,9 @@
-"""The collector's tables, their version, and how an older version becomes this one.
+"""The collector's tables, their version, and how an older version is converted.
 
-No column holds an address, a user agent, a time of arrival, or anything else that names a client. The reports of each
-epoch that is open lie in a table of their own (:func:`reports_table`), which is dropped once they are counted; only
-their random ids are kept after that, in another. Neither has a hash of a report: an id, a task and a coarse time are
-known, so that every short payload could be found by trying. Opt-in records are there only as ciphertext.
+No column holds an address, a user agent, a time of arrival, or anything else that identifies a client. The reports of
+each open epoch are in a table of their own (:func:`reports_table`), which is dropped once they are counted; after that
+only their random ids are kept, in another table. Neither has a hash of a report: id, task and coarse time are known, so
+a short payload could be found by trying them all. Opt-in records are stored only as ciphertext.
 """
 
 from __future__ import annotations
@@ -14,27 +14,6 @@ from functools import cache
 import sqlalchemy as sa
 
 from hushquery.errors import DataError
-
-__all__ = [
-    "CLOCK",
-    "COUNTER",
-    "EPOCH",
-    "KNOWN",
-    "META",
-    "MIGRATIONS",
-    "RECORD",
-    "RELEASE",
-    "SCHEMA",
-    "TABLES",
-    "TASK",
-    "TOKEN",
-    "Migration",
-    "check_version",
-    "make_tables",
-    "migrate",
-    "reports_table",
-    "version_of",
-]
 
 #: One step from a version of the tables to the next, inside the transaction that also writes the new version.
 Migration = Callable[[sa.Connection], None]
@@ -54,7 +33,7 @@ META = sa.Table(
     sa.Column("schema", sa.Integer, nullable=False),
 )
 
-#: The tasks, as they were served last; a short number stands for the long id in all other tables.
+#: The tasks as they were last served; all other tables name a task by its number here, its row.
 TASK = sa.Table(
     "hushquery_collect_task",
     TABLES,
@@ -64,8 +43,8 @@ TASK = sa.Table(
     sa.Column("since", sa.BigInteger, nullable=False),
 )
 
-#: An epoch of a task: its phase, the move that has begun and not ended, why it could not, and what each move gave;
-#: and how many reports its task had accepted when its own were last written anew.
+#: An epoch of a task: its phase, the move that has begun and not ended, why it could not, and the results of each move;
+#: and how many reports its task had accepted when its own were last rewritten.
 EPOCH = sa.Table(
     "hushquery_collect_epoch",
     TABLES,
@@ -99,18 +78,10 @@ KNOWN = sa.Table(
 
 
 @cache
-def reports_table(task: int, epoch: int) -> sa.Table:
-    """Name the table that holds the reports of one epoch from their arrival until they are counted.
-
-    Args:
-        task: The task's number in the store.
-        epoch: The period's number.
-
-    >>> reports_table(1, 2950).name
-    'hushquery_collect_reports_1_2950'
-    """
+def reports_table(task_row: int, epoch: int) -> sa.Table:
+    """Return the table that holds the reports of one epoch from their arrival until they are counted."""
     return sa.Table(
-        f"hushquery_collect_reports_{task}_{epoch}",
+        f"hushquery_collect_reports_{task_row}_{epoch}",
         sa.MetaData(),
         sa.Column("id", sa.LargeBinary(16), primary_key=True),
         sa.Column("data", sa.LargeBinary, nullable=False),
@@ -118,7 +89,7 @@ def reports_table(task: int, epoch: int) -> sa.Table:
     )
 
 
-#: Opt-in records: ciphertext under the key of the epoch, and an HMAC under it by which a repeat is recognised.
+#: Opt-in records: ciphertext under the epoch's key, and an HMAC under it by which a repeat is recognised.
 RECORD = sa.Table(
     "hushquery_collect_record",
     TABLES,
@@ -146,7 +117,7 @@ TOKEN = sa.Table(
     sqlite_with_rowid=False,
 )
 
-#: How many uploads ended how. Each writing process adds to a slot of its own, so that none waits for another's row.
+#: How many uploads ended how. Each writing process has a slot of its own, so that none waits for another's row.
 COUNTER = sa.Table(
     "hushquery_collect_counter",
     TABLES,
@@ -170,7 +141,7 @@ RELEASE = sa.Table(
 )
 
 
-#: One row: the newest time that was believed, how often the operator confirmed it, and why epochs do not move by it.
+#: One row: the newest time that was trusted, how often the operator confirmed it, and why epochs do not move by it.
 CLOCK = sa.Table(
     "hushquery_collect_clock",
     TABLES,
@@ -187,9 +158,9 @@ def _whole_tasks_and_troubles(connection: sa.Connection) -> None:
 
 
 def _reports_by_epoch(connection: sa.Connection) -> None:
-    """Give each epoch that is not counted a table of its own, and keep of all others the ids alone, in their order.
+    """Create a table for each epoch that is not counted, and keep only the ids of all others, in their order.
 
-    The statements name what version 2 had, whatever the tables above become.
+    The statements name the columns of version 2, whatever the tables above become.
     """
     old = sa.table("hushquery_collect_report", *(sa.column(name) for name in ("task", "epoch", "id", "data")))
     KNOWN.create(connection)
@@ -210,64 +181,45 @@ def _reports_by_epoch(connection: sa.Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {EPOCH.name} ADD COLUMN mixed BIGINT")
 
 
-#: By the version they start from: what makes the next version of it.
+#: The conversions, by the version they start from.
 MIGRATIONS: Mapping[int, Migration] = {1: _whole_tasks_and_troubles, 2: _reports_by_epoch}
 
 
 def make_tables(connection: sa.Connection) -> None:
-    """Make the tables of an empty store, in the caller's transaction."""
+    """Create the tables of an empty store, in the caller's transaction."""
     TABLES.create_all(connection, checkfirst=False)
     connection.execute(sa.insert(META).values(id=1, schema=SCHEMA))
 
 
-def check_version(found: int, name: str) -> None:
-    """Refuse tables of another version than this hushquery works with; nothing converts them unasked.
-
-    Args:
-        found: The version of the tables.
-        name: What to call the store in messages.
-    """
-    if found > SCHEMA:
-        raise _newer(found, SCHEMA, name)
-    if found < SCHEMA:
+def check_version(version: int, name: str) -> None:
+    """Raise DataError unless this hushquery works with tables of this version; nothing is converted unasked."""
+    if version > SCHEMA:
         raise DataError(
-            f"the store {name} has tables of version {found} and this hushquery works with version {SCHEMA}",
+            f"the store {name} has tables of version {version} and this hushquery knows only version {SCHEMA}",
+            fix="Upgrade hushquery to the version that wrote it",
+        )
+    if version < SCHEMA:
+        raise DataError(
+            f"the store {name} has tables of version {version} and this hushquery works with version {SCHEMA}",
             why="nothing was changed",
             fix="Stop the collector and run `hushquery collect migrate`, which keeps a copy",
         )
 
 
-def migrate(connection: sa.Connection, name: str, version: int, migrations: Mapping[int, Migration]) -> None:
-    """Take the tables step by step to a version; all of it in the caller's transaction, or nothing.
-
-    Args:
-        connection: Inside a transaction that keeps all others out.
-        name: What to call the store in messages.
-        version: The version to reach.
-        migrations: The steps, by the version they start from.
-    """
-    found = version_of(connection, name) or 0
-    if found > version:
-        raise _newer(found, version, name)
-    for step in range(found, version):
-        if step not in migrations:
+def migrate(connection: sa.Connection, version: int, name: str) -> None:
+    """Convert tables of an older version, in the caller's transaction, which keeps all others out."""
+    for step in range(version, SCHEMA):
+        if step not in MIGRATIONS:
             raise DataError(
-                f"the store {name} has tables of version {found}, which are too old to be converted",
+                f"the store {name} has tables of version {version}, which are too old to be converted",
                 fix="Convert it with an earlier hushquery first",
             )
-        migrations[step](connection)
+        MIGRATIONS[step](connection)
         connection.execute(sa.update(META).values(schema=step + 1))
 
 
-def _newer(found: int, known: int, name: str) -> DataError:
-    return DataError(
-        f"the store {name} has tables of version {found} and this hushquery knows only version {known}",
-        fix="Upgrade hushquery to the version that wrote it",
-    )
-
-
 def version_of(connection: sa.Connection, name: str) -> int | None:
-    """Read the version of the tables; None where there are none yet."""
+    """Read the version of the tables; None if there are none yet."""
     inspector = sa.inspect(connection)
     names = set(inspector.get_table_names())
     if META.name not in names:

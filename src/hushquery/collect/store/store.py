@@ -3,6 +3,9 @@
 SQLite runs in write-ahead mode with ``synchronous=FULL`` and PostgreSQL with ``synchronous_commit=on``: a commit that
 returned survives a power cut. Deleted rows are overwritten in SQLite (``secure_delete``). Whatever goes wrong with
 the store becomes :class:`~hushquery.errors.Unavailable`, and whoever waited for the commit is told so.
+
+Closing an epoch frees room inside the store but first needs some for the write-ahead log, so the server keeps a
+reserve: an empty file beside a SQLite store, an empty table in PostgreSQL. Moving an epoch on a full disk deletes it.
 """
 
 from __future__ import annotations
@@ -20,23 +23,25 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from hushquery.collect.store.databases import (
-    be_patient,
+    FailureCounts,
+    left,
     limit_transaction,
+    limit_wait,
     postgresql_engine,
     sqlite_address,
     sqlite_engine,
 )
-from hushquery.collect.store.deadlines import left
-from hushquery.collect.store.room import LEAST_FREE, free, keep_reserve, make_room
 from hushquery.collect.store.schema import check_version, make_tables, version_of
-from hushquery.collect.store.tally import Tally
 from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
-__all__ = ["Store", "StoreFull", "sync_folder"]
+#: The size of the reserve of a SQLite store, at most a quarter of the free disk: a block of rows needs half a MiB.
+RESERVE = 16 << 20
+
+# With fewer bytes left a disk counts as full: the write-ahead log grows by more at once.
+_LEAST_FREE = 1 << 20
 
 # Keeps two processes from making or converting the tables at once.
 _PREPARE_LOCK = 0x48514331
-
 
 # The tables of reports come and go, so they are found by their names.
 _POSTGRESQL_SIZE = (
@@ -45,7 +50,7 @@ _POSTGRESQL_SIZE = (
     "AND relname <> 'hushquery_collect_reserve'"
 )
 
-# What decides how long PostgreSQL keeps its write-ahead log.
+# What determines how long PostgreSQL keeps its write-ahead log.
 _LOG_SETTINGS = (
     "SELECT name, current_setting(name) FROM pg_settings "
     "WHERE name IN ('wal_recycle', 'wal_keep_size', 'archive_mode', 'checkpoint_timeout') "
@@ -53,7 +58,7 @@ _LOG_SETTINGS = (
     "UNION ALL SELECT 'replicas', count(*)::text FROM pg_stat_replication"
 )
 
-# A MiB that holds nothing, of which nothing is compressed.
+# An empty MiB, uncompressed.
 _RESERVE = (
     "CREATE TABLE IF NOT EXISTS hushquery_collect_reserve (filler bytea)",
     "ALTER TABLE hushquery_collect_reserve ALTER COLUMN filler SET STORAGE EXTERNAL",
@@ -71,33 +76,16 @@ class StoreFull(Unavailable):
 
 
 class Store:
-    """A place where a collector keeps its tables. Made by :meth:`open`.
+    """The tables of a collector, opened by :meth:`open`; messages show its ``name`` and none of its ``secrets``."""
 
-    Args:
-        engine: The SQLAlchemy engine.
-        name: What to call the store in messages; no user, no password.
-        path: The file, for SQLite.
-        secrets: What must not appear in any message.
-        most_bytes: The size that the store may have; None for no limit.
-        tally: What counts its failures.
-    """
-
-    def __init__(
-        self,
-        engine: sa.Engine,
-        name: str,
-        path: Path | None = None,
-        secrets: tuple[str, ...] = (),
-        most_bytes: int | None = None,
-        tally: Tally | None = None,
-    ) -> None:
+    def __init__(self, engine: sa.Engine, name: str, path: Path | None, secrets: tuple[str, ...]) -> None:
         self._engine = engine
         self._secrets = secrets
         self.name = name
         self.path = path
-        self.most_bytes = most_bytes
+        self.most_bytes: int | None = None
         self._leaves_log = False
-        self.tally = tally or Tally()
+        self.failures = FailureCounts()
 
     @classmethod
     def open(
@@ -107,86 +95,69 @@ class Store:
         create: bool = True,
         write: bool = True,
         most_bytes: int | None = None,
-        tally: Tally | None = None,
+        failures: FailureCounts | None = None,
     ) -> Store:
-        """Open the store at a path or URL; make its tables where there are none.
+        """Open the store at a path, ``sqlite:///PATH`` or ``postgresql://...``; create its tables if there are none.
 
-        Args:
-            where: A path, ``sqlite:///PATH`` or ``postgresql://USER@HOST:PORT/DATABASE``.
-            create: Whether a SQLite file may be made where there is none.
-            write: Whether it may be changed. A store that is only read stays as it is, byte for byte.
-            most_bytes: The size that the store may have.
-            tally: What counts its failures; by default one of its own.
-
-        Raises:
-            DataError: Its tables are of another version; ``hushquery collect migrate`` converts older ones.
+        A store that is opened without ``write`` stays as it is, byte for byte. Tables of another version raise
+        DataError; ``hushquery collect migrate`` converts older ones.
         """
-        store = cls.locate(where, create=create and write, write=write, most_bytes=most_bytes)
-        store.tally = tally or store.tally
+        store = cls.locate(where, create=create and write, write=write)
+        store.most_bytes, store.failures = most_bytes, failures or store.failures
         try:
             with store.prepare() if write else store.read() as connection:
-                found = version_of(connection, store.name)
-                if found is not None:
-                    check_version(found, store.name)
+                version = version_of(connection, store.name)
+                if version is not None:
+                    check_version(version, store.name)
                 elif write:
                     make_tables(connection)
                 else:
-                    raise _no_store(store.name)
+                    raise no_store(store.name)
         except BaseException:
             store.close()
             raise
         return store
 
     @classmethod
-    def locate(
-        cls,
-        where: str | os.PathLike[str],
-        *,
-        create: bool = False,
-        write: bool = True,
-        most_bytes: int | None = None,
-    ) -> Store:
-        """Find the store at a path or URL, as :meth:`open` does, without a look at its tables."""
+    def locate(cls, where: str | os.PathLike[str], *, create: bool = False, write: bool = True) -> Store:
+        """Find the store at a path or URL, as :meth:`open` does, without looking at its tables."""
         text = os.fspath(where)
         if "://" not in text:
-            store = cls._sqlite(text, create, write, most_bytes)
-        else:
-            try:
-                url = sa.make_url(text)
-            except (ArgumentError, ValueError):
-                raise _unreadable() from None
-            if url.drivername in ("sqlite", "sqlite+pysqlite"):
-                if "?" in text or url.host:
-                    raise _unreadable()
-                store = cls._sqlite(url.database or "", create, write, most_bytes)
-            elif url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-                store = cls._postgresql(url, most_bytes)
-            else:
-                raise _unreadable()
-        return store
+            return cls._sqlite(text, create, write)
+        url = None
+        with suppress(ArgumentError, ValueError):
+            url = sa.make_url(text)
+        if url is not None and url.drivername in ("sqlite", "sqlite+pysqlite") and "?" not in text and not url.host:
+            return cls._sqlite(url.database or "", create, write)
+        if url is not None and url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+            return cls._postgresql(url)
+        raise UsageError(  # without the address, which may hold a password
+            "the address of the store can't be read",
+            fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
+        )
 
     @classmethod
-    def _sqlite(cls, text: str, create: bool, write: bool, most_bytes: int | None) -> Store:
+    def _sqlite(cls, text: str, create: bool, write: bool) -> Store:
         if text in ("", ":memory:"):
             raise UsageError("a collector can't keep reports in memory", fix="Give the path of a file: collector.db")
         path = Path(os.path.realpath(text))
         if not path.exists():
             if not create:
-                raise _no_store(text)
+                raise no_store(text)
             try:
-                # The write-ahead log takes the mode of the file: for its owner only.
+                # The write-ahead log takes the mode of the file: readable by its owner only.
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
                 sync_folder(path.parent)
             except OSError as error:
                 raise Unavailable(
                     f"the store {text} can't be made", why=error.strerror or "", fix="Choose another --store"
                 ) from None
-        store = cls(sqlite_engine(path, write), text, path, (), most_bytes)
+        store = cls(sqlite_engine(path, write), text, path, ())
         store._leaves_log = not write and not Path(f"{path}-wal").exists()
         return store
 
     @classmethod
-    def _postgresql(cls, url: sa.URL, most_bytes: int | None) -> Store:
+    def _postgresql(cls, url: sa.URL) -> Store:
         host = url.host or url.query.get("host") or "localhost"
         name = f"postgresql://{host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         hidden = [value for key, value in url.query.items() if "password" in key]
@@ -197,21 +168,20 @@ class Store:
             raise Unavailable(
                 "a store in PostgreSQL needs the package psycopg", fix="pip install 'hushquery[serve]'"
             ) from None
-        return cls(engine, name, None, secrets, most_bytes)
+        return cls(engine, name, None, secrets)
 
     # ---- transactions --------------------------------------------------------------------------------------
 
     @contextmanager
     def read(self, *tables: sa.Table) -> Iterator[sa.Connection]:
-        """Look at the store: everything read inside belongs to one moment.
+        """Read a snapshot of the store.
 
-        Args:
-            tables: Tables of reports that are read. While one is, it is not emptied: to a moment before that
-                PostgreSQL would show it empty. So they are locked first, and the moment is chosen after.
+        Tables of reports are named so that they are not emptied meanwhile, which PostgreSQL would show in an older
+        snapshot too: they are locked before the snapshot is taken.
         """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
-                be_patient(connection)
+                limit_wait(connection)
                 connection.exec_driver_sql("BEGIN")
                 try:
                     yield connection
@@ -231,8 +201,7 @@ class Store:
     def write(self, *, frees: bool = False) -> Iterator[sa.Connection]:
         """Change the store: durable when the block ends, nothing when it raises.
 
-        Args:
-            frees: Whether this is part of making room: then the size limit, which is there for uploads, does not hold.
+        The size limit, which is there for uploads, does not hold for what ``frees`` room.
         """
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
@@ -240,7 +209,7 @@ class Store:
                     limit_transaction(connection)
                     yield connection
                 return
-            be_patient(connection)
+            limit_wait(connection)
             self._still_there(connection)
             if self.most_bytes is not None:
                 page = int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
@@ -258,20 +227,16 @@ class Store:
 
     @contextmanager
     def prepare(self) -> Iterator[sa.Connection]:
-        """Make or convert the tables: a :meth:`write` that keeps out all others who do."""
+        """Create or convert the tables: a :meth:`write` that excludes all others."""
         with self.write() as connection:
             if self.path is None:
-                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # all reports there are may be moved
+                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # all reports may have to be moved
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PREPARE_LOCK)))
             yield connection
 
     @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """Be the only one, in all processes, that is in the block of this name; the lock dies with its process.
-
-        Raises:
-            NotReady: Somebody else is in it.
-        """
+    def locked(self, name: str) -> Iterator[None]:
+        """Hold a named lock among all processes, which dies with its process; raises NotReady if it is taken."""
         key = hashlib.sha256(name.encode()).digest()[:8]
         with self._locked_file(key.hex()) if self.path else self._locked_session(int.from_bytes(key, signed=True)):
             yield
@@ -283,7 +248,7 @@ class Store:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise _busy() from None
+                raise _taken() from None
             yield
         finally:
             os.close(handle)
@@ -291,10 +256,10 @@ class Store:
     @contextmanager
     def _locked_session(self, key: int) -> Iterator[None]:
         with self._translated(), self._engine.connect() as connection:
-            free = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar_one()
+            acquired = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar_one()
             connection.commit()
-            if not free:
-                raise _busy()
+            if not acquired:
+                raise _taken()
             try:
                 yield
             finally:
@@ -307,93 +272,112 @@ class Store:
     # ---- size and traces -----------------------------------------------------------------------------------
 
     def size(self) -> int:
-        """Give the number of bytes that the tables take."""
+        """Return how many bytes the tables take."""
+        if self.path is not None:
+            pages, page = self._pragmas("page_count", "page_size")
+            return pages * page
         with self.read() as connection:
-            if self.path is not None:
-                pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-                return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
             return int(connection.exec_driver_sql(_POSTGRESQL_SIZE).scalar_one())
 
+    def _pragmas(self, *names: str) -> list[int]:
+        with self.read() as connection:
+            return [int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names]
+
     def is_full(self) -> bool:
-        """Say whether the size limit is reached; SQLite's freed pages count as free, because they are used again."""
+        """Return whether the size limit is reached; SQLite's free pages don't count, because they are used again."""
         if self.most_bytes is None or self.path is None:
             return self.most_bytes is not None and self.size() >= self.most_bytes
-        with self.read() as connection:
-            names = ("page_count", "freelist_count", "page_size")
-            pages, spare, page = (int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()) for name in names)
-        # One report may need some pages at once, and is refused where the last ones do not suffice.
+        pages, spare, page = self._pragmas("page_count", "freelist_count", "page_size")
+        # One report may need some pages at once, and is refused if fewer are left.
         return pages - spare + _SOME_PAGES > max(1, self.most_bytes // page)
 
     def lacks_room(self) -> bool:
         """Return whether reports find no room: the store was just full, is at its limit, or its disk is full."""
-        if self.tally.full or self.is_full():
+        if self.failures.full or self.is_full():
             return True
-        return self.path is not None and free(self.path) < LEAST_FREE and self._spare() < LEAST_FREE
-
-    def _spare(self) -> int:
-        """Return how many bytes of a SQLite file are free, because what was in them is deleted."""
-        with self.read() as connection:
-            pages = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
-            return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+        if self.path is None or free_bytes(self.path) >= _LEAST_FREE:
+            return False
+        spare, page = self._pragmas("freelist_count", "page_size")
+        return spare * page < _LEAST_FREE
 
     def keep_reserve(self) -> None:
-        """Keep some room for closing epochs when there is none: beside a SQLite file, or as a table of PostgreSQL."""
-        if self.path is not None:
-            keep_reserve(self.path)
+        """Create the reserve that :meth:`make_room` gives back, unless there is hardly any room left."""
+        if self.path is None:
+            with suppress(Unavailable), self.prepare() as connection:
+                for statement in _RESERVE:
+                    connection.exec_driver_sql(statement)
             return
-        with suppress(Unavailable), self.prepare() as connection:
-            for statement in _RESERVE:
-                connection.exec_driver_sql(statement)
+        reserve = self._reserve(self.path)
+        with suppress(OSError):
+            free = free_bytes(self.path)
+            size = RESERVE if free >= 2 * RESERVE else free // 4
+            if reserve.exists() or size < _LEAST_FREE // 2:
+                return
+            handle = os.open(reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, size)
+            except OSError:
+                reserve.unlink()
+            finally:
+                os.close(handle)
 
     def make_room(self) -> bool:
-        """Give the reserve back, if the disk is full; returns whether there was one."""
+        """Delete the reserve if the disk is full; return whether there was one."""
         if self.path is not None:
-            return make_room(self.path)
+            with suppress(OSError):
+                if free_bytes(self.path) < _LEAST_FREE:
+                    self._reserve(self.path).unlink()
+                    return True
+            return False
         with self.write(frees=True) as connection:
             there = bool(connection.exec_driver_sql("SELECT to_regclass('hushquery_collect_reserve')").scalar())
             connection.exec_driver_sql("DROP TABLE IF EXISTS hushquery_collect_reserve")
         return there
 
+    @staticmethod
+    def _reserve(path: Path) -> Path:
+        return path.with_name(f"{path.name}.reserve")
+
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 
-        PostgreSQL's log is not ours. Where we have the right to (the role ``pg_checkpoint``, and EXECUTE on
-        ``pg_switch_wal``) we end the file that is being written and ask for a checkpoint, after which PostgreSQL
-        needs none of the files before it; :meth:`log_settings` tells what keeps them all the same.
+        PostgreSQL's log is not ours. With the rights (the role ``pg_checkpoint``, and EXECUTE on ``pg_switch_wal``)
+        this ends the current file and asks for a checkpoint, after which PostgreSQL needs no earlier file;
+        :meth:`log_settings` returns what may keep them all the same.
         """
         if self.path is None:
-            self._ask("SELECT pg_switch_wal()")
-            self._ask("CHECKPOINT")
+            self._try("SELECT pg_switch_wal()")
+            self._try("CHECKPOINT")
         elif not self._truncate_log():
             raise NotReady("the write-ahead log is in use and could not be emptied", fix="Try again")
 
     def shorten_log(self) -> bool:
-        """Empty SQLite's write-ahead log, which tells the order of arrival; False if somebody reads in it just now."""
+        """Empty SQLite's write-ahead log, which shows the order of arrival; return False if it is being read."""
         return self.path is None or self._truncate_log("PRAGMA busy_timeout=0")
 
     def _truncate_log(self, *before: str) -> bool:
         with self._translated(), self._engine.connect() as connection:
-            be_patient(connection)
+            limit_wait(connection)
             try:
                 for pragma in before:
                     connection.exec_driver_sql(pragma)
                 return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
             finally:
-                connection.info.pop("patience", None)
-                be_patient(connection)
+                connection.info.pop("busy_timeout", None)
+                limit_wait(connection)
 
     def vacuum(self, table: sa.Table) -> None:
-        """Let PostgreSQL use the room of deleted rows again, at once; if it can't, it will by itself."""
+        """Let PostgreSQL reuse the room of deleted rows now rather than later."""
         if self.path is None:
-            self._ask(f'VACUUM "{table.name}"')
+            self._try(f'VACUUM "{table.name}"')
 
-    def _ask(self, statement: str) -> None:
-        """Run what PostgreSQL takes outside of transactions only; what it refuses is not done."""
+    def _try(self, statement: str) -> None:
+        """Run a statement outside of transactions, and ignore it if PostgreSQL refuses."""
         with suppress(Unavailable), self._translated(), self._engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
 
     def log_settings(self) -> dict[str, str] | None:
-        """Read what keeps old files of PostgreSQL's write-ahead log, by the names of its settings; None for SQLite."""
+        """Return the settings that keep old files of PostgreSQL's write-ahead log; None for SQLite."""
         if self.path is not None:
             return None
         with self.read() as connection:
@@ -403,7 +387,7 @@ class Store:
         """Close all connections."""
         self._engine.dispose()
         if self._leaves_log and self.path is not None:
-            # Whoever only reads may not remove the empty log that reading makes. Who may write does, unless it is used.
+            # A reader may not remove the empty log that reading creates; a writer does when it closes.
             with (
                 suppress(sqlite3.Error),
                 closing(sqlite3.connect(sqlite_address(self.path, "rw"), uri=True)) as connection,
@@ -411,7 +395,7 @@ class Store:
                 connection.execute("SELECT name FROM sqlite_master").fetchone()
 
     def _still_there(self, connection: sa.Connection) -> None:
-        """Refuse to write into a file that was deleted or replaced: nobody would ever find it again."""
+        """Refuse to write into a file that was deleted or replaced, where nobody would find it."""
         opened = connection.info.get("file")
         try:
             there = self.path.stat() if self.path else None
@@ -424,7 +408,7 @@ class Store:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn the errors of drivers into ours; none of them shows a password or a value."""
+        """Translate the errors of drivers into ours, without passwords and values."""
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
@@ -435,9 +419,9 @@ class Store:
             ):
                 raise DataError(f"the store {self.name} is damaged or no SQLite file", fix="Restore a backup") from None
             full = _code(cause) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) in ("53100", "54000")
-            # A write-ahead log that can't grow is an error of input and output to SQLite.
+            # SQLite calls a write-ahead log that can't grow an I/O error.
             full = full or (_code(cause) == sqlite3.SQLITE_IOERR and self._disk_is_full())
-            self.tally.failed(full=full)
+            self.failures.failed(full=full)
             if full:
                 raise StoreFull(
                     f"the store {self.name} is full", fix="Close and release epochs, raise the limit, or add a disk"
@@ -450,7 +434,7 @@ class Store:
 
     def _disk_is_full(self) -> bool:
         try:
-            return self.path is not None and free(self.path) < LEAST_FREE
+            return self.path is not None and free_bytes(self.path) < _LEAST_FREE
         except OSError:
             return False
 
@@ -463,19 +447,13 @@ class Store:
         return why
 
 
-def _no_store(name: str) -> Unavailable:
-    return Unavailable(f"there is no store at {name}", fix="Start `hushquery serve`, which makes it")
+def no_store(name: str) -> Unavailable:
+    """Return the error of a store that does not exist."""
+    return Unavailable(f"there is no store at {name}", fix="Start `hushquery serve`, which creates it")
 
 
-def _unreadable() -> UsageError:
-    return UsageError(  # and the address is not shown: it may hold a password
-        "the address of the store can't be read",
-        fix="Give a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE (%40 for @)",
-    )
-
-
-def _busy() -> NotReady:
-    return NotReady("another process is at this already", fix="Wait until it is done")
+def _taken() -> NotReady:
+    return NotReady("another process is already doing this", fix="Wait until it is done")
 
 
 def _code(cause: BaseException) -> int | None:
@@ -483,8 +461,14 @@ def _code(cause: BaseException) -> int | None:
     return None if code is None else code & 0xFF
 
 
+def free_bytes(path: Path) -> int:
+    """Return how many bytes the disk of a file has left."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize
+
+
 def sync_folder(folder: Path) -> None:
-    """Make durable which files a folder holds: without it a power cut may take away a file that was just made."""
+    """Make a folder's list of files durable: without it a power cut may remove a file that was just created."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
