@@ -29,7 +29,7 @@ from hushquery.local.configuration import Configuration
 from hushquery.local.report import VERSION
 from hushquery.local.server.client_estimate import ClientEstimate
 from hushquery.local.server.estimate import estimate
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 CELLS = 1001

@@ -11,7 +11,7 @@ from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
 from hushquery.core.step_loss import LaplaceHistogram, LocalChannel
 from hushquery.core.unit import Unit
-from hushquery.curator.intervals import with_intervals
+from hushquery.curator.counting import with_intervals
 from hushquery.publish import example
 from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.release import Release

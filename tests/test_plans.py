@@ -18,7 +18,7 @@ import hushquery as hq
 from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetError, DataError, UsageError
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 ROWS = pa.table(
@@ -43,7 +43,7 @@ def task(delta: str) -> Task:
 
 
 def release(data: Any, delta: str = "1e-6") -> Any:
-    return hq.curate(hq.read_log(data), epsilon=4, delta=delta, queries_per_user=1, population="readers")
+    return hq.plan_release(hq.read_log(data), epsilon=4, delta=delta, queries_per_user=1, population="readers")
 
 
 def head(data: Any, delta: str = "1e-6") -> Any:

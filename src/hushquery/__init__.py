@@ -17,7 +17,7 @@ from hushquery._version import __version__
 
 if TYPE_CHECKING:
     from hushquery import statistics
-    from hushquery.auditing.audit import audit
+    from hushquery.auditing.attacks import audit
     from hushquery.core.budget import Budget, PrivacyWarning
     from hushquery.core.compose import compose
     from hushquery.core.estimates import Estimates
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.core.loss import Loss
     from hushquery.core.unit import Relation, Unit
-    from hushquery.curator.plan import curate
+    from hushquery.curator.plan import plan_release
     from hushquery.errors import HushqueryError
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import PublishedHead
@@ -57,9 +57,9 @@ __all__ = [
     "audit",
     "blend",
     "compose",
-    "curate",
     "estimate",
     "plan_head",
+    "plan_release",
     "read_log",
     "statistics",
 ]
@@ -80,10 +80,10 @@ _HOMES = {
     "SearchIndex": "publish",
     "Task": "task",
     "Unit": "core.unit",
-    "audit": "auditing.audit",
+    "audit": "auditing.attacks",
     "blend": "hybrid.result",
     "compose": "core.compose",
-    "curate": "curator.plan",
+    "plan_release": "curator.plan",
     "estimate": "local.server.estimate",
     "plan_head": "hybrid.plan",
     "read_log": "log",

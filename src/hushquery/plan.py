@@ -17,7 +17,7 @@ from hushquery.core.guarantee import Guarantee
 from hushquery.core.loss import Loss
 from hushquery.core.unit import Relation
 from hushquery.errors import BudgetError, DataError, HushqueryError
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 
 if TYPE_CHECKING:
     from pathlib import Path

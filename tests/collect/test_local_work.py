@@ -22,7 +22,7 @@ from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.local.server.counting import ReportCount
 from hushquery.local.server.files import Block
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)

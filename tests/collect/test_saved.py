@@ -15,7 +15,7 @@ from hushquery.errors import NotReady, UsageError
 from hushquery.local.device.client import Client
 from hushquery.local.server.client_estimate import ClientEstimate
 from hushquery.local.server.estimate import estimate
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.release import Release
 from hushquery.task import Task
 

@@ -24,9 +24,8 @@ from hushquery.core.loss import Loss
 from hushquery.core.postprocess import agree, clip, isotonic, project_on_simplex, rounded, simplex
 from hushquery.core.unit import Unit
 from hushquery.errors import UsageError
-from hushquery.noise.bits import SeededBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import SeededBits, sampler
 from hushquery.statistics.plan import Noise
 
 QUICK = settings(max_examples=120, deadline=None)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import hushquery
-from collect.helpers import Clock, put, running, settings_for
+import pytest
+import uvicorn
 
-PACKAGE = Path(hushquery.__file__).parent
+import hushquery
+from collect.helpers import Clock, settings_for
+from hushquery.collect.http.app import make_app
+from hushquery.local.device.send import Sender
+
+ROOT = f"{Path(hushquery.__file__).parent}/"
 
 TASK = """
 [task]
@@ -62,9 +69,10 @@ def trace(flow: Callable[[Path], None], folder: Path) -> set[tuple[str, str]]:
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         # Bodies of modules and classes are not optimized; bodies of functions are.
-        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(PACKAGE)):
+        path = code.co_filename
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and path.startswith(ROOT) and path.endswith(".py"):
             name = code.co_qualname.replace(".<locals>", "").split(".<")[0]
-            seen.add((str(Path(code.co_filename).relative_to(PACKAGE)), name))
+            seen.add((path.removeprefix(ROOT), name))
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -80,26 +88,26 @@ def command(*words: object) -> None:
     """Run a command of hushquery in this process."""
     from hushquery.cli.app import app
 
-    try:
+    with pytest.raises(SystemExit) as end:
         app([str(word) for word in words])
-    except SystemExit as end:
-        assert not end.code, end.code
+    assert not end.value.code
 
 
 def search_rows(users: range) -> dict[str, list[str]]:
     """Return a log in which everybody asks for the same two things."""
-    rows = [(f"u{user}", *pair) for user in users for pair in (("weather", "https://w.example"), ("news", ""))]
-    return {name: [row[at] for row in rows] for at, name in enumerate(("user", "query", "url"))}
+    searches = (("weather", "https://w.example", "2026-01-01 10:00:00"), ("news", "", "2026-01-01 10:00:10"))
+    rows = [(f"u{user}", *search) for user in users for search in searches]
+    return {name: [row[at] for row in rows] for at, name in enumerate(("user", "query", "url", "time"))}
 
 
-def release(folder: Path) -> None:
+def release(folder: Path, *more: object) -> None:
     """A log becomes a folder with a page."""
     log, rows = folder / "log.csv", search_rows(range(400))
     lines = [",".join(row) for row in zip(*rows.values(), strict=True)]
     log.write_text("\n".join([",".join(rows), *lines]) + "\n", encoding="utf-8")
     command(
         "release", log, "--epsilon", 4, "--delta", "1e-6", "--queries-per-user", 2, "--clicks-per-user", 2,
-        "--population", "app users", "--ledger", folder / "ledger.db", "--out", folder / "release",
+        "--population", "app users", "--ledger", folder / "ledger.db", "--out", folder / "release", *more,
     )  # fmt: skip
     assert (folder / "release" / "report.html").exists()
 
@@ -108,13 +116,29 @@ def report(folder: Path) -> None:
     """Clients answer a question over HTTP, and when the epoch is closed their reports become shares."""
     import hushquery as hq
 
-    clock = Clock()
-    with running(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock) as (client, collector):
-        (task,) = collector.board.numbers.values()
+    clock, task = Clock(), hq.Task.loads(SETTING)
+    app = make_app(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock=clock, steady=clock.steady)
+    with serving(app) as address:
         for user in range(40):
             device = hq.Client(task, folder / "devices.db", f"device {user}", clock=clock)
-            assert put(client, device.report("dark")).status_code == 201
-        assert collector.phases.advance(task, 1, 0, "closed").reports == 40
+            device.report("dark")
+            with Sender(address, clock=clock) as sender:
+                assert [one.status for one in sender.send(device)] == [201]
+        assert app.state.collector.phases.advance(task, 1, 0, "closed").reports == 40
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serve an application from a thread of this process, where its functions are seen."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def blend(folder: Path) -> None:
@@ -128,13 +152,36 @@ def blend(folder: Path) -> None:
         for user in range(40):
             device = hq.Client(task, folder / "devices.db", f"device {user}", head=head.records)
             file.write(device.report("weather", "https://w.example").to_text() + "\n")
-    estimated = hq.estimate(reports, task, head=head.records)
+    estimated = hq.estimate(task, reports, head=head.records)
     hq.blend(head, estimated).save(folder / "blended")
     assert (folder / "blended" / "report.html").exists()
 
 
+def used(folder: Path) -> None:
+    """A release with everything in it is made, verified, loaded and searched."""
+    import hushquery as hq
+
+    release(folder, "--reformulations-per-user", 1)
+    command("verify", folder / "release")
+    assert hq.SearchIndex(hq.Release.load(folder / "release")).search("weather")
+
+
+def statistic(folder: Path) -> None:
+    """A table becomes a noisy count."""
+    import hushquery as hq
+
+    plan = hq.statistics.count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
+    plan.run(folder / "ledger.db")
+
+
 #: Each flow, with the most files that it may pass.
 FLOWS = {release: 25, report: 30, blend: 40}
+#: What runs what each drawing of ARCHITECTURE.md shows.
+DRAWN = {
+    "The flow of a release": (used,),
+    "The flow of a collection, and of the hybrid": (report, blend),
+    "The flow of a private statistic": (statistic,),
+}
 
 
 def main() -> None:
@@ -144,9 +191,9 @@ def main() -> None:
             executed: dict[str, list[str]] = {}
             for file, function in sorted(trace(flow, Path(made))):
                 executed.setdefault(file, []).append(function)
-        print(f"{flow.__name__}: {len(executed)} files, at most {most}")
+        sys.stdout.write(f"{flow.__name__}: {len(executed)} files, at most {most}\n")
         for file, functions in executed.items():
-            print(f"  {file:38} {', '.join(functions)}")
+            sys.stdout.write(f"  {file:38} {', '.join(functions)}\n")
 
 
 if __name__ == "__main__":

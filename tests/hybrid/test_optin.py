@@ -17,7 +17,7 @@ from hushquery.core.loss import Loss
 from hushquery.core.sparse_gaussian import SparseGaussian
 from hushquery.core.step_loss import LaplaceHistogram
 from hushquery.core.unit import Relation
-from hushquery.curator.bound import Bound
+from hushquery.curator.counting import Bound
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import NoisyHead, calibrate_head, create_head
 from hushquery.hybrid.optin import (

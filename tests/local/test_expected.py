@@ -14,7 +14,7 @@ from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.rappor.channel import RapporChannel
 from hushquery.local.rappor.plan import forecast
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task, template
 
 N = 20_000

@@ -19,18 +19,17 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from hushquery.errors import UsageError
-from hushquery.noise.bits import SeededBits
 from hushquery.noise.law import (
     Binomial,
     DiscreteLaplace,
     Geometric,
     Law,
-    RationalCoin,
     RoundedGaussian,
     TailCoin,
     Truncated,
 )
-from hushquery.noise.sampler import Sampler, sampler
+from hushquery.noise.sampler import Sampler, SeededBits, sampler
+from noise.rational import RationalCoin
 from statistical import bits, every_position, fit, mean, moments, number, same_law, tally, variance
 
 TOP = 2**64 - 1

@@ -29,7 +29,7 @@ from hushquery.core.sensitivity import ClampedMean
 from hushquery.core.unit import Relation
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
 from hushquery.log.tables import read_table
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 ALPHA = 1e-9
 FAR = -NormalDist().inv_cdf(ALPHA / 2)

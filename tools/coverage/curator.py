@@ -11,7 +11,7 @@ import pyarrow as pa
 from tools.coverage import Cell
 from tools.coverage._copies import WHOLE, calibrated, held, many, names, published, searches
 
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import law_of
 from hushquery.release import Release
 
 _DELTA = "1e-6"
@@ -76,7 +76,7 @@ def _clicks(selector: str, quick: bool) -> Iterator[Cell]:
             urls = [f"https://{query.replace(' ', '-')}.example/" if yes else None for query, yes in clicked]
             log = log.append_column("url", pa.array(urls, pa.string()))
             listed = pa.table({"query": queries, "url": urls}).drop_null().group_by(["query", "url"]).aggregate([])
-            release = published(log, selector=selector, results=listed if public else None, **asked)
+            release = published(log, selector=selector, public_pairs=listed if public else None, **asked)
             setting = f"{selector}, epsilon 2, d 10: {count} users" + (", public list" if public else f", {where}")
             note = _LOWEST if where == "at the threshold" and not public else ""
             yield cell("clicks", setting, release, "clicks", count, note)

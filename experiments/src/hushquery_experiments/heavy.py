@@ -23,7 +23,7 @@ from hushquery.errors import UsageError
 from hushquery.local.oracles.choose import choose_oracle
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.oracle import IntArray, Oracle, Tally
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["Hitter", "PrefixExtending", "TwoPhases"]
 

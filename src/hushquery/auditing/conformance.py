@@ -8,6 +8,10 @@ is held against the exact loss.
 Each comparison of runs with a law fails for a correct mechanism with probability at most :data:`ALPHA`: exact binomial
 tails at every output, relative entropy for the whole law (Agrawal 2020), z-tests at a tenth of it for moments.
 
+Runs on random bits see a chance that is off by a few percent. Most client randomizers turn one word of 64 bits into one
+report, and between two words at which the report changes it is the same: bisection finds all of these words, and the
+distances between them are the chances themselves, to the last bit (:func:`exact_chances`).
+
 Every comparison asks whether what should hold does, and finds something wherever it does not: a number that is not one
 (NaN) fails all of them.
 """
@@ -26,44 +30,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from hushquery.auditing.words import word_findings
 from hushquery.core.registry import Law, Mechanism, Pair, find
-from hushquery.noise.bits import SeededBits
-
-__all__ = [
-    "ALPHA",
-    "BATCHES",
-    "BUDGETS",
-    "CHECKS",
-    "DELTA",
-    "EPSILON",
-    "EPSILONS",
-    "RUNS",
-    "Finding",
-    "Worlds",
-    "budget_findings",
-    "conformance",
-    "end_to_end_findings",
-    "estimate_findings",
-    "law_findings",
-    "loss_findings",
-    "pair_findings",
-    "pure_findings",
-    "rate_findings",
-    "repeat_findings",
-    "shape_findings",
-    "tight_findings",
-    "word_findings",
-]
+from hushquery.noise.sampler import SeededBits
 
 FloatArray = npt.NDArray[np.float64]
+UInt64Array = npt.NDArray[np.uint64]
 P = ParamSpec("P")
 
 #: With what chance one comparison of runs with a law fails for a correct mechanism, at most.
 ALPHA = 2e-10
 #: How many runs are made at once: many and few, because noise for many keys of one count is drawn in another way.
 BATCHES = (25_500,) * 4 + (6_000,) * 3
-#: Runs per world.
+#: Runs per dataset.
 RUNS = sum(BATCHES)
 #: At what budget a mechanism is checked.
 EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
@@ -89,12 +67,18 @@ _TIGHT = 0.94
 _PURE_TIGHT = 1 - 1e-9
 # Cells that expect fewer are pooled when a whole law is fitted.
 _SMALL_CELL = 20.0
-_NO_LAW = "it does not know its law: give `law(world)`, the chance of every output"
+_NO_LAW = "it does not know its law: give `law(dataset)`, the chance of every output"
 _NOT_CHECKED = "not checked: mend first what is found above"
 # With how many runs shapes and repeatability are looked at.
 _FEW = 400
 # How many outputs must come end to end.
 _FEWEST = 40
+# Words tried at first, evenly spread; an output with a chance of less than one in this many could be missed.
+_TRIED = 2**12
+# With how many runs it is seen whether one word decides.
+_FEW_WORDS = 16
+# Only laws whose outputs are all likelier than this are measured word by word.
+_LEAST_CHANCE = 2**-8
 
 
 @dataclass(frozen=True)
@@ -110,7 +94,7 @@ class Finding:
         return not self.found
 
     def to_json(self) -> dict[str, Any]:
-        """Give the finding as plain data."""
+        """Return the finding as plain data."""
         return {"check": self.check, "holds": self.holds, "found": list(self.found)}
 
 
@@ -131,8 +115,8 @@ def _by_law(check: Callable[P, Iterator[str]]) -> Callable[P, Iterator[str]]:
     return checked
 
 
-class Worlds:
-    """The exact laws of a pair of worlds, over the same outcomes."""
+class Laws:
+    """The exact laws of a pair of datasets, over the same outcomes."""
 
     def __init__(self, mechanism: Mechanism[Any], pair: Pair[Any]) -> None:
         left, right = _law(mechanism, pair.left), _law(mechanism, pair.right)
@@ -141,11 +125,11 @@ class Worlds:
         self.right: FloatArray = np.array([right.get(o, 0.0) for o in outcomes])
 
     def divergence(self, epsilon: float) -> float:
-        """Give the hockey-stick divergence in the worse direction."""
+        """Return the hockey-stick divergence in the worse direction."""
         return _largest(float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) for p, q in self._both())
 
     def largest_ratio(self) -> float:
-        """Give the largest log-ratio among outcomes that are not lumped at the edge of the enumeration."""
+        """Return the largest log-ratio among outcomes that are not lumped at the edge of the enumeration."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return _largest(float(np.log((p / q)[~(p <= 1e-10)]).max(initial=0.0)) for p, q in self._both())
 
@@ -157,87 +141,87 @@ class Worlds:
 
 
 def pair_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
-    """Pairs are named, different, and made of different worlds."""
+    """Pairs are named, different, and made of different datasets."""
     pairs = list(mechanism.pairs())
     if not pairs:
-        yield "it gives no pair of neighbouring worlds"
+        yield "it gives no pair of neighbouring datasets"
     if len({pair.name for pair in pairs}) != len(pairs):
         yield "two pairs have the same name"
     for pair in pairs:
-        strange = [world for world in (pair.left, pair.right) if not _hashable(world)]
+        strange = [dataset for dataset in (pair.left, pair.right) if not _hashable(dataset)]
         if strange:
-            yield f"{pair.name}: a world is a {type(strange[0]).__name__}, which can change: give tuples or numbers"
+            yield f"{pair.name}: a dataset is a {type(strange[0]).__name__}, which can change: give tuples or numbers"
         elif pair.left == pair.right:
-            yield f"{pair.name}: both worlds are the same"
+            yield f"{pair.name}: both datasets are the same"
 
 
 def shape_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     """Runs are rows of whole numbers, the law is over such rows, truth and variance have a number for each column."""
-    for world in _worlds(mechanism):
-        rows = mechanism.run(world, _FEW, _bits("shape"))
+    for dataset in _datasets(mechanism):
+        rows = mechanism.run(dataset, _FEW, _bits("shape"))
         if not isinstance(rows, np.ndarray) or rows.dtype != np.int64:
-            yield f"world {world}: outputs are {getattr(rows, 'dtype', type(rows).__name__)}, not an array of int64"
+            yield f"dataset {dataset}: outputs are {getattr(rows, 'dtype', type(rows).__name__)}, not an array of int64"
             continue
         if rows.ndim != 2 or len(rows) != _FEW or not rows.shape[1]:
-            yield f"world {world}: {_FEW} runs give the shape {rows.shape}, not ({_FEW}, columns)"
+            yield f"dataset {dataset}: {_FEW} runs give the shape {rows.shape}, not ({_FEW}, columns)"
             continue
-        law, columns = mechanism.law(world), rows.shape[1]
+        law, columns = mechanism.law(dataset), rows.shape[1]
         if law is not None and not (isinstance(law, Mapping) and law):
-            yield f"world {world}: the law is empty, or no mapping from outputs to chances"
+            yield f"dataset {dataset}: the law is empty, or no mapping from outputs to chances"
         elif law is not None and not all(_is_row(outcome, columns) for outcome in law):
-            yield f"world {world}: the law's outputs are not all tuples of whole numbers, {columns} as in the runs"
+            yield f"dataset {dataset}: the law's outputs are not all tuples of whole numbers, {columns} as in the runs"
         elif law is not None and not all(isinstance(p, Real) for p in law.values()):
-            yield f"world {world}: a chance of the law is no number"
-        for name, stated in (("truth", mechanism.truth(world)), ("variance", mechanism.variance(world))):
+            yield f"dataset {dataset}: a chance of the law is no number"
+        for name, stated in (("truth", mechanism.truth(dataset)), ("variance", mechanism.variance(dataset))):
             if stated is not None and not (isinstance(stated, Sequence | np.ndarray) and len(stated) == columns):
-                yield f"world {world}: the {name} is no list of one number per column; runs have {columns}"
+                yield f"dataset {dataset}: the {name} is no list of one number per column; runs have {columns}"
 
 
 def law_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     """Probabilities, and all of them."""
-    for world in _worlds(mechanism):
-        law = mechanism.law(world)
+    for dataset in _datasets(mechanism):
+        law = mechanism.law(dataset)
         if law is None:
             yield _NO_LAW
             continue
         if not all(math.isfinite(p) for p in law.values()):
-            yield f"world {world}: a probability is not finite"
+            yield f"dataset {dataset}: a probability is not finite"
             continue
         if not all(p >= 0 for p in law.values()):
-            yield f"world {world}: a probability is negative"
+            yield f"dataset {dataset}: a probability is negative"
         total = math.fsum(law.values())
         if not abs(total - 1) <= SLACK:
-            yield f"world {world}: the probabilities sum to {total:.15g}"
+            yield f"dataset {dataset}: the probabilities sum to {total:.15g}"
 
 
 @_by_law
 def rate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
     """Runs follow the law at every output."""
-    for i, world in enumerate(_worlds(mechanism)):
-        law = _law(mechanism, world)
+    for i, dataset in enumerate(_datasets(mechanism)):
+        law = _law(mechanism, dataset)
         bits = _bits(seed, "rates", mechanism.name, i)
-        rows = np.concatenate([mechanism.run(world, size, bits) for size in BATCHES])
+        rows = np.concatenate([mechanism.run(dataset, size, bits) for size in BATCHES])
         if len(rows) != RUNS:
-            yield f"world {world}: {RUNS:,} runs give {len(rows):,} outputs"
+            yield f"dataset {dataset}: {RUNS:,} runs give {len(rows):,} outputs"
             continue
         yield from _follow(rows, law)
 
 
 @_by_law
 def end_to_end_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
-    """What publishes, run as a whole on many copies of a world, follows the law too; on one pair of worlds at least."""
+    """What publishes, run as a whole on many copies of a dataset, follows the law too; on one pair of datasets at least."""
     if type(mechanism).end_to_end is Mechanism.end_to_end:
         return
     compared = 0
-    for i, world in enumerate(_worlds(mechanism)):
-        whole = mechanism.end_to_end(world, _bits(seed, "end to end", mechanism.name, i))
+    for i, dataset in enumerate(_datasets(mechanism)):
+        whole = mechanism.end_to_end(dataset, _bits(seed, "end to end", mechanism.name, i))
         if whole is not None and len(whole[0]) < _FEWEST:
-            yield f"world {world}: end to end it gives {len(whole[0])} outputs, too few to compare with a law"
+            yield f"dataset {dataset}: end to end it gives {len(whole[0])} outputs, too few to compare with a law"
         elif whole is not None:
             yield from _follow(*whole)
             compared += 1
     if compared < 2:
-        yield f"end to end it was compared with its law on {compared} worlds only"
+        yield f"end to end it was compared with its law on {compared} datasets only"
 
 
 @_by_law
@@ -245,14 +229,14 @@ def loss_findings(mechanism: Mechanism[Any], epsilons: Sequence[Fraction | int] 
     """The claim covers every pair, in both directions, at every epsilon; and some pair can be told apart at all."""
     differ = False
     for pair in mechanism.pairs():
-        worlds = Worlds(mechanism, pair)
-        differ = differ or not worlds.divergence(0.0) <= SLACK
+        datasets = Laws(mechanism, pair)
+        differ = differ or not datasets.divergence(0.0) <= SLACK
         for epsilon in epsilons:
-            true, claimed = worlds.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
+            true, claimed = datasets.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
             if not true <= claimed + SLACK:
                 yield f"{pair.name}: delta {true:.4g} at epsilon {float(epsilon):g}, not {claimed:.4g}"
     if not differ and mechanism.loss.delta(0) > 0:
-        yield "on every pair both worlds have the same law, so its claim is not checked: give pairs on which it loses"
+        yield "on every pair both datasets have the same law, so its claim is not checked: give pairs on which it loses"
 
 
 @_by_law
@@ -261,7 +245,7 @@ def pure_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     if mechanism.loss.is_pure:
         claimed = mechanism.loss.epsilon(0)
         for pair in mechanism.pairs():
-            true = Worlds(mechanism, pair).largest_ratio()
+            true = Laws(mechanism, pair).largest_ratio()
             if not true <= claimed * (1 + 1e-6):
                 yield f"{pair.name}: an output is e^{true:.6g} times likelier, not e^{claimed:.6g}"
 
@@ -271,49 +255,68 @@ def tight_findings(mechanism: Mechanism[Any], epsilon: Fraction | int = EPSILON)
     """On the worst pair, the exact epsilon at the claimed delta is nearly the claimed one, if `tight` says so."""
     if not mechanism.tight:
         return
-    worlds = [Worlds(mechanism, pair) for pair in mechanism.pairs()]
+    datasets = [Laws(mechanism, pair) for pair in mechanism.pairs()]
     if mechanism.loss.is_pure:
-        true, claimed = _largest(w.largest_ratio() for w in worlds), mechanism.loss.epsilon(0)
+        true, claimed = _largest(w.largest_ratio() for w in datasets), mechanism.loss.epsilon(0)
         if not true >= claimed * _PURE_TIGHT:
             yield f"it loses {true:.6g} where it claims {claimed:.6g}: find the worst pair, or say tight = False"
         return
     delta = mechanism.loss.delta(epsilon)
-    if not _largest(w.divergence(_TIGHT * float(epsilon)) for w in worlds) >= delta:
+    if not _largest(w.divergence(_TIGHT * float(epsilon)) for w in datasets) >= delta:
         yield f"it loses below {_TIGHT:.0%} of epsilon {float(epsilon):g}: find the worst pair, or say tight = False"
 
 
 @_by_law
 def estimate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
     """The mean is the truth and the variance the stated one: in the law exactly, in runs within chance."""
-    for i, world in enumerate(_worlds(mechanism)):
-        truth, stated = mechanism.truth(world), mechanism.variance(world)
+    for i, dataset in enumerate(_datasets(mechanism)):
+        truth, stated = mechanism.truth(dataset), mechanism.variance(dataset)
         if truth is None:
             if stated is not None:
-                yield f"world {world}: it states a variance of what it does not estimate; give `truth` too"
+                yield f"dataset {dataset}: it states a variance of what it does not estimate; give `truth` too"
             continue
-        law = _law(mechanism, world)
-        draws = mechanism.run(world, RUNS, _bits(seed, "estimates", mechanism.name, i))
+        law = _law(mechanism, dataset)
+        draws = mechanism.run(dataset, RUNS, _bits(seed, "estimates", mechanism.name, i))
         if draws.shape != (RUNS, len(truth)):
-            yield f"world {world}: {len(truth)} truths for outputs of the shape {draws.shape}"
+            yield f"dataset {dataset}: {len(truth)} truths for outputs of the shape {draws.shape}"
             continue
         for column, value in enumerate(truth):
             marginal: dict[int, float] = {}
             for outcome, p in law.items():
                 marginal[outcome[column]] = marginal.get(outcome[column], 0.0) + p
-            yield from _moments(f"world {world}, column {column}", draws[:, column], value, stated, column, marginal)
+            yield from _moments(
+                f"dataset {dataset}, column {column}", draws[:, column], value, stated, column, marginal
+            )
 
 
 @_by_law
 def repeat_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     """All randomness comes from the bits."""
-    for world in _worlds(mechanism):
-        one, again, other = (mechanism.run(world, _FEW, _bits("repeat", seed)) for seed in (1, 1, 2))
+    for dataset in _datasets(mechanism):
+        one, again, other = (mechanism.run(dataset, _FEW, _bits("repeat", seed)) for seed in (1, 1, 2))
         if not np.array_equal(one, again):
-            yield f"world {world}: the same bits give another output"
-        if not _largest(_law(mechanism, world).values()) >= 0.9 and np.array_equal(one, other):
-            yield f"world {world}: other bits give the same output"
-        if len(mechanism.run(world, 0, _bits("repeat"))) != 0:
-            yield f"world {world}: no runs give outputs"
+            yield f"dataset {dataset}: the same bits give another output"
+        if not _largest(_law(mechanism, dataset).values()) >= 0.9 and np.array_equal(one, other):
+            yield f"dataset {dataset}: other bits give the same output"
+        if len(mechanism.run(dataset, 0, _bits("repeat"))) != 0:
+            yield f"dataset {dataset}: no runs give outputs"
+
+
+def word_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
+    """Where one word decides a run, the words that lead to each output are as many as the law says."""
+    if mechanism.kind != "randomizer":
+        return
+    for dataset in _datasets(mechanism):
+        law = mechanism.law(dataset)
+        if law is None or min(law.values()) < _LEAST_CHANCE:
+            continue
+        measured = exact_chances(mechanism, dataset)
+        if measured is None:
+            return
+        for output in dict.fromkeys([*law, *measured]):
+            found, stated = measured.get(output, 0.0), law.get(output, 0.0)
+            if not abs(found - stated) <= SLACK:
+                yield f"dataset {dataset}: output {output} has a chance of {found:.12g}, not {stated:.12g}"
 
 
 def budget_findings(cls: type[Mechanism[Any]]) -> Iterator[str]:
@@ -329,7 +332,7 @@ def budget_findings(cls: type[Mechanism[Any]]) -> Iterator[str]:
 
 #: The checks of one calibrated mechanism, by what they say.
 CHECKS: Mapping[str, Callable[[Mechanism[Any]], Iterator[str]]] = {
-    "pairs are different worlds": pair_findings,
+    "pairs are different datasets": pair_findings,
     "outputs, law and estimates have their shapes": shape_findings,
     "the law is a law": law_findings,
     "runs follow the law at every output": rate_findings,
@@ -374,17 +377,75 @@ def conformance(
 # ---- how they decide -----------------------------------------------------------------------------------------------
 
 
+class _GivenWords:
+    """The words that are given, at the first call; it notes whether that was all anybody asked for."""
+
+    secret = False
+
+    def __init__(self, words: UInt64Array) -> None:
+        self._words, self._then = words, SeededBits("more words")
+        self._asked: list[int] = []
+
+    def words(self, n: int) -> UInt64Array:
+        """Return the words, if as many are asked for; others after that."""
+        self._asked.append(n)
+        return self._words if self.one_call else self._then.words(n)
+
+    @property
+    def one_call(self) -> bool:
+        return self._asked == [len(self._words)]
+
+
+def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int, ...], float] | None:
+    """Return the chance of each output, measured; None where a run takes another number of words than one.
+
+    >>> from fractions import Fraction
+    >>> from hushquery.core.registry import find
+    >>> made = find("binary-response").calibrate(Fraction(1), Fraction(0))
+    >>> [round(chance, 6) for chance in exact_chances(made, 0).values()]
+    [0.268941, 0.731059]
+    """
+
+    def outputs(words: UInt64Array) -> npt.NDArray[np.int64] | None:
+        source = _GivenWords(words)
+        rows = mechanism.run(dataset, len(words), source)
+        return rows if source.one_call and len(rows) == len(words) else None
+
+    if outputs(SeededBits("one word each").words(_FEW_WORDS)) is None:
+        return None
+    spread = np.linspace(0, 2.0**64, _TRIED, endpoint=False).astype(np.uint64)
+    words = np.append(spread, np.uint64(2**64 - 1))
+    rows, again = outputs(words), outputs(words[::-1].copy())
+    if rows is None or again is None or not np.array_equal(rows, again[::-1]):
+        return None
+    # Of each pair of neighbours with different outputs, the last word with the left one's output.
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1))
+    low, high, left = words[changes], words[changes + 1], rows[changes]
+    while (high - low > np.uint64(1)).any():
+        middle = low + (high - low) // np.uint64(2)
+        found = outputs(middle)
+        if found is None:
+            return None
+        same = (found == left).all(axis=1)
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    ends = [*(int(word) + 1 for word in low), 2**64]
+    chances: dict[tuple[int, ...], float] = {}
+    for begin, end, row in zip([0, *ends[:-1]], ends, [*left.tolist(), rows[-1].tolist()], strict=True):
+        chances[tuple(row)] = chances.get(tuple(row), 0.0) + (end - begin) / 2**64
+    return chances
+
+
 def _bits(*name: object) -> SeededBits:
     return SeededBits(" ".join(["conformance", *map(str, name)]))
 
 
-def _worlds(mechanism: Mechanism[Any]) -> list[Any]:
-    return list(dict.fromkeys(world for pair in mechanism.pairs() for world in (pair.left, pair.right)))
+def _datasets(mechanism: Mechanism[Any]) -> list[Any]:
+    return list(dict.fromkeys(dataset for pair in mechanism.pairs() for dataset in (pair.left, pair.right)))
 
 
-def _hashable(world: Any) -> bool:
+def _hashable(dataset: Any) -> bool:
     try:
-        hash(world)
+        hash(dataset)
     except TypeError:
         return False
     return True
@@ -397,12 +458,12 @@ def _is_row(outcome: object, columns: int) -> bool:
 
 
 def _largest(values: Iterable[float]) -> float:
-    """Give the largest number, which is NaN where one of them is; ``max`` may lose it."""
+    """Return the largest number, which is NaN where one of them is; ``max`` may lose it."""
     return float(np.max(list(values)))
 
 
-def _law(mechanism: Mechanism[Any], world: Any) -> Law:
-    law = mechanism.law(world)
+def _law(mechanism: Mechanism[Any], dataset: Any) -> Law:
+    law = mechanism.law(dataset)
     if law is None:
         raise _LawUnknown
     return law

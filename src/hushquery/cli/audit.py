@@ -110,7 +110,7 @@ def _one(
     method: str,
     as_json: bool,
 ) -> None:
-    from hushquery.auditing.audit import audit as run_audit
+    from hushquery.auditing.attacks import audit as run_audit
 
     if method not in ("events", "one-run"):
         raise UsageError(f"no audit method is called {method!r}", fix="Give --method events or --method one-run")
@@ -194,7 +194,7 @@ def _find_controls() -> dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]
 
 
 def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
-    from hushquery.auditing.audit import audit as run_audit
+    from hushquery.auditing.attacks import audit as run_audit
     from hushquery.core.rounding import exact
 
     controls, rows = _find_controls(), list[dict[str, Any]]()

@@ -12,7 +12,7 @@ from hushquery.cli.common import JsonFlag, emit, progress
 from hushquery.errors import BudgetRefused, UsageError
 
 if TYPE_CHECKING:
-    from hushquery.auditing.audit import AuditResult
+    from hushquery.auditing.attacks import AuditResult
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import Simulated
 
@@ -69,7 +69,7 @@ def demo(
             raise extension.missing("hushquery demo --serve")
         serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
         return
-    from hushquery.auditing.audit import audit
+    from hushquery.auditing.attacks import audit
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log

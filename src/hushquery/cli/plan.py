@@ -14,7 +14,7 @@ from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.curator.forecast import Forecast
-    from hushquery.curator.selectors.korolova import Theorem1
+    from hushquery.curator.selectors.korolova2009 import Theorem1
 
 __all__ = ["plan"]
 
@@ -85,11 +85,11 @@ def plan(
     if plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
     from hushquery.core.budget import Budget, format_delta, format_epsilon
-    from hushquery.curator.calibrate import Request, calibrate
+    from hushquery.curator.calibrate import ReleaseSpec, calibrate
     from hushquery.curator.forecast import forecast, theorem_table
-    from hushquery.curator.select import Korolova
+    from hushquery.curator.selectors.korolova2009 import Korolova
 
-    request = Request(
+    request = ReleaseSpec(
         Budget(epsilon, delta),
         queries_per_user,
         clicks_per_user,
@@ -135,8 +135,7 @@ def _backwards(
     from hushquery.core.budget import format_delta, format_epsilon, suggested_delta
     from hushquery.core.rounding import exact
     from hushquery.curator.forecast import checked_users, theorem_table
-    from hushquery.curator.select import Korolova
-    from hushquery.curator.selectors.korolova import Theorem1
+    from hushquery.curator.selectors.korolova2009 import Korolova, Theorem1
 
     if threshold is None or scale is None or queries_per_user is None:
         raise UsageError(

@@ -91,9 +91,9 @@ def plan_options(
     population: str,
 ) -> ReleasePlan:
     """Make the plan that the options of a command ask for."""
-    from hushquery.curator.plan import curate
+    from hushquery.curator.plan import plan_release
 
-    return curate(
+    return plan_release(
         log,
         epsilon=epsilon,
         delta=delta,
@@ -104,9 +104,9 @@ def plan_options(
         shares=options.pairs(shares, "--shares"),
         select_only=select_only,
         keep=keep,  # type: ignore[arg-type]  # checked by the plan
-        results=results,
+        public_pairs=results,
         session_gap=session_gap,
-        false_edges=false_edges,
+        expected_false_pairs=false_edges,
         population=population,
     )
 
@@ -215,10 +215,9 @@ def release(
         false_edges=false_edges,
         population=whose,
     )
-    seen = forecast(plan.request, users, plan.calibrated)
     for line in plan.notes:
         typer.secho(f"note: {line}", err=True, fg=typer.colors.YELLOW)
-    for line in seen.warnings if users else ():
+    for line in () if users is None else forecast(plan.spec, users, plan.calibrated).warnings:
         typer.secho(f"warning: {line}", err=True, fg=typer.colors.YELLOW)
     if explain or out is None:
         emit_plan(plan, as_json=as_json)

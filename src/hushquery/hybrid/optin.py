@@ -27,8 +27,7 @@ from hushquery.core.rounding import Number, exact
 from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram, StepParameters, step_from
 from hushquery.core.thresholds import laplace_scale
 from hushquery.core.unit import Relation
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, noisy_on_public_keys, tally
+from hushquery.curator.counting import Bound, law_of, noisy_on_public_keys, tally
 from hushquery.engine import execute, held
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.hybrid.headlist import (
@@ -41,8 +40,7 @@ from hushquery.hybrid.headlist import (
 )
 from hushquery.hybrid.records import RECORD, Parts, fresh_key, records_of, split_users
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits, SystemBits
-from hushquery.noise.sampler import IntArray, add_noise
+from hushquery.noise.sampler import Bits, IntArray, SystemBits, add_noise
 
 if TYPE_CHECKING:
     import pyarrow as pa

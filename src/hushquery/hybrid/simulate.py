@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hushquery.core.rounding import Number, exact
-from hushquery.curator.bound import Bound
+from hushquery.curator.counting import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError
 from hushquery.hybrid.plan import plan_head
@@ -22,7 +22,7 @@ from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records
 from hushquery.hybrid.result import blended_release, blended_shares
 from hushquery.local.oracles.oracle import IntArray, Randomizer, Tally
 from hushquery.log import Log
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 from hushquery.plan import Progress
 from hushquery.task import GroupedDomain, Task
 

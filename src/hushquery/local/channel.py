@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hushquery.core.estimates import Estimates
 from hushquery.errors import DataError
 from hushquery.local.oracles.oracle import IntArray, Randomizer
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["Channel", "Device", "MemoClass", "OracleChannel", "packed_bits"]
 

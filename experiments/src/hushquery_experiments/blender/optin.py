@@ -18,7 +18,7 @@ from hushquery.core.rounding import Number, exact
 from hushquery.core.step_loss import LaplaceHistogram
 from hushquery.core.thresholds import laplace_scale
 from hushquery.core.unit import Relation
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import law_of
 from hushquery.errors import UsageError
 from hushquery.hybrid.headlist import NoisyHead, Threshold, calibrate_head
 from hushquery.hybrid.optin import OptInShares, calibrate_split, estimate_reused

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
 from hushquery.local.rappor.response import Encoder, Params, bloom_bits
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["ASKED", "Attack", "averaging_attacks"]
 

@@ -29,7 +29,7 @@ from hushquery.local.oracles.chance import ONE, fractions_of_one
 from hushquery.local.oracles.choose import ORACLES, choose_oracle
 from hushquery.local.oracles.oracle import Oracle
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.noise.bits import Bits, SeededBits, below
+from hushquery.noise.sampler import Bits, SeededBits, below
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases
 from hushquery_experiments.local.attacks import ASKED, Attack, averaging_attacks
 from hushquery_experiments.local.laplace import LaplaceMean

@@ -47,7 +47,7 @@ from hushquery.local.configuration import Configuration
 from hushquery.local.device.store import ClientStore
 from hushquery.local.oracles.chance import ONE
 from hushquery.local.report import MOST_PAYLOAD, Report
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 from hushquery.task import Task
 
 __all__ = ["CLAIM", "Account", "Client", "Entry", "Record", "memo_key", "sampling_number"]

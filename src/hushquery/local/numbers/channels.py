@@ -24,7 +24,7 @@ from hushquery.local.numbers.dbitflip import BitSums, DBitFlip
 from hushquery.local.numbers.onebit import AlphaPoint, BitCount
 from hushquery.local.oracles.chance import ONE, coins, uniform_below
 from hushquery.local.oracles.oracle import IntArray, bytes_for
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["HistogramChannel", "MeanChannel"]
 

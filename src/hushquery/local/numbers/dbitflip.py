@@ -23,7 +23,7 @@ from hushquery.core.rounding import Number, working
 from hushquery.errors import DataError, UsageError
 from hushquery.local.oracles.chance import ONE, chance_down, checked_cells, checked_epsilon, e_to, loss_of_ratio
 from hushquery.local.server.intervals import share_interval
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["BitSums", "DBitFlip"]
 
@@ -148,7 +148,7 @@ class BitSums:
     """The server's side: per bucket, how many clients sampled it and how many of their bits were 1.
 
     >>> flip = DBitFlip.calibrate(4, 2, 4)
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> bits = SeededBits(1)
     >>> sampled = flip.sample(60_000, bits)
     >>> sums = BitSums.of(flip).add_many(sampled, flip.randomize_many([2] * 60_000, sampled, bits))

@@ -19,8 +19,7 @@ from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import AlphaPoint, OneBitMean
 from hushquery.local.oracles.chance import ONE
 from hushquery.local.oracles.mechanisms import new_devices
-from hushquery.noise.bits import Bits
-from hushquery.noise.sampler import IntArray
+from hushquery.noise.sampler import Bits, IntArray
 
 __all__ = ["DBitFlipAnswer", "OneBit"]
 

@@ -23,7 +23,7 @@ from hushquery.core.rounding import Number, working
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.local.oracles.chance import ONE, checked_epsilon, coins, e_to, fractions_of_one, loss_of_ratio
 from hushquery.local.server.intervals import share_interval
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["AlphaPoint", "BitCount", "OneBitMean"]
 
@@ -109,7 +109,7 @@ class BitCount:
     """The server's side: how many bits came, and how many were 1. Counts of shards add up.
 
     >>> mean = OneBitMean.calibrate(10, 1)
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> count = BitCount().add_many(mean.randomize_many([3] * 40_000, SeededBits(1)))
     >>> round(count.estimate(mean).rows[0].value)
     3

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hushquery.core.local_loss import loss_of_ratio as loss_of_exact_ratio
 from hushquery.core.rounding import Number, exact, rational_mpf, working
 from hushquery.errors import CalibrationError, UsageError
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = [
     "MOST_CELLS",
@@ -107,7 +107,7 @@ def check_truth(truth: int, lie: int) -> None:
 def coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
     """Toss ``n`` coins that show heads with chance ``numerator`` over 2^53.
 
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> bool(coins(ONE, 3, SeededBits(1)).all()), bool(coins(0, 3, SeededBits(1)).any())
     (True, False)
     """

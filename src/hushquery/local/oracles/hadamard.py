@@ -23,7 +23,7 @@ from hushquery.local.oracles.chance import (
 )
 from hushquery.local.oracles.krr import lie_chance
 from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for, numbers_from
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["Hadamard", "parity", "walsh_hadamard"]
 

@@ -25,7 +25,7 @@ from hushquery.local.oracles.chance import (
     within_budget,
 )
 from hushquery.local.oracles.oracle import IntArray, Oracle, Randomizer, Report, bytes_for, numbers_from
-from hushquery.noise.bits import Bits, one_word
+from hushquery.noise.sampler import Bits, one_word
 
 __all__ = ["KRR", "CellReports", "Response", "binary_response", "cells_from", "lie_chance", "respond"]
 

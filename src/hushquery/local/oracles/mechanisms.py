@@ -27,7 +27,7 @@ from hushquery.local.oracles.oracle import IntArray, Randomizer
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = [
     "BinaryReport",

@@ -22,7 +22,7 @@ from hushquery.errors import UsageError
 from hushquery.local.oracles.chance import ONE, checked_cells, checked_epsilon, e_to, uniform_below
 from hushquery.local.oracles.krr import Response, lie_chance, respond
 from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Report, bytes_for, numbers_from
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["MOST_BUCKETS", "OLH", "PRIME"]
 

@@ -25,7 +25,7 @@ from hushquery.core.guarantee import Guarantee
 from hushquery.core.rounding import Number
 from hushquery.errors import DataError, UsageError
 from hushquery.local.server.intervals import share_interval
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["FloatArray", "IntArray", "Oracle", "Randomizer", "Report", "Tally", "bytes_for", "numbers_from"]
 
@@ -219,7 +219,7 @@ class Tally:
     """The server's side: counts support, merges with other tallies, and estimates.
 
     >>> from hushquery.local.oracles.krr import KRR
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> oracle = KRR.calibrate(3, 2)
     >>> tally = Tally(oracle)
     >>> tally.add_many(oracle.randomize_many([0] * 60_000 + [1] * 30_000 + [2] * 10_000, SeededBits(1)))

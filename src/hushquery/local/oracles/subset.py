@@ -28,7 +28,7 @@ from hushquery.local.oracles.chance import (
     within_budget,
 )
 from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Oracle, Report, bytes_for, numbers_from
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["SubsetSelection", "others"]
 
@@ -196,7 +196,7 @@ def others(cells: IntArray, k: int, size: int, bits: Bits) -> list[IntArray]:
     This is Floyd's algorithm, for all clients at once: draw from 0..j for j = k-1-size, ..., k-2 and take j itself
     where the draw was taken before.
 
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> sorted(int(x[0]) for x in others(np.array([1]), 4, 3, SeededBits(1)))
     [0, 2, 3]
     """

@@ -28,7 +28,7 @@ from hushquery.local.oracles.chance import (
 from hushquery.local.oracles.krr import CellReports, lie_chance, respond
 from hushquery.local.oracles.oracle import FloatArray, IntArray, Report
 from hushquery.local.server.intervals import clustered_interval, linear_interval, rate_interval
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["TwoStage"]
 

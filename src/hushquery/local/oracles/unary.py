@@ -26,7 +26,7 @@ from hushquery.local.oracles.chance import (
     within_budget,
 )
 from hushquery.local.oracles.oracle import MOST_OUTCOMES, IntArray, Oracle, Report
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["OUE", "bit_counts"]
 

@@ -23,7 +23,7 @@ from hushquery.local.channel import Channel, Device, packed_bits
 from hushquery.local.oracles.chance import ONE, loss_of_ratio
 from hushquery.local.oracles.oracle import IntArray, bytes_for
 from hushquery.local.rappor.response import Chances, Encoder, Params, Variant, bloom_bits
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 from hushquery.task import Texts
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from hushquery.errors import DataError, Unavailable
 from hushquery.local.rappor.response import FIELDS, Encoder, Params, Variant, bit_string, bloom_bits
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = [
     "Candidates",

@@ -25,7 +25,7 @@ from hushquery.local.oracles.chance import ONE, chance_down, chance_up, checked_
 from hushquery.local.oracles.mechanisms import new_devices
 from hushquery.local.rappor.channel import RapporChannel
 from hushquery.local.rappor.response import BoolArray, Encoder, Params, Variant
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["RapporPermanent", "RapporReport"]
 

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from hushquery.core.rounding import exact, rational_mpf, round_up, working
 from hushquery.errors import UsageError
 from hushquery.local.oracles.chance import ONE, coins
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = [
     "FIELDS",

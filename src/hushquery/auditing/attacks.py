@@ -1,4 +1,4 @@
-"""Audit: lower bounds on epsilon from runs of a mechanism.
+"""Attacks: lower bounds on epsilon from runs of a mechanism.
 
 An audit can show that a claim is false; it can't show that one is true. It runs the mechanism on two neighbouring
 inputs, looks for an event that tells them apart, and turns the two frequencies into a bound that the true epsilon
@@ -31,7 +31,7 @@ from scipy import special, stats
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair, find
 from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
-from hushquery.noise.bits import Bits, SeededBits, SystemBits, below
+from hushquery.noise.sampler import Bits, SeededBits, SystemBits, below
 
 __all__ = ["AuditResult", "Direction", "Event", "audit", "one_run_p_value"]
 
@@ -39,7 +39,7 @@ IntArray = npt.NDArray[np.int64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
-# So many runs are made at once, always the same number: a table for noise in bulk is then built once per world. A
+# So many runs are made at once, always the same number: a table for noise in bulk is then built once per dataset. A
 # direction is learned from the first of them; they are among those that the event is chosen on.
 _CHUNK = 50_000
 # Values within such a range are counted by their offsets.
@@ -70,7 +70,7 @@ class AuditResult:
     event: str
 
     def to_json(self) -> dict[str, Any]:
-        """Give the result as plain data; an infinite bound becomes the text "inf"."""
+        """Return the result as plain data; an infinite bound becomes the text "inf"."""
         data = asdict(self)
         if math.isinf(self.lower_bound):
             data["lower_bound"] = "inf"
@@ -114,7 +114,7 @@ def audit(
             claim).
         epsilon: The claim.
         delta: The claim. An audit spends nothing, so this has a default.
-        runs: Runs per world and pair of worlds; by default what the mechanism needs to come near a claim of epsilon 1.
+        runs: Runs per dataset and pair of datasets; by default what the mechanism needs to come near a claim of epsilon 1.
         seed: A seed for repeatable runs; by default the operating system's randomness.
         confidence: That the bound is below the true epsilon.
         method: ``events`` or ``one-run``.
@@ -190,8 +190,8 @@ class _EventSearch:
         guess_right = self._choose(pair, canaries, towards_left=False)[1]
         inside = int((below(self._bits, 2, canaries)).sum())
         correct = guesses = 0
-        for world, runs, is_left in ((pair.left, canaries - inside, True), (pair.right, inside, False)):
-            for outputs in self._outputs(world, runs):
+        for dataset, runs, is_left in ((pair.left, canaries - inside, True), (pair.right, inside, False)):
+            for outputs in self._outputs(dataset, runs):
                 views = _views(outputs, self._directions)
                 says_left, says_right = guess_left.happened(views), guess_right.happened(views)
                 undecided = says_left & says_right
@@ -211,7 +211,7 @@ class _EventSearch:
 
     def _choose(self, pair: Pair[Any], runs: int, *, towards_left: bool | None = None) -> tuple[float, Event]:
         """Find the event with the largest bound on these runs (which is then not a confidence bound)."""
-        few = [self._mechanism.run(world, min(runs, _CHUNK), self._bits) for world in (pair.left, pair.right)]
+        few = [self._mechanism.run(dataset, min(runs, _CHUNK), self._bits) for dataset in (pair.left, pair.right)]
         self._directions += Direction.learned(*few)
         left, right = self._histograms(pair.left, few[0], runs, 0.0), self._histograms(pair.right, few[1], runs, 0.25)
         best: tuple[float, Event] = (-math.inf, Event(next(iter(left)), ">=", SUPPRESSED, True))
@@ -233,7 +233,7 @@ class _EventSearch:
     def _bound(
         self, hits: npt.NDArray[Any], misses: npt.NDArray[Any], runs: int, alpha: float
     ) -> npt.NDArray[np.float64]:
-        """Give ln((P_low - delta)/Q_high) with Clopper-Pearson limits, each failing with half of alpha; at least 0."""
+        """Return ln((P_low - delta)/Q_high) with Clopper-Pearson limits, each failing with half of alpha; at least 0."""
         low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha / 2), 0.0)
         high = np.where(misses < runs, special.betaincinv(misses + 1, np.maximum(runs - misses, 1), 1 - alpha / 2), 1.0)
         with np.errstate(divide="ignore"):
@@ -243,28 +243,28 @@ class _EventSearch:
     def _tell(self, done: float) -> None:
         self._progress(self._from + self._share * done)
 
-    def _outputs(self, world: Any, runs: int, start: float | None = None) -> Iterable[IntArray]:
+    def _outputs(self, dataset: Any, runs: int, start: float | None = None) -> Iterable[IntArray]:
         done = 0
         while done < runs:
             size = min(_CHUNK, runs - done)
-            yield self._mechanism.run(world, size, self._bits)
+            yield self._mechanism.run(dataset, size, self._bits)
             done += size
             if start is not None:
                 self._tell(start + 0.25 * done / runs)
 
-    def _frequency(self, world: Any, event: Event, runs: int, start: float) -> int:
+    def _frequency(self, dataset: Any, event: Event, runs: int, start: float) -> int:
         return sum(
             int(event.happened(_views(outputs, self._directions, event.view)).sum())
-            for outputs in self._outputs(world, runs, start)
+            for outputs in self._outputs(dataset, runs, start)
         )
 
-    def _histograms(self, world: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
+    def _histograms(self, dataset: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
         """Count how often each value of each view occurs in ``runs``, of which a few are there already.
 
         Gives (values, counts), values ascending.
         """
         totals: dict[str, dict[int, int]] = {}
-        for outputs in itertools.chain([few], self._outputs(world, runs - len(few), start)):
+        for outputs in itertools.chain([few], self._outputs(dataset, runs - len(few), start)):
             for view, seen in _views(outputs, self._directions).items():
                 into = totals.setdefault(view, {})
                 for value, count in zip(*_count_values(seen), strict=True):
@@ -292,7 +292,7 @@ class Direction:
         """Fit the linear classifier of two samples, or none where a single output leaves nothing to combine.
 
         Fisher's discriminant: the difference of the means by the inverse of the covariances, so that a combination of
-        outputs that hardly varies within a world and differs between them gets nearly all the weight.
+        outputs that hardly varies within a dataset and differs between them gets nearly all the weight.
 
         >>> shared = np.arange(100) % 7
         >>> Direction.learned(np.column_stack([shared, shared]), np.column_stack([shared, shared + 1]))[0].values
