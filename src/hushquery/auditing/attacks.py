@@ -90,7 +90,7 @@ class Event:
         return f"{self.view} " + ("not published" if self.value == SUPPRESSED else f"{self.relation} {self.value}")
 
     def happened(self, views: dict[str, IntArray]) -> npt.NDArray[np.bool_]:
-        """Say for each output whether it is in the event."""
+        """Return for each output whether it is in the event."""
         compare = {"==": np.equal, ">=": np.greater_equal, "<=": np.less_equal}[self.relation]
         hit: npt.NDArray[np.bool_] = compare(views[self.view], self.value)
         return hit
@@ -114,7 +114,7 @@ def audit(
             claim).
         epsilon: The claim.
         delta: The claim. An audit spends nothing, so this has a default.
-        runs: Runs per dataset and pair of datasets; by default what the mechanism needs to come near a claim of epsilon 1.
+        runs: Per dataset; by default what the mechanism needs to come near a claim of epsilon 1.
         seed: A seed for repeatable runs; by default the operating system's randomness.
         confidence: That the bound is below the true epsilon.
         method: ``events`` or ``one-run``.
@@ -137,19 +137,9 @@ def audit(
     bits: Bits = SystemBits() if seed is None else SeededBits(f"audit {seed}")
     search = _EventSearch(target, float(claimed_delta), confidence, bits, progress or (lambda _: None))
     bound, pair, event = (search.events if method == "events" else search.one_run)(count)
-    name = mechanism if isinstance(mechanism, str) else mechanism.name
-    return AuditResult(
-        mechanism=name,
-        claimed_epsilon=float(claimed_epsilon),
-        claimed_delta=float(claimed_delta),
-        lower_bound=bound,
-        confidence=confidence,
-        runs=count,
-        flagged=bound > float(claimed_epsilon),
-        method=method,
-        pair=pair.name,
-        event=str(event),
-    )
+    name, claim = mechanism if isinstance(mechanism, str) else mechanism.name, float(claimed_epsilon)
+    flagged, what = bound > claim, (pair.name, str(event))
+    return AuditResult(name, claim, float(claimed_delta), bound, confidence, count, flagged, method, *what)
 
 
 class _EventSearch:
@@ -164,12 +154,12 @@ class _EventSearch:
         self._directions: list[Direction] = []
 
     def events(self, runs: int) -> tuple[float, Pair[Any], Event]:
-        """On each pair choose an event on one half of the runs and bound epsilon on the other; give the best bound.
+        """On each pair choose an event on one half of the runs and bound epsilon on the other; return the best bound.
 
         Trying several pairs is paid for: each bound fails with at most its share of alpha.
         """
         pairs = list(self._mechanism.pairs())
-        found = []
+        bounds = []
         for i, pair in enumerate(pairs):
             self._from, self._share = i / len(pairs), 1 / len(pairs)
             self._directions = []
@@ -179,8 +169,8 @@ class _EventSearch:
             right = self._frequency(pair.right, event, trials, 0.75)
             hits, misses = (left, right) if event.likelier_left else (right, left)
             bound = self._bound(np.array([hits]), np.array([misses]), trials, self._alpha / len(pairs))
-            found.append((float(bound[0]), pair, event))
-        return max(found, key=lambda result: result[0])
+            bounds.append((float(bound[0]), pair, event))
+        return max(bounds, key=lambda result: result[0])
 
     def one_run(self, canaries: int) -> tuple[float, Pair[Any], Event]:
         """Fix the attacker's two events beforehand, then guess the coins of all canaries in one release."""
@@ -233,7 +223,7 @@ class _EventSearch:
     def _bound(
         self, hits: npt.NDArray[Any], misses: npt.NDArray[Any], runs: int, alpha: float
     ) -> npt.NDArray[np.float64]:
-        """Return ln((P_low - delta)/Q_high) with Clopper-Pearson limits, each failing with half of alpha; at least 0."""
+        """Return ln((P_low - delta)/Q_high), at least 0; Clopper-Pearson limits, each failing with half of alpha."""
         low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha / 2), 0.0)
         high = np.where(misses < runs, special.betaincinv(misses + 1, np.maximum(runs - misses, 1), 1 - alpha / 2), 1.0)
         with np.errstate(divide="ignore"):
@@ -261,7 +251,7 @@ class _EventSearch:
     def _histograms(self, dataset: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
         """Count how often each value of each view occurs in ``runs``, of which a few are there already.
 
-        Gives (values, counts), values ascending.
+        Returns (values, counts), values ascending.
         """
         totals: dict[str, dict[int, int]] = {}
         for outputs in itertools.chain([few], self._outputs(dataset, runs - len(few), start)):

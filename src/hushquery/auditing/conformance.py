@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import wraps
+from functools import lru_cache, wraps
 from numbers import Real
 from typing import Any, ParamSpec
 
@@ -49,15 +49,8 @@ EPSILON, DELTA = Fraction(3), Fraction(1, 1000)
 EPSILONS = (Fraction(0), Fraction(1, 2), Fraction(2), EPSILON, Fraction(4), Fraction(9))
 #: Budgets for which a mechanism has to be able to calibrate itself.
 BUDGETS = tuple(
-    (Fraction(epsilon), Fraction(delta))
-    for epsilon, delta in (
-        ("1/10", "1/1000000"),
-        ("1", "1/100000"),
-        ("23/10", "1/100000"),
-        ("3", "1/1000"),
-        ("8", "1/1000000000"),
-        ("1/3", "1/7"),
-    )
+    (Fraction(budget.split()[0]), Fraction(budget.split()[1]))
+    for budget in ("1/10 1e-6", "1 1e-5", "2.3 1e-5", "3 1e-3", "8 1e-9", "1/3 1/7")
 )
 #: What enumeration may be off by: unlikely outcomes are lumped, and doubles are summed.
 SLACK = 1e-12
@@ -165,7 +158,7 @@ def shape_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
         if rows.ndim != 2 or len(rows) != _FEW or not rows.shape[1]:
             yield f"dataset {dataset}: {_FEW} runs give the shape {rows.shape}, not ({_FEW}, columns)"
             continue
-        law, columns = mechanism.law(dataset), rows.shape[1]
+        law, columns = _listed(mechanism.law, dataset), rows.shape[1]
         if law is not None and not (isinstance(law, Mapping) and law):
             yield f"dataset {dataset}: the law is empty, or no mapping from outputs to chances"
         elif law is not None and not all(_is_row(outcome, columns) for outcome in law):
@@ -180,7 +173,7 @@ def shape_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
 def law_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     """Probabilities, and all of them."""
     for dataset in _datasets(mechanism):
-        law = mechanism.law(dataset)
+        law = _listed(mechanism.law, dataset)
         if law is None:
             yield _NO_LAW
             continue
@@ -209,7 +202,7 @@ def rate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
 
 @_by_law
 def end_to_end_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[str]:
-    """What publishes, run as a whole on many copies of a dataset, follows the law too; on one pair of datasets at least."""
+    """What publishes, run as a whole on many copies of a dataset, follows the law too; on one pair at least."""
     if type(mechanism).end_to_end is Mechanism.end_to_end:
         return
     compared = 0
@@ -229,10 +222,10 @@ def loss_findings(mechanism: Mechanism[Any], epsilons: Sequence[Fraction | int] 
     """The claim covers every pair, in both directions, at every epsilon; and some pair can be told apart at all."""
     differ = False
     for pair in mechanism.pairs():
-        datasets = Laws(mechanism, pair)
-        differ = differ or not datasets.divergence(0.0) <= SLACK
+        laws = Laws(mechanism, pair)
+        differ = differ or not laws.divergence(0.0) <= SLACK
         for epsilon in epsilons:
-            true, claimed = datasets.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
+            true, claimed = laws.divergence(float(epsilon)), mechanism.loss.delta(epsilon)
             if not true <= claimed + SLACK:
                 yield f"{pair.name}: delta {true:.4g} at epsilon {float(epsilon):g}, not {claimed:.4g}"
     if not differ and mechanism.loss.delta(0) > 0:
@@ -255,14 +248,14 @@ def tight_findings(mechanism: Mechanism[Any], epsilon: Fraction | int = EPSILON)
     """On the worst pair, the exact epsilon at the claimed delta is nearly the claimed one, if `tight` says so."""
     if not mechanism.tight:
         return
-    datasets = [Laws(mechanism, pair) for pair in mechanism.pairs()]
+    laws = [Laws(mechanism, pair) for pair in mechanism.pairs()]
     if mechanism.loss.is_pure:
-        true, claimed = _largest(w.largest_ratio() for w in datasets), mechanism.loss.epsilon(0)
+        true, claimed = _largest(both.largest_ratio() for both in laws), mechanism.loss.epsilon(0)
         if not true >= claimed * _PURE_TIGHT:
             yield f"it loses {true:.6g} where it claims {claimed:.6g}: find the worst pair, or say tight = False"
         return
     delta = mechanism.loss.delta(epsilon)
-    if not _largest(w.divergence(_TIGHT * float(epsilon)) for w in datasets) >= delta:
+    if not _largest(both.divergence(_TIGHT * float(epsilon)) for both in laws) >= delta:
         yield f"it loses below {_TIGHT:.0%} of epsilon {float(epsilon):g}: find the worst pair, or say tight = False"
 
 
@@ -307,16 +300,16 @@ def word_findings(mechanism: Mechanism[Any]) -> Iterator[str]:
     if mechanism.kind != "randomizer":
         return
     for dataset in _datasets(mechanism):
-        law = mechanism.law(dataset)
+        law = _listed(mechanism.law, dataset)
         if law is None or min(law.values()) < _LEAST_CHANCE:
             continue
         measured = exact_chances(mechanism, dataset)
         if measured is None:
             return
         for output in dict.fromkeys([*law, *measured]):
-            found, stated = measured.get(output, 0.0), law.get(output, 0.0)
-            if not abs(found - stated) <= SLACK:
-                yield f"dataset {dataset}: output {output} has a chance of {found:.12g}, not {stated:.12g}"
+            chance, stated = measured.get(output, 0.0), law.get(output, 0.0)
+            if not abs(chance - stated) <= SLACK:
+                yield f"dataset {dataset}: output {output} has a chance of {chance:.12g}, not {stated:.12g}"
 
 
 def budget_findings(cls: type[Mechanism[Any]]) -> Iterator[str]:
@@ -364,14 +357,14 @@ def conformance(
     """
     cls = find(mechanism) if isinstance(mechanism, str) else mechanism
     built = cls.calibrate(EPSILON, DELTA)
-    found = [Finding("calibrated mechanisms fit their budget", tuple(budget_findings(cls)))]
+    findings = [Finding("calibrated mechanisms fit their budget", tuple(budget_findings(cls)))]
     sound = True
     for i, (name, check) in enumerate(CHECKS.items()):
-        found.append(Finding(name, tuple(check(built)) if sound else (_NOT_CHECKED,)))
-        sound = sound and (found[-1].holds or check not in _FIRST)
+        findings.append(Finding(name, tuple(check(built)) if sound else (_NOT_CHECKED,)))
+        sound = sound and (findings[-1].holds or check not in _FIRST)
         if progress is not None:
             progress((i + 1) / len(CHECKS))
-    return found
+    return findings
 
 
 # ---- how they decide -----------------------------------------------------------------------------------------------
@@ -399,8 +392,6 @@ class _GivenWords:
 def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int, ...], float] | None:
     """Return the chance of each output, measured; None where a run takes another number of words than one.
 
-    >>> from fractions import Fraction
-    >>> from hushquery.core.registry import find
     >>> made = find("binary-response").calibrate(Fraction(1), Fraction(0))
     >>> [round(chance, 6) for chance in exact_chances(made, 0).values()]
     [0.268941, 0.731059]
@@ -423,10 +414,10 @@ def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int,
     low, high, left = words[changes], words[changes + 1], rows[changes]
     while (high - low > np.uint64(1)).any():
         middle = low + (high - low) // np.uint64(2)
-        found = outputs(middle)
-        if found is None:
+        reports = outputs(middle)
+        if reports is None:
             return None
-        same = (found == left).all(axis=1)
+        same = (reports == left).all(axis=1)
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     ends = [*(int(word) + 1 for word in low), 2**64]
     chances: dict[tuple[int, ...], float] = {}
@@ -463,10 +454,16 @@ def _largest(values: Iterable[float]) -> float:
 
 
 def _law(mechanism: Mechanism[Any], dataset: Any) -> Law:
-    law = mechanism.law(dataset)
+    law = _listed(mechanism.law, dataset)
     if law is None:
         raise _LawUnknown
     return law
+
+
+@lru_cache(maxsize=16)
+def _listed(law: Callable[[Any], Law | None], dataset: Any) -> Law | None:
+    """List a law once: one check after the other asks for it."""
+    return law(dataset)
 
 
 def _tally(rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], int]:

@@ -210,6 +210,11 @@ def numbered(queries: Sequence[str]) -> Any:
     return released_table(pa.table({"query": pa.array(queries, pa.string())}))
 
 
+def posed(dataset: Rows) -> list[tuple[str, int, Key]]:
+    """Return who posed which query, and when."""
+    return [(user, time, (query,)) for user, time, query, _ in dataset]
+
+
 def first_keys(rows: Iterable[tuple[str, int, Key]], most: int) -> list[list[Key]]:
     """Return each user's first distinct keys by time, ties by the key: what a bound keeps, without an engine.
 
@@ -331,7 +336,7 @@ class QueryMechanism(LogMechanism):
 
     def kept(self, dataset: Rows, among: Sequence[Key]) -> list[list[Key]]:
         """Return the queries of each user that count, of those that can count."""
-        rows = ((user, time, (query,)) for user, time, query, _ in dataset if (query,) in among)
+        rows = (row for row in posed(dataset) if row[2] in among)
         return first_keys(rows, self.selector.queries_per_user)
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:

@@ -14,26 +14,8 @@ from scipy import stats
 from hushquery.core.budget import Budget
 from hushquery.core.loss import Loss
 from hushquery.core.registry import SUPPRESSED, Law, Pair
-from hushquery.curator.audit import (
-    Key,
-    LogMechanism,
-    Rows,
-    copies_of,
-    crowd,
-    exact_counts,
-    first_keys,
-    log_of,
-    many_logs,
-    numbered,
-    once,
-    passing_law,
-    query_keys,
-    read_dataset,
-    rows_of,
-    searcher,
-    seen_in,
-    totals,
-)
+from hushquery.curator import audit
+from hushquery.curator.audit import Key, LogMechanism, Rows
 from hushquery.curator.calibrate import ReleaseSpec, ReleaseSteps, calibrate
 from hushquery.curator.clicks import PAIR, Clicks, clicked
 from hushquery.curator.counting import QUERY, Bound, law_of, passing
@@ -105,38 +87,42 @@ class WholeRelease(LogMechanism):
 
     def ask(self, dataset: Rows) -> tuple[int, ...]:
         """Count users per query."""
-        return exact_counts(self.selector.to_select(log_of(dataset), self.bound), query_keys(*_QUERIES), QUERY)
+        return audit.exact_counts(
+            self.selector.to_select(audit.log_of(dataset), self.bound), audit.query_keys(*_QUERIES), QUERY
+        )
 
     def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Count each user once per query."""
-        rows = ((user, time, (query,)) for user, time, query, _ in dataset)
-        return totals(first_keys(rows, self.selector.queries_per_user), query_keys(*_QUERIES))
+        kept = audit.first_keys(audit.posed(dataset), self.selector.queries_per_user)
+        return audit.totals(kept, audit.query_keys(*_QUERIES))
 
     def ask_clicks(self, dataset: Rows, released: Sequence[str]) -> tuple[int, ...]:
         """Count users per clicked pair of the released queries."""
-        return exact_counts(self.clicks.expression(log_of(dataset), self.bound, numbered(released)), _CLICKED, PAIR)
+        return audit.exact_counts(
+            self.clicks.expression(audit.log_of(dataset), self.bound, audit.numbered(released)), _CLICKED, PAIR
+        )
 
     def exact_clicks(self, dataset: Rows, released: Sequence[str]) -> tuple[int, ...]:
         """Count them by the definition."""
-        return totals(first_keys(clicked(dataset, released), self.clicks.clicks_per_user), _CLICKED)
+        return audit.totals(audit.first_keys(clicked(dataset, released), self.clicks.clicks_per_user), _CLICKED)
 
     def ask_reformulations(self, dataset: Rows) -> tuple[int, ...]:
         """Count users per pair of consecutive queries, both being released."""
-        expression = self.reformulations.expression(log_of(dataset), self.bound, numbered(_QUERIES))
-        return exact_counts(expression, _REFORMULATED, STEP)
+        expression = self.reformulations.expression(audit.log_of(dataset), self.bound, audit.numbered(_QUERIES))
+        return audit.exact_counts(expression, _REFORMULATED, STEP)
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Draw the three steps, each on ``n`` copies of its counts, given what was released before."""
-        queries = rows_of(self.selector.select(self.copies(dataset, n), bits), (n, 2))
+        queries = audit.rows_of(self.selector.select(self.copies(dataset, n), bits), (n, 2))
         chosen = queries != SUPPRESSED
         counts, both = np.zeros_like(queries), chosen.all(axis=1)
         for pattern in np.unique(chosen, axis=0):
             released = tuple(itertools.compress(_QUERIES, pattern))
             if released:
-                counts[(chosen == pattern).all(axis=1)] = once(self.ask_clicks, dataset, released)
-        clicks = rows_of(passing(copies_of(counts), QUERY, self.clicks.step, bits), (n, 2))
+                counts[(chosen == pattern).all(axis=1)] = audit.once(self.ask_clicks, dataset, released)
+        clicks = audit.rows_of(passing(audit.copies_of(counts), QUERY, self.clicks.step, bits), (n, 2))
         reformulated = np.full((n, 2), SUPPRESSED, dtype=np.int64)
-        pairs = once(self.ask_reformulations, dataset)
+        pairs = audit.once(self.ask_reformulations, dataset)
         reformulated[both] = lifted_rows(self.reformulations, pairs, 2, int(both.sum()), bits)
         return self._shown(queries, clicks, reformulated)
 
@@ -148,20 +134,20 @@ class WholeRelease(LogMechanism):
         such number of false pairs exists, the dataset is left out.
         """
         law, least = law_of(self.reformulations.step), self.reformulations.publish_from(2)
-        laws = [passing_law(count, self.selector.selection) for count in self.exact(dataset)]
+        laws = [audit.passing_law(count, self.selector.selection) for count in self.exact(dataset)]
         passed = [1 - single.get((SUPPRESSED,), 0.0) for single in laws]
         few, many = (sum(int(stats.binom.ppf(q, _COPIES, p)) for p in passed) for q in (1e-12, 1 - 1e-12))
         allowed = many * (many - 1) * float(law.tail(least)) * (1 + 1e-9)
         if not 0 < allowed < few * (few - 1) * float(law.tail(least - 1)):
             return None
         steps = replace(self.steps, reformulations=replace(self.reformulations, expected_false_pairs=allowed))
-        tables = draw_tables(steps, read_dataset(many_logs(dataset, _COPIES)), "first", bits)
+        tables = draw_tables(steps, audit.read_dataset(audit.many_logs(dataset, _COPIES)), "first", bits)
         columns = {
-            "queries": (query_keys(*_QUERIES), QUERY),
+            "queries": (audit.query_keys(*_QUERIES), QUERY),
             "clicks": (_CLICKED, PAIR),
             "reformulations": (_REFORMULATED, STEP),
         }
-        seen = [seen_in(tables[name], *of, _COPIES) for name, of in columns.items()]
+        seen = [audit.seen_in(tables[name], *of, _COPIES) for name, of in columns.items()]
         return self._shown(*seen), self.law(dataset)
 
     def _most(self) -> list[int]:
@@ -176,7 +162,9 @@ class WholeRelease(LogMechanism):
     def law(self, dataset: Rows) -> Law:
         """Enumerate the queries, and given those that come out, clicks and reformulations."""
         shown = self._most()
-        queries = product_law([passing_law(count, self.selector.selection, shown[0]) for count in self.exact(dataset)])
+        queries = product_law(
+            [audit.passing_law(count, self.selector.selection, shown[0]) for count in self.exact(dataset)]
+        )
         pairs = exact_reformulations(self.reformulations, dataset, _QUERIES)
         reformulated = lifted_law(self.reformulations, pairs, 2)
         out: dict[tuple[int, ...], float] = {}
@@ -184,7 +172,7 @@ class WholeRelease(LogMechanism):
             counts = self.exact_clicks(dataset, tuple(itertools.compress(_QUERIES, pattern)))
             after = product_law(
                 [
-                    product_law([passing_law(count, self.clicks.step, shown[1]) for count in counts]),
+                    product_law([audit.passing_law(count, self.clicks.step, shown[1]) for count in counts]),
                     reformulated if all(pattern) else {(SUPPRESSED, SUPPRESSED): 1.0},
                 ]
             )
@@ -197,9 +185,9 @@ class WholeRelease(LogMechanism):
         """One user more: new to all tables, shared in all of them, and one whose query decides what else is counted."""
         around, clicking = int(self.selector.threshold), int(self.clicks.step.threshold or 0)
         # About as many search for both and click as it takes for each table to show something or not.
-        searching = (searcher(f"other {i}", *_QUERIES) for i in range(around + 1 - clicking))
-        others = crowd(clicking, *_QUERIES, url=_URL) + tuple(itertools.chain(*searching))
-        half = crowd(around + 1, "ant", url=_URL) + tuple((f"b {i}", 0, "bee", _URL) for i in range(around - 1))
+        searching = (audit.searcher(f"other {i}", *_QUERIES) for i in range(around + 1 - clicking))
+        others = audit.crowd(clicking, *_QUERIES, url=_URL) + tuple(itertools.chain(*searching))
+        half = audit.crowd(around + 1, "ant", url=_URL) + tuple((f"b {i}", 0, "bee", _URL) for i in range(around - 1))
         zoe = (("zoe", 0, "bee", _URL), ("zoe", 1_000_000, "ant", _URL))
         busy = (*zoe, ("zoe", 2_000_000, "bee", _URL), ("zoe", 2_000_000, "ant", None), ("zoe", 3_000_000, "bee", None))
         return [

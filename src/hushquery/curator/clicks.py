@@ -21,24 +21,8 @@ from hushquery.core.loss import Loss
 from hushquery.core.registry import Law, Pair
 from hushquery.core.sparse_gaussian import calibrate_sparse_gaussian
 from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
-from hushquery.curator.audit import (
-    COPIES,
-    PER_USER,
-    Key,
-    LogMechanism,
-    Rows,
-    crowd,
-    exact_counts,
-    first_keys,
-    log_of,
-    many_logs,
-    named_copies,
-    numbered,
-    passing_law,
-    rows_of,
-    seen_in,
-    totals,
-)
+from hushquery.curator import audit
+from hushquery.curator.audit import Key, LogMechanism, Rows
 from hushquery.curator.counting import (
     QUERY,
     Bound,
@@ -90,13 +74,7 @@ class Clicks:
         return PlannedStep("laplace" if laplace else "gaussian-selector", detail, self.step, "clicks")
 
     def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:
-        """Count users per pair, pairs of released queries (and listed ones) only.
-
-        Args:
-            table: The log's rows, or those of the released queries with their number.
-            bound: Which of a user's pairs are kept.
-            released: The released queries with their number; a stand-in by default.
-        """
+        """Count users per pair, pairs of released queries (and listed ones) only."""
         queries = released_placeholder() if released is None else released
         return self._by_number(table, bound, queries).inner_join(queries, "number").select(*PAIR, "n")
 
@@ -109,14 +87,7 @@ class Clicks:
         return tally(bound.rows(pairs, _NUMBERED, self.clicks_per_user), _NUMBERED)
 
     def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
-        """Count the pairs of the released queries, and publish.
-
-        Args:
-            table: The log's rows, or those of the released queries with their number.
-            bound: Which of a user's pairs are kept.
-            released: A table with the released queries.
-            bits: Where the noise comes from.
-        """
+        """Count the pairs of the released queries, and publish."""
         queries = released_table(released)
         if self.public_pairs is None:
             with held(self._by_number(table, bound, queries)) as counted:
@@ -157,8 +128,8 @@ class SelectedClicks(LogMechanism):
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> SelectedClicks:
         """Give the whole budget to the clicks."""
-        alone = calibrate_sparse_gaussian(PER_USER, epsilon, delta)
-        return cls(Clicks(GaussianHistogram(PER_USER, alone.sigma, alone.threshold)))
+        alone = calibrate_sparse_gaussian(audit.PER_USER, epsilon, delta)
+        return cls(Clicks(GaussianHistogram(audit.PER_USER, alone.sigma, alone.threshold)))
 
     @property
     def loss(self) -> Loss:
@@ -167,35 +138,35 @@ class SelectedClicks(LogMechanism):
 
     def ask(self, dataset: Rows) -> tuple[int, ...]:
         """Count users per pair of a released query."""
-        expression = self.clicks.expression(log_of(dataset), self.bound, numbered(self.released))
-        return exact_counts(expression, self.keys, PAIR)
+        expression = self.clicks.expression(audit.log_of(dataset), self.bound, audit.numbered(self.released))
+        return audit.exact_counts(expression, self.keys, PAIR)
 
     def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Count each user once per clicked pair, in their first two pairs of released queries."""
-        return totals(first_keys(clicked(dataset, self.released), self.clicks.clicks_per_user), self.keys)
+        return audit.totals(audit.first_keys(clicked(dataset, self.released), self.clicks.clicks_per_user), self.keys)
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Draw the step of the clicks on ``n`` copies of the counts."""
-        return rows_of(passing(self.copies(dataset, n), QUERY, self.clicks.step, bits), (n, len(self.keys)))
+        return audit.rows_of(passing(self.copies(dataset, n), QUERY, self.clicks.step, bits), (n, len(self.keys)))
 
     def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law]:
         """Run the whole table of clicks on a log of many copies of the dataset."""
         import ibis
         import pyarrow as pa
 
-        released = pa.table({"query": named_copies(self.released, COPIES)})
-        published = self.clicks.run(ibis.memtable(many_logs(dataset, COPIES)), self.bound, released, bits)
-        return seen_in(published, self.keys, PAIR, COPIES), self.law(dataset)
+        released = pa.table({"query": audit.named_copies(self.released, audit.COPIES)})
+        published = self.clicks.run(ibis.memtable(audit.many_logs(dataset, audit.COPIES)), self.bound, released, bits)
+        return audit.seen_in(published, self.keys, PAIR, audit.COPIES), self.law(dataset)
 
     def law(self, dataset: Rows) -> Law:
         """Enumerate what is released."""
-        return product_law([passing_law(count, self.clicks.step) for count in self.exact(dataset)])
+        return product_law([audit.passing_law(count, self.clicks.step) for count in self.exact(dataset)])
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more: alone, with many clicks on one search, with more pairs than the cap, on unreleased queries."""
         x, y = "https://x.example/", "https://y.example/"
         around = int(self.clicks.step.threshold or 0)
-        others = crowd(around + 3, "ant", url=x) + crowd(around + 3, "bee", url=x)
+        others = audit.crowd(around + 3, "ant", url=x) + audit.crowd(around + 3, "bee", url=x)
         alone = (("zoe", 5, "ant", x), ("zoe", 5, "ant", y))
         often = (*((("zoe", 1, "ant", x),) * 5), ("zoe", 2, "bee", x), ("zoe", 3, "ant", x))
         many = (("zoe", 0, "dog", x), ("zoe", 1, "dog", y), ("zoe", 2, "ant", None), ("zoe", 5, "bee", x), *alone)

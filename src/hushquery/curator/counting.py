@@ -62,13 +62,7 @@ class Bound:
         return "the first by time" if self.order(table) == "first" else "chosen at random"
 
     def rows(self, table: Any, columns: list[str], most: int) -> Any:
-        """Return each user's distinct ``columns``, each once and at most ``most`` of them.
-
-        Args:
-            table: Rows with ``user``, the columns, and ``time`` where the log has it.
-            columns: What counts as one key.
-            most: d.
-        """
+        """Return each user's distinct ``columns``, each once and at most ``most`` of them."""
         return first_rows(self.each(table, columns), columns, most).select("user", *columns)
 
     def each(self, table: Any, columns: list[str]) -> Any:
@@ -108,11 +102,6 @@ def first_rows(each: Any, columns: list[str], most: int) -> Any:
     """Return each user's first rows by ``order``, ties by the columns; rows with a missing column come last and go.
 
     They go after their place is known and not before: an engine would compute a column twice to filter by it early.
-
-    Args:
-        each: Each user's distinct keys; those with a missing column have no ``order``.
-        columns: What counts as one key.
-        most: d.
     """
     import ibis
 
@@ -169,14 +158,7 @@ def released_table(released: pa.Table) -> Any:
 
 
 def count_released(table: Any, bound: Bound, released: Any, most: int) -> Any:
-    """Count users per released query, each in at most ``most`` of them: the cap applies to released queries only.
-
-    Args:
-        table: Rows with ``user``, ``query``, and ``time`` where there is any.
-        bound: Which of a user's queries are kept.
-        released: The queries with their ``number`` (:func:`released_table`).
-        most: d.
-    """
+    """Count users per released query, each in at most ``most`` of them: the cap applies to released queries only."""
     return count_first(bound.each(table.inner_join(released, "query").drop("query"), ["number"]), released, most)
 
 
@@ -210,11 +192,7 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     The noise is drawn once per key: it selects and it is published. Keys that many share a low count with are not
     fetched: how many of them pass is drawn for all at once (docs/proofs/bulk.md), and only those are looked up.
 
-    Args:
-        counted: A table of the engine with the columns and ``n``, evaluated once (:func:`hushquery.engine.held`).
-        columns: The key.
-        step: The noise and the threshold.
-        bits: Where the noise comes from.
+    ``counted`` has the columns and ``n``, and is evaluated once (:func:`hushquery.engine.held`).
     """
     import pyarrow as pa
 
@@ -248,15 +226,7 @@ def keys_at(counted: Any, columns: list[str], count: int, positions: IntArray) -
 
 
 def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], step: Noisy, bits: Bits) -> pa.Table:
-    """Return every public key with its noisy count, zeros included; no key is left out and none is added.
-
-    Args:
-        counted: A table of the engine with the columns and ``n``.
-        public: The keys, which are public already.
-        columns: The key.
-        step: The noise.
-        bits: Where the noise comes from.
-    """
+    """Return every public key with its noisy count, zeros included; no key is left out and none is added."""
     import ibis
 
     keys = ibis.memtable(public.select(columns))
@@ -278,10 +248,7 @@ def _with_noisy(keys: pa.Table, noisy: IntArray, chosen: Any = None) -> pa.Table
 def with_intervals(noisy: pa.Table, step: Noisy, *, support_is_public: bool = False) -> pa.Table:
     """Turn keys with a column ``noisy`` into a table of a release: count, stderr, low, high (docs/proofs/intervals.md).
 
-    Args:
-        noisy: The keys and their noisy counts.
-        step: The noise, and the threshold they passed if there was one.
-        support_is_public: Whether empty keys got noise too and may have passed.
+    ``support_is_public`` where empty keys got noise too and may have passed.
     """
     import pyarrow as pa
 

@@ -114,7 +114,7 @@ def plan_release(
 
 @dataclass(frozen=True)
 class ReleasePlan(Plan[Release]):
-    """The steps of a release with all their numbers; nothing has run and no row has been read. Made by :func:`plan_release`.
+    """The steps of a release with all their numbers; nothing has run and no row has been read.
 
     Args:
         log: The secret rows.
@@ -202,9 +202,8 @@ class ReleasePlan(Plan[Release]):
                 "reformulations_published_from": steps.reformulations.publish_from(released) if released > 1 else None,
                 "expected_false_reformulations": steps.reformulations.expected_false(released) if released > 1 else 0.0,
             }
-            notes.append(
-                f"At most {steps.reformulations.expected_false_pairs:g} of the reformulations are expected to be pure noise."
-            )
+            most = steps.reformulations.expected_false_pairs
+            notes.append(f"At most {most:g} of the reformulations are expected to be pure noise.")
         recorded = []
         for step in steps.steps():
             numbers = step.parameters.to_json()
@@ -251,13 +250,6 @@ def draw_tables(
 
     This spends nothing: :meth:`hushquery.plan.Plan.run` records the spend before it reads, and audits call this on
     logs that they made up.
-
-    Args:
-        steps: The calibrated steps.
-        log: The secret rows.
-        keep: Which of a user's rows count.
-        bits: Where all chance comes from, also the key by which random rows are kept.
-        progress: Told what is done next.
     """
     tell = progress or (lambda *_: None)
     bound = Bound(keep, "".join(f"{word:016x}" for word in bits.words(2).tolist()))

@@ -24,24 +24,8 @@ from hushquery.core.registry import SUPPRESSED, Law, Pair
 from hushquery.core.rounding import exact, smallest_whole
 from hushquery.core.step_loss import GaussianHistogram, LaplaceHistogram
 from hushquery.core.thresholds import laplace_scale
-from hushquery.curator.audit import (
-    PER_USER,
-    QUERIES,
-    Key,
-    LogMechanism,
-    Rows,
-    crowd,
-    exact_counts,
-    first_keys,
-    log_of,
-    many_logs,
-    named_copies,
-    numbered,
-    published_law,
-    searcher,
-    seen_in,
-    totals,
-)
+from hushquery.curator import audit
+from hushquery.curator.audit import Key, LogMechanism, Rows
 from hushquery.curator.counting import Bound, law_of, noise_in_words, released_placeholder, tally, with_intervals
 from hushquery.curator.selectors import PlannedStep
 from hushquery.engine import execute
@@ -199,7 +183,7 @@ _SEEN = 2
 # On how many copies of a dataset the whole step is run; all pairs of all their queries get noise.
 _COPIES = 400
 # All ordered pairs of the audited queries.
-_ALL = tuple(permutations(QUERIES, 2))
+_ALL = tuple(permutations(audit.QUERIES, 2))
 
 
 @dataclass(frozen=True)
@@ -228,7 +212,7 @@ class ReformulationPairs(LogMechanism):
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> ReformulationPairs:
         """Give the whole epsilon to the pairs; delta is not needed and not used."""
         del delta
-        step = LaplaceHistogram(PER_USER, laplace_scale(PER_USER, epsilon))
+        step = LaplaceHistogram(audit.PER_USER, laplace_scale(audit.PER_USER, epsilon))
         return cls(Reformulations(step, expected_false_pairs=0.01))
 
     @property
@@ -238,44 +222,54 @@ class ReformulationPairs(LogMechanism):
 
     def ask(self, dataset: Rows) -> tuple[int, ...]:
         """Count users per pair."""
-        return exact_counts(self.table.expression(log_of(dataset), self.bound, numbered(QUERIES)), _ALL, STEP)
+        return audit.exact_counts(
+            self.table.expression(audit.log_of(dataset), self.bound, audit.numbered(audit.QUERIES)), _ALL, STEP
+        )
 
     def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Count each user once per pair, in their first two pairs."""
-        return exact_reformulations(self.table, dataset, QUERIES)
+        return exact_reformulations(self.table, dataset, audit.QUERIES)
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Draw the table's own step, ``n`` times on the same counts."""
-        return lifted_rows(self.table, self.counts(dataset), len(QUERIES), n, bits)
+        return lifted_rows(self.table, self.counts(dataset), len(audit.QUERIES), n, bits)
 
     def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law]:
         """Run the whole table on a log of many copies of the dataset, as many more false pairs allowed as there are."""
         import ibis
         import pyarrow as pa
 
-        released = named_copies(QUERIES, _COPIES)
-        least, size = self.table.publish_from(len(QUERIES)), len(released)
+        released = audit.named_copies(audit.QUERIES, _COPIES)
+        least, size = self.table.publish_from(len(audit.QUERIES)), len(released)
         allowed = size * (size - 1) * float(law_of(self.table.step).tail(least)) * (1 + 1e-9)
         table = replace(self.table, expected_false_pairs=allowed)
-        rows, queries = ibis.memtable(many_logs(dataset, _COPIES)), pa.table({"query": released})
-        seen = seen_in(table.run(rows, self.bound, queries, bits), _ALL, STEP, _COPIES)
-        return np.minimum(seen, least + _SEEN), lifted_law(self.table, self.exact(dataset), len(QUERIES))
+        rows, queries = ibis.memtable(audit.many_logs(dataset, _COPIES)), pa.table({"query": released})
+        seen = audit.seen_in(table.run(rows, self.bound, queries, bits), _ALL, STEP, _COPIES)
+        return np.minimum(seen, least + _SEEN), lifted_law(self.table, self.exact(dataset), len(audit.QUERIES))
 
     def law(self, dataset: Rows) -> Law:
         """Enumerate: independent noise on every pair."""
-        return lifted_law(self.table, self.exact(dataset), len(QUERIES))
+        return lifted_law(self.table, self.exact(dataset), len(audit.QUERIES))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more: on pairs that nobody made, on both kinds, and on more pairs than the cap."""
-        others = crowd(self.table.publish_from(len(QUERIES)), "ant", "bee")
+        others = audit.crowd(self.table.publish_from(len(audit.QUERIES)), "ant", "bee")
         return [
-            Pair("a user with two pairs that nobody made", others, others + searcher("zoe", "cow", "bee", "ant")),
-            Pair("a user with one shared pair and one new", others, others + searcher("zoe", "ant", "bee", "cow")),
-            Pair("a user who walks in circles", others, others + searcher("zoe", "cow", *(("cow", "bee", "ant") * 20))),
+            Pair("a user with two pairs that nobody made", others, others + audit.searcher("zoe", "cow", "bee", "ant")),
+            Pair(
+                "a user with one shared pair and one new", others, others + audit.searcher("zoe", "ant", "bee", "cow")
+            ),
+            Pair(
+                "a user who walks in circles",
+                others,
+                others + audit.searcher("zoe", "cow", *(("cow", "bee", "ant") * 20)),
+            ),
             Pair(
                 "a user with a query that is not released in between, and searches at the same time",
                 others,
-                others + searcher("zoe", "cow", "dog", "bee", "ant") + searcher("zoe", "ant", "bee", "cow", apart=0),
+                others
+                + audit.searcher("zoe", "cow", "dog", "bee", "ant")
+                + audit.searcher("zoe", "ant", "bee", "cow", apart=0),
             ),
         ]
 
@@ -289,7 +283,7 @@ def exact_reformulations(table: Reformulations, dataset: Rows, released: Sequenc
             near = end - start <= table.session_gap * 1_000_000
             if near and query != following and {query, following} <= set(released):
                 steps.append((name, start, (query, following)))
-    return totals(first_keys(steps, table.reformulations_per_user), tuple(permutations(released, 2)))
+    return audit.totals(audit.first_keys(steps, table.reformulations_per_user), tuple(permutations(released, 2)))
 
 
 def lifted_rows(table: Reformulations, counts: Sequence[int], size: int, n: int, bits: Bits) -> IntArray:
@@ -306,4 +300,4 @@ def lifted_rows(table: Reformulations, counts: Sequence[int], size: int, n: int,
 def lifted_law(table: Reformulations, counts: Sequence[int], size: int) -> dict[tuple[int, ...], float]:
     """Enumerate what is published of all pairs of ``size`` queries: each gets noise, and is seen from T on."""
     law, least = law_of(table.step), table.publish_from(size)
-    return product_law([published_law(count, law, least, least + _SEEN) for count in counts])
+    return product_law([audit.published_law(count, law, least, least + _SEEN) for count in counts])

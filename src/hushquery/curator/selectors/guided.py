@@ -26,28 +26,8 @@ from hushquery.core.loss import Loss
 from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
 from hushquery.core.step_loss import GaussianHistogram, GaussianWeights
 from hushquery.core.thresholds import WEIGHT_GRID
-from hushquery.curator.audit import (
-    QUERIES,
-    Key,
-    LogMechanism,
-    Rows,
-    copies_of,
-    crowd,
-    exact_counts,
-    first_keys,
-    log_of,
-    many_logs,
-    once,
-    passing_bit,
-    query_keys,
-    query_pairs,
-    rows_of,
-    searcher,
-    seen_in,
-    selector_for,
-    totals,
-    weighted_totals,
-)
+from hushquery.curator import audit
+from hushquery.curator.audit import Key, LogMechanism, Rows
 from hushquery.curator.counting import (
     QUERY,
     Bound,
@@ -187,7 +167,7 @@ class Guided(Selector):
 
 
 def bucket(query: Any, buckets: int) -> Any:
-    """Return the public bucket of a query: the first six hexadecimal digits of its md5, modulo the number of buckets."""
+    """Return the public bucket of a query: the first six hexadecimal digits of its md5, modulo ``buckets``."""
     import ibis
 
     digits = md5(query).substr(0, 6)
@@ -218,7 +198,7 @@ class _Sketching(LogMechanism):
 
     def ask(self, dataset: Rows) -> tuple[int, ...]:
         """Sum the weights per bucket."""
-        return tuple(self.guided.exact_sketch(self.guided.each(log_of(dataset), self.bound)).tolist())
+        return tuple(self.guided.exact_sketch(self.guided.each(audit.log_of(dataset), self.bound)).tolist())
 
     def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Each user's whole weight is in the one bucket."""
@@ -279,12 +259,12 @@ class Sketch(_Sketching):
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries all fall into one bucket; which may have been empty before."""
-        others = crowd(3, "ant", "bee")
-        flood = searcher("zoe", *(f"query {i}" for i in range(SKETCHED_QUERIES + 50)))
+        others = audit.crowd(3, "ant", "bee")
+        flood = audit.searcher("zoe", *(f"query {i}" for i in range(SKETCHED_QUERIES + 50)))
         return [
-            Pair("a user with two queries in one bucket", others, others + searcher("zoe", "ant", "bee")),
+            Pair("a user with two queries in one bucket", others, others + audit.searcher("zoe", "ant", "bee")),
             Pair("a user with more queries than are sketched", others, others + flood),
-            Pair("a user in an empty bucket", (), searcher("zoe", "ant")),
+            Pair("a user in an empty bucket", (), audit.searcher("zoe", "ant")),
         ]
 
 
@@ -302,7 +282,7 @@ class GuidedSelector(_Sketching):
     '23.5'
     """
 
-    keys: tuple[Key, ...] = query_keys(*QUERIES)
+    keys: tuple[Key, ...] = audit.query_keys(*audit.QUERIES)
 
     name: ClassVar[str] = "guided"
     summary: ClassVar[str] = "queries of a log by weights that a noisy sketch guides"
@@ -312,7 +292,7 @@ class GuidedSelector(_Sketching):
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> GuidedSelector:
         """Calibrate as a release of a list of queries would, with one bucket."""
-        selector = selector_for("guided", epsilon, delta, select_only=True)
+        selector = audit.selector_for("guided", epsilon, delta, select_only=True)
         if not isinstance(selector, Guided):
             raise TypeError(selector)
         return cls(replace(selector, buckets=1))
@@ -328,40 +308,41 @@ class GuidedSelector(_Sketching):
 
     def weigh(self, dataset: Rows, noisy: int) -> tuple[int, ...]:
         """Sum the guided weights per query, given the noisy sketch."""
-        each = self.guided.each(log_of(dataset), self.bound)
+        each = self.guided.each(audit.log_of(dataset), self.bound)
         expression = self.guided.guided_sums(each, np.array([noisy], dtype=np.int64))
-        return exact_counts(expression, self.keys, QUERY)
+        return audit.exact_counts(expression, self.keys, QUERY)
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Sketch and select, ``n`` times."""
         sketched = self.sketched(dataset, n, bits)
-        empty, full = (np.array(once(self.weigh, dataset, noisy)) for noisy in (0, self.alive_from()))
+        empty, full = (np.array(audit.once(self.weigh, dataset, noisy)) for noisy in (0, self.alive_from()))
         weights = np.where(sketched >= self.alive_from(), full, empty)
-        return np.hstack([sketched, rows_of(self.guided.select(copies_of(weights), bits), weights.shape)])
+        return np.hstack([sketched, audit.rows_of(self.guided.select(audit.copies_of(weights), bits), weights.shape)])
 
     def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law] | None:
         """Run the whole selector with all its buckets, where each user has one query and so one weight."""
         import ibis
 
-        rows = [(user, time, (query,)) for user, time, query, _ in dataset]
-        kept = first_keys(rows, len(rows))
+        kept = audit.first_keys(audit.posed(dataset), len(dataset))
         if not all(len(mine) == 1 for mine in kept):
             return None
         whole = replace(self.guided, buckets=BUCKETS)
-        published = whole.run(ibis.memtable(many_logs(dataset, _COPIES)), self.bound, bits)
+        published = whole.run(ibis.memtable(audit.many_logs(dataset, _COPIES)), self.bound, bits)
         singles: list[dict[tuple[int, ...], float]] = []
-        for users in totals(kept, self.keys):
+        for users in audit.totals(kept, self.keys):
             alive = float(law_of(self.guided.sketch).tail(self.alive_from() - WEIGHT_GRID * users))
-            chance = alive * passing_bit(WEIGHT_GRID * users, self.guided.selection).get((1,), 0.0)
+            chance = alive * audit.passing_bit(WEIGHT_GRID * users, self.guided.selection).get((1,), 0.0)
             singles.append({(1,): chance, (SUPPRESSED,): 1 - chance})
         # Two copies' queries in one of so many buckets would disturb each other; of these none are.
-        return seen_in(published, self.keys, QUERY, _COPIES), product_law(singles)
+        return audit.seen_in(published, self.keys, QUERY, _COPIES), product_law(singles)
 
     def law(self, dataset: Rows) -> Law:
         """Enumerate the sketch with what is selected given it."""
-        rows = ((user, time, (query,)) for user, time, query, _ in dataset)
-        sums = weighted_totals(first_keys(rows, self.guided.queries_per_user), self.keys)
-        given = [product_law([passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)]
+        kept = audit.first_keys(audit.posed(dataset), self.guided.queries_per_user)
+        sums = audit.weighted_totals(kept, self.keys)
+        given = [
+            product_law([audit.passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)
+        ]
         out: dict[tuple[int, ...], float] = {}
         for (noisy,), chance in self.sketch_law(dataset).items():
             for outcome, probability in given[noisy >= self.alive_from()].items():
@@ -371,9 +352,9 @@ class GuidedSelector(_Sketching):
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
         around = int(self.guided.threshold)
-        others = crowd(around // 2, "ant")
+        others = audit.crowd(around // 2, "ant")
         return [
-            Pair("a user with one shared query", others, others + searcher("zoe", "ant")),
-            Pair("a user with one new query", others, others + searcher("zoe", "bee")),
-            *query_pairs(around, around)[2:],
+            Pair("a user with one shared query", others, others + audit.searcher("zoe", "ant")),
+            Pair("a user with one new query", others, others + audit.searcher("zoe", "bee")),
+            *audit.query_pairs(around, around)[2:],
         ]
