@@ -249,19 +249,19 @@ MUTANTS = (
         "the log is read before the spend is recorded: killed in between, it was free",
         "src/hushquery/plan.py",
         (
-            "            for charge in charges:\n                book.spend(\n",
-            "            read(Paid(asked, guarantee, source, lambda *_: None))\n"
-            "            for charge in charges:\n                book.spend(\n",
+            "            for charge in charges:\n                opened.spend(\n",
+            "            read(Paid(expressions, guarantee, source, lambda *_: None))\n"
+            "            for charge in charges:\n                opened.spend(\n",
         ),
         tests=_PLAN + "test_the_spend_is_recorded_before_a_row_is_read",
     ),
     mutant(
         "spend-of-one-step",
         "the ledger is charged for the first step only",
-        _CURATOR + "plan.py",
+        "src/hushquery/plan.py",
         (
-            "UNIT.relation, self.loss, what, self.spec.budget)",
-            "UNIT.relation, self.calibrated.steps()[0].parameters.loss, what, self.spec.budget)",
+            "self.unit.relation, self.loss, what, self.budget)",
+            "self.unit.relation, self._steps()[0].loss, what, self.budget)",
         ),
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),

@@ -401,7 +401,7 @@ class CountedAgain(QueryMechanism):
             chance = math.prod(p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True))
             if chance:
                 counts = iter(self.exact_again(dataset, list(itertools.compress(self.keys, pattern))))
-                given = [
+                given: list[Law] = [
                     {(SUPPRESSED,): 1.0}
                     if not yes
                     else noisy_law(next(counts), law_of(noise))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hushquery.core.budget import Budget, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, Step
@@ -20,7 +20,7 @@ from hushquery.log import Log, read_log
 from hushquery.log.normalise import normal_query, normal_url
 from hushquery.log.tables import read_table
 from hushquery.noise.sampler import Bits
-from hushquery.plan import Charge, Paid, Plan, Progress
+from hushquery.plan import Paid, Plan, Progress
 from hushquery.release import Release
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def plan_release(
     return ReleasePlan(secret, clean_text(population, "the population"), spec, steps, Bound(keep), tuple(notes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReleasePlan(Plan[Release]):
     """The steps of a release with all their numbers; nothing has run and no row has been read.
 
@@ -125,42 +125,41 @@ class ReleasePlan(Plan[Release]):
         notes: What the steward should know.
     """
 
-    log: Log = field(repr=False)
+    log: Log
     population: str
     spec: ReleaseSpec
     calibrated: ReleaseSteps
     bound: Bound
     notes: tuple[str, ...] = ()
+    unit: ClassVar[Unit] = UNIT
 
     @property
-    def guarantee(self) -> Guarantee:
-        """What running the plan promises, from the exact numbers of its steps."""
-        steps = [Step(s.name, s.detail, s.parameters.loss) for s in self.calibrated.steps()]
-        return Guarantee.of(self.population, "curator", UNIT, steps, delta=self.spec.budget.delta)
+    def budget(self) -> Budget:
+        """The budget of the whole release."""
+        return self.spec.budget
 
-    def explain(self) -> str:
-        """Describe every step, its bound, its noise and its cost; generated from the objects that run."""
-        delta, steps = self.spec.budget.delta, self.calibrated
-        lines = [f'Plan for "{self.population}", protecting {UNIT}:']
-        lines += [f"  - {step}" for step in self.log.steps]
+    def _steps(self) -> list[Step]:
+        return [Step(s.name, s.detail, s.parameters.loss) for s in self.calibrated.steps()]
+
+    def _explained(self) -> list[str]:
+        delta, steps, which = self.budget.delta, self.calibrated, self.bound.words(self.log.table)
         shared = ", ".join(f"{name} {float(share):.3g}" for name, share in steps.shares.items())
         of = "mu^2" if steps.loss.mu_squared or steps.loss.sparse else "epsilon"
-        lines.append(f"  - the budget is shared in parts of {of}: {shared}")
+        lines = [*(f"- {step}" for step in self.log.steps), f"- the budget is shared in parts of {of}: {shared}"]
         for i, step in enumerate(steps.steps(), 1):
-            cost = step.parameters.loss.epsilon(delta)
-            numbers = ", ".join(
-                f"{name} {value}" for name, value in _numbers(step.parameters.to_json()).items() if value is not None
+            parameters, cost = step.parameters.to_json(), step.parameters.loss.epsilon(delta)
+            numbers = {name: parameters.get(name) for name in ("scale", "sigma", "epsilon", "delta", "threshold")}
+            shown = ", ".join(
+                f"{name} {f'{float(Fraction(value)):.4g}' if isinstance(value, str) else value}"
+                for name, value in numbers.items()
+                if value is not None
             )
             lines += [
-                f"  {i}. {step.name}: {step.detail}",
-                f"     bound: at most {step.parameters.to_json()['keys_per_user']} per user, "
-                f"{self.bound.words(self.log.table)}; {numbers}",
-                f"     alone it costs epsilon {format_epsilon(cost)} at delta {format_delta(delta)}",
+                f"{i}. {step.name}: {step.detail}",
+                f"   bound: at most {parameters['keys_per_user']} per user, {which}; {shown}",
+                f"   alone it costs epsilon {format_epsilon(cost)} at delta {format_delta(delta)}",
             ]
-        lines += [f"  note: {note}" for note in self.notes]
-        lines += [f"  warning: {concern}" for concern in self.spec.budget.concerns()]
-        lines.append(f"  in all: {self.guarantee.summary()}")
-        return "\n".join(lines)
+        return lines + [f"note: {note}" for note in self.notes]
 
     def _ask(self) -> dict[str, Any]:
         table, steps = self.log.rows, self.calibrated
@@ -170,10 +169,6 @@ class ReleasePlan(Plan[Release]):
         if steps.reformulations:
             expressions["reformulations"] = steps.reformulations.expression(table, self.bound)
         return expressions
-
-    def _charges(self) -> list[Charge]:
-        what = "; ".join(step.detail for step in self.calibrated.steps())
-        return [Charge(self.population, UNIT.relation, self.loss, what, self.spec.budget)]
 
     def _read(self, paid: Paid) -> Release:
         tables = draw_tables(self.calibrated, self.log, self.bound.keep, paid.bits, paid.tell)
@@ -265,15 +260,6 @@ def draw_tables(
         tables["reformulations"] = steps.reformulations.run(log.rows, bound, tables["queries"], bits)
     tell("writing", (stages - 1) / stages)
     return tables
-
-
-def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick what a reader wants to see of a step's numbers."""
-    shown = {}
-    for name in ("scale", "sigma", "epsilon", "delta", "threshold"):
-        value = parameters.get(name)
-        shown[name] = f"{float(Fraction(value)):.4g}" if isinstance(value, str) else value
-    return shown
 
 
 def _read_public_pairs(public_pairs: Any, log: Log) -> Any:
