@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.auditing.conformance import conformance, exact_chances, word_findings
+from hushquery.auditing.attacks import exact_chances
+from hushquery.auditing.conformance import conformance, word_findings
 from hushquery.core.registry import find
 from hushquery.local.oracles.chance import ONE
 from hushquery.local.oracles.krr import KRR

@@ -260,7 +260,7 @@ class _EveryClick(Clicks):
         clicked = table.filter(table.url.notnull()).semi_join(released, "query")
         first = ibis.window(group_by="user", order_by=[clicked.time, *(clicked[c] for c in PAIR)])
         placed = clicked.mutate(place=ibis.row_number().over(first))
-        return tally(placed.filter(placed.place < self.clicks_per_user), PAIR)
+        return tally(placed.filter(placed.place < self.step.keys_per_user), PAIR)
 
 
 class _ClickedTwice(SelectedClicks):
@@ -271,7 +271,7 @@ class _ClickedTwice(SelectedClicks):
         for user, time, query, url in dataset:
             if url and query in self.released:
                 mine.setdefault(user, []).append((time, (query, url)))
-        most = self.clicks.clicks_per_user
+        most = self.clicks.step.keys_per_user
         return totals(([key for _, key in sorted(clicked)[:most]] for clicked in mine.values()), self.keys)
 
 

@@ -173,7 +173,7 @@ def test_a_list_without_counts_spends_everything_on_the_selection(selector):
 
 
 def test_a_public_list_of_results_needs_no_threshold_and_leaves_its_delta_to_the_queries():
-    secret, public = (made("laplace", 20, clicks_per_user=5, public_results=listed) for listed in (False, True))
+    secret, public = (made("laplace", 20, clicks_per_user=5, has_public_pairs=listed) for listed in (False, True))
     assert secret.clicks.step.threshold
     assert public.clicks.step.threshold is None
     assert secret.clicks.step.scale == public.clicks.step.scale
@@ -211,7 +211,7 @@ REQUESTS = st.builds(
     selector=st.sampled_from(SELECTORS),
     shares=st.none() | st.fixed_dictionaries({name: st.integers(1, 20) for name in DEFAULT_SHARES}),
     select_only=st.booleans(),
-    public_results=st.booleans(),
+    has_public_pairs=st.booleans(),
 )
 
 
@@ -232,7 +232,7 @@ def test_all_steps_fit_the_budget_together_and_use_it(request):
 def test_every_step_names_a_registered_mechanism_of_its_kind(selector):
     """What selects keys is a selector there; what adds noise to public keys is not."""
     for public in (False, True):
-        plan = made(selector, 3, clicks_per_user=2, reformulations_per_user=2, public_results=public)
+        plan = made(selector, 3, clicks_per_user=2, reformulations_per_user=2, has_public_pairs=public)
         if plan.clicks and public:
             plan = replace(plan, clicks=replace(plan.clicks, public_pairs=[]))
         for step in plan.steps():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -15,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import statistical
+from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
+from hushquery.core.unit import Unit
 from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.counting import Bound
 from hushquery.curator.plan import ReleasePlan, plan_release
@@ -49,6 +52,29 @@ def searches(users: int = 300, tail: int = 2, mark: str = "zqcanary", heads: tup
 
 def plan_for(log: Any, selector: str = "gaussian", **asked: Any) -> ReleasePlan:
     return plan_release(log, **(BUDGET | {"selector": selector} | asked))
+
+
+def test_a_budget_and_a_unit_may_be_given_as_a_whole_or_in_plain_values() -> None:
+    log, asked = read_log(searches(5)), {name: BUDGET[name] for name in BUDGET if name not in ("epsilon", "delta")}
+    plain = plan_for(log)
+    for unit in (Unit("user", "add-remove"), "user"):
+        whole = plan_release(
+            log, budget=Budget(BUDGET["epsilon"], BUDGET["delta"]), unit=unit, selector="gaussian", **asked
+        )
+        assert whole.explain() == plain.explain()
+    for unit in ("account", Unit("user", "replace-one")):
+        with pytest.raises(UsageError, match="a release protects one user"):
+            plan_for(log, unit=unit)
+    with pytest.raises(UsageError, match="budget is not clear"):
+        plan_for(log, budget=Budget(1, 1e-6))
+
+
+def test_a_plan_shows_itself_in_a_notebook() -> None:
+    plan = plan_for(read_log(searches(5)))
+    shown = plan._repr_html_()
+    assert plan.guarantee.summary() in html.unescape(shown)
+    assert "alone it costs epsilon" in shown
+    assert plan.guarantee.summary() in repr(plan)
 
 
 class Watched:

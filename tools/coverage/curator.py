@@ -59,7 +59,7 @@ def _clicks(selector: str, quick: bool) -> Iterator[Cell]:
     """Every query is far above its threshold; of its users the first some clicked."""
     asked: dict[str, Any] = {"epsilon": "2", "delta": _DELTA, "queries_per_user": _D, "clicks_per_user": _D}
     for public in (False, True):
-        made = calibrated("2", _DELTA, _D, clicks_per_user=_D, selector=selector, public_results=public)
+        made = calibrated("2", _DELTA, _D, clicks_per_user=_D, selector=selector, has_public_pairs=public)
         if made.clicks is None:
             raise ValueError(selector)
         step = made.clicks.step

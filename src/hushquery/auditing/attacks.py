@@ -13,13 +13,17 @@ a weighted sum of all that was learned to tell the two inputs apart.
 * ``one-run``: many canaries, each with a key of its own, are put in or left out of a single release by coin flips; an
   attacker who guesses the coins better than e^epsilon/(1 + e^epsilon) breaks the claim. Steinke, Nasr and Jagielski
   2023.
+
+Runs on random bits see a chance that is off by a few percent. Most client randomizers turn one word of 64 bits into one
+report, and between two words at which the report changes it is the same: bisection finds all of these words, and the
+distances between them are the chances themselves, to the last bit (:func:`exact_chances`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -33,9 +37,10 @@ from hushquery.core.rounding import Number, exact
 from hushquery.errors import UsageError
 from hushquery.noise.sampler import Bits, SeededBits, SystemBits, below
 
-__all__ = ["AuditResult", "Direction", "Event", "audit", "one_run_p_value"]
+__all__ = ["AuditResult", "Direction", "Event", "audit", "exact_chances", "one_run_p_value"]
 
 IntArray = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
@@ -48,6 +53,8 @@ _RANGE = 4_000_000
 _WEIGHT = 64
 # Columns up to which all differences are looked at.
 _MOST_DIFFERENCES = 8
+# Words tried at first, evenly spread; an output with a chance of less than one in this many could be missed.
+_TRIED = 2**12
 
 
 @dataclass(frozen=True)
@@ -388,3 +395,58 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
     steps = np.arange(1, correct + 1)
     alpha = float((np.cumsum(stats.binom.pmf(correct - steps, guesses, chance)) / steps).max()) if correct else 0.0
     return min(1.0, beta + alpha * 2 * canaries * delta)
+
+
+class _GivenWords:
+    """The words that are given, for the first call; it notes whether that was all anybody asked for."""
+
+    secret = False
+
+    def __init__(self, words: UInt64Array) -> None:
+        self._words, self._then, self._calls = words, SeededBits("more words"), 0
+
+    def words(self, n: int) -> UInt64Array:
+        """Return the words, if as many are asked for; others after that."""
+        self._calls += 1 if n == len(self._words) else 2
+        return self._words if self._calls == 1 else self._then.words(n)
+
+    @property
+    def one_call(self) -> bool:
+        return self._calls == 1
+
+
+def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int, ...], float] | None:
+    """Return the chance of each output, measured; None where a run takes another number of words than one.
+
+    >>> chances = exact_chances(find("binary-response").calibrate(1, 0), 0)
+    >>> [round(chance, 6) for chance in chances.values()]
+    [0.268941, 0.731059]
+    """
+
+    def outputs(words: UInt64Array) -> npt.NDArray[np.int64] | None:
+        source = _GivenWords(words)
+        rows = mechanism.run(dataset, len(words), source)
+        return rows if source.one_call and len(rows) == len(words) else None
+
+    if outputs(SeededBits("one word each").words(16)) is None:
+        return None
+    spread = np.linspace(0, 2.0**64, _TRIED, endpoint=False).astype(np.uint64)
+    words = np.append(spread, np.uint64(2**64 - 1))
+    rows, again = outputs(words), outputs(words[::-1].copy())
+    if rows is None or again is None or not np.array_equal(rows, again[::-1]):
+        return None
+    # Of each pair of neighbours with different outputs, the last word with the left one's output.
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1))
+    low, high, left = words[changes], words[changes + 1], rows[changes]
+    while (high - low > np.uint64(1)).any():
+        middle = low + (high - low) // np.uint64(2)
+        reports = outputs(middle)
+        if reports is None:
+            return None
+        same = (reports == left).all(axis=1)
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    ends = [*(int(word) + 1 for word in low), 2**64]
+    chances: dict[tuple[int, ...], float] = {}
+    for begin, end, row in zip([0, *ends[:-1]], ends, [*left.tolist(), rows[-1].tolist()], strict=True):
+        chances[tuple(row)] = chances.get(tuple(row), 0.0) + (end - begin) / 2**64
+    return chances

@@ -8,10 +8,6 @@ is held against the exact loss.
 Each comparison of runs with a law fails for a correct mechanism with probability at most :data:`ALPHA`: exact binomial
 tails at every output, relative entropy for the whole law (Agrawal 2020), z-tests at a tenth of it for moments.
 
-Runs on random bits see a chance that is off by a few percent. Most client randomizers turn one word of 64 bits into one
-report, and between two words at which the report changes it is the same: bisection finds all of these words, and the
-distances between them are the chances themselves, to the last bit (:func:`exact_chances`).
-
 Every comparison asks whether what should hold does, and finds something wherever it does not: a number that is not one
 (NaN) fails all of them.
 """
@@ -30,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
+from hushquery.auditing.attacks import exact_chances
 from hushquery.core.registry import Law, Mechanism, Pair, find
 from hushquery.noise.sampler import SeededBits
 
 FloatArray = npt.NDArray[np.float64]
-UInt64Array = npt.NDArray[np.uint64]
 P = ParamSpec("P")
 
 #: With what chance one comparison of runs with a law fails for a correct mechanism, at most.
@@ -66,10 +62,6 @@ _NOT_CHECKED = "not checked: mend first what is found above"
 _FEW = 400
 # How many outputs must come end to end.
 _FEWEST = 40
-# Words tried at first, evenly spread; an output with a chance of less than one in this many could be missed.
-_TRIED = 2**12
-# With how many runs it is seen whether one word decides.
-_FEW_WORDS = 16
 # Only laws whose outputs are all likelier than this are measured word by word.
 _LEAST_CHANCE = 2**-8
 
@@ -277,9 +269,8 @@ def estimate_findings(mechanism: Mechanism[Any], seed: object = 0) -> Iterator[s
             marginal: dict[int, float] = {}
             for outcome, p in law.items():
                 marginal[outcome[column]] = marginal.get(outcome[column], 0.0) + p
-            yield from _moments(
-                f"dataset {dataset}, column {column}", draws[:, column], value, stated, column, marginal
-            )
+            variance = None if stated is None else stated[column]
+            yield from _moments(f"dataset {dataset}, column {column}", draws[:, column], value, variance, marginal)
 
 
 @_by_law
@@ -370,62 +361,6 @@ def conformance(
 # ---- how they decide -----------------------------------------------------------------------------------------------
 
 
-class _GivenWords:
-    """The words that are given, at the first call; it notes whether that was all anybody asked for."""
-
-    secret = False
-
-    def __init__(self, words: UInt64Array) -> None:
-        self._words, self._then = words, SeededBits("more words")
-        self._asked: list[int] = []
-
-    def words(self, n: int) -> UInt64Array:
-        """Return the words, if as many are asked for; others after that."""
-        self._asked.append(n)
-        return self._words if self.one_call else self._then.words(n)
-
-    @property
-    def one_call(self) -> bool:
-        return self._asked == [len(self._words)]
-
-
-def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int, ...], float] | None:
-    """Return the chance of each output, measured; None where a run takes another number of words than one.
-
-    >>> made = find("binary-response").calibrate(Fraction(1), Fraction(0))
-    >>> [round(chance, 6) for chance in exact_chances(made, 0).values()]
-    [0.268941, 0.731059]
-    """
-
-    def outputs(words: UInt64Array) -> npt.NDArray[np.int64] | None:
-        source = _GivenWords(words)
-        rows = mechanism.run(dataset, len(words), source)
-        return rows if source.one_call and len(rows) == len(words) else None
-
-    if outputs(SeededBits("one word each").words(_FEW_WORDS)) is None:
-        return None
-    spread = np.linspace(0, 2.0**64, _TRIED, endpoint=False).astype(np.uint64)
-    words = np.append(spread, np.uint64(2**64 - 1))
-    rows, again = outputs(words), outputs(words[::-1].copy())
-    if rows is None or again is None or not np.array_equal(rows, again[::-1]):
-        return None
-    # Of each pair of neighbours with different outputs, the last word with the left one's output.
-    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1))
-    low, high, left = words[changes], words[changes + 1], rows[changes]
-    while (high - low > np.uint64(1)).any():
-        middle = low + (high - low) // np.uint64(2)
-        reports = outputs(middle)
-        if reports is None:
-            return None
-        same = (reports == left).all(axis=1)
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    ends = [*(int(word) + 1 for word in low), 2**64]
-    chances: dict[tuple[int, ...], float] = {}
-    for begin, end, row in zip([0, *ends[:-1]], ends, [*left.tolist(), rows[-1].tolist()], strict=True):
-        chances[tuple(row)] = chances.get(tuple(row), 0.0) + (end - begin) / 2**64
-    return chances
-
-
 def _bits(*name: object) -> SeededBits:
     return SeededBits(" ".join(["conformance", *map(str, name)]))
 
@@ -443,9 +378,8 @@ def _hashable(dataset: Any) -> bool:
 
 
 def _is_row(outcome: object, columns: int) -> bool:
-    return (
-        isinstance(outcome, tuple) and len(outcome) == columns and all(isinstance(z, int | np.integer) for z in outcome)
-    )
+    whole = isinstance(outcome, tuple) and all(isinstance(z, int | np.integer) for z in outcome)
+    return whole and len(outcome) == columns  # type: ignore[arg-type]
 
 
 def _largest(values: Iterable[float]) -> float:
@@ -466,13 +400,9 @@ def _listed(law: Callable[[Any], Law | None], dataset: Any) -> Law | None:
     return law(dataset)
 
 
-def _tally(rows: npt.NDArray[np.int64]) -> dict[tuple[int, ...], int]:
-    distinct, counts = np.unique(rows, axis=0, return_counts=True)
-    return {tuple(row): n for row, n in zip(distinct.tolist(), counts.tolist(), strict=True)}
-
-
 def _follow(rows: npt.NDArray[np.int64], law: Law) -> Iterator[str]:
-    seen = _tally(rows)
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    seen = {tuple(row): n for row, n in zip(distinct.tolist(), counts.tolist(), strict=True)}
     yield from _every_position(seen, law)
     if sum(p * len(rows) >= _SMALL_CELL for p in law.values()) > 1:
         yield from _fit(seen, law)
@@ -516,26 +446,18 @@ def _fit(seen: Mapping[tuple[int, ...], int], law: Law) -> Iterator[str]:
 
 
 def _moments(
-    what: str,
-    draws: npt.NDArray[np.int64],
-    truth: float,
-    stated: Sequence[float] | None,
-    column: int,
-    marginal: Mapping[int, float],
+    what: str, draws: npt.NDArray[np.int64], truth: float, stated: float | None, marginal: Mapping[int, float]
 ) -> Iterator[str]:
     centre = math.fsum(z * p for z, p in marginal.items())
-    spread = math.fsum((z - centre) ** 2 * p for z, p in marginal.items())
-    fourth = math.fsum((z - centre) ** 4 * p for z, p in marginal.items())
+    spread, fourth = (math.fsum((z - centre) ** k * p for z, p in marginal.items()) for k in (2, 4))
     if not abs(centre - truth) <= 1e-9:
         yield f"{what}: the law's mean is {centre:.9g}, the truth {truth:.9g}"
     yield from _z(f"{what}, mean of runs", float(np.mean(draws)), truth, spread / len(draws))
     if stated is not None:
-        if not abs(spread - stated[column]) <= max(1e-8 * abs(stated[column]), SLACK):
-            yield f"{what}: the law's variance is {spread:.9g}, {stated[column]:.9g} is stated"
-        square = float(np.mean((draws - truth) ** 2))
-        yield from _z(
-            f"{what}, variance of runs", square, stated[column], max(fourth - stated[column] ** 2, 0.0) / len(draws)
-        )
+        if not abs(spread - stated) <= max(1e-8 * abs(stated), SLACK):
+            yield f"{what}: the law's variance is {spread:.9g}, {stated:.9g} is stated"
+        square, varies = float(np.mean((draws - truth) ** 2)), max(fourth - stated**2, 0.0) / len(draws)
+        yield from _z(f"{what}, variance of runs", square, stated, varies)
 
 
 def _z(what: str, seen: float, truth: float, variance: float) -> Iterator[str]:

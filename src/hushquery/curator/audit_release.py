@@ -104,7 +104,7 @@ class WholeRelease(LogMechanism):
 
     def exact_clicks(self, dataset: Rows, released: Sequence[str]) -> tuple[int, ...]:
         """Count them by the definition."""
-        return audit.totals(audit.first_keys(clicked(dataset, released), self.clicks.clicks_per_user), _CLICKED)
+        return audit.totals(audit.first_keys(clicked(dataset, released), self.clicks.step.keys_per_user), _CLICKED)
 
     def ask_reformulations(self, dataset: Rows) -> tuple[int, ...]:
         """Count users per pair of consecutive queries, both being released."""

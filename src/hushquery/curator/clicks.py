@@ -59,11 +59,6 @@ class Clicks:
     step: LaplaceHistogram | GaussianHistogram
     public_pairs: Any = None
 
-    @property
-    def clicks_per_user(self) -> int:
-        """d_c."""
-        return self.step.keys_per_user
-
     def planned(self) -> PlannedStep:
         """Describe the step."""
         laplace, noise = isinstance(self.step, LaplaceHistogram), noise_in_words(self.step)
@@ -84,7 +79,7 @@ class Clicks:
         pairs = pairs.select(*(name for name in ("user", "time", "number", "url") if name in pairs.columns))
         if self.public_pairs is not None:
             pairs = pairs.semi_join(self.public_pairs.inner_join(queries, "query").select(*_NUMBERED), _NUMBERED)
-        return tally(bound.rows(pairs, _NUMBERED, self.clicks_per_user), _NUMBERED)
+        return tally(bound.rows(pairs, _NUMBERED, self.step.keys_per_user), _NUMBERED)
 
     def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
         """Count the pairs of the released queries, and publish."""
@@ -143,7 +138,9 @@ class SelectedClicks(LogMechanism):
 
     def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Count each user once per clicked pair, in their first two pairs of released queries."""
-        return audit.totals(audit.first_keys(clicked(dataset, self.released), self.clicks.clicks_per_user), self.keys)
+        return audit.totals(
+            audit.first_keys(clicked(dataset, self.released), self.clicks.step.keys_per_user), self.keys
+        )
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Draw the step of the clicks on ``n`` copies of the counts."""

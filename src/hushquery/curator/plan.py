@@ -221,12 +221,12 @@ class ReleasePlan(Plan[Release]):
         if table == "clicks" and steps.clicks:
             return (
                 "noisy number of users who clicked the URL after the query, each user counted once per pair and in at "
-                f"most {steps.clicks.clicks_per_user} pairs, {which}"
+                f"most {steps.clicks.step.keys_per_user} pairs, {which}"
             )
         if table == "reformulations" and steps.reformulations:
             return (
                 "noisy number of users who searched the second query right after the first, each user counted once per "
-                f"pair and in at most {steps.reformulations.reformulations_per_user} pairs, {which}"
+                f"pair and in at most {steps.reformulations.step.keys_per_user} pairs, {which}"
             )
         if steps.selector.counts is None:
             return "queries that enough users searched for; without counts"

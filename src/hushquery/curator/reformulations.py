@@ -63,11 +63,6 @@ class Reformulations:
                 fix="Give, say, --session-gap 1800 --false-edges 1, or session_gap=1800, expected_false_pairs=1",
             )
 
-    @property
-    def reformulations_per_user(self) -> int:
-        """d_r."""
-        return self.step.keys_per_user
-
     def planned(self) -> PlannedStep:
         """Describe the step."""
         detail = (
@@ -105,7 +100,7 @@ class Reformulations:
         inside = same_session.semi_join(queries, "query")
         named = queries.select(next_query=queries["query"])
         inside = inside.semi_join(named, "next_query")
-        return tally(bound.rows(inside, STEP, self.reformulations_per_user), STEP)
+        return tally(bound.rows(inside, STEP, self.step.keys_per_user), STEP)
 
     def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
         """Count pairs, add noise to all of Q x Q, publish those from T on."""
@@ -283,7 +278,7 @@ def exact_reformulations(table: Reformulations, dataset: Rows, released: Sequenc
             near = end - start <= table.session_gap * 1_000_000
             if near and query != following and {query, following} <= set(released):
                 steps.append((name, start, (query, following)))
-    return audit.totals(audit.first_keys(steps, table.reformulations_per_user), tuple(permutations(released, 2)))
+    return audit.totals(audit.first_keys(steps, table.step.keys_per_user), tuple(permutations(released, 2)))
 
 
 def lifted_rows(table: Reformulations, counts: Sequence[int], size: int, n: int, bits: Bits) -> IntArray:

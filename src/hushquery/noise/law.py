@@ -4,11 +4,9 @@ A law draws nothing. :mod:`hushquery.noise.sampler` turns one into exact draws b
 digits of its CDF, as many digits as it takes.
 
 The second half has the intervals of counts with noise (docs/proofs/intervals.md). A count that was published because it
-passed a threshold is known to have passed: the plain interval ``v +- w`` then misses far too often (with threshold 40
-and sigma 8 a true count of 15 is never inside). The interval here inverts the test of "the capped count is c" given
-that the key was released, so it covers at its level whatever the count is. No estimator can undo the bias itself: with
-Laplace noise, a count below the threshold that is released looks the same whatever it was. So the noisy count is
-published as it is, beside its interval.
+passed a threshold is known to have passed, and the plain interval ``v +- w`` misses far too often. The interval here
+inverts the test of "the capped count is c" given that the key was released, so it covers at its level whatever the
+count is. No estimator can undo the bias itself, so the noisy count is published as it is, beside its interval.
 """
 
 from __future__ import annotations
@@ -383,13 +381,8 @@ def given_release(
 ) -> tuple[_Integers, _Integers]:
     """Return the lowest and highest count for which such a noisy count, once released, is not surprising.
 
-    Args:
-        noisy: Released counts, all at least ``threshold``.
-        threshold: R.
-        law: The noise.
-        level: The coverage, given release. At least this, because counts are whole.
-        least: The smallest count there can be: one where only keys that somebody holds can be released, zero where
-            empty keys get noise too.
+    It covers at ``level`` or more, because counts are whole. ``least`` is the smallest count there can be: one where
+    only keys that somebody holds can be released, zero where empty keys get noise too.
 
     >>> low, high = given_release(np.array([40, 60, 300]), 40, RoundedGaussian(Fraction(8)))
     >>> low.tolist(), high.tolist()

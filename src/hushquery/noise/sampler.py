@@ -200,11 +200,6 @@ class Sampler:
         # A threshold of 2^64 (F = 1) can't be reached by any word, so it is left out together with all after it.
         self._table = np.array([t for t in _thresholds(law, points) if t <= _LARGEST_WORD], dtype=np.uint64)
 
-    @property
-    def entries(self) -> int:
-        """How many thresholds the table holds."""
-        return len(self._table)
-
     def draw(self, n: int, bits: Bits) -> IntArray:
         """Draw ``n`` independent values."""
         if n < 0:
