@@ -230,12 +230,9 @@ class ReleasePlan(Plan[Release]):
             )
         if steps.selector.counts is None:
             return "queries that enough users searched for; without counts"
-        again = "" if steps.selector.name in ("laplace", "gaussian", "korolova2009") else " released"
-        unit = "searches" if steps.selector.name == "korolova2009" else f"{again} queries".strip()
-        return (
-            f"noisy number of {steps.selector.counts_what}, each user counted in at most "
-            f"{steps.selector.selection.keys_per_user} {unit}, {which}"
-        )
+        keys = {"laplace": "queries", "gaussian": "queries", "korolova2009": "searches"}
+        most = f"{steps.selector.selection.keys_per_user} {keys.get(steps.selector.name, 'released queries')}"
+        return f"noisy number of {steps.selector.counts_what}, each user counted in at most {most}, {which}"
 
 
 def draw_tables(

@@ -204,11 +204,11 @@ class _Sketching(LogMechanism):
         """Each user's whole weight is in the one bucket."""
         return (WEIGHT_GRID * len({user for user, *_ in dataset}),)
 
-    def sketched(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Add noise to the bucket, ``n`` times."""
         return self.guided.noisy_sketch(np.tile(np.array(self.counts(dataset)), n), bits).reshape(n, 1)
 
-    def sketch_law(self, dataset: Rows) -> dict[tuple[int, ...], float]:
+    def law(self, dataset: Rows) -> Law:
         """Enumerate the noisy sum; the edges lie so far out that one user's weight does not reach them either."""
         return noisy_law(self.exact(dataset)[0], law_of(self.guided.sketch), beyond=2 * WEIGHT_GRID)
 
@@ -239,14 +239,6 @@ class Sketch(_Sketching):
     def loss(self) -> Loss:
         """mu^2."""
         return self.guided.sketch.loss
-
-    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
-        """Sketch, ``n`` times."""
-        return self.sketched(dataset, n, bits)
-
-    def law(self, dataset: Rows) -> Law:
-        """Enumerate the noisy sum."""
-        return self.sketch_law(dataset)
 
     def truth(self, dataset: Rows) -> Sequence[float]:
         """Return the sum itself."""
@@ -314,7 +306,7 @@ class GuidedSelector(_Sketching):
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Sketch and select, ``n`` times."""
-        sketched = self.sketched(dataset, n, bits)
+        sketched = super().run(dataset, n, bits)
         empty, full = (np.array(audit.once(self.weigh, dataset, noisy)) for noisy in (0, self.alive_from()))
         weights = np.where(sketched >= self.alive_from(), full, empty)
         return np.hstack([sketched, audit.rows_of(self.guided.select(audit.copies_of(weights), bits), weights.shape)])
@@ -344,7 +336,7 @@ class GuidedSelector(_Sketching):
             product_law([audit.passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)
         ]
         out: dict[tuple[int, ...], float] = {}
-        for (noisy,), chance in self.sketch_law(dataset).items():
+        for (noisy,), chance in super().law(dataset).items():
             for outcome, probability in given[noisy >= self.alive_from()].items():
                 out[(noisy, *outcome)] = chance * probability
         return out
