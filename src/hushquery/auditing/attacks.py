@@ -274,12 +274,7 @@ class _EventSearch:
 
 @dataclass(frozen=True)
 class Direction:
-    """A weighted sum of outputs, and of which of them were not published.
-
-    Args:
-        values: The weight of each published output.
-        hidden: What each output adds that was not published.
-    """
+    """A weighted sum of outputs: the weight of each that is published, and what each adds that is not."""
 
     values: tuple[int, ...]
     hidden: tuple[int, ...]

@@ -85,9 +85,7 @@ def query_keys(*queries: str) -> tuple[Key, ...]:
 def query_pairs(around: int, shared: int) -> list[Pair[Rows]]:
     """Return the neighbouring logs on which a selector of two queries per user loses most.
 
-    Args:
-        around: How many users it takes to pass.
-        shared: By how many users a query must be held for one more to show most.
+    A query of ``around`` users passes; where ``shared`` users have it, one more shows most.
     """
     one, two = crowd(around - 1, "ant"), crowd(shared, "ant", "bee")
     # All at once, so that ties decide; and one of them again, which comes no later for that.
@@ -181,7 +179,7 @@ def once(ask: Callable[..., tuple[int, ...]], *given: Any) -> tuple[int, ...]:
 
 
 def copies_of(counts: IntArray) -> Any:
-    """Give rows of counts, a row per copy and a column per key, to the engine, as a step finds them: without zeros.
+    """Pass rows of counts, a row per copy and a column per key, to the engine, as a step finds them: without zeros.
 
     The key of a count is its place among all, in the column ``query``.
     """

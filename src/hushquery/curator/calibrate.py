@@ -108,16 +108,16 @@ class ReleaseSpec:
         >>> ReleaseSpec(Budget(1, 1e-6), 20, clicks_per_user=5).normalised_shares()
         {'queries': Fraction(3, 5), 'clicks': Fraction(2, 5)}
         """
-        made = ["queries"]
+        tables = ["queries"]
         if not self.select_only:
-            made += ["clicks"] * (self.clicks_per_user is not None)
-            made += ["reformulations"] * (self.reformulations_per_user is not None)
+            tables += ["clicks"] * (self.clicks_per_user is not None)
+            tables += ["reformulations"] * (self.reformulations_per_user is not None)
         given = dict(DEFAULT_SHARES)
         for name, share in (self.shares or {}).items():
             if name not in given:
                 raise UsageError(f"no table is called {name!r}", fix=f"Share among {', '.join(given)}")
             given[name] = exact(share, "a share")
-        chosen = {name: given[name] for name in made}
+        chosen = {name: given[name] for name in tables}
         if min(chosen.values()) <= 0:
             raise UsageError(
                 "the share of a table that is made must be above zero", fix="Give, say, queries=.6,clicks=.4"

@@ -122,7 +122,7 @@ class SelectedClicks(LogMechanism):
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> SelectedClicks:
-        """Give the whole budget to the clicks."""
+        """Spend the whole budget on the clicks."""
         alone = calibrate_sparse_gaussian(audit.PER_USER, epsilon, delta)
         return cls(Clicks(GaussianHistogram(audit.PER_USER, alone.sigma, alone.threshold)))
 

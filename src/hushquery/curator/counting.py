@@ -146,7 +146,7 @@ def released_placeholder() -> Any:
 
 
 def released_table(released: pa.Table) -> Any:
-    """Give released queries to an engine, numbered in their order: rows are then bounded and counted by number.
+    """Pass released queries to an engine, numbered in their order: rows are then bounded and counted by number.
 
     An engine groups and sorts numbers at a fraction of what texts cost, and numbers break ties as the texts would.
     """

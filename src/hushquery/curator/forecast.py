@@ -4,10 +4,9 @@ The threshold in users, the noise, and the number of near-unique queries that de
 millions of users is not small. What is said about a log here is computed from a model of an ordinary one, never from
 the steward's own.
 
-How many queries come out is a 90% range: how popular the query of each rank is (:data:`LOGS`), how many queries users
-keep, and how the noise meets the threshold give the expected number; sampling and what the model leaves out give the
-range. It is at most four times wide, and from nothing where it ends at ten or less. docs/forecasts.md compares it with
-releases.
+How many queries come out is a 90% range, at most four times wide, and from nothing where it ends at ten or less: how
+popular the query of each rank is (:data:`LOGS`), how many queries users keep, and how the noise meets the threshold
+give the expected number; sampling and what the model leaves out the range. docs/forecasts.md compares it with releases.
 """
 
 from __future__ import annotations
@@ -108,11 +107,8 @@ def forecast(
 ) -> Forecast:
     """Compute what a release will be like; data-free.
 
-    Args:
-        spec: What the release holds.
-        users: How many users the log has, a public figure; a million when it is not given.
-        steps: Its calibration, where it is at hand.
-        like: The kind of log, one of :data:`LOGS`.
+    ``users`` is a public figure, a million when it is not given; ``steps`` the calibration of ``spec``, where it is at
+    hand; ``like`` the kind of log, one of :data:`LOGS`.
 
     >>> seen = forecast(ReleaseSpec(Budget("ln 10", 1e-5), 20), users=65_000)
     >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}"

@@ -86,11 +86,11 @@ def plan_release(
     if select_only and (clicks_per_user or reformulations_per_user):
         notes.append("only the list of queries is made: no clicks and no reformulations")
         clicks_per_user = reformulations_per_user = None
-    for asked, there, table, column in (
+    for most, there, table, column in (
         (clicks_per_user, secret.has_url, "clicks", "url"),
         (reformulations_per_user, secret.has_time, "reformulations", "time"),
     ):
-        if asked is not None and not there:
+        if most is not None and not there:
             raise UsageError(
                 f"The log has no {'URL' if column == 'url' else column} column, so {table} cannot be counted",
                 fix=f"Leave out --{table}-per-user ({table}_per_user), or map the column of "

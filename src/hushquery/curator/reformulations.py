@@ -90,8 +90,10 @@ class Reformulations:
         queries = released_placeholder() if released is None else released
         # Several clicks repeat the row of one search.
         timed = table.filter(table.time.notnull() & table["query"].notnull()).select("user", "time", "query").distinct()
-        walk = ibis.window(group_by="user", order_by=[timed.time, timed.query])
-        steps = timed.mutate(next_query=timed["query"].lead().over(walk), gap=timed.time.lead().over(walk) - timed.time)
+        order = ibis.window(group_by="user", order_by=[timed.time, timed.query])
+        steps = timed.mutate(
+            next_query=timed["query"].lead().over(order), gap=timed.time.lead().over(order) - timed.time
+        )
         same_session = steps.filter(
             steps.next_query.notnull()
             & (steps.gap <= int(self.session_gap * 1_000_000))
@@ -126,15 +128,9 @@ class Reformulations:
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Add noise to all ordered pairs of ``size`` released queries, and return those that reach T.
 
-        Args:
-            cells: The pairs that somebody made, each once: ``size`` times the first query's place plus the second's.
-            counts: How many users made each.
-            size: ``|Q|``.
-            bits: Where the noise comes from.
-            times: How often, each time anew; a release does it once.
-
-        Returns:
-            In which of the times, which pair, and its noisy count.
+        A cell is a pair: ``size`` times the first query's place plus the second's; ``cells`` are those that somebody
+        made, ``counts`` how many users did. A release does this once, an audit many ``times``: returned are in which
+        of the times, which pair, and its noisy count.
         """
         law, least = law_of(self.step), self.publish_from(size)
         noisy = add_noise(np.tile(counts, times), law, bits)
@@ -205,7 +201,7 @@ class ReformulationPairs(LogMechanism):
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> ReformulationPairs:
-        """Give the whole epsilon to the pairs; delta is not needed and not used."""
+        """Spend the whole epsilon on the pairs; delta is not needed and not used."""
         del delta
         step = LaplaceHistogram(audit.PER_USER, laplace_scale(audit.PER_USER, epsilon))
         return cls(Reformulations(step, expected_false_pairs=0.01))
@@ -285,8 +281,8 @@ def lifted_rows(table: Reformulations, counts: Sequence[int], size: int, n: int,
     """Lift the pairs of ``size`` queries ``n`` times, as the table does once; a row per time, a column per pair."""
     cells = np.array([i * size + j for i, j in permutations(range(size), 2)], dtype=np.int64)
     exact = np.array(counts, dtype=np.int64)
-    made = np.flatnonzero(exact)
-    when, which, noisy = table.lift(cells[made], exact[made], size, bits, n)
+    some = np.flatnonzero(exact)
+    when, which, noisy = table.lift(cells[some], exact[some], size, bits, n)
     out = np.full((n, len(cells)), SUPPRESSED, dtype=np.int64)
     out[when, np.searchsorted(cells, which)] = np.minimum(noisy, table.publish_from(size) + _SEEN)
     return out

@@ -23,9 +23,6 @@ WORTH_A_BINOMIAL = 20_000
 def lifted_keys(size: int, count: int, threshold: int, law: Noise, bits: Bits) -> tuple[IntArray, IntArray]:
     """Draw which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts.
 
-    How many pass is one binomial draw, which ones a uniform subset, and their noise is drawn given that they pass: the
-    same law as one draw per key, ``count + noise >= threshold`` and that noisy count.
-
     >>> from fractions import Fraction
     >>> from hushquery.noise.sampler import SeededBits
     >>> places, noisy = lifted_keys(100, 35, 40, DiscreteLaplace(Fraction(2)), SeededBits(3))

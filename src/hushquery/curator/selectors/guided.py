@@ -231,7 +231,7 @@ class Sketch(_Sketching):
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Sketch:
-        """Give the whole budget to the sketch."""
+        """Spend the whole budget on the sketch."""
         sketch = GaussianWeights(SKETCHED_QUERIES, sigma_for(WEIGHT_GRID**2, mu_for(epsilon, delta) ** 2))
         return cls(Guided(sketch, GaussianWeights(2, sketch.sigma, 1), None, buckets=1))
 

@@ -29,12 +29,7 @@ class ThresholdedCounts(Selector):
     """Publish the very counts that passed the threshold: one draw selects and counts.
 
     The counts themselves cost nothing more: off the event that a key of one user alone passes, the output is a function
-    of the noisy counts.
-
-    Args:
-        name: ``laplace`` or ``gaussian``.
-        selection: Noise and threshold.
-        with_counts: Whether the counts are published, or only the list.
+    of the noisy counts. Without ``with_counts`` only the list is published.
     """
 
     name: str  # type: ignore[misc]
