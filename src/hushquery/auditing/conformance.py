@@ -394,7 +394,7 @@ def _law(mechanism: Mechanism[Any], dataset: Any) -> Law:
     return law
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def _listed(law: Callable[[Any], Law | None], dataset: Any) -> Law | None:
     """List a law once: one check after the other asks for it."""
     return law(dataset)
