@@ -83,8 +83,22 @@ class ThresholdedCounts(Selector):
 # ---- what the audit knows of them ------------------------------------------------------------------------------------
 
 
-class _Thresholded(QueryMechanism):
+class LaplaceSelector(QueryMechanism):
+    """Users per query, two queries per user, with discrete Laplace noise and an integer threshold; counts reused.
+
+    **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user, add-remove, counts included
+    (docs/proofs/thresholds.md).
+    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
+    (docs/proofs/intervals.md).
+
+    >>> LaplaceSelector.calibrate(1, 1e-5).selector.threshold
+    25.0
+    """
+
     selector: ThresholdedCounts
+
+    name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "queries of a log with discrete Laplace noise and a threshold, counts reused"
 
     def law(self, dataset: Rows) -> Law:
         """Enumerate what is released."""
@@ -97,23 +111,7 @@ class _Thresholded(QueryMechanism):
         return query_pairs(around, around + 3)
 
 
-class LaplaceSelector(_Thresholded):
-    """Users per query, two queries per user, with discrete Laplace noise and an integer threshold; counts reused.
-
-    **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user, add-remove, counts included
-    (docs/proofs/thresholds.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
-    (docs/proofs/intervals.md).
-
-    >>> LaplaceSelector.calibrate(1, 1e-5).selector.threshold
-    25.0
-    """
-
-    name: ClassVar[str] = "laplace"
-    summary: ClassVar[str] = "queries of a log with discrete Laplace noise and a threshold, counts reused"
-
-
-class GaussianSelector(_Thresholded):
+class GaussianSelector(LaplaceSelector):
     """Users per query, two queries per user, with rounded Gaussian noise and an integer threshold; counts reused.
 
     **Guarantee:** the exact curve of the sparse histogram for one user, add-remove, counts included
