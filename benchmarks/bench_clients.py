@@ -70,7 +70,7 @@ def python_devices(oracle: str, reports: int, folder: Path) -> dict[str, float]:
 
     from hushquery.local.configuration import Configuration
     from hushquery.local.device.client import Client
-    from hushquery.noise.bits import SystemBits
+    from hushquery.noise.sampler import SystemBits
 
     one, day, bits = task(oracle, 1), task(oracle, RECORDS_A_DAY), SystemBits()
     randomizer = Configuration.of(one).oracle
@@ -107,7 +107,7 @@ def servers(oracle: str, reports: int, folder: Path) -> dict[str, float]:
     from hushquery.local.configuration import Configuration
     from hushquery.local.report import Report
     from hushquery.local.server.counting import ReportCount, read_blocks
-    from hushquery.noise.bits import SystemBits
+    from hushquery.noise.sampler import SystemBits
 
     one = task(oracle, 1)
     configuration = Configuration.of(one)

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.curator.calibrate import SELECTORS, SelectorName
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.engine.meter import metered
 from hushquery.log import read_log
 from hushquery.log.synthetic.logs import write_log
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 USERS_PER_MILLION_ROWS = 28_200
 QUERIES_PER_USER = 20
@@ -30,7 +30,7 @@ QUERIES_PER_USER = 20
 
 def measured(log: Path, selector: SelectorName, ledger: Path) -> dict[str, Any]:
     """Make one release; give what came out of the engine for it."""
-    plan = curate(
+    plan = plan_release(
         read_log(log),
         epsilon="ln(10)",
         delta="1e-5",

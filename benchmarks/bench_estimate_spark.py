@@ -28,7 +28,7 @@ from hushquery.engine import connect
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import VERSION
 from hushquery.local.server.estimate import ClientEstimate, estimate
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 CELLS = 1001

@@ -63,7 +63,7 @@ def our_jobs() -> list[Job]:
     from hushquery.local.oracles.olh import OLH
     from hushquery.local.oracles.unary import OUE
     from hushquery.local.randomizer import Oracle, SupportCount
-    from hushquery.noise.bits import SystemBits
+    from hushquery.noise.sampler import SystemBits
 
     bits = SystemBits()
     values = np.random.default_rng(4).integers(0, CELLS, REPORTS)

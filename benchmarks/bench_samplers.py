@@ -17,9 +17,8 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as dp
 
-from hushquery.noise.bits import SystemBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import SystemBits, sampler
 
 DRAWS = 1_000_000
 # OpenDP is slower by orders of magnitude; it draws fewer so that the rounds stay comparable in length.

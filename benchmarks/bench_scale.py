@@ -55,7 +55,7 @@ import sys
 import pyarrow as pa
 from ibis.backends.duckdb import Backend
 from hushquery.cli import main
-from hushquery.noise.bits import SystemBits
+from hushquery.noise.sampler import SystemBits
 drawn, returned, inside = [0], [0], [0]
 words, whole, batches = SystemBits.words, Backend.to_pyarrow, Backend.to_pyarrow_batches
 def counting_words(self, n):

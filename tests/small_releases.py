@@ -10,7 +10,7 @@ import pyarrow as pa
 from hushquery.core.budget import Unit
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import LaplaceHistogram, LocalChannel, Loss
-from hushquery.curator.intervals import with_intervals
+from hushquery.curator.counting import with_intervals
 from hushquery.publish import example
 from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.release import Release

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 import numpy as np
 from scipy import optimize, stats
 
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 ALPHA = 2e-10
 MOST_CHECKS = 4500

@@ -20,7 +20,7 @@ from scipy import stats
 from hushquery.core.budget import exact
 from hushquery.core.calibration import laplace_delta, laplace_scale, laplace_threshold
 from hushquery.core.guarantee import best_posterior
-from hushquery.curator.selectors.korolova import Theorem1
+from hushquery.curator.selectors.korolova2009 import Theorem1
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.rappor.response import Chances, instant_epsilon, permanent_epsilon

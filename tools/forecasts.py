@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hushquery import PrivacyWarning
-from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import SELECTORS, SelectorName
+from hushquery.curator.counting import Bound
 from hushquery.curator.forecast import forecast
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.log.synthetic.logs import PROFILE_NAMES, write_log
-from hushquery.noise.bits import SystemBits
+from hushquery.noise.sampler import SystemBits
 
 PAGE = Path(__file__).parents[1] / "docs" / "forecasts.md"
 #: Of users, evenly on a scale of ratios; the profiles take turns.
@@ -37,8 +37,10 @@ def compare(
     epsilon, delta, d = asked
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # of a delta that is large for so few made-up people
-        plan = curate(path, epsilon=epsilon, delta=delta, queries_per_user=d, selector=selector, population="nobody")
-    seen = forecast(plan.request, users, plan.calibrated, profile)
+        plan = plan_release(
+            path, epsilon=epsilon, delta=delta, queries_per_user=d, selector=selector, population="nobody"
+        )
+    seen = forecast(plan.spec, users, plan.calibrated, profile)
     bits = SystemBits()
     bound = Bound(plan.bound.keep, "".join(f"{word:016x}" for word in bits.words(2).tolist()))
     return seen.released_low, seen.released_high, plan.calibrated.selector.run(plan.log.rows, bound, bits).num_rows

@@ -200,7 +200,7 @@ def cli_page() -> str:
 #: The front page, by what one comes for. A test compares it with ``hushquery.__all__``.
 FRONT = {
     "Logs": ["read_log", "Log"],
-    "Curator: publish a log": ["curate"],
+    "Curator: publish a log": ["plan_release"],
     "Local: nobody is trusted": ["Task", "Client", "estimate"],
     "Hybrid: some opt in": ["plan_head", "PublishedHead", "blend"],
     "Releases, and using them": ["Release", "SearchIndex"],

@@ -49,7 +49,7 @@ import hushquery as hq
 
 
 def publish(path: str, epsilon: float) -> hq.Release:
-    plan = hq.curate(hq.read_log(path), epsilon=epsilon, delta=1e-6, queries_per_user=20, population="readers")
+    plan = hq.plan_release(hq.read_log(path), epsilon=epsilon, delta=1e-6, queries_per_user=20, population="readers")
     release: hq.Release = plan.run("ledger.db")
     first: hq.Guarantee = release.guarantees[0]
     print(first.in_words(), hq.SearchIndex(release).search("perfume").queries[:1])
@@ -71,7 +71,7 @@ readme=$(.venv/bin/python - README.md <<'PYTHON'
 import re, sys
 
 blocks = re.findall(r"^```python\n(.*?)^```$", open(sys.argv[1], encoding="utf-8").read(), re.M | re.S)
-print(next(block for block in blocks if "hq.curate(" in block))
+print(next(block for block in blocks if "hq.plan_release(" in block))
 PYTHON
 )
 

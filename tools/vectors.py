@@ -18,7 +18,7 @@ from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import Device
 from hushquery.local.report import Report, ReportError
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 FILE = Path(__file__).parent.parent / "vectors" / "report_v1.json"

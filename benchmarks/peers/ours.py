@@ -10,7 +10,8 @@ log, out = sys.argv[1:3]
 # >>> the job
 import hushquery as hq
 
-plan = hq.curate(hq.read_log(log), epsilon="ln(10)", delta=1e-5, queries_per_user=20, population="users of the log")
+budget = hq.Budget("ln(10)", 1e-5)
+plan = hq.plan_release(hq.read_log(log), budget=budget, queries_per_user=20, population="users of the log")
 released = plan.run(ledger=f"{out}/ledger.db")
 released.save(f"{out}/release")
 # <<< the job

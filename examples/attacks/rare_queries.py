@@ -86,7 +86,7 @@ def with_accounts(
 
 def threshold(queries_per_user: int) -> int:
     """R of a release: public, and known before any row is read."""
-    plan = hq.curate(
+    plan = hq.plan_release(
         {"user": [""], "query": [""]},
         epsilon=EPSILON,
         delta=DELTA,

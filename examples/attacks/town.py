@@ -89,7 +89,7 @@ def released_by_hushquery(
     """Publish a log by hushquery: queries, noisy counts. The filter of personal text is off: noise alone protects."""
     rows = [(person, query, second) for person, queries in log.items() for second, query in enumerate(queries)]
     table = dict(zip(("user", "query", "time"), map(list, zip(*rows, strict=True)), strict=True))
-    plan = hq.curate(
+    plan = hq.plan_release(
         hq.read_log(table, patterns=False),
         epsilon=EPSILON,
         delta=DELTA,

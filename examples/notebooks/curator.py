@@ -88,7 +88,7 @@ show(plot.forecasts([asdict(row) for row in forecasts]), "forecasts")
 
 # %%
 asked = {"epsilon": 1, "delta": 1e-6, "queries_per_user": 20, "clicks_per_user": 5}
-plan = hq.curate(log, population="readers of example.org", **asked)
+plan = hq.plan_release(log, population="readers of example.org", **asked)
 print(plan.explain())
 
 # %%
@@ -136,7 +136,7 @@ for hit in index.search("humidty ideas").queries[:3]:
 # %%
 for attempt in range(2, 5):
     try:
-        hq.curate(log, population="readers of example.org", **asked).run(ledger)
+        hq.plan_release(log, population="readers of example.org", **asked).run(ledger)
     except hq.HushqueryError as refusal:
         print(f"release {attempt}:", refusal)
         break

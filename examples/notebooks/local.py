@@ -18,7 +18,7 @@ from hushquery.hybrid.simulate import send_all
 from hushquery.local.configuration import Configuration
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.krr import KRR
-from hushquery.noise.bits import SystemBits
+from hushquery.noise.sampler import SystemBits
 
 DOMAIN = ["light", "dark", "system"]
 TRUTH = {"light": 0.3, "dark": 0.6, "system": 0.1, "*": 0.0}

@@ -17,14 +17,14 @@ from hushquery._version import __version__
 
 if TYPE_CHECKING:
     from hushquery import statistics
-    from hushquery.auditing.audit import audit
+    from hushquery.auditing.attacks import audit
     from hushquery.core.budget import Budget, PrivacyWarning, Relation, Unit
     from hushquery.core.composition import compose
     from hushquery.core.estimates import Estimates
     from hushquery.core.guarantee import Guarantee
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.core.loss import Loss
-    from hushquery.curator.plan import curate
+    from hushquery.curator.plan import plan_release
     from hushquery.errors import HushqueryError
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import PublishedHead
@@ -56,7 +56,7 @@ __all__ = [
     "audit",
     "blend",
     "compose",
-    "curate",
+    "plan_release",
     "estimate",
     "plan_head",
     "read_log",
@@ -82,7 +82,7 @@ _HOMES = {
     "audit": "auditing.audit",
     "blend": "hybrid.result",
     "compose": "core.composition",
-    "curate": "curator.plan",
+    "plan_release": "curator.plan",
     "estimate": "local.server.estimate",
     "plan_head": "hybrid.plan",
     "read_log": "log",

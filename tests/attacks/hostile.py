@@ -29,7 +29,7 @@ from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import ONE, Randomizer
 from hushquery.local.rappor.channel import Rappor
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 DAY, DAYS = 86_400, 30

@@ -15,11 +15,11 @@ import pytest
 from scipy.stats import binom
 
 from controls import CONTROLS
-from hushquery.auditing.audit import AuditResult, Event, _EventSearch, audit, one_run_p_value
+from hushquery.auditing.attacks import AuditResult, Event, _EventSearch, audit, one_run_p_value
 from hushquery.core.registry import SUPPRESSED, Pair, find, names
 from hushquery.errors import UsageError
-from hushquery.noise.bits import SeededBits
 from hushquery.noise.mechanisms import GaussianCounts, LaplaceCounts
+from hushquery.noise.sampler import SeededBits
 from statistical import bits, number, rate_at_most, within
 
 HONEST = LaplaceCounts.calibrate(Fraction(1), Fraction(0))
@@ -263,8 +263,8 @@ class Mine(Mechanism):
     def pairs(self):
         return [Pair("one more", (0,), (1,))]
 
-    def run(self, world, n, bits):
-        return sampler(DiscreteLaplace(self.b)).draw(n, bits)[:, None] + world[0]
+    def run(self, dataset, n, bits):
+        return sampler(DiscreteLaplace(self.b)).draw(n, bits)[:, None] + dataset[0]
 
 
 not_a_mechanism = 7

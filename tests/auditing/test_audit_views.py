@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.auditing import audit as module
-from hushquery.auditing.audit import Direction, audit
+from hushquery.auditing import attacks as module
+from hushquery.auditing.attacks import Direction, audit
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
 from hushquery.noise.mechanisms import LaplaceCounts
 from statistical import number, rate_at_most
@@ -17,7 +17,7 @@ HONEST = LaplaceCounts.calibrate(Fraction(1), Fraction(0))
 
 
 class Joint(Mechanism):
-    """Outputs that are a function of the world and of random words."""
+    """Outputs that are a function of the dataset and of random words."""
 
     name, summary = "joint", "several columns"
 
@@ -35,8 +35,8 @@ class Joint(Mechanism):
     def pairs(self):
         return [Pair("two", 0, 1)]
 
-    def run(self, world, n, bits):
-        return self.outputs(world, bits.words(3 * n).reshape(3, n))
+    def run(self, dataset, n, bits):
+        return self.outputs(dataset, bits.words(3 * n).reshape(3, n))
 
 
 def coin(words):
@@ -44,12 +44,14 @@ def coin(words):
 
 
 def test_outputs_of_several_columns_and_hidden_values_are_searched():
-    """What gives the worlds away is only visible in the sum, the extremes, or in what is missing."""
-    # Each column alone is a fair coin in both worlds; their sum is 1 in one world and even in the other.
-    together = Joint(lambda world, words: np.stack([coin(words), coin(words) if world else 1 - coin(words)], axis=1))
+    """What gives the datasets away is only visible in the sum, the extremes, or in what is missing."""
+    # Each column alone is a fair coin in both datasets; their sum is 1 in one dataset and even in the other.
+    together = Joint(
+        lambda dataset, words: np.stack([coin(words), coin(words) if dataset else 1 - coin(words)], axis=1)
+    )
     assert audit(together, 1, 0, runs=2000, seed=1).lower_bound > 4
-    # A key that is only ever hidden in one world.
-    hidden = Joint(lambda world, words: np.where(coin(words) * world == 1, 5, SUPPRESSED)[:, None])
+    # A key that is only ever hidden in one dataset.
+    hidden = Joint(lambda dataset, words: np.where(coin(words) * dataset == 1, 5, SUPPRESSED)[:, None])
     assert audit(hidden, 1, 0, runs=2000, seed=1).lower_bound > 3
 
 
@@ -60,7 +62,7 @@ def wide(words):
 
 def test_two_outputs_that_share_their_noise_are_told_apart_by_their_difference(monkeypatch):
     """One person is moved from the one to the other: each output and their sum hide it, and no event of these does."""
-    swapped = Joint(lambda world, words: wide(words)[0][:, None] + np.array([1 - world, world]))
+    swapped = Joint(lambda dataset, words: wide(words)[0][:, None] + np.array([1 - dataset, dataset]))
     assert audit(swapped, 1, 0, runs=4000, seed=1).lower_bound > 4
     with monkeypatch.context() as without:
         without.setattr(Direction, "learned", lambda *_: [])
@@ -75,9 +77,9 @@ def test_two_outputs_that_share_their_noise_are_told_apart_by_their_difference(m
 def test_a_combination_of_three_outputs_is_learned(method):
     """The third output is what the other two add up to, and one person: only the three together show it."""
 
-    def outputs(world, words):
+    def outputs(dataset, words):
         first, second, _ = wide(words)
-        return np.stack([first, second, first + second + world], axis=1)
+        return np.stack([first, second, first + second + dataset], axis=1)
 
     found = audit(Joint(outputs), 1, 0, runs=4000, seed=1, method=method)
     assert found.lower_bound > 4

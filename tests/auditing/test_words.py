@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushquery.auditing.conformance import conformance
-from hushquery.auditing.words import exact_chances, word_findings
+from hushquery.auditing.attacks import exact_chances
+from hushquery.auditing.conformance import conformance, word_findings
 from hushquery.core.registry import find
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.randomizer import ONE
@@ -21,11 +21,11 @@ ONE_WORD = ["binary-response", "krr", "one-bit-mean"]
 def test_measured_chances_are_those_of_the_law(name):
     made = find(name).calibrate(Fraction(3), Fraction(1, 1000))
     for pair in made.pairs():
-        for world in (pair.left, pair.right):
-            measured = exact_chances(made, world)
+        for dataset in (pair.left, pair.right):
+            measured = exact_chances(made, dataset)
             assert measured is not None
             assert sum(measured.values()) == pytest.approx(1, abs=1e-15)
-            assert measured == pytest.approx({o: p for o, p in made.law(world).items() if p}, abs=1e-15)
+            assert measured == pytest.approx({o: p for o, p in made.law(dataset).items() if p}, abs=1e-15)
     assert list(word_findings(made)) == []
 
 
@@ -63,14 +63,14 @@ def test_a_lie_that_is_a_500th_too_rare_is_found_by_words_and_by_nothing_else():
 def test_a_lie_that_is_a_millionth_too_rare_is_found_too():
     made = OffReport(Off(4, ONE // 25, ONE // 25 // 10**6))
     found = list(word_findings(made))
-    assert len(found) == 8  # four outputs in each of two worlds
+    assert len(found) == 8  # four outputs in each of two datasets
     assert "has a chance of" in found[0]
 
 
 def test_outputs_that_depend_on_their_place_are_not_measured():
     class Placed(OffReport):
-        def run(self, world, n, bits):
-            rows = super().run(world, n, bits)
+        def run(self, dataset, n, bits):
+            rows = super().run(dataset, n, bits)
             return np.roll(rows, 1, axis=0)
 
     assert exact_chances(Placed(Off(4, ONE // 25, 0)), 0) is None

@@ -17,7 +17,7 @@ from commands import answer
 from hushquery.core.budget import Budget, suggested_delta
 from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.forecast import compare, forecast, untouched_share
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.noise.law import DiscreteLaplace
 from statistical import number, within
 
@@ -80,7 +80,7 @@ def test_korolova_with_clicks_is_the_plan_of_a_release() -> None:
     assert data["shares"] == {"queries": 0.6, "clicks": 0.4}
     assert data["epsilon"] <= 2.302585
     assert data["threshold"] > 140  # less epsilon is left for the queries
-    plan = curate(
+    plan = plan_release(
         {"user": ["u"], "query": ["q"], "url": ["u"], "time": [1]},
         epsilon="2.302585",
         delta="1e-5",
@@ -103,7 +103,7 @@ def test_a_plan_is_what_a_release_would_run(selector: str) -> None:
         "queries=3,clicks=2,reformulations=1",
     )
     data = ask(*ONE, "--selector", selector, *asked)
-    plan = curate(
+    plan = plan_release(
         {"user": ["u"], "query": ["q"], "url": ["u"], "time": [1]},
         epsilon="1",
         delta="1e-7",

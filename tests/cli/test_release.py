@@ -192,7 +192,7 @@ def test_select_only_says_what_it_leaves_out(log: Path) -> None:
 
 KILLED_AT = {
     "just after the spend": ("hushquery.core.ledger.ledger:Ledger.spend", "after", 1),
-    "while selecting": ("hushquery.curator.select:passing", "before", 1),
+    "while selecting": ("hushquery.curator.selectors.thresholded:passing", "before", 1),
     "between the tables": ("hushquery.curator.clicks:Clicks.run", "before", 1),
     "while writing": ("os:fsync", "after", 3),
     "before the folder gets its name": ("hushquery.release.folder:_move_in", "before", 1),

@@ -81,7 +81,7 @@ def test_every_command_that_takes_a_delta_names_a_large_one(command: tuple[str, 
 
 def test_python_warns_when_the_plan_is_made_and_refuses_real_noise() -> None:
     with pytest.warns(hq.PrivacyWarning, match=LARGE):
-        plan = hq.curate(LOG, epsilon=1, delta=0.5, queries_per_user=1, population="shop")
+        plan = hq.plan_release(LOG, epsilon=1, delta=0.5, queries_per_user=1, population="shop")
     assert f"warning: delta 5e-01 is above 1e-04: {LARGE}" in plan.explain()
     with pytest.raises(UsageError, match="too large to publish"):
         plan.run("ledger.db")

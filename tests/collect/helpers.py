@@ -22,7 +22,7 @@ from hushquery.collect.store.store import Store
 from hushquery.collect.store.vault import Vault
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import Report
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 NOW = 1_790_000_000.0

@@ -19,7 +19,7 @@ from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import NotReady
 from hushquery.hybrid.plan import HeadPlan
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 TEXT = SEARCHES.replace("records_per_user = 2", "records_per_user = 1")

@@ -20,7 +20,7 @@ from hushquery.errors import NotReady
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.local.server.counting import Block, ReportCount
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)

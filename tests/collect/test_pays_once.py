@@ -24,7 +24,7 @@ from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused
 from hushquery.hybrid.plan import HeadPlan, plan_head
 from hushquery.hybrid.published import PublishedHead
-from hushquery.noise.bits import KeyedBits
+from hushquery.noise.sampler import KeyedBits
 from hushquery.task import Task
 
 HALF = Loss(pure=("1/2",))

@@ -14,7 +14,7 @@ from collect.test_local_work import TEXTS
 from hushquery.errors import NotReady, UsageError
 from hushquery.local.device.client import Client
 from hushquery.local.server.estimate import ClientEstimate, estimate
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.release import Release
 from hushquery.task import Task
 

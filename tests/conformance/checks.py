@@ -26,11 +26,11 @@ def check_law(mechanism):
 
 
 def check_rates(mechanism):
-    none_of(rate_findings(mechanism, SEED), checks=2 * len(worlds_of(mechanism)))
+    none_of(rate_findings(mechanism, SEED), checks=2 * len(datasets_of(mechanism)))
 
 
 def check_end_to_end(mechanism):
-    none_of(end_to_end_findings(mechanism, SEED), checks=2 * len(worlds_of(mechanism)))
+    none_of(end_to_end_findings(mechanism, SEED), checks=2 * len(datasets_of(mechanism)))
 
 
 def check_loss(mechanism, epsilons):
@@ -46,7 +46,7 @@ def check_tight(mechanism, epsilon):
 
 
 def check_estimates(mechanism):
-    columns = sum(len(mechanism.truth(world) or ()) for world in worlds_of(mechanism))
+    columns = sum(len(mechanism.truth(dataset) or ()) for dataset in datasets_of(mechanism))
     none_of(estimate_findings(mechanism, SEED), checks=2 * columns)
 
 
@@ -54,8 +54,8 @@ def check_repeatable(mechanism):
     none_of(repeat_findings(mechanism))
 
 
-def worlds_of(mechanism):
-    return {world for pair in mechanism.pairs() for world in (pair.left, pair.right)}
+def datasets_of(mechanism):
+    return {dataset for pair in mechanism.pairs() for dataset in (pair.left, pair.right)}
 
 
 def none_of(findings, checks=0):

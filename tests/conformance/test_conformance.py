@@ -32,11 +32,11 @@ from conformance.checks import (
 )
 from controls import CONTROLS
 from hushquery.auditing import conformance
-from hushquery.auditing.audit import audit
+from hushquery.auditing.attacks import audit
 from hushquery.auditing.conformance import (
     BUDGETS,
     EPSILONS,
-    Worlds,
+    Laws,
     budget_findings,
     pair_findings,
     shape_findings,
@@ -162,15 +162,15 @@ def test_registered_mechanisms_are_ours_and_say_what_they_guarantee(name):
 def test_the_divergence_of_the_checks_is_the_hockey_stick():
     mechanism = built("laplace")
     for pair in mechanism.pairs():
-        worlds, left, right = Worlds(mechanism, pair), mechanism.law(pair.left), mechanism.law(pair.right)
+        datasets, left, right = Laws(mechanism, pair), mechanism.law(pair.left), mechanism.law(pair.right)
         for epsilon in (0.0, 1.0, 3.0):
             both = max(hockey_stick(left, right, epsilon), hockey_stick(right, left, epsilon))
-            assert both == pytest.approx(worlds.divergence(epsilon), abs=1e-14)
+            assert both == pytest.approx(datasets.divergence(epsilon), abs=1e-14)
 
 
 # ---- negative controls: the checks can fail ------------------------------------------------------------------------
 
-#: Runs of each world in the audits of broken and of honest mechanisms.
+#: Runs of each dataset in the audits of broken and of honest mechanisms.
 SIZE = 100_000
 
 

@@ -62,43 +62,43 @@ class Sabotage(Mechanism):
     def pairs(self):
         return self.exchanged.get("pairs", self.honest.pairs)()
 
-    def run(self, world, n, bits):
-        return self.exchanged.get("run", self.honest.run)(world, n, bits)
+    def run(self, dataset, n, bits):
+        return self.exchanged.get("run", self.honest.run)(dataset, n, bits)
 
-    def end_to_end(self, world, bits):
-        return self.exchanged.get("end_to_end", self.honest.end_to_end)(world, bits)
+    def end_to_end(self, dataset, bits):
+        return self.exchanged.get("end_to_end", self.honest.end_to_end)(dataset, bits)
 
-    def law(self, world):
-        return self.exchanged.get("law", self.honest.law)(world)
+    def law(self, dataset):
+        return self.exchanged.get("law", self.honest.law)(dataset)
 
-    def truth(self, world):
-        return self.exchanged.get("truth", self.honest.truth)(world)
+    def truth(self, dataset):
+        return self.exchanged.get("truth", self.honest.truth)(dataset)
 
-    def variance(self, world):
-        return self.exchanged.get("variance", self.honest.variance)(world)
+    def variance(self, dataset):
+        return self.exchanged.get("variance", self.honest.variance)(dataset)
 
 
 HONEST = LaplaceCounts.calibrate(*WEAK)
 ONE_TENTH_LESS = LaplaceCounts.calibrate(Fraction(11, 10), DELTA)
 
 
-def clipped(world, n, bits):
-    out = HONEST.run(world, n, bits)
-    return np.minimum(out, world[0] + 6)
+def clipped(dataset, n, bits):
+    out = HONEST.run(dataset, n, bits)
+    return np.minimum(out, dataset[0] + 6)
 
 
-def stubborn(world, n, bits):
-    return HONEST.run(world, n, bits.__class__("always the same"))
+def stubborn(dataset, n, bits):
+    return HONEST.run(dataset, n, bits.__class__("always the same"))
 
 
-def forgetful(world):
-    law = dict(HONEST.law(world))
+def forgetful(dataset):
+    law = dict(HONEST.law(dataset))
     del law[max(law, key=law.get)]
     return law
 
 
-def with_nan(world, of=ONE_TENTH_LESS):
-    return {**of.law(world), (10**6,): math.nan}
+def with_nan(dataset, of=ONE_TENTH_LESS):
+    return {**of.law(dataset), (10**6,): math.nan}
 
 
 class NoNumber(type(HONEST.loss)):
@@ -123,11 +123,11 @@ BROKEN = {
         check_end_to_end,
         Sabotage(HONEST, end_to_end=lambda w, b: (HONEST.run(w, 0, b), HONEST.law(w))),
     ),
-    "no world, end to end": (check_end_to_end, Sabotage(HONEST, end_to_end=lambda *_: None)),
+    "no dataset, end to end": (check_end_to_end, Sabotage(HONEST, end_to_end=lambda *_: None)),
     "a tail that is clipped at 6 scales": (check_rates, Sabotage(HONEST, run=clipped)),
     "a law that forgets an outcome": (check_law, Sabotage(HONEST, law=forgetful)),
     "off by one": (check_rates, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b) + 1)),
-    "a biased truth": (check_estimates, Sabotage(HONEST, truth=lambda world: [world[0] + 0.05])),
+    "a biased truth": (check_estimates, Sabotage(HONEST, truth=lambda dataset: [dataset[0] + 0.05])),
     "a variance half a per cent off": (
         check_estimates,
         Sabotage(HONEST, variance=lambda _: [HONEST.law_of_noise.variance * 1.005]),
@@ -149,23 +149,26 @@ BROKEN = {
         Sabotage(ClampedSumOfRows.calibrate(*WEAK), pairs=lambda: [Pair("one row more", (), (("dot", 1),))]),
     ),
     "a law with a NaN": (check_law, Sabotage(HONEST, law=with_nan)),
-    "rates of a law with a NaN": (check_rates, Sabotage(HONEST, law=lambda world: with_nan(world, HONEST))),
+    "rates of a law with a NaN": (check_rates, Sabotage(HONEST, law=lambda dataset: with_nan(dataset, HONEST))),
     "a claim too low, hidden by a NaN": (
         lambda m: check_loss(m, [1]),
         Sabotage(ONE_TENTH_LESS, loss=HONEST.loss, law=with_nan),
     ),
-    "a NaN in the second world only": (
+    "a NaN in the second dataset only": (
         lambda m: check_loss(m, [9]),
-        Sabotage(HONEST, law=lambda world: HONEST.law(world) if world == (10,) else with_nan(world, HONEST)),
+        Sabotage(HONEST, law=lambda dataset: HONEST.law(dataset) if dataset == (10,) else with_nan(dataset, HONEST)),
     ),
-    "a ratio with a NaN": (check_pure, Sabotage(HONEST, law=lambda world: with_nan(world, HONEST))),
-    "tight but for a NaN": (lambda m: check_tight(m, 1), Sabotage(HONEST, law=lambda world: with_nan(world, HONEST))),
+    "a ratio with a NaN": (check_pure, Sabotage(HONEST, law=lambda dataset: with_nan(dataset, HONEST))),
+    "tight but for a NaN": (
+        lambda m: check_tight(m, 1),
+        Sabotage(HONEST, law=lambda dataset: with_nan(dataset, HONEST)),
+    ),
     "a claim of NaN": (lambda m: check_loss(m, [1]), Sabotage(HONEST, loss=NO_NUMBER)),
     "a pure claim of NaN": (check_pure, Sabotage(HONEST, loss=NO_NUMBER)),
     "a tight claim of NaN": (lambda m: check_tight(m, 1), Sabotage(HONEST, loss=NO_NUMBER)),
     "a truth of NaN": (check_estimates, Sabotage(HONEST, truth=lambda _: [math.nan], variance=lambda _: None)),
     "a variance of NaN": (check_estimates, Sabotage(HONEST, variance=lambda _: [math.nan])),
-    "moments of a law with a NaN": (check_estimates, Sabotage(HONEST, law=lambda world: with_nan(world, HONEST))),
+    "moments of a law with a NaN": (check_estimates, Sabotage(HONEST, law=lambda dataset: with_nan(dataset, HONEST))),
     "bits of its own beside a NaN": (
         check_repeatable,
         Sabotage(HONEST, run=stubborn, law=lambda _: {(0,): 1.0, (1,): math.nan}),
@@ -193,7 +196,7 @@ def test_honest_stand_in_passes_every_check():
 
 def test_every_check_is_one_that_the_command_runs():
     known = {check.__name__ for check in CHECKS.values()} | {"budget_findings"}
-    assert known == {name for name in conformance.__all__ if name.endswith("_findings")}
+    assert known == {name for name in vars(conformance) if name.endswith("_findings")}
 
 
 class Spendthrift(LaplaceCounts):
@@ -233,7 +236,7 @@ def test_without_a_law_only_the_budget_and_the_pairs_can_be_checked():
     holds = {finding.check: finding.holds for finding in conformance.conformance(Lawless)}
     assert [check for check, held in holds.items() if held] == [
         "calibrated mechanisms fit their budget",
-        "pairs are different worlds",
+        "pairs are different datasets",
         "outputs, law and estimates have their shapes",
     ]
 
@@ -252,7 +255,7 @@ def test_without_a_law_only_the_budget_and_the_pairs_can_be_checked():
 )
 def test_a_check_that_needs_the_law_says_that_there_is_none(check):
     assert set(check(Lawless.calibrate(EPSILON, DELTA))) == {
-        "it does not know its law: give `law(world)`, the chance of every output"
+        "it does not know its law: give `law(dataset)`, the chance of every output"
     }
 
 
@@ -272,7 +275,7 @@ def test_pairs_that_are_no_pairs_are_found(pairs):
 
 UNSTATED = {
     "floats": (shape_findings, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b).astype(float))),
-    "a truth too many": (estimate_findings, Sabotage(HONEST, truth=lambda world: [world[0], 1.0])),
+    "a truth too many": (estimate_findings, Sabotage(HONEST, truth=lambda dataset: [dataset[0], 1.0])),
     "a variance without a truth": (estimate_findings, Sabotage(HONEST, truth=lambda _: None)),
     "a negative chance": (law_findings, Sabotage(HONEST, law=lambda _: {(0,): 1.5, (1,): -0.5})),
     "outputs of two lengths": (shape_findings, Sabotage(HONEST, law=lambda _: {(0,): 0.5, (1, 1): 0.5})),
@@ -284,7 +287,7 @@ UNSTATED = {
     "a list": (shape_findings, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b).tolist())),
     "five rows": (shape_findings, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, n, b)[:5])),
     "at most a thousand rows": (rate_findings, Sabotage(HONEST, run=lambda w, n, b: HONEST.run(w, min(n, 1000), b))),
-    "a truth that is no list": (shape_findings, Sabotage(HONEST, truth=lambda world: float(world[0]))),
+    "a truth that is no list": (shape_findings, Sabotage(HONEST, truth=lambda dataset: float(dataset[0]))),
     "a variance too few": (shape_findings, Sabotage(HONEST, variance=lambda _: [])),
     "pairs with one law": (loss_findings, Sabotage(HONEST, run=None, law=lambda _: HONEST.law((10,)))),
 }
@@ -303,8 +306,8 @@ NOT_CHECKED = ("not checked: mend first what is found above",)
 class Flat(LaplaceCounts):
     """Gives one dimension."""
 
-    def run(self, world, n, bits):
-        return super().run(world, n, bits)[:, 0]
+    def run(self, dataset, n, bits):
+        return super().run(dataset, n, bits)[:, 0]
 
 
 class Empty(LaplaceCounts):
@@ -317,12 +320,12 @@ class Empty(LaplaceCounts):
 class Few(LaplaceCounts):
     """Gives five rows, however many are asked for."""
 
-    def run(self, world, n, bits):
-        return super().run(world, n, bits)[:5]
+    def run(self, dataset, n, bits):
+        return super().run(dataset, n, bits)[:5]
 
 
 class Listed(LaplaceCounts):
-    """Its worlds are lists."""
+    """Its datasets are lists."""
 
     def pairs(self):
         return [Pair("lists", [10], [11])]
@@ -348,15 +351,15 @@ class Undefined(LaplaceCounts):
     def loss(self):
         return self.__dict__["claimed"]
 
-    def law(self, world):
-        return {**super().law(world), (10**6,): math.nan}
+    def law(self, dataset):
+        return {**super().law(dataset), (10**6,): math.nan}
 
 
 @pytest.mark.parametrize(
     ("cls", "first"),
     [
-        (Listed, "pairs are different worlds"),
-        (Alone, "pairs are different worlds"),
+        (Listed, "pairs are different datasets"),
+        (Alone, "pairs are different datasets"),
         (Flat, "outputs, law and estimates have their shapes"),
         (Empty, "outputs, law and estimates have their shapes"),
         (Few, "outputs, law and estimates have their shapes"),

@@ -49,7 +49,7 @@ def test_what_is_found_is_told_and_the_exit_code_says_so(run, tmp_path):
     assert told["conforms"] is False
     (law,) = (check for check in told["checks"] if check["check"] == "the law is a law")
     assert law["holds"] is False
-    assert law["found"] == [f"world {world}: the probabilities sum to 0.875" for world in (0, 1)]
+    assert law["found"] == [f"dataset {dataset}: the probabilities sum to 0.875" for dataset in (0, 1)]
 
 
 def test_it_says_at_what_budget_and_on_how_many_pairs_and_whether_the_claim_is_held_to_be_exact(run, tmp_path):

@@ -16,29 +16,13 @@ import numpy as np
 from hushquery.core.calibration import laplace_scale, laplace_threshold
 from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
-from hushquery.curator.audited.counted import KorolovaSelector
-from hushquery.curator.audited.guided import Sketch
-from hushquery.curator.audited.reformulations import ReformulationPairs, lifted_law, lifted_rows
-from hushquery.curator.audited.selectors import (
-    Key,
-    LaplaceSelector,
-    Rows,
-    SelectedClicks,
-    crowd,
-    first_keys,
-    passing_bit,
-    query_keys,
-    searcher,
-    totals,
-)
-from hushquery.curator.bound import Bound, first_rows
-from hushquery.curator.clicks import PAIR, Clicks
-from hushquery.curator.count import law_of, tally
-from hushquery.curator.reformulations import Reformulations
-from hushquery.curator.select import Korolova, Reused
-from hushquery.curator.selectors.guided import Guided
-from hushquery.curator.selectors.korolova import Theorem1, calibrate_korolova
-from hushquery.noise.bits import Bits
+from hushquery.curator.audit import Key, Rows, crowd, first_keys, passing_bit, query_keys, searcher, totals
+from hushquery.curator.clicks import PAIR, Clicks, SelectedClicks
+from hushquery.curator.counting import Bound, first_rows, law_of, tally
+from hushquery.curator.reformulations import ReformulationPairs, Reformulations, lifted_law, lifted_rows
+from hushquery.curator.selectors.guided import Guided, Sketch
+from hushquery.curator.selectors.korolova2009 import Korolova, KorolovaSelector, Theorem1, calibrate_korolova
+from hushquery.curator.selectors.thresholded import LaplaceSelector, ThresholdedCounts
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.mechanisms import (
     GaussianCounts,
@@ -46,7 +30,7 @@ from hushquery.noise.mechanisms import (
     noisy_law,
     product_law,
 )
-from hushquery.noise.sampler import IntArray, add_noise, sampler
+from hushquery.noise.sampler import Bits, IntArray, add_noise, sampler
 from hushquery.statistics.mechanisms import CappedRowCount
 from hushquery.statistics.queries import CountRows
 
@@ -79,13 +63,13 @@ class Broken(Mechanism[Any]):
         """The pairs on which the defect shows; by default those of what runs."""
         return self.neighbours or self.runs.pairs()
 
-    def run(self, world: Any, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Any, n: int, bits: Bits) -> IntArray:
         """Run it."""
-        return self.runs.run(world, n, bits)
+        return self.runs.run(dataset, n, bits)
 
-    def law(self, world: Any) -> Mapping[tuple[int, ...], float] | None:
+    def law(self, dataset: Any) -> Mapping[tuple[int, ...], float] | None:
         """The law of what runs."""
-        return self.runs.law(world)
+        return self.runs.law(dataset)
 
 
 @dataclass(frozen=True)
@@ -95,32 +79,32 @@ class _LastBare(LaplaceCounts):
     def pairs(self) -> Sequence[Pair[Counts]]:
         return [Pair("counts with one user more", (10, 10), (10, 11))]
 
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
-        out = super().run(world, n, bits)
-        out[:, -1] = world[-1]
+    def run(self, dataset: Counts, n: int, bits: Bits) -> IntArray:
+        out = super().run(dataset, n, bits)
+        out[:, -1] = dataset[-1]
         return out
 
-    def law(self, world: Counts) -> Mapping[Counts, float]:
-        return {(value, world[-1]): p for (value,), p in super().law(world[:-1]).items()}
+    def law(self, dataset: Counts) -> Mapping[Counts, float]:
+        return {(value, dataset[-1]): p for (value,), p in super().law(dataset[:-1]).items()}
 
 
 @dataclass(frozen=True)
 class _CutTail(LaplaceCounts):
-    """Noise redrawn until it lies within 4 scales: outputs just beyond are possible in one world only."""
+    """Noise redrawn until it lies within 4 scales: outputs just beyond are possible in one dataset only."""
 
     def _cut(self) -> int:
         return math.ceil(4 * self.law_of_noise.b)
 
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
-        noise = sampler(self.law_of_noise).draw(n * len(world), bits)
+    def run(self, dataset: Counts, n: int, bits: Bits) -> IntArray:
+        noise = sampler(self.law_of_noise).draw(n * len(dataset), bits)
         while (beyond := np.flatnonzero(np.abs(noise) > self._cut())).size:
             noise[beyond] = sampler(self.law_of_noise).draw(len(beyond), bits)
-        return noise.reshape(n, len(world)) + np.array(world, dtype=np.int64)
+        return noise.reshape(n, len(dataset)) + np.array(dataset, dtype=np.int64)
 
-    def law(self, world: Counts) -> Mapping[Counts, float]:
+    def law(self, dataset: Counts) -> Mapping[Counts, float]:
         inside = {z: self.law_of_noise.pmf(z) for z in range(-self._cut(), self._cut() + 1)}
         total = math.fsum(inside.values())
-        return {(world[0] + z,): p / total for z, p in inside.items()}
+        return {(dataset[0] + z,): p / total for z, p in inside.items()}
 
 
 def _halved_laplace(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -139,12 +123,12 @@ class _Shared(LaplaceCounts):
     def pairs(self) -> Sequence[Pair[Counts]]:
         return [Pair("a user moved from one count to the other", (11, 10), (10, 11))]
 
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Counts, n: int, bits: Bits) -> IntArray:
         noise = add_noise(np.zeros(n, dtype=np.int64), self.law_of_noise, bits)
-        return noise[:, None] + np.array(world, dtype=np.int64)
+        return noise[:, None] + np.array(dataset, dtype=np.int64)
 
-    def law(self, world: Counts) -> Mapping[Counts, float]:
-        first, second = world
+    def law(self, dataset: Counts) -> Mapping[Counts, float]:
+        first, second = dataset
         return {(value, value + second - first): p for (value,), p in noisy_law(first, self.law_of_noise).items()}
 
 
@@ -160,7 +144,9 @@ def _step(epsilon: Fraction, delta: Fraction, most: int) -> LaplaceHistogram:
 
 def _threshold(step: LaplaceHistogram, claims: Loss) -> Broken:
     """Select by one step and claim something else."""
-    return Broken(LaplaceSelector(Reused("laplace", step), query_keys("ant", "bee")), claims, neighbours=_ALONE)
+    return Broken(
+        LaplaceSelector(ThresholdedCounts("laplace", step), query_keys("ant", "bee")), claims, neighbours=_ALONE
+    )
 
 
 def _lowered_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -186,8 +172,8 @@ def _real_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
 class _AllRows(CappedRowCount):
     """Rows counted without a cap."""
 
-    def exact(self, world: tuple[tuple[str, int], ...]) -> Counts:
-        return (len(world),)
+    def exact(self, dataset: tuple[tuple[str, int], ...]) -> Counts:
+        return (len(dataset),)
 
 
 def _no_cap(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -218,8 +204,8 @@ class _Looser(Bound):
 class _Loose(LaplaceSelector):
     """A list of queries, without counts, under such a bound."""
 
-    def kept(self, world: Rows, among: Sequence[Key]) -> list[list[Key]]:
-        rows = ((user, time, (query,)) for user, time, query, _ in world if (query,) in among)
+    def kept(self, dataset: Rows, among: Sequence[Key]) -> list[list[Key]]:
+        rows = ((user, time, (query,)) for user, time, query, _ in dataset if (query,) in among)
         return first_keys(rows, self.selector.queries_per_user + int(self.bound.key))
 
 
@@ -250,8 +236,10 @@ class _PerQuery(Guided):
 class _TwiceInBucket(Sketch):
     """The law of that."""
 
-    def exact(self, world: Rows) -> Counts:
-        mine = first_keys(((user, time, (query,)) for user, time, query, _ in world), self.guided.sketch.keys_per_user)
+    def exact(self, dataset: Rows) -> Counts:
+        mine = first_keys(
+            ((user, time, (query,)) for user, time, query, _ in dataset), self.guided.sketch.keys_per_user
+        )
         return (64 * sum(map(len, mine)),)
 
 
@@ -271,18 +259,18 @@ class _EveryClick(Clicks):
         clicked = table.filter(table.url.notnull()).semi_join(released, "query")
         first = ibis.window(group_by="user", order_by=[clicked.time, *(clicked[c] for c in PAIR)])
         placed = clicked.mutate(place=ibis.row_number().over(first))
-        return tally(placed.filter(placed.place < self.clicks_per_user), PAIR)
+        return tally(placed.filter(placed.place < self.step.keys_per_user), PAIR)
 
 
 class _ClickedTwice(SelectedClicks):
     """The law of that."""
 
-    def exact(self, world: Rows) -> Counts:
+    def exact(self, dataset: Rows) -> Counts:
         mine: dict[str, list[tuple[int, Key]]] = {}
-        for user, time, query, url in world:
+        for user, time, query, url in dataset:
             if url and query in self.released:
                 mine.setdefault(user, []).append((time, (query, url)))
-        most = self.clicks.clicks_per_user
+        most = self.clicks.step.keys_per_user
         return totals(([key for _, key in sorted(clicked)[:most]] for clicked in mine.values()), self.keys)
 
 
@@ -300,14 +288,14 @@ def _clicks_twice(epsilon: Fraction, delta: Fraction) -> Broken:
 class _BareClicks(SelectedClicks):
     """Noise on every pair that somebody clicked: that a pair is there at all tells of whoever clicked it."""
 
-    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        counts = np.tile(np.array(self.counts(world)), (n, 1))
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
+        counts = np.tile(np.array(self.counts(dataset)), (n, 1))
         noisy = add_noise(counts.ravel(), law_of(self.clicks.step), bits).reshape(counts.shape)
         return np.where(counts > 0, noisy, SUPPRESSED)
 
-    def law(self, world: Rows) -> Mapping[Counts, float]:
+    def law(self, dataset: Rows) -> Mapping[Counts, float]:
         noise = law_of(self.clicks.step)
-        return product_law([noisy_law(c, noise) if c else {(SUPPRESSED,): 1.0} for c in self.exact(world)])
+        return product_law([noisy_law(c, noise) if c else {(SUPPRESSED,): 1.0} for c in self.exact(dataset)])
 
 
 def _keys_from_the_log(epsilon: Fraction, delta: Fraction) -> Broken:
@@ -318,24 +306,24 @@ def _keys_from_the_log(epsilon: Fraction, delta: Fraction) -> Broken:
 class _SecretThreshold(ReformulationPairs):
     """The lowest published value computed from the number of pairs that nobody made, which is secret."""
 
-    def secret(self, world: Rows) -> Reformulations:
-        empty, law, least = self.exact(world).count(0), law_of(self.walks.step), 1
-        while empty * law.tail(least) > self.walks.false_edges:
+    def secret(self, dataset: Rows) -> Reformulations:
+        empty, law, least = self.exact(dataset).count(0), law_of(self.table.step), 1
+        while empty * law.tail(least) > self.table.expected_false_pairs:
             least += 1
-        return replace(self.walks, false_edges=6 * float(law.tail(least)) * (1 + 1e-9))
+        return replace(self.table, expected_false_pairs=6 * float(law.tail(least)) * (1 + 1e-9))
 
-    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        return lifted_rows(self.secret(world), self.counts(world), 3, n, bits)
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
+        return lifted_rows(self.secret(dataset), self.counts(dataset), 3, n, bits)
 
-    def law(self, world: Rows) -> Mapping[Counts, float]:
-        return lifted_law(self.secret(world), self.exact(world), 3)
+    def law(self, dataset: Rows) -> Mapping[Counts, float]:
+        return lifted_law(self.secret(dataset), self.exact(dataset), 3)
 
 
 def _secret_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
     """Allow just as many false edges as five empty pairs give, so that a sixth empty pair raises the threshold."""
     honest = ReformulationPairs.calibrate(epsilon, delta)
-    allowed = 5.5 * float(law_of(honest.walks.step).tail(12))
-    broken = _SecretThreshold(Reformulations(honest.walks.step, false_edges=allowed))
+    allowed = 5.5 * float(law_of(honest.table.step).tail(12))
+    broken = _SecretThreshold(Reformulations(honest.table.step, expected_false_pairs=allowed))
     pair = Pair("a user with a pair that nobody made", (), searcher("zoe", "ant", "bee"))
     return Broken(broken, honest.loss, neighbours=(pair,))
 
@@ -343,22 +331,22 @@ def _secret_threshold(epsilon: Fraction, delta: Fraction) -> Broken:
 class _DrawnTwice(LaplaceSelector):
     """Selected by one draw and published with another, at the price of one."""
 
-    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
-        selected = super().run(world, n, bits)
-        again = add_noise(np.tile(np.array(self.counts(world)), n), self._noise, bits).reshape(selected.shape)
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
+        selected = super().run(dataset, n, bits)
+        again = add_noise(np.tile(np.array(self.counts(dataset)), n), self._noise, bits).reshape(selected.shape)
         return np.where(selected == SUPPRESSED, SUPPRESSED, again)
 
-    def law(self, world: Rows) -> Mapping[Counts, float]:
+    def law(self, dataset: Rows) -> Mapping[Counts, float]:
         singles = []
-        for count in self.exact(world):
-            bit = passing_bit(count, self.selector.step)
+        for count in self.exact(dataset):
+            bit = passing_bit(count, self.selector.selection)
             single = {value: p * bit[1,] for value, p in noisy_law(count, self._noise).items()} if count else {}
             singles.append(single | {(SUPPRESSED,): bit[SUPPRESSED,]})
         return product_law(singles)
 
     @property
     def _noise(self) -> DiscreteLaplace | RoundedGaussian:
-        return law_of(self.selector.step)
+        return law_of(self.selector.selection)
 
 
 def _drawn_twice(epsilon: Fraction, delta: Fraction) -> Broken:

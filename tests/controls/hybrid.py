@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair
-from hushquery.curator.audited.selectors import passing_bit, passing_law
-from hushquery.curator.count import law_of
+from hushquery.curator.audit import passing_bit, passing_law
+from hushquery.curator.counting import law_of
 from hushquery.hybrid.mechanisms import RECORDS, HeadDraws, HeadList, holders
-from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
-from hushquery.noise.sampler import IntArray, sampler
+from hushquery.noise.sampler import Bits, IntArray, sampler
 
 __all__ = ["HYBRID_CONTROLS"]
 

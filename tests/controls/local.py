@@ -23,7 +23,7 @@ from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import ONE, Answer, coins
 from hushquery.local.rappor.mechanisms import RapporPermanent
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["LOCAL_CONTROLS"]
 
@@ -89,10 +89,10 @@ class _NeverCleared(OUE):
 class _Rappor(RapporPermanent):
     """RAPPOR's permanent response of many devices at once: coins in place of a MAC under each device's secret."""
 
-    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: bytes, n: int, bits: Bits) -> IntArray:
         out = np.zeros((n, 1), dtype=np.int64)
         for j in range(self.params.k):
-            chance = int(self.chance_of_one(bool(self.bloom(world) >> j & 1)) * ONE)
+            chance = int(self.chance_of_one(bool(self.bloom(dataset) >> j & 1)) * ONE)
             out[:, 0] += coins(chance, n, bits).astype(np.int64) << j
         return out
 
@@ -100,13 +100,13 @@ class _Rappor(RapporPermanent):
 class _RapporNeverCleared(_Rappor):
     """A bit of the Bloom filter stays on, so whoever sends 0 did not hold the value (pure-ldp 1.2.0)."""
 
-    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
-        return super().run(world, n, bits) | self.bloom(world)
+    def run(self, dataset: bytes, n: int, bits: Bits) -> IntArray:
+        return super().run(dataset, n, bits) | self.bloom(dataset)
 
-    def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
+    def law(self, dataset: bytes) -> Mapping[tuple[int, ...], float]:
         out: dict[tuple[int, ...], float] = {}
-        for (answer,), chance in super().law(world).items():
-            key = (answer | self.bloom(world),)
+        for (answer,), chance in super().law(dataset).items():
+            key = (answer | self.bloom(dataset),)
             out[key] = out.get(key, 0.0) + chance
         return out
 
@@ -133,33 +133,33 @@ class _RapporTwice(_Rappor):
 class _RapporRedrawn(_RapporTwice):
     """The permanent response is drawn anew when a device is asked again (multi-freq-ldpy 0.2.5)."""
 
-    def run(self, world: bytes, n: int, bits: Bits) -> IntArray:
-        first, second = (_Rappor.run(self, world, n, bits) for _ in range(2))
+    def run(self, dataset: bytes, n: int, bits: Bits) -> IntArray:
+        first, second = (_Rappor.run(self, dataset, n, bits) for _ in range(2))
         return np.asarray(self.together(first, second))
 
-    def law(self, world: bytes) -> Mapping[tuple[int, ...], float]:
-        return self.two_answers(world, world)
+    def law(self, dataset: bytes) -> Mapping[tuple[int, ...], float]:
+        return self.two_answers(dataset, dataset)
 
 
 class _RapporShared(_RapporTwice):
     """The noise of two metrics comes from one key, so equal values give equal answers (google/rappor's Python client).
 
-    A world is a value of each metric; one of them changes.
+    A dataset is a value of each metric; one of them changes.
     """
 
     def pairs(self) -> Sequence[Pair[Any]]:
         [pair] = super().pairs()
         return [Pair("two metrics agree or not", (pair.left, pair.left), (pair.left, pair.right))]
 
-    def run(self, world: Any, n: int, bits: Bits) -> IntArray:
-        one, other = world
+    def run(self, dataset: Any, n: int, bits: Bits) -> IntArray:
+        one, other = dataset
         first = _Rappor.run(self, one, n, bits)
         # Filters that differ give independent MACs under one key; equal ones the same.
         second = first if one == other else _Rappor.run(self, other, n, bits)
         return np.asarray(self.together(first, second))
 
-    def law(self, world: Any) -> Mapping[tuple[int, ...], float]:
-        one, other = world
+    def law(self, dataset: Any) -> Mapping[tuple[int, ...], float]:
+        one, other = dataset
         if one != other:
             return self.two_answers(one, other)
         return {(self.together(a, a),): p for (a,), p in RapporPermanent.law(self, one).items()}

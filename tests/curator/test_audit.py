@@ -1,6 +1,6 @@
 """Neighbouring logs: what one user more changes, exactly; and that whole steps follow the laws that conformance checks.
 
-``tests/conformance`` runs whole steps on logs of so many copies of a world that noise is drawn key by key; here are
+``tests/conformance`` runs whole steps on logs of so many copies of a dataset that noise is drawn key by key; here are
 enough of them for noise that is drawn for many keys at once.
 """
 
@@ -21,27 +21,16 @@ from hypothesis import strategies as st
 from hushquery.core.budget import Budget
 from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
-from hushquery.curator.audited.counted import KorolovaSelector, OptimalSelector, WeightedSelector
-from hushquery.curator.audited.guided import GuidedSelector
-from hushquery.curator.audited.reformulations import ReformulationPairs
-from hushquery.curator.audited.selectors import (
-    GaussianSelector,
-    LaplaceSelector,
-    SelectedClicks,
-    crowd,
-    many_logs,
-    numbered,
-    searcher,
-    seen_in,
-)
-from hushquery.curator.bound import Bound, searches
-from hushquery.curator.calibrate import Request, calibrate
-from hushquery.curator.clicks import Clicks
-from hushquery.curator.count import law_of, tally
-from hushquery.curator.reformulations import Reformulations
-from hushquery.curator.select import count_released
-from hushquery.curator.selectors.guided import Guided
-from hushquery.curator.selectors.weighted import equal_weights
+from hushquery.curator.audit import crowd, many_logs, numbered, searcher, seen_in
+from hushquery.curator.calibrate import ReleaseSpec, calibrate
+from hushquery.curator.clicks import Clicks, SelectedClicks
+from hushquery.curator.counting import Bound, count_released, law_of, searches, tally
+from hushquery.curator.reformulations import ReformulationPairs, Reformulations
+from hushquery.curator.selectors.guided import Guided, GuidedSelector
+from hushquery.curator.selectors.korolova2009 import KorolovaSelector
+from hushquery.curator.selectors.optimal import OptimalSelector
+from hushquery.curator.selectors.thresholded import GaussianSelector, LaplaceSelector
+from hushquery.curator.selectors.weighted import WeightedSelector, equal_weights
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.survivors import WORTH_A_BINOMIAL
 from search_logs import OTHERS, ZOE, counted, log
@@ -150,12 +139,12 @@ def test_one_user_more_moves_guided_sums_by_norm_one_whatever_the_sketch_says(ot
 def test_a_sketch_of_one_bucket_guides_all_shares_alike():
     """What the registered guided selector rests on: with one bucket only "looks empty" matters, not the share."""
     guided = GuidedSelector.calibrate(Fraction(3), Fraction(1, 1000))
-    world = crowd(3, "ant", "bee") + searcher("zoe", "cow", "bee", "ant") + searcher("yan", "cow")
+    dataset = crowd(3, "ant", "bee") + searcher("zoe", "cow", "bee", "ant") + searcher("yan", "cow")
     alive = guided.alive_from()
     rng = np.random.default_rng(number("one bucket"))
-    sums = {guided.weigh(world, int(noisy)) for noisy in [alive, 10**6, *rng.integers(alive, 40 * alive, 8)]}
+    sums = {guided.weigh(dataset, int(noisy)) for noisy in [alive, 10**6, *rng.integers(alive, 40 * alive, 8)]}
     assert sums == {(3 * 45, 4 * 45, 64 + 45)}
-    assert guided.weigh(world, alive - 1) == (0, 0, 0)
+    assert guided.weigh(dataset, alive - 1) == (0, 0, 0)
 
 
 # ---- what runs, against the laws -----------------------------------------------------------------------------------
@@ -185,29 +174,29 @@ SELECTORS = {
 
 @pytest.mark.parametrize("cls", SELECTORS, ids=lambda cls: cls.name)
 def test_selectors_follow_their_laws_on_many_logs_at_once(cls):
-    mechanism, world = cls.calibrate(*LOOSE), crowd(2, "ant") + SELECTORS[cls]
-    found = mechanism.selector.run(ibis.memtable(many_logs(world, IN_BULK)), Bound(), bits("copies", cls.name))
-    follows(seen_in(found, mechanism.keys, QUERY, IN_BULK), mechanism.law(world))
+    mechanism, dataset = cls.calibrate(*LOOSE), crowd(2, "ant") + SELECTORS[cls]
+    found = mechanism.selector.run(ibis.memtable(many_logs(dataset, IN_BULK)), Bound(), bits("copies", cls.name))
+    follows(seen_in(found, mechanism.keys, QUERY, IN_BULK), mechanism.law(dataset))
 
 
 def test_clicks_follow_their_law_on_many_logs_at_once():
     mechanism = SelectedClicks.calibrate(*LOOSE)
     greedy = [row for row in mechanism.pairs()[-1].right if row[0] == "zoe"]
-    world = (*crowd(2, "ant", url="https://x.example/"), *greedy)
-    many = many_logs(world, IN_BULK)
+    dataset = (*crowd(2, "ant", url="https://x.example/"), *greedy)
+    many = many_logs(dataset, IN_BULK)
     named = [query for query in set(many["query"].to_pylist()) if not query.endswith("dog")]
     found = mechanism.clicks.run(ibis.memtable(many), Bound(), pa.table({"query": named}), bits("clicks"))
-    follows(seen_in(found, mechanism.keys, PAIR, IN_BULK), mechanism.law(world))
+    follows(seen_in(found, mechanism.keys, PAIR, IN_BULK), mechanism.law(dataset))
 
 
 def test_listed_clicks_all_get_noise_and_nothing_else_does():
     """A public list: every pair of it, zeros included, on many logs at once."""
     step = LaplaceHistogram(2, Fraction(1))
-    world = (
+    dataset = (
         *crowd(2, "ant", url="x"),
         *(("zoe", i, q, u) for i, (q, u) in enumerate([("ant", "z"), ("ant", "x")] * 2)),
     )
-    many = many_logs(world, LISTED)
+    many = many_logs(dataset, LISTED)
     named = sorted(set(many["query"].to_pylist()))
     results = ibis.memtable(pa.table({"query": [q for q in named for _ in "xy"], "url": ["x", "y"] * len(named)}))
     clicks = Clicks(step, results)
@@ -220,10 +209,10 @@ def test_listed_clicks_all_get_noise_and_nothing_else_does():
 def test_reformulations_follow_their_law(gaussian):
     """With many false pairs, and with the noise that the registered mechanism does not have."""
     step = GaussianHistogram(2, Fraction(2)) if gaussian else LaplaceHistogram(2, Fraction(2))
-    mechanism = ReformulationPairs(Reformulations(step, false_edges=0.5))
-    world = crowd(4, "ant", "bee") + searcher("zoe", "cow", "bee", "ant")
-    follows(mechanism.run(world, 3_000, bits("walks", gaussian)), mechanism.law(world))
-    follows(*mechanism.end_to_end(world, bits("walks", gaussian)))
+    mechanism = ReformulationPairs(Reformulations(step, expected_false_pairs=0.5))
+    dataset = crowd(4, "ant", "bee") + searcher("zoe", "cow", "bee", "ant")
+    follows(mechanism.run(dataset, 3_000, bits("walks", gaussian)), mechanism.law(dataset))
+    follows(*mechanism.end_to_end(dataset, bits("walks", gaussian)))
 
 
 # ---- whatever the engine's order -----------------------------------------------------------------------------------
@@ -242,7 +231,7 @@ def test_the_same_bits_release_the_same_whatever_the_order_of_rows(selector):
     rng = np.random.default_rng(number("order"))
     rows = random_log(rng)
     plan = calibrate(
-        Request(Budget(8, Fraction(1, 100)), 3, clicks_per_user=2, reformulations_per_user=2, selector=selector)
+        ReleaseSpec(Budget(8, Fraction(1, 100)), 3, clicks_per_user=2, reformulations_per_user=2, selector=selector)
     )
     made = plan.selector if selector != "guided" else replace(plan.selector, buckets=512)
     found = []

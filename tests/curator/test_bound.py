@@ -10,11 +10,10 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.audited.selectors import numbered
-from hushquery.curator.bound import Bound, searches
+from hushquery.curator.audit import numbered
 from hushquery.curator.clicks import Clicks
+from hushquery.curator.counting import Bound, count_released, searches
 from hushquery.curator.reformulations import Reformulations
-from hushquery.curator.select import count_released
 from hushquery.errors import UsageError
 from search_logs import OTHERS, ZOE, counted, kept, log
 from statistical import number

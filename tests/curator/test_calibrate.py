@@ -15,8 +15,9 @@ from hushquery.core.budget import Budget
 from hushquery.core.calibration import WEIGHT_GRID, agd
 from hushquery.core.loss import GaussianWeights, loss_from
 from hushquery.core.registry import find, names
-from hushquery.curator.calibrate import DEFAULT_SHARES, SELECTORS, Request, calibrate
-from hushquery.curator.select import Optimal, Reused
+from hushquery.curator.calibrate import DEFAULT_SHARES, SELECTORS, ReleaseSpec, calibrate
+from hushquery.curator.selectors.optimal import Optimal
+from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.errors import UsageError
 from hushquery.noise.law import DiscreteLaplace
 from statistical import number
@@ -27,7 +28,7 @@ GAUSSIAN = ["gaussian", "weighted", "guided"]
 
 
 def made(selector, d, budget=GOLDEN, **more):
-    return calibrate(Request(budget, d, selector=selector, **more))
+    return calibrate(ReleaseSpec(budget, d, selector=selector, **more))
 
 
 # ---- golden values -------------------------------------------------------------------------------------------------
@@ -38,14 +39,14 @@ def made(selector, d, budget=GOLDEN, **more):
     [(1, "1.7589", 10), (5, "3.9331", 20), (10, "5.5622", 28), (20, "7.8662", 40), (40, "11.1244", 58)],
 )
 def test_golden_gaussian_histograms(d, sigma, threshold):
-    step = made("gaussian", d).selector.step
+    step = made("gaussian", d).selector.selection
     assert (f"{float(step.sigma):.4f}", step.threshold) == (sigma, threshold)
     assert f"{step.loss.delta('ln 10'):.3e}" == "9.905e-06"
 
 
 @pytest.mark.parametrize("d", [1, 5, 10, 20, 40])
 def test_laplace_thresholds_by_the_formula(d):
-    step, b = made("laplace", d).selector.step, d / math.log(10)
+    step, b = made("laplace", d).selector.selection, d / math.log(10)
     assert float(step.scale) == pytest.approx(b, rel=1e-14)
     assert step.threshold == 1 + math.ceil(b * math.log(d / (1e-5 * (1 + math.exp(-1 / b)))))
     # One less would not do, by the law itself.
@@ -87,7 +88,7 @@ def test_golden_mu():
     squares = [float(WEIGHT_GRID**2 / step.sigma**2) for step in (guided.sketch, guided.selection)]
     assert math.sqrt(sum(squares)) == pytest.approx(0.5656901396, abs=1e-9)
     assert squares[0] / sum(squares) == pytest.approx(0.35, abs=1e-7)
-    gaussian = made("gaussian", 20).selector.step
+    gaussian = made("gaussian", 20).selector.selection
     assert math.sqrt(20) / float(gaussian.sigma) * 1.0005 == pytest.approx(0.5688118676, abs=1e-8)
     tenth = made("weighted", 20, Budget("ln 10", "1/900000"), select_only=True).selector.selection
     assert WEIGHT_GRID / float(tenth.sigma) == pytest.approx(0.5097794006, abs=1e-8)
@@ -113,7 +114,7 @@ def test_the_optimal_coin_is_the_recursion():
 def test_shares_of_epsilon_with_laplace_noise():
     shares = {"queries": "0.5", "clicks": "0.3", "reformulations": "0.2"}
     plan = made("laplace", 20, Budget(2, 1e-5), clicks_per_user=5, reformulations_per_user=3, shares=shares)
-    assert 20 / plan.selector.step.scale == 1
+    assert 20 / plan.selector.selection.scale == 1
     assert 5 / plan.clicks.step.scale == Fraction(3, 5)
     assert 3 / plan.reformulations.step.scale == Fraction(2, 5)
     assert sum(plan.loss.pure) == 2
@@ -148,7 +149,7 @@ def test_shares_within_the_table_of_queries():
 
 
 def test_shares_are_renormalised_over_the_tables_that_are_made():
-    only = Request(GOLDEN, 20, shares={"queries": 0.1, "clicks": 0.7})
+    only = ReleaseSpec(GOLDEN, 20, shares={"queries": 0.1, "clicks": 0.7})
     assert only.normalised_shares() == {"queries": 1}
     two = replace(only, clicks_per_user=5)
     assert two.normalised_shares() == {"queries": Fraction(1, 8), "clicks": Fraction(7, 8)}
@@ -171,7 +172,7 @@ def test_a_list_without_counts_spends_everything_on_the_selection(selector):
 
 
 def test_a_public_list_of_results_needs_no_threshold_and_leaves_its_delta_to_the_queries():
-    secret, public = (made("laplace", 20, clicks_per_user=5, public_results=listed) for listed in (False, True))
+    secret, public = (made("laplace", 20, clicks_per_user=5, has_public_pairs=listed) for listed in (False, True))
     assert secret.clicks.step.threshold
     assert public.clicks.step.threshold is None
     assert secret.clicks.step.scale == public.clicks.step.scale
@@ -187,7 +188,7 @@ def test_auto_takes_the_lower_threshold(epsilon):
     for d in (1, 2, 3, 5, 8, 13, 40):
         both = {name: made(name, d, Budget(epsilon, 1e-5)).selector.threshold for name in ("laplace", "gaussian")}
         auto = made("auto", d, Budget(epsilon, 1e-5)).selector
-        assert isinstance(auto, Reused)
+        assert isinstance(auto, ThresholdedCounts)
         assert auto.threshold == min(both.values())
         assert auto.threshold == both[auto.name]
         chosen.add(auto.name)
@@ -197,7 +198,7 @@ def test_auto_takes_the_lower_threshold(epsilon):
 # ---- every combination ---------------------------------------------------------------------------------------------
 
 REQUESTS = st.builds(
-    Request,
+    ReleaseSpec,
     budget=st.builds(
         Budget,
         st.fractions("1/20", 8, max_denominator=200),
@@ -209,7 +210,7 @@ REQUESTS = st.builds(
     selector=st.sampled_from(SELECTORS),
     shares=st.none() | st.fixed_dictionaries({name: st.integers(1, 20) for name in DEFAULT_SHARES}),
     select_only=st.booleans(),
-    public_results=st.booleans(),
+    has_public_pairs=st.booleans(),
 )
 
 
@@ -230,9 +231,9 @@ def test_all_steps_fit_the_budget_together_and_use_it(request):
 def test_every_step_names_a_registered_mechanism_of_its_kind(selector):
     """What selects keys is a selector there; what adds noise to public keys is not."""
     for public in (False, True):
-        plan = made(selector, 3, clicks_per_user=2, reformulations_per_user=2, public_results=public)
+        plan = made(selector, 3, clicks_per_user=2, reformulations_per_user=2, has_public_pairs=public)
         if plan.clicks and public:
-            plan = replace(plan, clicks=replace(plan.clicks, results=[]))
+            plan = replace(plan, clicks=replace(plan.clicks, public_pairs=[]))
         for step in plan.steps():
             assert step.name in names()
             secret_keys = getattr(step.parameters, "threshold", 1) is not None
@@ -250,4 +251,4 @@ def test_requests_that_make_no_sense_are_refused():
         {"budget": Budget(0, 1e-5)},
     ):
         with pytest.raises(UsageError):
-            Request(**({"budget": GOLDEN, "queries_per_user": 20} | bad))
+            ReleaseSpec(**({"budget": GOLDEN, "queries_per_user": 20} | bad))

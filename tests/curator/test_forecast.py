@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from hushquery.core.budget import Budget
-from hushquery.curator.bound import Bound
-from hushquery.curator.calibrate import SELECTORS, Request, calibrate
+from hushquery.curator.calibrate import SELECTORS, ReleaseSpec, calibrate
+from hushquery.curator.counting import Bound
 from hushquery.curator.forecast import LOGS, forecast
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.errors import UsageError
 from hushquery.log.synthetic.logs import PROFILE_NAMES, write_log
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 USERS = 7_000
 
@@ -53,24 +53,24 @@ def test_what_is_said_of_a_kind_of_log_is_what_its_made_up_people_do(log, like):
 )
 def test_a_release_lies_in_its_forecast(log, like, selector):
     """The selectors on 7,000 users; the guided one was forecast at 106 and gave 52 where the log is like aol."""
-    plan = curate(
+    plan = plan_release(
         log(like, USERS), epsilon=1, delta=1e-6, queries_per_user=10, selector=selector, population="made-up people"
     )
-    seen = forecast(plan.request, USERS, plan.calibrated, like)
+    seen = forecast(plan.spec, USERS, plan.calibrated, like)
     made = plan.calibrated.selector.run(plan.log.rows, Bound(plan.bound.keep, "0" * 32), SeededBits(5))
     assert seen.released_low <= made.num_rows <= seen.released_high
 
 
 def test_a_small_log_is_not_promised_much():
     """891 users, guided, epsilon 1, d = 10: the forecast was 16, the results were 2 to 5."""
-    seen = forecast(Request(Budget(1, 1e-6), 10, selector="guided"), 891)
+    seen = forecast(ReleaseSpec(Budget(1, 1e-6), 10, selector="guided"), 891)
     assert seen.released_low == 0
     assert 5 <= seen.released_high <= 10
 
 
 def test_no_range_is_wider_than_four_times_or_begins_late():
     for selector in SELECTORS[1:]:
-        request = Request(Budget(1, 1e-6), 5, selector=selector)
+        request = ReleaseSpec(Budget(1, 1e-6), 5, selector=selector)
         made = calibrate(request)
         for like in LOGS:
             for users in (1, 100, 700, 2_000, 5_000, 30_000, 10**6, 10**9):
@@ -82,9 +82,9 @@ def test_no_range_is_wider_than_four_times_or_begins_late():
 
 def test_a_forecast_is_computed_without_a_log():
     """It is given the plan's numbers and nothing else, and more users never release fewer queries."""
-    assert list(inspect.signature(forecast).parameters) == ["request", "users", "made", "like"]
+    assert list(inspect.signature(forecast).parameters) == ["spec", "users", "steps", "like"]
     for selector in SELECTORS[1:]:
-        request = Request(Budget(1, 1e-6), 10, selector=selector)
+        request = ReleaseSpec(Budget(1, 1e-6), 10, selector=selector)
         made = calibrate(request)
         ranges = [forecast(request, users, made) for users in (300, 3_000, 30_000, 300_000)]
         assert [row.released_low for row in ranges] == sorted(row.released_low for row in ranges)
@@ -93,5 +93,5 @@ def test_a_forecast_is_computed_without_a_log():
 
 def test_an_unknown_kind_of_log_is_refused():
     with pytest.raises(UsageError, match="no kind of log") as refused:
-        forecast(Request(Budget(1, 1e-6), 10), like="bing")
+        forecast(ReleaseSpec(Budget(1, 1e-6), 10), like="bing")
     assert "aol" in refused.value.fix

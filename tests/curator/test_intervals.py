@@ -10,9 +10,8 @@ import pytest
 from scipy import stats
 
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
-from hushquery.curator.intervals import with_intervals
-from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
-from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
+from hushquery.curator.counting import with_intervals
+from hushquery.noise.law import LEVEL, DiscreteLaplace, RoundedGaussian, given_release, most_unreleased, on_public_keys
 
 LAWS = {
     "laplace 1/2": DiscreteLaplace(Fraction(1, 2)),

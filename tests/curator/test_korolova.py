@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from hushquery.core.calibration import laplace_delta
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.bound import Bound, searches
-from hushquery.curator.select import Korolova
-from hushquery.curator.selectors.korolova import Theorem1, calibrate_korolova
+from hushquery.curator.counting import Bound, searches
+from hushquery.curator.selectors.korolova2009 import Korolova, Theorem1, calibrate_korolova
 from hushquery.errors import CalibrationError
 from hushquery.noise.law import DiscreteLaplace
 from search_logs import kept, log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -15,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import statistical
+from hushquery.core.budget import Budget, Unit
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
-from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import SELECTORS
-from hushquery.curator.plan import ReleasePlan, curate
+from hushquery.curator.counting import Bound
+from hushquery.curator.plan import ReleasePlan, plan_release
 from hushquery.errors import BudgetRefused, DataError, UsageError
 from hushquery.log import read_log
 from hushquery.noise import sampler as sampling
@@ -48,7 +50,30 @@ def searches(users: int = 300, tail: int = 2, mark: str = "zqcanary", heads: tup
 
 
 def plan_for(log: Any, selector: str = "gaussian", **asked: Any) -> ReleasePlan:
-    return curate(log, **(BUDGET | {"selector": selector} | asked))
+    return plan_release(log, **(BUDGET | {"selector": selector} | asked))
+
+
+def test_a_budget_and_a_unit_may_be_given_as_a_whole_or_in_plain_values() -> None:
+    log, asked = read_log(searches(5)), {name: BUDGET[name] for name in BUDGET if name not in ("epsilon", "delta")}
+    plain = plan_for(log)
+    for unit in (Unit("user", "add-remove"), "user"):
+        whole = plan_release(
+            log, budget=Budget(BUDGET["epsilon"], BUDGET["delta"]), unit=unit, selector="gaussian", **asked
+        )
+        assert whole.explain() == plain.explain()
+    for unit in ("account", Unit("user", "replace-one")):
+        with pytest.raises(UsageError, match="a release protects one user"):
+            plan_for(log, unit=unit)
+    with pytest.raises(UsageError, match="budget is not clear"):
+        plan_for(log, budget=Budget(1, 1e-6))
+
+
+def test_a_plan_shows_itself_in_a_notebook() -> None:
+    plan = plan_for(read_log(searches(5)))
+    shown = plan._repr_html_()
+    assert plan.guarantee.summary() in html.unescape(shown)
+    assert "alone it costs epsilon" in shown
+    assert plan.guarantee.summary() in repr(plan)
 
 
 class Watched:
@@ -296,8 +321,8 @@ def test_order_files_threads_and_chunks_change_nothing(
     selector: str, in_bulk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_bulk:  # several keys with one count are drawn for at once, in production from 20,000 on
-        monkeypatch.setattr("hushquery.curator.count.WORTH_A_BINOMIAL", 2)
-        monkeypatch.setattr("hushquery.curator.select.WORTH_A_BINOMIAL", 2)
+        monkeypatch.setattr("hushquery.curator.counting.WORTH_A_BINOMIAL", 2)
+        monkeypatch.setattr("hushquery.curator.selectors.optimal.WORTH_A_BINOMIAL", 2)
     table = _near_the_threshold()
     mixed = table.take(pa.array([(i * 7919) % len(table) for i in range(len(table))]))
     assert sorted(mixed.to_pylist(), key=str) == sorted(table.to_pylist(), key=str)
@@ -311,7 +336,7 @@ def test_order_files_threads_and_chunks_change_nothing(
         read_log([str(tmp_path / "b.parquet"), str(tmp_path / "a.parquet")], engine=unordered),
     ]
     first, other = (
-        curate(log, selector=selector, **LOW).run(  # type: ignore[arg-type]
+        plan_release(log, selector=selector, **LOW).run(  # type: ignore[arg-type]
             tmp_path / f"{i}.db", bits=statistical.bits("same", selector)
         )
         for i, log in enumerate(logs)
@@ -348,7 +373,7 @@ def _exact_counts(plan: ReleasePlan, name: str) -> dict[str, int]:
 def test_the_count_published_is_the_one_that_met_the_threshold(
     selector: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = curate(read_log(_near_the_threshold()), selector=selector, **(LOW | {"reformulations_per_user": None}))  # type: ignore[arg-type]
+    plan = plan_release(read_log(_near_the_threshold()), selector=selector, **(LOW | {"reformulations_per_user": None}))  # type: ignore[arg-type]
     truth, spy = _exact_counts(plan, "queries"), Spy(monkeypatch)
     made = plan.run(tmp_path / "ledger.db", bits=statistical.bits("once", selector))
     # One draw per query and one per pair of released queries: no noise is drawn twice, none for publishing.
@@ -389,7 +414,7 @@ def _check_the_explanation(plan: ReleasePlan, made: Release, spy: Spy) -> None:
 
 
 def test_reformulations_report_the_threshold_that_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_for(searches(60), **TABLES, false_edges=3.0)
+    plan = plan_for(searches(60), **TABLES, expected_false_pairs=3.0)
     spy = Spy(monkeypatch)
     made = plan.run(tmp_path / "ledger.db", bits=statistical.bits("false edges"))
     (toss,) = [law for law, _, _ in spy.drawn if isinstance(law, Binomial)]
@@ -437,8 +462,8 @@ def test_postgresql_gives_the_same_release(selector: str, postgres_url: str, tmp
     name = f"searches_{selector}"
     engine.create_table(name, ibis.memtable(table).to_pyarrow())
     try:
-        there = curate(engine.table(name), selector=selector, **LOW)  # type: ignore[arg-type]
-        here = curate(table, selector=selector, **LOW)  # type: ignore[arg-type]
+        there = plan_release(engine.table(name), selector=selector, **LOW)  # type: ignore[arg-type]
+        here = plan_release(table, selector=selector, **LOW)  # type: ignore[arg-type]
         far = there.run(tmp_path / "there.db", bits=statistical.bits("engines"))
         near = here.run(tmp_path / "here.db", bits=statistical.bits("engines"))
     finally:

@@ -19,10 +19,13 @@ import pytest
 
 import statistical
 from hushquery.core.budget import Budget
-from hushquery.curator.bound import Bound
-from hushquery.curator.calibrate import SELECTORS, Request, calibrate
-from hushquery.curator.select import Korolova, Optimal, Reused, Selector
+from hushquery.curator.calibrate import SELECTORS, ReleaseSpec, calibrate
+from hushquery.curator.counting import Bound
+from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import Guided
+from hushquery.curator.selectors.korolova2009 import Korolova
+from hushquery.curator.selectors.optimal import Optimal
+from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.curator.selectors.weighted import Weighted
 from hushquery.log import read_log
 from hushquery.log.synthetic.logs import batches, which_private
@@ -68,13 +71,13 @@ def tail() -> Iterator[Tail]:
 
 
 def selector_for(name: str, delta: float | str) -> Selector:
-    return calibrate(Request(Budget("ln 10", delta), D, selector=name, select_only=True)).selector  # type: ignore[arg-type]
+    return calibrate(ReleaseSpec(Budget("ln 10", delta), D, selector=name, select_only=True)).selector  # type: ignore[arg-type]
 
 
 def broken(selector: Selector) -> Selector:
     """Lower the threshold, as a slip in a sign, a unit or a logarithm would."""
-    if isinstance(selector, Reused):
-        return replace(selector, step=replace(selector.step, threshold=int(selector.threshold) // 3))
+    if isinstance(selector, ThresholdedCounts):
+        return replace(selector, selection=replace(selector.selection, threshold=int(selector.threshold) // 3))
     if isinstance(selector, Korolova):
         return replace(selector, theorem=replace(selector.theorem, threshold=Fraction(D)))
     if isinstance(selector, Optimal):
@@ -134,9 +137,9 @@ def test_two_hundred_runs(name: str, delta: float, tail: Tail) -> None:
 @pytest.mark.parametrize("name", SELECTORS[1:])
 def test_two_hundred_whole_releases(name: str, tail: Tail, tmp_path: Any) -> None:
     """The same for whole releases at an ordinary budget: no table of any of them shows what is private."""
-    from hushquery.curator.plan import curate
+    from hushquery.curator.plan import plan_release
 
-    plan = curate(
+    plan = plan_release(
         read_log(tail.table, patterns=False),
         epsilon="ln 10",
         delta=1e-5,
@@ -152,4 +155,4 @@ def test_two_hundred_whole_releases(name: str, tail: Tail, tmp_path: Any) -> Non
         for table in made.tables.values():
             for column in {"query", "next_query"} & set(table.column_names):
                 seen += int(which_private(table[column].combine_chunks()).sum())
-    statistical.rate_at_most(seen, 17 * tail.private_owners * D, 3 * float(plan.request.budget.delta) / D)
+    statistical.rate_at_most(seen, 17 * tail.private_owners * D, 3 * float(plan.spec.budget.delta) / D)

@@ -18,14 +18,14 @@ import pytest
 import statistical
 from hushquery.core.budget import Budget
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.bound import Bound
-from hushquery.curator.calibrate import Request, calibrate
-from hushquery.curator.plan import ReleasePlan, curate
+from hushquery.curator.calibrate import ReleaseSpec, calibrate
+from hushquery.curator.counting import Bound
+from hushquery.curator.plan import ReleasePlan, plan_release
 from hushquery.curator.reformulations import Reformulations
 from hushquery.errors import DataError, HushqueryError
 from hushquery.log import read_log
-from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace
+from hushquery.noise.sampler import Bits
 from hushquery.release import Release
 
 Row = tuple[str, int | None, str, str | None]
@@ -46,7 +46,7 @@ def everybody(*rows: tuple[int | None, str, str | None]) -> list[Row]:
 def released(folder: Path, rows: list[Row] | pa.Table, selector: str = "laplace", d: int = 3, **asked: Any) -> Release:
     table = rows if isinstance(rows, pa.Table) else log(rows)
     ledger = folder / f"{len(list(folder.iterdir()))}.db"
-    plan = curate(
+    plan = plan_release(
         table, epsilon=900, delta="1e-4", queries_per_user=d, selector=selector, population="readers", **asked
     )  # type: ignore[arg-type]
     return run_without_noise(plan, ledger, statistical.bits("traps", selector))
@@ -111,7 +111,7 @@ def test_without_times_the_choice_is_random_but_the_same_in_all_steps(tmp_path: 
     # Selected from and counted among the same three of each user: nobody's fourth query slips in.
     for selector in ("optimal", "weighted", "guided"):
         assert sum(counts(released(tmp_path, table, selector, d=3)).values()) == 3 * USERS
-    plan = curate(table, epsilon=900, delta="1e-4", queries_per_user=3, selector="laplace", population="readers")
+    plan = plan_release(table, epsilon=900, delta="1e-4", queries_per_user=3, selector="laplace", population="readers")
     chosen = [counts(run_without_noise(replace(plan), tmp_path / f"again{i}.db")) for i in range(3)]
     assert any(other != chosen[0] for other in chosen[1:])  # another key, another choice
 
@@ -174,7 +174,7 @@ def test_a_log_is_read_once_for_one_table(selector: str, scans: int, clicks: int
 
     engine.con.create_function("look", look, ["VARCHAR"], "VARCHAR", side_effects=True)
     secret = read_log(engine.sql("SELECT look(user) AS user, time, query, url FROM rows"))
-    plan = curate(
+    plan = plan_release(
         secret,
         epsilon=900,
         delta="1e-4",
@@ -191,7 +191,7 @@ def test_a_log_is_read_once_for_one_table(selector: str, scans: int, clicks: int
 
 
 def test_saving_or_looking_twice_draws_no_new_noise(tmp_path: Path) -> None:
-    plan = curate(
+    plan = plan_release(
         log(everybody((1, "news", None), (2, "maps", None))),
         epsilon=2,
         delta=0.01,
@@ -219,7 +219,7 @@ def test_every_listed_pair_of_a_released_query_is_there_and_no_other(selector: s
     rows = everybody(
         (1, "news", "http://unlisted.example.org/"), (2, "news", "http://n.example.org/"), (3, "maps", None)
     )
-    made = released(tmp_path, rows, selector, clicks_per_user=1, results=LISTED)
+    made = released(tmp_path, rows, selector, clicks_per_user=1, public_pairs=LISTED)
     # One click each, and the unlisted one does not take its place.
     assert counts(made, "clicks") == {
         ("news", "http://n.example.org"): USERS,
@@ -233,14 +233,14 @@ def test_every_listed_pair_of_a_released_query_is_there_and_no_other(selector: s
 
 def test_listed_zeros_get_noise_and_may_be_negative(tmp_path: Path) -> None:
     listed = {"query": ["news"] * 400, "url": [f"http://x.example.org/{i}" for i in range(400)]}
-    plan = curate(
+    plan = plan_release(
         log(everybody((1, "news", None))),
         epsilon=6,
         delta=1e-3,
         queries_per_user=1,
         clicks_per_user=5,
         selector="laplace",
-        results=listed,
+        public_pairs=listed,
         population="readers",
     )
     made = plan.run(tmp_path / "ledger.db", bits=statistical.bits("zeros"))
@@ -255,14 +255,16 @@ def test_a_public_list_is_read_like_the_log(tmp_path: Path) -> None:
     """The log is normalised, so a list in another case or with another form of URL names the same pairs."""
     rows = everybody((1, "Weather  Leeds", "HTTP://W.example.org/"))
     listed = {"query": ["Weather Leeds"], "url": ["http://W.example.org/"]}
-    made = released(tmp_path, rows, clicks_per_user=1, results=listed)
+    made = released(tmp_path, rows, clicks_per_user=1, public_pairs=listed)
     assert counts(made) == {"weather leeds": USERS}
     assert counts(made, "clicks") == {("weather leeds", "http://w.example.org"): USERS}
 
 
 def test_a_public_list_must_have_its_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'url'"):
-        released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, results={"query": ["a"]})
+        released(
+            tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, public_pairs={"query": ["a"]}
+        )
 
 
 @pytest.mark.parametrize(
@@ -284,7 +286,7 @@ def test_a_malformed_line_of_a_public_list_is_refused(tmp_path: Path, name: str,
     """The steward gave it, and it is public: a pair that is left out of it in silence would be missing in public."""
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=told) as refused:
-        released(tmp_path, everybody((1, "news", "a.example")), clicks_per_user=1, results=tmp_path / name)
+        released(tmp_path, everybody((1, "news", "a.example")), clicks_per_user=1, public_pairs=tmp_path / name)
     assert refused.value.fix
     assert "zebra" not in str(refused.value)
     assert not list(tmp_path.glob("*.db"))
@@ -296,7 +298,7 @@ def test_a_pair_without_a_url_is_refused(tmp_path: Path, values: Any) -> None:
     pq.write_table(table, tmp_path / "list.parquet")
     for listed in (table, tmp_path / "list.parquet"):
         with pytest.raises(DataError, match="no query or no url"):
-            released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, results=listed)
+            released(tmp_path, everybody((1, "news", "http://n.example.org/")), clicks_per_user=1, public_pairs=listed)
 
 
 # ---- reformulations ------------------------------------------------------------------------------------------------
@@ -340,13 +342,13 @@ def test_the_threshold_of_reformulations_comes_from_the_public_domain_alone(tmp_
     sparse = [(f"u{u}", 100_000 * u + 9000 * i, q, None) for u in range(USERS) for i, q in enumerate(queries)]
     made = []
     for number, rows in enumerate((dense, sparse)):
-        plan = curate(
+        plan = plan_release(
             log(rows),
             epsilon=40,
             delta=1e-3,
             queries_per_user=9,
             reformulations_per_user=8,
-            false_edges=5,
+            expected_false_pairs=5,
             shares={"reformulations": "1/20"},
             population="readers",
         )
@@ -363,11 +365,11 @@ def test_the_threshold_of_reformulations_comes_from_the_public_domain_alone(tmp_
 
 
 @pytest.mark.parametrize("pairs_made", [0, 6000])
-def test_false_edges_are_as_many_as_stated_and_fall_anywhere(pairs_made: int) -> None:
+def test_expected_false_pairs_are_as_many_as_stated_and_fall_anywhere(pairs_made: int) -> None:
     """All ordered pairs of 200 queries; somebody made the first few of them once, which is below the threshold."""
     queries = [f"q{i:03}" for i in range(200)]
     all_pairs = [(a, b) for a in queries for b in queries if a != b]
-    step = Reformulations(LaplaceHistogram(10, Fraction(5)), false_edges=300.0)
+    step = Reformulations(LaplaceHistogram(10, Fraction(5)), expected_false_pairs=300.0)
     rows: list[Row] = []
     for user, (a, b) in enumerate(all_pairs[:pairs_made]):
         rows += [(f"u{user}", 0, a, None), (f"u{user}", 60, b, None)]
@@ -421,7 +423,7 @@ def test_a_row_of_one_person_does_not_stop_the_release(poison: str, selector: st
 @pytest.mark.parametrize("selector", ["laplace", "gaussian", "korolova2009"])
 @pytest.mark.parametrize("epsilon", [40, 1000])
 def test_no_warning_of_numpy_reaches_the_steward(epsilon: float, selector: str, tmp_path: Path) -> None:
-    plan = curate(
+    plan = plan_release(
         log(everybody((1, "news", None))),
         epsilon=epsilon,
         delta=0.1,
@@ -440,7 +442,7 @@ def test_no_warning_of_numpy_reaches_the_steward(epsilon: float, selector: str, 
 @pytest.mark.parametrize("selector", ["laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided"])
 def test_what_delta_lets_through_is_within_delta(selector: str, delta: str, tables: dict[str, int]) -> None:
     """A query of one person alone comes out with probability delta at most, however small that is."""
-    made = calibrate(Request(Budget(1, delta), 4, selector=selector, **tables))  # type: ignore[arg-type]
+    made = calibrate(ReleaseSpec(Budget(1, delta), 4, selector=selector, **tables))  # type: ignore[arg-type]
     # rare_chance adds up d chances where delta is that of any of them, so it may be a hair larger.
     assert made.selector.rare_chance() <= float(delta) * 1.001
     if made.clicks is not None:
@@ -455,6 +457,6 @@ def test_what_delta_lets_through_is_within_delta(selector: str, delta: str, tabl
 @pytest.mark.parametrize("delta", ["0.5", "1e-7", "1e-12"])
 def test_any_sensible_request_has_a_calibration(selector: str, epsilon: str, delta: str) -> None:
     for d in (1, 20, 400, 10_000):
-        made = calibrate(Request(Budget(epsilon, delta), d, selector=selector))  # type: ignore[arg-type]
+        made = calibrate(ReleaseSpec(Budget(epsilon, delta), d, selector=selector))  # type: ignore[arg-type]
         assert made.loss.fits(epsilon, delta)
         assert made.selector.rare_chance() <= float(delta) * (1.5 if delta == "0.5" else 1.001)

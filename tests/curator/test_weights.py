@@ -12,8 +12,7 @@ import pytest
 
 from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold
 from hushquery.core.loss import GaussianWeights, equal_weight
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import Bound, law_of
 from hushquery.curator.selectors.guided import Guided, bucket
 from hushquery.curator.selectors.weighted import Weighted, equal_weights, weighted_threshold
 from hushquery.engine import execute
@@ -139,7 +138,7 @@ def test_two_queries_of_a_user_in_one_bucket_count_once():
 
 
 def test_empty_buckets_get_noise_too():
-    from hushquery.noise.bits import SeededBits
+    from hushquery.noise.sampler import SeededBits
 
     guided = Guided(GaussianWeights(100, SIGMA), GaussianWeights(2, SIGMA, 900), None, buckets=1000)
     exact = guided.exact_sketch(guided.each(log(("bob", 0, "ant", None)), Bound()))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import hushquery as hq
-from hushquery.curator.bound import Keep
+from hushquery.curator.counting import Keep
 from hushquery.hybrid.records import number_of_users, split_users
 from hushquery.log.schema import Log
 from statistical import bits, number
@@ -41,7 +41,7 @@ def test_the_same_bits_give_the_same_release(tmp_path: Path, keep: Keep, selecto
     made = []
     for kind in ("numbers", "texts"):
         log = hq.read_log(searches(kind), exclude_users=["7", "200"])
-        plan = hq.curate(
+        plan = hq.plan_release(
             log,
             epsilon=4,
             delta=1e-4,

@@ -37,7 +37,7 @@ FORBIDDEN = [
     ("local/report.py", "hybrid"),
     ("statistics/queries.py", "curator"),
     ("log/read.py", "task"),
-    ("auditing/audit.py", "collect"),
+    ("auditing/attacks.py", "collect"),
 ]
 
 

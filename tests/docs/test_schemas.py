@@ -96,7 +96,7 @@ WAYS += [("gaussian", EVERYTHING), ("laplace", EVERYTHING), ("auto", {"select_on
 @pytest.mark.parametrize(("selector", "more"), WAYS)
 def test_what_a_curator_publishes_is_valid(selector: Any, more: dict[str, Any], tmp_path: Path) -> None:
     given = {"epsilon": 4, "delta": 1e-4, "queries_per_user": 4, "population": "readers of example.org"}
-    plan = hq.curate(hq.read_log(searches()), selector=selector, **given, **more)
+    plan = hq.plan_release(hq.read_log(searches()), selector=selector, **given, **more)
     release = plan.run(tmp_path / "ledger.db", bits=bits("schemas", selector))
     folder = release.save(tmp_path / "release")
     assert faults("manifest", json.loads((folder / MANIFEST).read_bytes())) == []
@@ -274,7 +274,7 @@ def test_what_both_ignore(published: tuple[Any, Callable[[Any], bool]]) -> None:
 
 
 def test_an_older_manifest_without_measures_is_valid(tmp_path: Path) -> None:
-    plan = hq.curate(
+    plan = hq.plan_release(
         hq.read_log(searches()), epsilon=4, delta=1e-4, queries_per_user=4, selector="laplace", population="readers"
     )
     folder = plan.run(tmp_path / "ledger.db", bits=bits("schemas", "older")).save(tmp_path / "release")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from hushquery.curator.calibrate import SelectorName
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.engine import as_table, execute
 from hushquery.engine.meter import Meter, metered
 from hushquery.log import read_log
@@ -29,7 +29,7 @@ def log_with_tail(tail: int) -> pa.Table:
 def came_out(selector: SelectorName, tail: int, folder: Path) -> tuple[Meter, int]:
     """Make a release; give what left the engine for it, and how many queries it has."""
     log = read_log(log_with_tail(tail), patterns=False)
-    plan = curate(log, epsilon=2, delta="1e-6", queries_per_user=4, selector=selector, population="readers")
+    plan = plan_release(log, epsilon=2, delta="1e-6", queries_per_user=4, selector=selector, population="readers")
     with metered() as meter:
         release = plan.run(folder / f"{selector} {tail}.db", bits=bits("driver bytes", selector))
     return meter, release.tables["queries"].num_rows

@@ -121,7 +121,7 @@ def told(head: PublishedHead) -> dict[str, Any]:
 @pytest.fixture
 def bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the rare records be drawn for at once, which in production begins at 20,000 of one count."""
-    monkeypatch.setattr("hushquery.curator.count.WORTH_A_BINOMIAL", TAIL // 10)
+    monkeypatch.setattr("hushquery.curator.counting.WORTH_A_BINOMIAL", TAIL // 10)
 
 
 @pytest.mark.usefixtures("bulk")

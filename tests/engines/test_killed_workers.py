@@ -11,8 +11,8 @@ import pytest
 
 import statistical
 from hushquery.core.ledger.ledger import Ledger
-from hushquery.curator import count
-from hushquery.curator.plan import curate
+from hushquery.curator import counting as count
+from hushquery.curator.plan import plan_release
 from hushquery.errors import DataError
 from hushquery.log import read_log
 
@@ -22,7 +22,7 @@ ASKED = {"epsilon": 12, "delta": 0.3, "queries_per_user": 8, "selector": "laplac
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     """A log in which many queries share a low count, so that the engine is asked several times."""
-    monkeypatch.setattr("hushquery.curator.count.WORTH_A_BINOMIAL", 10)
+    monkeypatch.setattr("hushquery.curator.counting.WORTH_A_BINOMIAL", 10)
     rows = [(f"u{(7 * n + 13 * h) % 97}", f"query {n:03}", 1000 * n + h) for n in range(90) for h in range(1 + n % 5)]
     path = tmp_path / "log.parquet"
     columns = zip(*rows, strict=True)
@@ -31,7 +31,7 @@ def log(tmp_path, monkeypatch):
 
 
 def made(log, book, engine=None):
-    return curate(read_log(log, engine=engine), **ASKED).run(book, bits=statistical.bits("killed"))
+    return plan_release(read_log(log, engine=engine), **ASKED).run(book, bits=statistical.bits("killed"))
 
 
 def spends(book):
@@ -68,7 +68,7 @@ def test_between_two_questions(log, spark, spark_cluster, tmp_path, monkeypatch)
 def test_while_it_counts(log, spark, spark_cluster, tmp_path):
     expected = made(log, tmp_path / "here.db").tables["queries"]
     jobs, killed = spark._session.sparkContext.statusTracker(), []
-    plan = curate(read_log(log, engine=spark), **ASKED)
+    plan = plan_release(read_log(log, engine=spark), **ASKED)
 
     def kill_at_work():
         deadline = time.monotonic() + 120

@@ -18,8 +18,8 @@ import spark_cluster as clusters
 import statistical
 from hushquery.cli import main
 from hushquery.core.ledger.ledger import Ledger
-from hushquery.curator import count
-from hushquery.curator.plan import curate
+from hushquery.curator import counting as count
+from hushquery.curator.plan import plan_release
 from hushquery.engine import connect, execute
 from hushquery.engine.spark import check_master
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
@@ -136,7 +136,9 @@ def test_a_table_in_memory_is_in_no_engine(searches, postgres_url):
 
 def test_an_engine_that_dies_in_between_publishes_nothing(table, postgres_url, tmp_path, monkeypatch):
     engine, other = connect(postgres_url), connect(postgres_url)
-    plan = curate(read_log(table, engine=engine), epsilon=12, delta=1e-6, queries_per_user=4, population="members")
+    plan = plan_release(
+        read_log(table, engine=engine), epsilon=12, delta=1e-6, queries_per_user=4, population="members"
+    )
     pid = engine.con.info.backend_pid
     asked = []
 

@@ -12,7 +12,7 @@ import pytest
 
 import statistical
 from hard_log import URLS, hard_log
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.engine import connect, execute
 from hushquery.log import read_log
 from log.test_time_format import FORMS, NEVER
@@ -122,7 +122,7 @@ def test_a_zero_byte_is_a_blank(spark, tmp_path):
 
 
 def plan_of(log, selector):
-    plan = curate(log, selector=selector, **(LOW | CASES[selector]))
+    plan = plan_release(log, selector=selector, **(LOW | CASES[selector]))
     if selector != "guided":
         return plan
     # Fewer buckets, which cost the same and take less time.
@@ -133,8 +133,8 @@ def plan_of(log, selector):
 @pytest.mark.parametrize("selector", CASES)
 def test_the_same_release(selector, there, parquet, tmp_path, monkeypatch):
     if selector in ("laplace", "optimal"):  # keys with one count are drawn for at once, in production from 20,000 on
-        monkeypatch.setattr("hushquery.curator.count.WORTH_A_BINOMIAL", 4)
-        monkeypatch.setattr("hushquery.curator.select.WORTH_A_BINOMIAL", 4)
+        monkeypatch.setattr("hushquery.curator.counting.WORTH_A_BINOMIAL", 4)
+        monkeypatch.setattr("hushquery.curator.selectors.optimal.WORTH_A_BINOMIAL", 4)
     near, far = (
         plan_of(log, selector).run(tmp_path / f"{name}.db", bits=statistical.bits("engines", selector))
         for name, log in (("near", read_log(parquet)), ("far", there))

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import law_of
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import calibrate_head
 from hushquery.local.oracles.krr import KRR

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from hushquery.cli.app import app
 from hushquery.core.ledger.ledger import Ledger
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import law_of
 from hushquery.errors import AccountMissing, BudgetRefused, CalibrationError, DataError, UsageError
 from hushquery.hybrid.optin import OptInShares
 from hushquery.hybrid.plan import plan_head

@@ -15,12 +15,12 @@ import typer
 from typer.testing import CliRunner
 
 from hushquery.core.budget import Budget
-from hushquery.curator.bound import Bound
-from hushquery.curator.calibrate import Request, calibrate
+from hushquery.curator.calibrate import ReleaseSpec, calibrate
+from hushquery.curator.counting import Bound
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import read_log
 from hushquery.log.synthetic.logs import write_log
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery_experiments.cli import experiment
 from hushquery_experiments.coverage import coverage
 from hushquery_experiments.korolova2009 import study as module
@@ -148,7 +148,7 @@ def test_the_log_is_described_as_it_is(data, tmp_path):
 def test_what_the_runs_share_changes_no_release(name, counts, tmp_path):
     """The shortcut (tables held and put in order once) gives the very rows of the plain path, from the same bits."""
     log = read_log(write_log(tmp_path / "log.parquet", "aol", 400, 3))
-    request = Request(Budget(8, 1e-2), 5, selector=name, select_only=not counts)
+    request = ReleaseSpec(Budget(8, 1e-2), 5, selector=name, select_only=not counts)
     selector = calibrate(request).selector
     plain = selector.run(log.table, Bound(), SeededBits(7))
     with module._tables(log) as tables:

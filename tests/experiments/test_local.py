@@ -17,7 +17,7 @@ from hushquery.errors import UsageError
 from hushquery.local.configuration import ORACLES, choose_oracle
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.two_stage import TwoStage
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery_experiments.cli import experiment
 from hushquery_experiments.local.attacks import averaging_attacks
 from hushquery_experiments.local.page import FIGURES, as_text, command, page

@@ -9,9 +9,8 @@ import pytest
 
 from hushquery.core.loss import GaussianWeights
 from hushquery.core.registry import Pair
-from hushquery.curator.audited.guided import GuidedSelector
-from hushquery.curator.audited.selectors import crowd, searcher
-from hushquery.curator.selectors.guided import Guided
+from hushquery.curator.audit import crowd, searcher
+from hushquery.curator.selectors.guided import Guided, GuidedSelector
 from hushquery.errors import UsageError
 from hushquery.hybrid.guided_head import HEAD_ALGORITHMS, calibrate_guided_head, create_guided_head
 from hushquery.hybrid.headlist import create_head

@@ -16,8 +16,8 @@ from controls.hybrid import HYBRID_CONTROLS
 from hushquery.core.budget import Relation
 from hushquery.core.calibration import laplace_delta
 from hushquery.core.registry import Pair
-from hushquery.curator.audited.selectors import searcher
-from hushquery.curator.bound import Bound
+from hushquery.curator.audit import searcher
+from hushquery.curator.counting import Bound
 from hushquery.errors import UsageError
 from hushquery.hybrid.headlist import (
     calibrate_head,
@@ -28,8 +28,8 @@ from hushquery.hybrid.headlist import (
 )
 from hushquery.hybrid.mechanisms import CLICKED, HeadDraws, HeadList, holders
 from hushquery.log import read_log
-from hushquery.noise.bits import SystemBits
 from hushquery.noise.law import DiscreteLaplace
+from hushquery.noise.sampler import SystemBits
 from hushquery.noise.survivors import conditional_noise
 from statistical import bits, hockey_stick, mean, number, rate
 

@@ -16,7 +16,7 @@ from scipy import stats
 from hushquery.core.budget import Relation
 from hushquery.core.calibration import SparseGaussian
 from hushquery.core.loss import LaplaceHistogram, Loss
-from hushquery.curator.bound import Bound
+from hushquery.curator.counting import Bound
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.headlist import NoisyHead, calibrate_head, create_head
 from hushquery.hybrid.optin import (

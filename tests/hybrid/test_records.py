@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import tally
+from hushquery.curator.counting import Bound, tally
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of, split_users
 from hushquery.log import read_log

@@ -24,7 +24,7 @@ from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import ONE, Device, coins, many_coins
 from hushquery.local.rappor.response import Encoder, Params
-from hushquery.noise.bits import below
+from hushquery.noise.sampler import below
 
 # The 11 lower bits of a word never decide.
 SPARE = (0, 2**11 - 1)

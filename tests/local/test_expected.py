@@ -14,7 +14,7 @@ from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import Channel
 from hushquery.local.rappor.channel import Rappor
 from hushquery.local.rappor.plan import forecast
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task, template
 
 N = 20_000

@@ -8,7 +8,7 @@ import pytest
 from hushquery.errors import DataError, UsageError
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.unary import OUE
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 
 class Word:

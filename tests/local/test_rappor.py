@@ -27,7 +27,7 @@ from hushquery.local.rappor.response import (
     instant_epsilon,
     permanent_epsilon,
 )
-from hushquery.noise.bits import SeededBits, SystemBits
+from hushquery.noise.sampler import SeededBits, SystemBits
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rappor.json").read_text(encoding="utf-8"))
 CASES = VECTORS["python_client"]["encode"]

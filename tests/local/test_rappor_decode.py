@@ -17,7 +17,7 @@ from hushquery.local.rappor.decode import RESULT_FIELDS, TWO_SD, Decoded, Found,
 from hushquery.local.rappor.files import Candidates, hash_candidates, read_counts, read_map, read_params, write_map
 from hushquery.local.rappor.plan import LECTURE, forecast, share_std_error
 from hushquery.local.rappor.response import Encoder, Params, Variant
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "rappor_decode"
 

@@ -29,7 +29,7 @@ from hushquery.local.rappor.files import (
     write_reports,
 )
 from hushquery.local.rappor.response import Encoder, Params, Variant
-from hushquery.noise.bits import SystemBits
+from hushquery.noise.sampler import SystemBits
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rappor.json").read_text(encoding="utf-8"))
 TINY = Params(4, 2, 2, 0.25, 0.75, 0.5)

@@ -99,7 +99,7 @@ def plans_of_a_log(data: Any, kind: str, folder: Path, encoding: str = "utf-8") 
         return read_log(data, format=kind, encoding=encoding)
 
     ways: list[Callable[[], None]] = [
-        lambda: shown(hq.curate(read(), **budget, **tables, population="people"), folder),
+        lambda: shown(hq.plan_release(read(), **budget, **tables, population="people"), folder),
         lambda: command("release", *files, *form, *options),
     ]
     if tables:
@@ -187,7 +187,7 @@ def test_many_files(folder):
 def test_a_measured_release_does_read_the_log(folder):
     """The measure can fail."""
     path = written(folder / "log.csv", "csv", 40_000)
-    plan = hq.curate(read_log(path), epsilon=1, delta=1e-7, queries_per_user=5, population="people")
+    plan = hq.plan_release(read_log(path), epsilon=1, delta=1e-7, queries_per_user=5, population="people")
     assert bytes_read(lambda: plan.run(folder / "paid.db")) > path.stat().st_size
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hushquery.curator.plan import curate
+from hushquery.curator.plan import plan_release
 from hushquery.errors import DataError, UsageError
 from hushquery.log import read_log
 
@@ -41,7 +41,7 @@ def test_every_source_says_which_column_is_which(tmp_path, kind):
     data, words = sources(tmp_path)[kind]
     log = read_log(data, columns=NAMES)
     assert log.steps[1].startswith(words)
-    plan = curate(log, epsilon=1, delta="1e-6", queries_per_user=3, population="readers")
+    plan = plan_release(log, epsilon=1, delta="1e-6", queries_per_user=3, population="readers")
     assert f"  - {words}" in plan.explain()
     made = plan.run(tmp_path / "ledger.db")
     assert made.manifest["parameters"]["log_steps"] == log.steps

@@ -20,7 +20,7 @@ from hushquery.core.budget import PrivacyWarning
 from hushquery.engine import connect, execute
 from hushquery.log import Log, read_log
 from hushquery.log.tables import read_table
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 PEOPLE = 999
 TIMES = [
@@ -70,7 +70,7 @@ def publish(log: Log, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         more = {"clicks_per_user": 2} if log.has_url else {}
-        plan = hq.curate(log, epsilon=40, delta=1e-6, queries_per_user=2, population="people", **more)
+        plan = hq.plan_release(log, epsilon=40, delta=1e-6, queries_per_user=2, population="people", **more)
     release = plan.run(folder / "release.db")
     assert 900 < {row["query"]: row["count"] for row in release.queries.to_pylist()}["tea"] < 1300
 
@@ -314,10 +314,10 @@ class CountedBits(SeededBits):
 
 def drawn(data: Any, folder: Path) -> tuple[Any, ...]:
     """Return the tables of a release from the same bits each time, and how many bits it asked for."""
-    budget = {"queries_per_user": 2, "clicks_per_user": 2, "reformulations_per_user": 2, "false_edges": 5}
+    budget = {"queries_per_user": 2, "clicks_per_user": 2, "reformulations_per_user": 2, "expected_false_pairs": 5}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        plan = hq.curate(read_log(data), epsilon=40, delta=1e-6, population="people", **budget)
+        plan = hq.plan_release(read_log(data), epsilon=40, delta=1e-6, population="people", **budget)
     bits, folder = CountedBits(7), folder / f"{len(list(folder.iterdir()))}.db"
     release = plan.run(folder, bits=bits)
     return release.queries.to_pylist(), release.clicks.to_pylist(), release.reformulations.to_pylist(), bits.asked

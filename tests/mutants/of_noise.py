@@ -69,14 +69,14 @@ MUTANTS = (
     mutant(
         "uniform-with-modulo-bias",
         "small numbers are drawn more often",
-        _NOISE + "bits.py",
+        _NOISE + "sampler.py",
         ("ceiling = (2**64 // limit) * limit - 1", "ceiling = 2**64 - 1"),
         tests="tests/local/test_exact_words.py::test_a_uniform_draw_leaves_out_exactly_the_words_that_would_favour_small_numbers",
     ),
     mutant(
         "system-bits-are-seeded",
         "production noise comes from a seed: everybody can subtract it",
-        _NOISE + "bits.py",
+        _NOISE + "sampler.py",
         (
             "return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)",
             "return np.random.default_rng(0).integers(0, 2**64, n, dtype=np.uint64)",
@@ -86,7 +86,7 @@ MUTANTS = (
     mutant(
         "seeded-bits-called-secret",
         "a release made from test bits is marked as private",
-        _NOISE + "bits.py",
+        _NOISE + "sampler.py",
         ("    secret = False\n\n    def __init__(self, seed", "    secret = True\n\n    def __init__(self, seed"),
         tests="tests/noise/test_bits.py::test_only_the_systems_bits_are_secret",
     ),

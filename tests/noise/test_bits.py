@@ -11,10 +11,9 @@ import pytest
 
 import hushquery.noise
 from hushquery.errors import UsageError
-from hushquery.noise import bits as module
-from hushquery.noise.bits import KeyedBits, SeededBits, SystemBits, below, one_word
+from hushquery.noise import sampler as module
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import KeyedBits, SeededBits, SystemBits, below, one_word, sampler
 from hushquery.noise.survivors import lifted_keys
 from statistical import bits, every_position, fit, mean, rate, tally
 

@@ -17,7 +17,6 @@ from hushquery.noise.law import (
     Binomial,
     DiscreteLaplace,
     Geometric,
-    RationalCoin,
     RoundedGaussian,
     TailCoin,
     Truncated,
@@ -49,10 +48,6 @@ def reference(law, z):
         return (reference(law.law, z) - hidden) / (1 - hidden) if z >= law.k else mpmath.mpf(0)
     if isinstance(law, TailCoin):
         return mpmath.mpf(0) if z < 0 else reference(law.law, law.k - 1) if z == 0 else mpmath.mpf(1)
-    if isinstance(law, RationalCoin):
-        return (
-            mpmath.mpf(0) if z < 0 else 1 - mpmath.mpf(law.p.numerator) / law.p.denominator if z == 0 else mpmath.mpf(1)
-        )
     if isinstance(law, Binomial):
         if z >= law.n:
             return mpmath.mpf(1)
@@ -154,7 +149,6 @@ ALL = [
     Truncated(DiscreteLaplace(Fraction(3)), 200),
     TailCoin(RoundedGaussian(Fraction(3)), 2),
     TailCoin(DiscreteLaplace(Fraction(3)), -2),
-    RationalCoin(Fraction(1, 3)),
     Binomial(12, TailCoin(DiscreteLaplace(Fraction(2)), 3)),
     Binomial(40, TailCoin(RoundedGaussian(Fraction(2)), 1)),
 ]
@@ -244,16 +238,6 @@ def test_floors_at_any_scale_and_place(kind, scale, place, bits):
     assert law.cdf_floor(z, bits) == (certain_floor(law, z, bits), False)
 
 
-def test_floors_of_a_rational_coin_are_integer_arithmetic():
-    for p in (Fraction(0), Fraction(1), Fraction(1, 4), Fraction(2, 7), Fraction(1, 2**70), 1 - Fraction(1, 2**70)):
-        for bits in (1, 2, 64, 70, 100):
-            floor, exact = RationalCoin(p).cdf_floor(0, bits)
-            assert Fraction(floor, 2**bits) <= 1 - p < Fraction(floor + 1, 2**bits)
-            assert exact == (Fraction(floor, 2**bits) == 1 - p)
-            assert RationalCoin(p).cdf_floor(1, bits) == (2**bits, True)
-            assert RationalCoin(p).cdf_floor(-1, bits) == (0, True)
-
-
 @pytest.mark.parametrize("z", [-4000, -300, 300, 4000])
 @pytest.mark.parametrize("law", [DiscreteLaplace(Fraction(1, 2)), Geometric(Fraction(1, 2))], ids=str)
 def test_floors_far_out_are_found_in_time(law, z):
@@ -298,10 +282,7 @@ def test_impossible_scales_are_refused(kind, scale):
         kind(scale)
 
 
-def test_impossible_coins_and_binomials_are_refused():
-    for p in (Fraction(-1, 10), Fraction(11, 10)):
-        with pytest.raises(UsageError):
-            RationalCoin(p)
+def test_impossible_binomials_are_refused():
     for n in (0, -1, 2**53 + 1):
         with pytest.raises(UsageError):
             Binomial(n, TailCoin(DiscreteLaplace(Fraction(1)), 0))

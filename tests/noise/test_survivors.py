@@ -1,6 +1,6 @@
 """Survivors: the bulk path has the same joint law as noise on every key followed by the threshold.
 
-What is held to it is ``curator.count.passing`` itself, on counts that are a table of the engine, as in a release.
+What is held to it is ``curator.counting.passing`` itself, on counts that are a table of the engine, as in a release.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import pyarrow as pa
 import pytest
 
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
-from hushquery.curator import count
+from hushquery.curator import counting as count
 from hushquery.errors import UsageError
-from hushquery.noise.bits import SystemBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import SystemBits, sampler
 from hushquery.noise.survivors import conditional_noise, lifted_keys, uniform_subset
 from statistical import bits, every_position, fit, mean, rate, same_law, tally, within
 

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.publish import SearchIndex
 from hushquery.publish.distance import allowed_edits, edits
 from hushquery.publish.example import CLICKS, QUERIES

@@ -12,8 +12,7 @@ import pytest
 from hushquery.core.estimates import Ends, difference_ends
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.errors import DataError, UsageError
-from hushquery.noise.intervals import given_release
-from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
+from hushquery.noise.law import DiscreteLaplace, RoundedGaussian, given_release
 from hushquery.publish import trends
 from hushquery.publish.charts import trend_chart
 from hushquery.release.intervals import Published, change_ends

@@ -27,7 +27,7 @@ from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
 from hushquery.log.tables import read_table
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 ALPHA = 1e-9
 FAR = -NormalDist().inv_cdf(ALPHA / 2)

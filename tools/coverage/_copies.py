@@ -18,8 +18,8 @@ from hushquery import PrivacyWarning
 from hushquery.core.budget import Budget
 from hushquery.core.estimates import Estimates
 from hushquery.core.loss import Loss
-from hushquery.curator.calibrate import Calibrated, Request, calibrate
-from hushquery.curator.plan import curate
+from hushquery.curator.calibrate import ReleaseSpec, ReleaseSteps, calibrate
+from hushquery.curator.plan import plan_release
 from hushquery.engine import execute
 from hushquery.release import Release
 from hushquery.statistics import plan as statistic_plan
@@ -67,13 +67,13 @@ def published(log: pa.Table, **asked: Any) -> Release:
     """Publish a log with real noise, through a ledger, as `hushquery release` does."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        plan = curate(log, population="made-up people", **asked)
+        plan = plan_release(log, population="made-up people", **asked)
         return plan.run(Path(folder) / "ledger.db")
 
 
-def calibrated(epsilon: str, delta: str, queries_per_user: int, **asked: Any) -> Calibrated:
+def calibrated(epsilon: str, delta: str, queries_per_user: int, **asked: Any) -> ReleaseSteps:
     """Return the numbers of the plan that :func:`published` will run, to place true counts by its thresholds."""
-    return calibrate(Request(Budget(epsilon, delta), queries_per_user, **asked))
+    return calibrate(ReleaseSpec(Budget(epsilon, delta), queries_per_user, **asked))
 
 
 class _Once:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tools.coverage import Cell
 from tools.coverage._copies import WHOLE, calibrated, held, many, names, published, searches
 
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import law_of
 from hushquery.release import Release
 
 _DELTA = "1e-6"
@@ -59,7 +59,7 @@ def _clicks(selector: str, quick: bool) -> Iterator[Cell]:
     """Every query is far above its threshold; of its users the first some clicked."""
     asked: dict[str, Any] = {"epsilon": "2", "delta": _DELTA, "queries_per_user": _D, "clicks_per_user": _D}
     for public in (False, True):
-        made = calibrated("2", _DELTA, _D, clicks_per_user=_D, selector=selector, public_results=public)
+        made = calibrated("2", _DELTA, _D, clicks_per_user=_D, selector=selector, has_public_pairs=public)
         if made.clicks is None:
             raise ValueError(selector)
         step = made.clicks.step
@@ -76,7 +76,7 @@ def _clicks(selector: str, quick: bool) -> Iterator[Cell]:
             urls = [f"https://{query.replace(' ', '-')}.example/" if yes else None for query, yes in clicked]
             log = log.append_column("url", pa.array(urls, pa.string()))
             listed = pa.table({"query": queries, "url": urls}).drop_null().group_by(["query", "url"]).aggregate([])
-            release = published(log, selector=selector, results=listed if public else None, **asked)
+            release = published(log, selector=selector, public_pairs=listed if public else None, **asked)
             setting = f"{selector}, epsilon 2, d 10: {count} users" + (", public list" if public else f", {where}")
             note = _LOWEST if where == "at the threshold" and not public else ""
             yield cell("clicks", setting, release, "clicks", count, note)

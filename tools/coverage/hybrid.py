@@ -24,7 +24,7 @@ from hushquery.hybrid.result import blended_shares
 from hushquery.hybrid.simulate import send_all, simulate
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.log import read_log
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 from hushquery_experiments.blender.law import Split
 from hushquery_experiments.blender.optin import simulate_optin

@@ -23,7 +23,7 @@ from hushquery.local.randomizer import Randomizer
 from hushquery.local.rappor.decode import Rule, decode
 from hushquery.local.rappor.files import Candidates
 from hushquery.local.rappor.response import Encoder, Params, Variant, bloom_bits
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 
 Floats = npt.NDArray[np.float64]

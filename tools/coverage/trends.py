@@ -9,8 +9,8 @@ from typing import Any
 from tools.coverage import Cell
 from tools.coverage._copies import calibrated, held, many, published, searches
 
-from hushquery.curator.count import law_of
-from hushquery.noise.intervals import most_unreleased
+from hushquery.curator.counting import law_of
+from hushquery.noise.law import most_unreleased
 from hushquery.publish import trends
 
 _DELTA = "1e-6"

@@ -24,7 +24,7 @@ from hushquery.local.configuration import choose_oracle
 from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.randomizer import Oracle, SupportCount
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["Hitter", "PrefixExtending", "TwoPhases"]
 

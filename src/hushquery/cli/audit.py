@@ -89,7 +89,7 @@ def _list(as_json: bool) -> None:
 
 
 def _one(name: str, epsilon: str, delta: str, as_json: bool, **how: Any) -> None:
-    from hushquery.auditing.audit import audit as run_audit
+    from hushquery.auditing.attacks import audit as run_audit
 
     with progress(f"auditing {name}", 1.0) as show:
         result = run_audit(name, epsilon, delta, **how, progress=lambda done: show(done=done))
@@ -153,7 +153,7 @@ def _find_controls() -> dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]
 
 
 def _controls(epsilon: str, seed: int | None, as_json: bool) -> None:
-    from hushquery.auditing.audit import audit as run_audit
+    from hushquery.auditing.attacks import audit as run_audit
     from hushquery.core.budget import exact
 
     controls, rows = _find_controls(), list[dict[str, Any]]()

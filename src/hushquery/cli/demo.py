@@ -10,7 +10,7 @@ from hushquery.cli.common import JsonFlag, emit, flag, option, progress
 from hushquery.errors import BudgetRefused, UsageError
 
 if TYPE_CHECKING:
-    from hushquery.auditing.audit import AuditResult
+    from hushquery.auditing.attacks import AuditResult
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import Simulated
 
@@ -55,7 +55,7 @@ def demo(
             raise missing_extension("hushquery demo --serve")
         serve_demo(out, users or _SERVED, seed, port=port, once=once, as_json=as_json)
         return
-    from hushquery.auditing.audit import audit
+    from hushquery.auditing.attacks import audit
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.simulate import simulate
     from hushquery.log import read_log

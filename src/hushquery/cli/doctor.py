@@ -169,7 +169,7 @@ def _python() -> str:
 def _random() -> str:
     if hasattr(os, "getrandom"):
         os.getrandom(32, os.GRND_NONBLOCK)  # raises where the generator is not seeded yet: a draw would hang
-    from hushquery.noise.bits import SystemBits
+    from hushquery.noise.sampler import SystemBits
 
     first, second = SystemBits().words(4), SystemBits().words(4)
     if (first == second).any():

@@ -63,7 +63,7 @@ def encode(
     """
     from hushquery.local.rappor.files import encode_rows, read_params, read_values, write_reports
     from hushquery.local.rappor.response import Variant
-    from hushquery.noise.bits import SystemBits
+    from hushquery.noise.sampler import SystemBits
 
     agreed = read_params(params)
     device_of = _devices(agreed, Variant.of(variant), task, key)

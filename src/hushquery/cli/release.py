@@ -29,7 +29,7 @@ from hushquery.errors import UsageError
 if TYPE_CHECKING:
     from hushquery.core.budget import Budget
     from hushquery.curator.forecast import Forecast
-    from hushquery.curator.selectors.korolova import Theorem1
+    from hushquery.curator.selectors.korolova2009 import Theorem1
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def release(
     that does not exist yet is opened with this budget as its whole lifetime. Look first: --explain, or hushquery plan.
     """
     from hushquery.curator.forecast import forecast
-    from hushquery.curator.plan import curate
+    from hushquery.curator.plan import plan_release
     from hushquery.release import check_target
 
     if not explain:
@@ -113,7 +113,7 @@ def release(
     people = named(tables.population, spending.ledger, explain=explain)
     opened = reading.open(log, normalise=not no_normalise)
     settings = vars(tables) | {"shares": pairs(tables.shares, "--shares"), "population": people}
-    plan = curate(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
+    plan = plan_release(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
     expected = forecast(plan.request, users, plan.calibrated)
     for line in plan.notes:
         note(line)
@@ -188,9 +188,9 @@ def plan(
     if asked.count_scale is not None or asked.click_scale is not None:
         raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out")
     from hushquery.core.budget import Budget, format_delta, format_epsilon
-    from hushquery.curator.calibrate import Request, calibrate
+    from hushquery.curator.calibrate import ReleaseSpec, calibrate
     from hushquery.curator.forecast import forecast, theorem_table
-    from hushquery.curator.select import Korolova
+    from hushquery.curator.selectors.korolova2009 import Korolova
 
     budget = Budget(epsilon, delta)
     if queries_per_user is None:
@@ -198,7 +198,7 @@ def plan(
         return
     if asked.plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
-    request = Request(
+    request = ReleaseSpec(
         budget,
         queries_per_user,
         asked.clicks_per_user,
@@ -230,8 +230,7 @@ def plan(
 def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> None:
     from hushquery.core.budget import exact, format_delta, format_epsilon, suggested_delta
     from hushquery.curator.forecast import checked_users, theorem_table
-    from hushquery.curator.select import Korolova
-    from hushquery.curator.selectors.korolova import Theorem1
+    from hushquery.curator.selectors.korolova2009 import Korolova, Theorem1
 
     if asked.threshold is None or asked.scale is None or queries_per_user is None:
         raise UsageError(

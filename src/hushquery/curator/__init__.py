@@ -1,11 +1,12 @@
 """The curator: publish a search log that somebody is trusted with.
 
-bound -> count -> select -> counts -> clicks -> reformulations, one file each; ``plan.py`` ties them to a budget and the
-ledger, ``calibrate.py`` chooses every number beforehand, ``forecast.py`` says what to expect.
+``plan.py`` ties a release to a budget and the ledger and draws its tables, ``calibrate.py`` chooses every number
+beforehand, ``forecast.py`` estimates what to expect. ``counting.py`` bounds and counts; ``selectors/``, ``clicks.py``
+and ``reformulations.py`` make a table each, with what the audit needs to know of it beside it.
 """
 
 from __future__ import annotations
 
-from hushquery.curator.plan import ReleasePlan, curate
+from hushquery.curator.plan import ReleasePlan, plan_release
 
-__all__ = ["ReleasePlan", "curate"]
+__all__ = ["ReleasePlan", "plan_release"]

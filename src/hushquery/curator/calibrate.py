@@ -9,7 +9,7 @@ table of a release uses the noise of its selector's family.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -27,13 +27,15 @@ from hushquery.core.calibration import (
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
 from hushquery.curator.clicks import Clicks
 from hushquery.curator.reformulations import Reformulations
-from hushquery.curator.select import Korolova, Optimal, PlannedStep, Reused, Selector
+from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
-from hushquery.curator.selectors.korolova import calibrate_korolova
+from hushquery.curator.selectors.korolova2009 import Korolova, calibrate_korolova
+from hushquery.curator.selectors.optimal import Optimal
+from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.curator.selectors.weighted import Weighted, weighted_threshold
 from hushquery.errors import CalibrationError, UsageError
 
-__all__ = ["DEFAULT_SHARES", "SELECTORS", "Calibrated", "Request", "SelectorName", "calibrate"]
+__all__ = ["DEFAULT_SHARES", "SELECTORS", "ReleaseSpec", "ReleaseSteps", "SelectorName", "calibrate"]
 
 #: The selectors, by name; ``auto`` takes whichever of laplace and gaussian has the lower threshold.
 SelectorName = Literal["auto", "laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided"]
@@ -48,7 +50,7 @@ DEFAULT_SHARES: Mapping[str, Fraction] = {
     "reformulations": Fraction(1, 5),
 }
 
-# Within `queries`. Measured: ALGORITHMS A6 and B2, and `hushquery experiment korolova2009`.
+# Within `queries`; measured by `hushquery experiment korolova2009` (docs/experiments/korolova2009.md).
 _KOROLOVA_SELECTION = Fraction(76, 100)
 _SELECTION = Fraction(7, 10)
 _GUIDED = (Fraction(2, 10), Fraction(5, 10), Fraction(3, 10))
@@ -59,8 +61,8 @@ _LEAST_DELTA = Fraction(1, 10**300)
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a release shall hold and how its budget is shared; everything here is chosen without looking at the log.
+class ReleaseSpec:
+    """What a release holds and how its budget is shared; all of it is chosen without looking at the log.
 
     Args:
         budget: (epsilon, delta) of the whole release, for one user, add-remove.
@@ -70,7 +72,7 @@ class Request:
         selector: The selector's name.
         shares: Of the tables; renormalised over those that are made.
         select_only: Whether only the list of queries is made, without counts.
-        public_results: Whether a public list of (query, URL) pairs is given, so that clicks need no threshold.
+        has_public_pairs: Whether a public list of (query, URL) pairs is given, so that clicks need no threshold.
     """
 
     budget: Budget
@@ -80,7 +82,7 @@ class Request:
     selector: SelectorName = "auto"
     shares: Mapping[str, Number] | None = None
     select_only: bool = False
-    public_results: bool = False
+    has_public_pairs: bool = False
 
     def __post_init__(self) -> None:
         if self.selector not in SELECTORS:
@@ -105,21 +107,21 @@ class Request:
                 )
 
     def normalised_shares(self) -> dict[str, Fraction]:
-        """Give the share of each table that is made; they add up to one.
+        """Return the share of each table that is made; they add up to one.
 
-        >>> Request(Budget(1, 1e-6), 20, clicks_per_user=5).normalised_shares()
+        >>> ReleaseSpec(Budget(1, 1e-6), 20, clicks_per_user=5).normalised_shares()
         {'queries': Fraction(3, 5), 'clicks': Fraction(2, 5)}
         """
-        made = ["queries"]
+        tables = ["queries"]
         if not self.select_only:
-            made += ["clicks"] * (self.clicks_per_user is not None)
-            made += ["reformulations"] * (self.reformulations_per_user is not None)
+            tables += ["clicks"] * (self.clicks_per_user is not None)
+            tables += ["reformulations"] * (self.reformulations_per_user is not None)
         given = dict(DEFAULT_SHARES)
         for name, share in (self.shares or {}).items():
             if name not in given:
                 raise UsageError(f"no table is called {name!r}", fix=f"Share among {', '.join(given)}")
             given[name] = exact(share, "a share")
-        chosen = {name: given[name] for name in made}
+        chosen = {name: given[name] for name in tables}
         if min(chosen.values()) <= 0:
             raise UsageError(
                 "the share of a table that is made must be above zero", fix="Give, say, queries=.6,clicks=.4"
@@ -128,7 +130,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class ReleaseSteps:
     """The steps of a release with all their numbers; nothing has run."""
 
     selector: Selector
@@ -137,115 +139,79 @@ class Calibrated:
     shares: Mapping[str, Fraction]
 
     def steps(self) -> list[PlannedStep]:
-        """Give every randomised step in order."""
-        steps = self.selector.steps()
-        steps += [self.clicks.planned()] if self.clicks else []
-        return steps + ([self.reformulations.planned()] if self.reformulations else [])
+        """Return every randomised step in order."""
+        return self.selector.steps() + [table.planned() for table in (self.clicks, self.reformulations) if table]
 
     @property
     def loss(self) -> Loss:
         """What all steps cost together."""
-        total = Loss()
-        for step in self.steps():
-            total += step.parameters.loss
-        return total
+        return sum((step.parameters.loss for step in self.steps()), Loss())
 
 
 def calibrate(
-    request: Request, *, results: Any = None, session_gap: float = 1800.0, false_edges: float = 1.0
-) -> Calibrated:
-    """Choose every scale and threshold for a request, so that all steps together fit its budget.
+    spec: ReleaseSpec, *, public_pairs: Any = None, session_gap: float = 1800.0, expected_false_pairs: float = 1.0
+) -> ReleaseSteps:
+    """Choose every scale and threshold for a release, so that all steps together fit its budget.
 
-    >>> made = calibrate(Request(Budget("ln 10", 1e-5), 20))
-    >>> made.selector.name, made.selector.threshold
+    >>> steps = calibrate(ReleaseSpec(Budget("ln 10", 1e-5), 20))
+    >>> steps.selector.name, steps.selector.threshold
     ('gaussian', 40.0)
     """
-    if request.selector == "auto":
-        from dataclasses import replace
-
-        options = [
-            calibrate(
-                replace(request, selector=name), results=results, session_gap=session_gap, false_edges=false_edges
-            )
-            for name in ("laplace", "gaussian")
-        ]
+    if spec.selector == "auto":
+        given = {"public_pairs": public_pairs, "session_gap": session_gap, "expected_false_pairs": expected_false_pairs}
+        options = [calibrate(replace(spec, selector=name), **given) for name in ("laplace", "gaussian")]
         return min(options, key=lambda option: option.selector.threshold)
-    build = _laplace_family if request.selector in _LAPLACE else _gaussian_family
-    selector, click_step, walk_step = build(request)
-    made = Calibrated(
-        selector,
-        Clicks(click_step, results) if click_step else None,
-        Reformulations(walk_step, session_gap, false_edges) if walk_step else None,
-        request.normalised_shares(),
-    )
-    if not made.loss.fits(request.budget.epsilon, request.budget.delta):
-        raise CalibrationError(  # a seat belt: every family below is calibrated to fit
+    budget, shares = spec.budget, spec.normalised_shares()
+    secret_pairs = "clicks" in shares and not spec.has_public_pairs
+    if spec.selector in _LAPLACE:
+        total, delta = budget.epsilon, budget.delta
+        noise: Callable[[int, Fraction, Fraction | None], LaplaceHistogram | GaussianHistogram] = _laplace
+    else:
+        total = mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2
+        delta, noise = budget.delta * _THRESHOLDS_SHARE_OF_DELTA, _gaussian
+    delta = delta / (2 if secret_pairs else 1)  # queries and pairs have a threshold each
+    clicks = reformulations = None
+    if "clicks" in shares and spec.clicks_per_user:
+        step = noise(spec.clicks_per_user, total * shares["clicks"], delta if secret_pairs else None)
+        clicks = Clicks(step, public_pairs)
+    if "reformulations" in shares and spec.reformulations_per_user:
+        step = noise(spec.reformulations_per_user, total * shares["reformulations"], None)
+        reformulations = Reformulations(step, session_gap, expected_false_pairs)
+    beside = sum((table.step.loss for table in (clicks, reformulations) if table), Loss())
+    steps = ReleaseSteps(_selector(spec, total * shares["queries"], delta, beside), clicks, reformulations, shares)
+    if not steps.loss.fits(budget.epsilon, budget.delta):
+        raise CalibrationError(  # a seat belt: every selector is calibrated to fit
             "the calibrated steps do not fit the budget", fix="This is a defect of hushquery; please report it"
         )
-    return made
+    return steps
 
 
-def _laplace_family(request: Request) -> tuple[Selector, LaplaceHistogram | None, LaplaceHistogram | None]:
-    shares, budget, d = request.normalised_shares(), request.budget, request.queries_per_user
-    epsilon = {name: budget.epsilon * share for name, share in shares.items()}
-    secret_clicks = "clicks" in shares and not request.public_results
-    delta = budget.delta / (2 if secret_clicks else 1)
-    clicks = walks = None
-    if "clicks" in shares and request.clicks_per_user:
-        clicks = _laplace(request.clicks_per_user, epsilon["clicks"], delta if secret_clicks else None)
-    if "reformulations" in shares and request.reformulations_per_user:
-        walks = _laplace(request.reformulations_per_user, epsilon["reformulations"], None)
-    if request.selector == "laplace":
-        return Reused("laplace", _laplace(d, epsilon["queries"], delta), not request.select_only), clicks, walks
-    selection = _KOROLOVA_SELECTION if request.selector == "korolova2009" else _SELECTION
-    if request.select_only:
-        selection = Fraction(1)
-    counts = None if request.select_only else _laplace(d, epsilon["queries"] * (1 - selection), None)
-    if request.selector == "korolova2009":
-        return Korolova(calibrate_korolova(d, epsilon["queries"] * selection, delta), counts), clicks, walks
-    return Optimal(OptimalSelection(d, epsilon["queries"] * selection / d, delta / d), counts), clicks, walks
+def _selector(spec: ReleaseSpec, part: Fraction, delta: Fraction, beside: Loss) -> Selector:
+    """Calibrate the selector for its part of epsilon or mu^2 and its threshold's delta, given all other tables."""
+    d, counted = spec.queries_per_user, not spec.select_only
+    if spec.selector == "laplace":
+        return ThresholdedCounts("laplace", _laplace(d, part, delta), counted)
+    if spec.selector == "gaussian":
+        return ThresholdedCounts("gaussian", _lowest_threshold(d, part, beside, spec.budget), counted)
+    if spec.selector == "guided":
+        for_sketch, for_selection, for_counts = _GUIDED if counted else _GUIDED_SELECT_ONLY
+        sketch = GaussianWeights(SKETCHED_QUERIES, sigma_for(WEIGHT_GRID**2, part * for_sketch))
+        sigma = sigma_for(WEIGHT_GRID**2, part * for_selection)
+        selection = GaussianWeights(d, sigma, knapsack_threshold(sigma / WEIGHT_GRID, d, delta))
+        return Guided(sketch, selection, _gaussian(d, part * for_counts, None) if counted else None)
+    share = Fraction(1) if not counted else _KOROLOVA_SELECTION if spec.selector == "korolova2009" else _SELECTION
+    if spec.selector == "weighted":
+        weights = weighted_threshold(d, sigma_for(WEIGHT_GRID**2, part * share), delta)
+        return Weighted(weights, _gaussian(d, part * (1 - share), None) if counted else None)
+    counts = _laplace(d, part * (1 - share), None) if counted else None
+    if spec.selector == "korolova2009":
+        return Korolova(calibrate_korolova(d, part * share, delta), counts)
+    return Optimal(OptimalSelection(d, part * share / d, delta / d), counts)
 
 
 def _laplace(keys: int, epsilon: Fraction, delta: Fraction | None) -> LaplaceHistogram:
     scale = laplace_scale(keys, epsilon)
     return LaplaceHistogram(keys, scale, None if delta is None else laplace_threshold(scale, keys, delta))
-
-
-def _gaussian_family(request: Request) -> tuple[Selector, GaussianHistogram | None, GaussianHistogram | None]:
-    shares, budget, d = request.normalised_shares(), request.budget, request.queries_per_user
-    if list(shares) == ["queries"] and request.selector == "gaussian":
-        alone = calibrate_sparse_gaussian(d, budget.epsilon, budget.delta)
-        return (
-            Reused("gaussian", GaussianHistogram(d, alone.sigma, alone.threshold), not request.select_only),
-            None,
-            None,
-        )
-    secret_clicks = "clicks" in shares and not request.public_results
-    threshold_delta = budget.delta * _THRESHOLDS_SHARE_OF_DELTA / (2 if secret_clicks else 1)
-    mu_squared = mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2
-    part = {name: mu_squared * share for name, share in shares.items()}
-    clicks = walks = None
-    if "clicks" in shares and request.clicks_per_user:
-        clicks = _gaussian(request.clicks_per_user, part["clicks"], threshold_delta if secret_clicks else None)
-    if "reformulations" in shares and request.reformulations_per_user:
-        walks = _gaussian(request.reformulations_per_user, part["reformulations"], None)
-    if request.selector == "gaussian":
-        beside = Loss()
-        for step in (clicks, walks):
-            beside += step.loss if step else Loss()
-        step = _lowest_threshold(_gaussian(d, part["queries"], threshold_delta), beside, budget)
-        return Reused("gaussian", step), clicks, walks
-    if request.selector == "weighted":
-        share = Fraction(1) if request.select_only else _SELECTION
-        sigma = sigma_for(WEIGHT_GRID**2, part["queries"] * share)
-        counts = None if request.select_only else _gaussian(d, part["queries"] * (1 - share), None)
-        return Weighted(weighted_threshold(d, sigma, threshold_delta), counts), clicks, walks
-    for_sketch, for_selection, for_counts = _GUIDED_SELECT_ONLY if request.select_only else _GUIDED
-    sketch = GaussianWeights(SKETCHED_QUERIES, sigma_for(WEIGHT_GRID**2, part["queries"] * for_sketch))
-    sigma = sigma_for(WEIGHT_GRID**2, part["queries"] * for_selection)
-    release_at = knapsack_threshold(sigma / WEIGHT_GRID, d, threshold_delta)
-    counts = None if request.select_only else _gaussian(d, part["queries"] * for_counts, None)
-    return Guided(sketch, GaussianWeights(d, sigma, release_at), counts), clicks, walks
 
 
 def _gaussian(keys: int, mu_squared: Fraction, delta: Fraction | None) -> GaussianHistogram:
@@ -256,21 +222,24 @@ def _gaussian(keys: int, mu_squared: Fraction, delta: Fraction | None) -> Gaussi
     def fits(threshold: int) -> bool:
         return exact(SparseGaussian(keys, sigma, threshold, Relation.ADD_REMOVE).threshold_delta()) <= delta
 
-    return GaussianHistogram(keys, sigma, _threshold(fits))
+    return GaussianHistogram(keys, sigma, _smallest(fits))
 
 
-def _lowest_threshold(step: GaussianHistogram, beside: Loss, budget: Budget) -> GaussianHistogram:
+def _lowest_threshold(keys: int, mu_squared: Fraction, beside: Loss, budget: Budget) -> GaussianHistogram:
     """Lower the threshold as far as the exact curve of the histogram, with all other steps beside it, allows."""
+    if beside == Loss():
+        alone = calibrate_sparse_gaussian(keys, budget.epsilon, budget.delta)
+        return GaussianHistogram(keys, alone.sigma, alone.threshold)
+    sigma = sigma_for(keys, mu_squared)
 
     def fits(threshold: int) -> bool:
-        trial = GaussianHistogram(step.keys_per_user, step.sigma, threshold)
-        return (trial.loss + beside).fits(budget.epsilon, budget.delta)
+        return (GaussianHistogram(keys, sigma, threshold).loss + beside).fits(budget.epsilon, budget.delta)
 
-    return GaussianHistogram(step.keys_per_user, step.sigma, _threshold(fits))
+    return GaussianHistogram(keys, sigma, _smallest(fits))
 
 
-def _threshold(fits: Callable[[int], bool]) -> int:
-    found = smallest_whole(fits)
-    if found is None:
+def _smallest(fits: Callable[[int], bool]) -> int:
+    threshold = smallest_whole(fits)
+    if threshold is None:
         raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta or epsilon")
-    return found
+    return threshold

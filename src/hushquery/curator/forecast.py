@@ -4,10 +4,9 @@ The threshold in users, the noise, and the number of near-unique queries that de
 millions of users is not small. What is said about a log here is computed from a model of an ordinary one, never from
 the steward's own.
 
-How many queries come out is a 90% range: how popular the query of each rank is (:data:`LOGS`), how many queries users
-keep, and how the noise meets the threshold give the expected number; sampling and what the model leaves out give the
-range. It is at most four times wide, and from nothing where it ends at ten or less. docs/forecasts.md compares it with
-releases.
+How many queries come out is a 90% range, at most four times wide, and from nothing where it ends at ten or less: how
+popular the query of each rank is (:data:`LOGS`), how many queries users keep, and how the noise meets the threshold
+give the expected number; sampling and what the model leaves out the range. docs/forecasts.md compares it with releases.
 """
 
 from __future__ import annotations
@@ -24,25 +23,13 @@ from scipy.special import ndtr
 
 from hushquery.core.budget import Budget, suggested_delta
 from hushquery.core.calibration import WEIGHT_GRID
-from hushquery.curator.calibrate import SELECTORS, Calibrated, Request, SelectorName, calibrate
-from hushquery.curator.count import law_of
-from hushquery.curator.select import Korolova, Optimal, Reused, Selector
+from hushquery.core.loss import GaussianWeights, LaplaceHistogram, OptimalSelection
+from hushquery.curator.calibrate import SELECTORS, ReleaseSpec, ReleaseSteps, SelectorName, calibrate
+from hushquery.curator.counting import law_of
+from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
-from hushquery.curator.selectors.korolova import Theorem1
-from hushquery.curator.selectors.weighted import Weighted
+from hushquery.curator.selectors.korolova2009 import Theorem1
 from hushquery.errors import UsageError
-
-__all__ = [
-    "LOGS",
-    "TYPICAL_QUERIES",
-    "Forecast",
-    "LogModel",
-    "checked_users",
-    "compare",
-    "forecast",
-    "theorem_table",
-    "untouched_share",
-]
 
 #: Distinct queries of a typical user in a month, on average.
 TYPICAL_QUERIES = 34
@@ -115,16 +102,15 @@ class Forecast:
     warnings: tuple[str, ...]
 
 
-def forecast(request: Request, users: int | None = None, made: Calibrated | None = None, like: str = "aol") -> Forecast:
+def forecast(
+    spec: ReleaseSpec, users: int | None = None, steps: ReleaseSteps | None = None, like: str = "aol"
+) -> Forecast:
     """Compute what a release will be like; data-free.
 
-    Args:
-        request: What is asked for.
-        users: How many users the log has, a public figure; a million when it is not given.
-        made: Its calibration, where it is at hand.
-        like: The kind of log, one of :data:`LOGS`.
+    ``users`` is a public figure, a million when it is not given; ``steps`` the calibration of ``spec``, where it is at
+    hand; ``like`` the kind of log, one of :data:`LOGS`.
 
-    >>> seen = forecast(Request(Budget("ln 10", 1e-5), 20), users=65_000)
+    >>> seen = forecast(ReleaseSpec(Budget("ln 10", 1e-5), 20), users=65_000)
     >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}"
     ('gaussian', 40.0, '0.64')
     >>> seen.released_low, seen.released_high
@@ -133,29 +119,20 @@ def forecast(request: Request, users: int | None = None, made: Calibrated | None
     people = checked_users(users)
     if like not in LOGS:
         raise UsageError(f"no kind of log is called {like!r}", fix=f"Use one of {', '.join(LOGS)}")
-    made = made or calibrate(request)
-    selector = made.selector
+    selector = (steps or calibrate(spec)).selector
     rare = people * selector.rare_chance()
     warnings = []
-    if rare > _NOT_SMALL or people * float(request.budget.delta) > _NOT_SMALL:
+    if rare > _NOT_SMALL or people * float(spec.budget.delta) > _NOT_SMALL:
         warnings.append(
-            f"delta {float(request.budget.delta):.3g} is not small for {people:,} users"
+            f"delta {float(spec.budget.delta):.3g} is not small for {people:,} users"
             f"{'' if users else ' (give --users if there are fewer)'}: up to {rare:.3g} queries that only one person "
             f"posed may come out; consider --delta {suggested_delta(people):.0e}"
         )
-    law = None
-    if isinstance(selector, Reused):
-        law = law_of(selector.step)
-    elif isinstance(selector, Korolova):
-        law = law_of(selector.theorem.step())
-    scale = float(law.b if hasattr(law, "b") else law.sigma) if law else None
-    if isinstance(selector, Weighted | Guided):
-        scale = float(selector.selection.sigma) / WEIGHT_GRID
     return Forecast(
         selector.name,
         selector.queries_per_user,
         selector.threshold,
-        scale,
+        _scale(selector),
         None if selector.counts is None else math.sqrt(law_of(selector.counts).variance),
         rare,
         people,
@@ -166,7 +143,7 @@ def forecast(request: Request, users: int | None = None, made: Calibrated | None
 
 
 def checked_users(users: int | None) -> int:
-    """Give the number of users to forecast for: the public figure given, or a million.
+    """Return the number of users to forecast for: the public figure given, or a million.
 
     >>> checked_users(None)
     1000000
@@ -182,14 +159,14 @@ def compare(
     queries_per_user: Sequence[int] = (1, 5, 10, 20, 40, 80, 160),
     selectors: Sequence[SelectorName] = SELECTORS[1:],
     like: str = "aol",
-    **request: Any,
+    **spec: Any,
 ) -> list[Forecast]:
     """Forecast every selector at several values of d, for a log of a given size; data-free.
 
     >>> [f.threshold for f in compare(Budget("ln 10", 1e-5), 65_000, (5, 20), ("laplace", "gaussian"))]
     [29.0, 122.0, 20.0, 40.0]
     """
-    base = Request(budget, 1, **request)
+    base = ReleaseSpec(budget, 1, **spec)
     return [
         forecast(replace(base, selector=selector, queries_per_user=d), users, like=like)
         for selector in selectors
@@ -198,7 +175,7 @@ def compare(
 
 
 def untouched_share(queries_per_user: int) -> float:
-    """Give the share of typical users with at most d distinct queries a month.
+    """Return the share of typical users with at most d distinct queries a month.
 
     A model, not a measurement: log-normal with a mean of 34 and a standard deviation of the logarithm of 1.2.
 
@@ -221,26 +198,30 @@ def _expected(selector: Selector, users: int, log: LogModel) -> float:
 
 def _sums(selector: Selector, users: int, log: LogModel, popularity: _Floats, many: _Floats) -> tuple[_Floats, _Floats]:
     """Compute what a selector compares with its threshold: mean and standard deviation for the query of each rank."""
-    d = selector.queries_per_user
-    distinct, searches = _people(log.distinct), _people(log.searches)
-    if isinstance(selector, Weighted):
-        sums = users * np.sqrt(np.minimum(distinct, d)).mean() * popularity
-        noise = float(selector.selection.sigma) / WEIGHT_GRID
-    elif isinstance(selector, Guided):
+    step, d = selector.selection, selector.queries_per_user
+    distinct = _people(log.searches if selector.name == "korolova2009" else log.distinct)
+    if isinstance(selector, Guided):
         sums = users * _guided_weight(selector, users, distinct, popularity, many) * popularity
-        noise = float(selector.selection.sigma) / WEIGHT_GRID
-    elif isinstance(selector, Optimal):
-        sums = users * np.minimum(distinct, d).mean() * popularity
-        noise = math.pi / math.sqrt(3) / float(selector.selection.epsilon)  # its coin is nearly a logistic curve
-    elif isinstance(selector, Korolova):
-        sums = users * np.minimum(searches, d).mean() * popularity
-        noise = math.sqrt(law_of(selector.theorem.step()).variance)
-    elif isinstance(selector, Reused):
-        sums = users * np.minimum(distinct, d).mean() * popularity
-        noise = math.sqrt(law_of(selector.step).variance)
     else:
-        raise TypeError(selector)
+        kept = np.minimum(distinct, d)
+        sums = users * (np.sqrt(kept) if isinstance(step, GaussianWeights) else kept).mean() * popularity
+    if isinstance(step, OptimalSelection):
+        noise = math.pi / math.sqrt(3) / float(step.epsilon)  # its coin is nearly a logistic curve
+    elif isinstance(step, GaussianWeights):
+        noise = float(step.sigma) / WEIGHT_GRID
+    else:
+        noise = math.sqrt(law_of(step).variance)
     return sums, np.sqrt(sums + noise**2)
+
+
+def _scale(selector: Selector) -> float | None:
+    """Return the scale of the noise that meets the threshold; None for coins."""
+    step = selector.selection
+    if isinstance(step, OptimalSelection):
+        return None
+    if isinstance(step, LaplaceHistogram):
+        return float(step.scale)
+    return float(step.sigma) / (WEIGHT_GRID if isinstance(step, GaussianWeights) else 1)
 
 
 def _guided_weight(selector: Guided, users: int, distinct: _Floats, popularity: _Floats, many: _Floats) -> _Floats:
@@ -282,7 +263,7 @@ def _range(expected: float) -> tuple[int, int]:
 
 
 def theorem_table(theorem: Theorem1) -> dict[str, float]:
-    """Give the numbers of Theorem 1 as plain data."""
+    """Return the numbers of Theorem 1 as plain data."""
     return {
         "threshold": float(theorem.threshold),
         "scale": float(theorem.scale),

@@ -16,15 +16,14 @@ from typing import Any
 from hushquery.core.budget import Budget, Number, Relation
 from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold, mu_for, sigma_for
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, Loss
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import noisy_on_public_keys, tally
+from hushquery.curator.counting import Bound, noisy_on_public_keys, tally
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
 from hushquery.engine import held
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import MOST_RECORDS, NoisyHead, Threshold, create_head, ordered_head, public_users
 from hushquery.hybrid.records import RECORD, fresh_key, record_rows, records_of
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 
 __all__ = ["HEAD_ALGORITHMS", "GuidedSteps", "calibrate_guided_head", "create_guided_head", "draw_guided_head"]
 

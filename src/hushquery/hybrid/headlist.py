@@ -19,13 +19,12 @@ import numpy.typing as npt
 from hushquery.core.budget import Budget, Number, Relation, rational_mpf, smallest_whole, working
 from hushquery.core.calibration import laplace_scale, laplace_threshold
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, Loss, StepParameters
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, passing, tally
+from hushquery.curator.counting import Bound, law_of, passing, tally
 from hushquery.engine import held
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 
 __all__ = [
     "MOST_RECORDS",

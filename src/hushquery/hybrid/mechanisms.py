@@ -1,6 +1,6 @@
 """The opt-in half of BLENDER as the registry knows it: from rows of a log to what is published.
 
-A world is a small log of the opt-in users. As in :mod:`hushquery.curator.audited.selectors`, what runs is what a head
+A world is a small log of the opt-in users. As in :mod:`hushquery.curator.audit`, what runs is what a head
 list runs, and the laws are computed from the rows by the definition. An exchange of records moves one count up and
 another one down. An audit looks for events in which columns are high or low together, so that is how outputs are
 written; it costs nothing.
@@ -19,7 +19,7 @@ import numpy as np
 from hushquery.core.budget import Relation
 from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
-from hushquery.curator.audited.selectors import (
+from hushquery.curator.audit import (
     COPIES,
     Key,
     LogMechanism,
@@ -30,22 +30,19 @@ from hushquery.curator.audited.selectors import (
     first_keys,
     many_logs,
     passing_law,
-    read_world,
+    read_dataset,
     rows_of,
     searcher,
     seen_in,
     totals,
 )
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, noisy_on_public_keys, passing, tally
-from hushquery.curator.select import QUERY
+from hushquery.curator.counting import QUERY, Bound, law_of, noisy_on_public_keys, passing, tally
 from hushquery.hybrid.headlist import calibrate_head, draw_head
 from hushquery.hybrid.optin import calibrate_split, head_counts, measure_parts, noisy_rest
 from hushquery.hybrid.records import RECORD, Parts, number_of_users, records_of, split_users
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
-from hushquery.noise.sampler import IntArray
+from hushquery.noise.sampler import Bits, IntArray
 
 __all__ = ["CLICKED", "RECORDS", "HeadDraws", "HeadList", "SplitEstimate", "holders", "optin_log"]
 
@@ -69,7 +66,7 @@ def holders(name: str, size: int, record: Key) -> Rows:
 
 def optin_log(world: Rows) -> Log:
     """Give a world as the log that a head list would read."""
-    return read_world(arrow_of(world))
+    return read_dataset(arrow_of(world))
 
 
 def records_in(world: Rows, most: int) -> list[list[Key]]:
@@ -171,7 +168,7 @@ class HeadList(LogMechanism):
         """Make the head list of a log of many copies of the world."""
         import pyarrow as pa
 
-        log = read_world(many_logs(world, COPIES))
+        log = read_dataset(many_logs(world, COPIES))
         head = draw_head(log, self.draws.step, bound=self.bound, bits=bits)
         found = pa.table({"query": head.query, "url": head.url, "count": head.counts})
         return self.draws.shown(seen_in(found, self.keys, RECORD, COPIES)), self.law(world)
@@ -279,7 +276,7 @@ class SplitEstimate(LogMechanism):
         parts = Parts(*tables, *(len(part) for part in named))
         head = [(f"{copy:06} {query}", url) for copy in range(COPIES) for query, url in self.head]
         measured = measure_parts(
-            read_world(many_logs(world, COPIES)), head, (), self.step, parts, len(head), self.bound, bits
+            read_dataset(many_logs(world, COPIES)), head, (), self.step, parts, len(head), self.bound, bits
         )
         counts = np.rint(measured.values * measured.n).astype(np.int64)
         query, url = zip(*measured.records, strict=True)

@@ -25,8 +25,7 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, Relation, exact
 from hushquery.core.calibration import laplace_scale
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, Loss, StepParameters, step_from
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of, noisy_on_public_keys, tally
+from hushquery.curator.counting import Bound, law_of, noisy_on_public_keys, tally
 from hushquery.engine import execute, held
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.hybrid.headlist import (
@@ -39,8 +38,7 @@ from hushquery.hybrid.headlist import (
 )
 from hushquery.hybrid.records import RECORD, Parts, fresh_key, records_of, split_users
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits, SystemBits
-from hushquery.noise.sampler import IntArray, add_noise
+from hushquery.noise.sampler import Bits, IntArray, SystemBits, add_noise
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hushquery.core.budget import Budget, Relation, Unit, significant_up
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, StepParameters
-from hushquery.curator.bound import Bound, Keep
+from hushquery.curator.counting import Bound, Keep
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
 from hushquery.hybrid.guided_head import GuidedSteps, calibrate_guided_head, draw_guided_head
 from hushquery.hybrid.headlist import calibrate_head, draw_head
@@ -32,7 +32,7 @@ from hushquery.hybrid.published import PublishedHead, client_population, optin_p
 from hushquery.hybrid.records import fresh_key, records_of
 from hushquery.hybrid.remeasure import calibrate_kept, measure_kept
 from hushquery.log import Log, read_log
-from hushquery.noise.bits import Bits, KeyedBits
+from hushquery.noise.sampler import Bits, KeyedBits
 from hushquery.plan import Charge, Paid, Plan, Progress
 from hushquery.task import OptInPart, Task
 

@@ -13,11 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 from hushquery.core.budget import Number, exact
-from hushquery.curator.bound import Bound
+from hushquery.curator.counting import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import DataError, UsageError
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 from hushquery.task.domain import LONGEST, WILDCARD
 
 __all__ = ["NO_CLICK", "RECORD", "Parts", "fresh_key", "number_of_users", "records_of", "split_users"]

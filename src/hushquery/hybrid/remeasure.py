@@ -16,15 +16,13 @@ import numpy as np
 from hushquery.core.budget import Number, Relation, exact
 from hushquery.core.calibration import laplace_scale
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import Bound, law_of
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import public_users
 from hushquery.hybrid.optin import OptInShares, measure_list
 from hushquery.hybrid.records import fresh_key
 from hushquery.log.schema import Log
-from hushquery.noise.bits import Bits, SystemBits
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import Bits, SystemBits, sampler
 
 __all__ = ["calibrate_kept", "measure_kept"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hushquery.core.budget import Number, exact
-from hushquery.curator.bound import Bound
+from hushquery.curator.counting import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError
 from hushquery.hybrid.plan import plan_head
@@ -23,7 +23,7 @@ from hushquery.hybrid.result import blended_release, blended_shares
 from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import Randomizer, SupportCount
 from hushquery.log import Log
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 from hushquery.plan import Progress
 from hushquery.task import GroupedDomain, Task
 

@@ -30,7 +30,7 @@ from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import Channel, Device, Oracle, Randomizer, checked_cells, checked_epsilon
 from hushquery.local.rappor.channel import Rappor
 from hushquery.local.rappor.response import Params
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 from hushquery.task import Domain, GroupedDomain, Numbers, Task, Texts
 
 #: The file of a head list's folder; its ``records`` are the pairs.

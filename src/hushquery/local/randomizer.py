@@ -32,7 +32,7 @@ from hushquery.core.budget import loss_of_ratio as loss_of_exact_ratio
 from hushquery.core.estimates import Estimates
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.local.intervals import FloatArray, IntArray, largest_variance, share_interval
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 #: Names one permanent answer of a device: a number below 2^32 - 1, or bytes of any length.
 MemoClass = int | bytes
@@ -336,7 +336,7 @@ class SupportCount:
     """The support of many simulated clients of a randomizer, and its estimate.
 
     >>> from hushquery.local.oracles.krr import KRR
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> oracle = KRR.calibrate(3, 2)
     >>> count = SupportCount(oracle)
     >>> count.add_many(oracle.randomize_many([0] * 60_000 + [1] * 30_000 + [2] * 10_000, SeededBits(1)))
@@ -422,7 +422,7 @@ def check_truth(truth: int, lie: int) -> None:
 def coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
     """Toss ``n`` coins that show heads with chance ``numerator`` over 2^53.
 
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> bool(coins(ONE, 3, SeededBits(1)).all()), bool(coins(0, 3, SeededBits(1)).any())
     (True, False)
     """

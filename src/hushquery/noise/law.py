@@ -1,39 +1,41 @@
-"""Laws: distributions on the integers, known through their CDF to any precision asked for.
+"""Laws: distributions on the integers, known through their CDF to any precision; and what a noisy count says.
 
 A law draws nothing. :mod:`hushquery.noise.sampler` turns one into exact draws by comparing random bits with the binary
 digits of its CDF, as many digits as it takes.
+
+The second half has the intervals of counts with noise (docs/proofs/intervals.md). A count that was published because it
+passed a threshold is known to have passed, and the plain interval ``v +- w`` misses far too often. The interval here
+inverts the test of "the capped count is c" given that the key was released, so it covers at its level whatever the
+count is. No estimator can undo the bias itself, so the noisy count is published as it is, beside its interval.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import mpmath
+import numpy as np
+import numpy.typing as npt
 
 from hushquery.core.budget import precision
 from hushquery.core.calibration import optimal_selection_mpf
 from hushquery.errors import UsageError
 
-__all__ = [
-    "Binomial",
-    "DiscreteLaplace",
-    "Geometric",
-    "Law",
-    "RationalCoin",
-    "RoundedGaussian",
-    "SelectionCoin",
-    "TailCoin",
-    "Truncated",
-]
-
 # Guard digits at which certifying a floor is given up: no irrational CDF comes this close to a binary fraction.
 _MOST_GUARD = 2**20
 
 # Wider noise than this would leave 64-bit integers with a probability worth naming.
-LARGEST_SCALE = 2**40
+_LARGEST_SCALE = 2**40
+
+#: The coverage of every interval of a release.
+LEVEL = 0.95
+
+_Integers = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
 
 
 class Law(ABC):
@@ -51,23 +53,23 @@ class Law(ABC):
 
     @abstractmethod
     def sf(self, z: int) -> mpmath.mpf:
-        """Give P[Z > z]."""
+        """Return P[Z > z]."""
 
     def cdf(self, z: int) -> mpmath.mpf:
-        """Give P[Z <= z]."""
-        return 1 - self.sf(z)
+        """Return P[Z <= z]; by symmetry P[Z > -z-1]."""
+        return self.sf(-z - 1) if self.symmetric else 1 - self.sf(z)
 
     def tail(self, k: int) -> mpmath.mpf:
-        """Give P[Z >= k]."""
+        """Return P[Z >= k]."""
         return self.sf(k - 1)
 
     def pmf(self, z: int) -> float:
-        """Give P[Z = z] as a float, from the tail on its own side, where nothing cancels."""
+        """Return P[Z = z] as a float, from the tail on its own side, where nothing cancels."""
         with precision(200):
             return float(self.sf(z - 1) - self.sf(z) if z > 0 else self.cdf(z) - self.cdf(z - 1))
 
     def cdf_floor(self, z: int, bits: int) -> tuple[int, bool]:
-        """Give floor(P[Z <= z] 2^bits), certified, and whether the floor is the exact value."""
+        """Return floor(P[Z <= z] 2^bits), certified, and whether the floor is the exact value."""
         if self.lowest is not None and z < self.lowest:
             return 0, True
         if self.highest is not None and z >= self.highest:
@@ -96,8 +98,12 @@ class Law(ABC):
                 message = "a CDF value seems to be a multiple of a power of two; its law must say so"
                 raise ArithmeticError(message)
 
+    def centre(self) -> tuple[int, float]:
+        """Return where to begin looking for the ends of a table, and in steps of what size."""
+        return self.lowest or 0, 1.0
+
     def half_width(self, level: float) -> int:
-        """Give the smallest w with ``P[|Z| <= w] >= level``, for a law symmetric about zero."""
+        """Return the smallest w with ``P[|Z| <= w] >= level``, for a law symmetric about zero."""
         if not self.symmetric or not 0 < level < 1:
             raise UsageError("an interval needs a symmetric law and a level between 0 and 1")
         tail = (1 - level) / 2
@@ -112,7 +118,7 @@ class Law(ABC):
 
 def _checked_scale(scale: Fraction, name: str) -> Fraction:
     scale = Fraction(scale)
-    if not 0 < scale <= LARGEST_SCALE:
+    if not 0 < scale <= _LARGEST_SCALE:
         raise UsageError(
             f"the noise scale {name} must be above 0 and at most 2^40",
             why="it is measured in grid steps of an integer sampler",
@@ -144,13 +150,9 @@ class DiscreteLaplace(Law):
         return mpmath.exp(mpmath.mpf(-k * self.b.denominator) / self.b.numerator)
 
     def sf(self, z: int) -> mpmath.mpf:
-        """Give P[Z > z] = a^(z+1)/(1+a) for z >= -1, and 1 - a^(-z)/(1+a) below."""
+        """Return P[Z > z] = a^(z+1)/(1+a) for z >= -1, and 1 - a^(-z)/(1+a) below."""
         normaliser = 1 + self._power(1)
         return self._power(z + 1) / normaliser if z >= -1 else 1 - self._power(-z) / normaliser
-
-    def cdf(self, z: int) -> mpmath.mpf:
-        """Give P[Z <= z] = P[Z > -z-1], by symmetry."""
-        return self.sf(-z - 1)
 
     @property
     def variance(self) -> float:
@@ -175,7 +177,7 @@ class Geometric(Law):
         object.__setattr__(self, "b", _checked_scale(self.b, "b"))
 
     def sf(self, z: int) -> mpmath.mpf:
-        """Give P[Z > z] = a^(z+1)."""
+        """Return P[Z > z] = a^(z+1)."""
         return mpmath.exp(mpmath.mpf(-(z + 1) * self.b.denominator) / self.b.numerator) if z >= 0 else mpmath.mpf(1)
 
 
@@ -199,14 +201,10 @@ class RoundedGaussian(Law):
         object.__setattr__(self, "sigma", _checked_scale(self.sigma, "sigma"))
 
     def sf(self, z: int) -> mpmath.mpf:
-        """Give P[Z > z] = Q((z + 1/2)/sigma)."""
+        """Return P[Z > z] = Q((z + 1/2)/sigma)."""
         x = mpmath.mpf((2 * z + 1) * self.sigma.denominator) / (2 * self.sigma.numerator)
         beyond = mpmath.erfc(abs(x) / mpmath.sqrt(2)) / 2
         return beyond if x >= 0 else 1 - beyond
-
-    def cdf(self, z: int) -> mpmath.mpf:
-        """Give P[Z <= z] = P[Z > -z-1], by symmetry."""
-        return self.sf(-z - 1)
 
     @property
     def variance(self) -> float:
@@ -218,6 +216,10 @@ class RoundedGaussian(Law):
             return float(2 * mpmath.fsum((2 * z + 1) * self.sf(z) for z in range(reach)))
 
 
+#: The laws of the noise on counts.
+Noise = DiscreteLaplace | RoundedGaussian
+
+
 @dataclass(frozen=True)
 class Truncated(Law):
     """Z given Z >= k, for a law whose upper tail is known to relative precision.
@@ -226,7 +228,7 @@ class Truncated(Law):
     True
     """
 
-    law: DiscreteLaplace | RoundedGaussian
+    law: Noise
     k: int
 
     @property
@@ -235,62 +237,47 @@ class Truncated(Law):
         return self.k
 
     def sf(self, z: int) -> mpmath.mpf:
-        """Give P[Z > z | Z >= k]."""
+        """Return P[Z > z | Z >= k]."""
         return self.law.sf(z) / self.law.sf(self.k - 1) if z >= self.k else mpmath.mpf(1)
 
 
+class _Coin(Law):
+    """1 with some probability, else 0."""
+
+    lowest = 0
+    highest = 1
+
+    @abstractmethod
+    def chance(self) -> mpmath.mpf:
+        """Return the probability of a 1."""
+
+    def sf(self, z: int) -> mpmath.mpf:
+        """Return P[coin > z]."""
+        return self.chance() if z == 0 else mpmath.mpf(z < 0)
+
+
 @dataclass(frozen=True)
-class TailCoin(Law):
+class TailCoin(_Coin):
     """1 with probability P[Z >= k] of another law, else 0: does this noise carry a count over a threshold?
 
     >>> round(TailCoin(DiscreteLaplace(Fraction(2)), 0).pmf(1), 6)
     0.622459
     """
 
-    law: DiscreteLaplace | RoundedGaussian
+    law: Noise
     k: int
-    lowest = 0
-    highest = 1
 
-    def sf(self, z: int) -> mpmath.mpf:
-        """Give P[coin > z]."""
-        return self.law.tail(self.k) if z == 0 else mpmath.mpf(z < 0)
+    def chance(self) -> mpmath.mpf:
+        """Return P[Z >= k]."""
+        return self.law.tail(self.k)
 
     def cdf(self, z: int) -> mpmath.mpf:
-        """Give P[coin <= z], to relative precision."""
+        """Return P[coin <= z], to relative precision."""
         return self.law.cdf(self.k - 1) if z == 0 else mpmath.mpf(z > 0)
 
 
 @dataclass(frozen=True)
-class RationalCoin(Law):
-    """1 with a rational probability p, else 0; its comparison with random bits is exact integer arithmetic.
-
-    >>> RationalCoin(Fraction(1, 4)).cdf_floor(0, 2)
-    (3, True)
-    """
-
-    p: Fraction
-    lowest = 0
-    highest = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise UsageError("a probability lies between 0 and 1")
-
-    def sf(self, z: int) -> mpmath.mpf:
-        """Give P[coin > z]."""
-        return mpmath.mpf(self.p.numerator) / self.p.denominator if z == 0 else mpmath.mpf(z < 0)
-
-    def cdf_floor(self, z: int, bits: int) -> tuple[int, bool]:
-        """Give floor(P[coin <= z] 2^bits) and whether nothing was cut off."""
-        if z != 0:
-            return super().cdf_floor(z, bits)
-        numerator = (self.p.denominator - self.p.numerator) << bits
-        return numerator // self.p.denominator, numerator % self.p.denominator == 0
-
-
-@dataclass(frozen=True)
-class SelectionCoin(Law):
+class SelectionCoin(_Coin):
     """1 with the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key.
 
     >>> round(SelectionCoin(12, Fraction(1), Fraction(1, 100000)).pmf(1), 6)
@@ -300,18 +287,16 @@ class SelectionCoin(Law):
     count: int
     epsilon: Fraction
     delta: Fraction
-    lowest = 0
-    highest = 1
 
-    def sf(self, z: int) -> mpmath.mpf:
-        """Give P[coin > z]."""
-        return optimal_selection_mpf(self.count, self.epsilon, self.delta) if z == 0 else mpmath.mpf(z < 0)
+    def chance(self) -> mpmath.mpf:
+        """Return the chance that the key is published (docs/proofs/optimal.md)."""
+        return optimal_selection_mpf(self.count, self.epsilon, self.delta)
 
     @property
     def certain(self) -> bool:
         """Whether the coin always falls on 1 (or always on 0)."""
         with precision(200):
-            return self.sf(0) in (0, 1)
+            return self.chance() in (0, 1)
 
 
 @dataclass(frozen=True)
@@ -341,25 +326,25 @@ class Binomial(Law):
         return self.n
 
     def sf(self, z: int) -> mpmath.mpf:
-        """Give P[more than z ones]."""
+        """Return P[more than z ones]."""
         return 1 - self.cdf(z)
 
     def cdf(self, z: int) -> mpmath.mpf:
-        """Give P[at most z ones]."""
+        """Return P[at most z ones]."""
         first, sums = _binomial_sums(self.n, self.coin, mpmath.mp.prec)
         if z < first:
             return mpmath.mpf(0)
         return sums[min(z - first, len(sums) - 1)]
 
     def centre(self) -> tuple[int, float]:
-        """Give the mean, rounded, and the standard deviation."""
+        """Return the mean, rounded, and the standard deviation."""
         p = float(self.coin.sf(0))
         return round(self.n * p), (self.n * p * (1 - p)) ** 0.5
 
 
 @lru_cache(maxsize=8)
 def _binomial_sums(n: int, coin: TailCoin | SelectionCoin, digits: int) -> tuple[int, list[mpmath.mpf]]:
-    """Give the first index and the cumulative probabilities, all to ``digits`` bits."""
+    """Return the first index and the cumulative probabilities, all to ``digits`` bits."""
     with precision(digits + n.bit_length() + 40):
         p, q = coin.sf(0), coin.cdf(0)
         odds = p / q
@@ -381,3 +366,91 @@ def _binomial_sums(n: int, coin: TailCoin | SelectionCoin, digits: int) -> tuple
             total += probability
             sums.append(total)
         return k, sums
+
+
+# ---- intervals -------------------------------------------------------------------------------------------------------
+
+
+def given_release(
+    noisy: _Integers,
+    threshold: int,
+    law: Noise,
+    level: float = LEVEL,
+    *,
+    least: int = 1,
+) -> tuple[_Integers, _Integers]:
+    """Return the lowest and highest count for which such a noisy count, once released, is not surprising.
+
+    It covers at ``level`` or more, because counts are whole. ``least`` is the smallest count there can be: one where
+    only keys that somebody holds can be released, zero where empty keys get noise too.
+
+    >>> low, high = given_release(np.array([40, 60, 300]), 40, RoundedGaussian(Fraction(8)))
+    >>> low.tolist(), high.tolist()
+    ([1, 43, 284], [50, 76, 316])
+    """
+    distinct, back = np.unique(noisy, return_inverse=True)
+    tail = (1 - level) / 2
+    log_tail = _log_tail(law)
+    floor = np.full_like(distinct, least)
+
+    def at_least(c: _Integers, v: _Integers) -> _Floats:
+        """Ln Pr[V >= v | V >= R] for a true count c; grows with c."""
+        return log_tail(v - c) - log_tail(threshold - c)
+
+    far = 1 + int(law.half_width(1 - tail / 4))  # beyond this the threshold makes no difference
+    low = _first(lambda c: at_least(c, distinct) >= np.log(tail), floor, distinct + 1)
+    high = _first(lambda c: at_least(c, distinct + 1) > np.log1p(-tail), floor, distinct + 2 * far) - 1
+    return low[back], np.maximum(high, low)[back]
+
+
+def on_public_keys(noisy: _Integers, law: Noise, level: float = LEVEL) -> tuple[_Integers, _Integers]:
+    """Return the interval of counts that are published for every public key: ``v +- w``.
+
+    >>> on_public_keys(np.array([5]), DiscreteLaplace(Fraction(2)))
+    (array([-1]), array([11]))
+    """
+    width = law.half_width(level)
+    return noisy - width, noisy + width
+
+
+def most_unreleased(threshold: int, law: Noise, level: float = LEVEL) -> int:
+    """Return the highest count that stays below a threshold with a chance of at least ``1 - level``.
+
+    >>> most_unreleased(40, RoundedGaussian(Fraction(8)))
+    52
+    """
+    log_tail = _log_tail(law)
+    least = np.zeros(1, dtype=np.int64)
+    first = _first(lambda c: log_tail(threshold - c) > np.log(level), least, least + 2 * threshold)
+    return max(0, int(first[0]) - 1)
+
+
+def _first(holds: Callable[[_Integers], npt.NDArray[np.bool_]], low: _Integers, high: _Integers) -> _Integers:
+    """Return, position by position, the smallest whole number from ``low`` on where a growing condition holds."""
+    low, high = low.copy(), np.maximum(high, low)
+    while not (reached := holds(high)).all():
+        high = np.where(reached, high, 2 * high + 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        yes = holds(middle)
+        low, high = np.where(yes, low, np.minimum(middle + 1, high)), np.where(yes, middle, high)
+    return high
+
+
+def _log_tail(law: Noise) -> Callable[[_Integers], _Floats]:
+    """Return ln P[Z >= k] as a function of k."""
+    from scipy.special import log_ndtr
+
+    if isinstance(law, RoundedGaussian):
+        sigma = float(law.sigma)
+        return lambda k: np.asarray(log_ndtr(-(k - 0.5) / sigma), dtype=np.float64)
+    inverse = 1 / float(law.b)
+    normaliser = np.log1p(np.exp(-inverse))
+
+    def laplace(k: _Integers) -> _Floats:
+        # Each half is right on its own side; on the other it may be the logarithm of zero.
+        with np.errstate(divide="ignore"):
+            below = np.log1p(-np.exp(np.minimum(0.0, (k - 1.0) * inverse) - normaliser))
+        return np.asarray(np.where(k >= 0, -k * inverse - normaliser, below), dtype=np.float64)
+
+    return laplace

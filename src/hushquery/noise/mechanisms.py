@@ -1,15 +1,15 @@
 """Noise on public counts as the registry knows it, and how laws of noisy counts are listed.
 
-A world is a tuple of counts, one per key. What runs is :func:`~hushquery.noise.sampler.add_noise`, through which the
+A dataset is a tuple of counts, one per key. What runs is :func:`~hushquery.noise.sampler.add_noise`, through which the
 noise of every count of a curator goes.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -17,16 +17,10 @@ import numpy as np
 from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Mechanism, Pair
-from hushquery.noise.bits import Bits
-from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import IntArray, add_noise
+from hushquery.noise.law import DiscreteLaplace, Noise, RoundedGaussian
+from hushquery.noise.sampler import Bits, IntArray, add_noise
 
-__all__ = [
-    "GaussianCounts",
-    "LaplaceCounts",
-    "noisy_law",
-    "product_law",
-]
+__all__ = ["GaussianCounts", "LaplaceCounts", "noisy_law", "product_law"]
 
 Counts = tuple[int, ...]
 
@@ -34,31 +28,27 @@ Counts = tuple[int, ...]
 _RARE = 1e-14
 
 
-def _reach(law: DiscreteLaplace | RoundedGaussian) -> int:
-    return law.half_width(1 - _RARE)
-
-
 class _NoisyCounts(Mechanism[Counts]):
     """What both kinds of noise on public counts share: the release, its law, and what it estimates."""
 
-    law_of_noise: DiscreteLaplace | RoundedGaussian
+    law_of_noise: Noise
 
-    def run(self, world: Counts, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Counts, n: int, bits: Bits) -> IntArray:
         """Add fresh noise to every count, ``n`` times."""
-        counts = np.tile(np.array(world, dtype=np.int64), n)
-        return add_noise(counts, self.law_of_noise, bits).reshape(n, len(world))
+        counts = np.tile(np.array(dataset, dtype=np.int64), n)
+        return add_noise(counts, self.law_of_noise, bits).reshape(n, len(dataset))
 
-    def law(self, world: Counts) -> Mapping[Counts, float]:
+    def law(self, dataset: Counts) -> Mapping[Counts, float]:
         """Enumerate the noisy counts."""
-        return product_law([noisy_law(c, self.law_of_noise) for c in world])
+        return product_law([noisy_law(c, self.law_of_noise) for c in dataset])
 
-    def truth(self, world: Counts) -> Sequence[float]:
+    def truth(self, dataset: Counts) -> Sequence[float]:
         """The counts themselves."""
-        return world
+        return dataset
 
-    def variance(self, world: Counts) -> Sequence[float]:
+    def variance(self, dataset: Counts) -> Sequence[float]:
         """The variance of the noise, for each count."""
-        return [self.law_of_noise.variance] * len(world)
+        return [self.law_of_noise.variance] * len(dataset)
 
 
 @dataclass(frozen=True)
@@ -132,24 +122,26 @@ class GaussianCounts(_NoisyCounts):
         return [Pair("counts with one user more", (10,) * keys, (11,) * keys)]
 
 
-def noisy_law(count: int, law: DiscreteLaplace | RoundedGaussian) -> dict[Counts, float]:
-    """Enumerate a noisy count; what lies beyond a rare reach is lumped at its edge."""
-    reach = _reach(law)
-    out: dict[Counts, float] = {(count + z,): law.pmf(z) for z in range(-reach, reach + 1)}
-    edge = float(law.sf(reach))
-    out[(count - reach,)] += edge
-    out[(count + reach,)] += edge
+def noisy_law(count: int, law: Noise, beyond: int = 0) -> dict[Counts, float]:
+    """Enumerate a noisy count; noise further out than all but the rarest, and ``beyond``, is lumped at the edges."""
+    reach, chances, edge = _likely_noise(law, beyond)
+    out: dict[Counts, float] = {(count + z,): p for z, p in zip(range(-reach, reach + 1), chances, strict=True)}
+    out[count - reach,] += edge
+    out[count + reach,] += edge
     return out
+
+
+@lru_cache(maxsize=64)
+def _likely_noise(law: Noise, beyond: int) -> tuple[int, list[float], float]:
+    """Return how far noise is listed, the chances from there to there, and the chance of more on one side."""
+    reach = law.half_width(1 - _RARE) + beyond
+    above = [law.pmf(z) for z in range(1, reach + 1)]
+    return reach, [*reversed(above), law.pmf(0), *above], float(law.sf(reach))
 
 
 def product_law(singles: Sequence[Mapping[Counts, float]]) -> dict[Counts, float]:
     """Enumerate the joint law of independent outputs."""
-    out: dict[Counts, float] = {}
-    for combination in itertools.product(*(s.items() for s in singles)):
-        outcome: Counts = ()
-        probability = 1.0
-        for part, p in combination:
-            outcome += part
-            probability *= p
-        out[outcome] = out.get(outcome, 0.0) + probability
+    out: dict[Counts, float] = {(): 1.0}
+    for single in singles:
+        out = {outcome + part: p * q for outcome, p in out.items() for part, q in single.items()}
     return out

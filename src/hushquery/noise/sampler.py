@@ -1,29 +1,49 @@
-"""Exact draws from a law by inverse CDF over 64-bit thresholds, extended lazily where 64 bits do not decide.
+"""Random bits, and exact draws from a law by comparing them with its CDF.
+
+Bits come from the operating system in production, from a seed in tests and audits, and from a secret key where work has
+to come out the same when a crash makes somebody repeat it.
 
 A draw is a uniform real u in [0, 1) of which we look at 64 binary digits first. ``T[z] = floor(F(z) 2^64)`` is a
-certified
-table. If the 64 digits U differ from every table entry, they decide: z is the first with U < T[z]. If U equals an entry
-(probability: entries / 2^64), more digits of u are drawn and compared with more digits of F, until they differ. So the
-law drawn is the law stated, without any distance to charge to delta, and without an end to its tails.
+certified table. If the 64 digits U differ from every table entry, they decide: z is the first with U < T[z]. If U
+equals an entry (probability: entries / 2^64), more digits of u are drawn and compared with more digits of F, until they
+differ. So the law drawn is the law stated, without any distance to charge to delta, and without an end to its tails
+(docs/proofs/sampler.md).
 
 Both table and words are uint64: NumPy would promote a mix with int64 to float64 and lose the low bits.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import UsageError
-from hushquery.noise.bits import Bits, one_word
-from hushquery.noise.law import Binomial, Law
 
-__all__ = ["Sampler", "add_noise", "sampler"]
+if TYPE_CHECKING:
+    from hushquery.noise.law import Law
 
+__all__ = [
+    "Bits",
+    "IntArray",
+    "KeyedBits",
+    "Sampler",
+    "SeededBits",
+    "SystemBits",
+    "add_noise",
+    "below",
+    "one_word",
+    "sampler",
+]
+
+#: Whole numbers, as all counts and all noise are.
 IntArray = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
 
 _WORD = 64
 _LARGEST_WORD = (1 << _WORD) - 1
@@ -31,6 +51,116 @@ _LARGEST_WORD = (1 << _WORD) - 1
 # A law wider than _MOST_ENTRIES gets a coarse table of about _COARSE_ENTRIES; its draws then finish by bisection.
 _MOST_ENTRIES = 2**17
 _COARSE_ENTRIES = 2**12
+
+
+class Bits(Protocol):
+    """A source of independent, uniformly random 64-bit words."""
+
+    @property
+    def secret(self) -> bool:
+        """Whether nobody can predict the words; a guarantee made from other bits is marked as void."""
+        ...
+
+    def words(self, n: int) -> UInt64Array:
+        """Return ``n`` fresh words."""
+        ...
+
+
+class SystemBits:
+    """The operating system's generator: what every production draw uses.
+
+    >>> SystemBits().words(2).dtype, SystemBits().secret
+    (dtype('uint64'), True)
+    """
+
+    secret = True
+
+    def words(self, n: int) -> UInt64Array:
+        """Return ``n`` fresh words from ``os.urandom``."""
+        return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+
+
+class _Stream:
+    """Words determined by a seed: SHAKE-256 of it and of the number of the block."""
+
+    _BLOCK = 1 << 16
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._block = 0
+        self._rest: UInt64Array = np.empty(0, dtype=np.uint64)
+
+    def words(self, n: int) -> UInt64Array:
+        """Return the next ``n`` words of the stream; the stream does not depend on how it is cut into calls."""
+        parts = [self._rest]
+        have = len(self._rest)
+        while have < n:
+            digest = hashlib.shake_256(self._seed + self._block.to_bytes(8, "little")).digest(8 * self._BLOCK)
+            parts.append(np.frombuffer(digest, dtype="<u8").astype(np.uint64))
+            have += self._BLOCK
+            self._block += 1
+        stream = np.concatenate(parts)
+        self._rest = stream[n:]
+        return stream[:n]
+
+
+class SeededBits(_Stream):
+    """Repeatable bits for tests and audits: SHAKE-256 of a seed. Results made from them are not private.
+
+    >>> int(SeededBits(7).words(1)[0]) == int(SeededBits(7).words(1)[0])
+    True
+    """
+
+    secret = False
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__(f"hushquery test bits {seed}".encode())
+
+
+class KeyedBits(_Stream):
+    """Secret bits that can be drawn again: SHAKE-256 of a key of 32 bytes, for work that a crash interrupts.
+
+    As good as the key is secret: whoever learns it can take the noise off again. So a key is drawn for one result,
+    from what only the holder of the data has, and destroyed with the data.
+
+    >>> key = b"a secret of thirty-two bytes ..."
+    >>> int(KeyedBits(key).words(1)[0]) == int(KeyedBits(key).words(1)[0]), KeyedBits(key).secret
+    (True, True)
+    """
+
+    secret = True
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != 32:
+            raise UsageError("the key of secret bits must have 32 bytes", fix="Draw one with os.urandom(32)")
+        super().__init__(b"hushquery secret bits " + key)
+        #: Names the bits, and tells nothing of them: other bits have another name.
+        self.name = hashlib.sha256(b"hushquery name of secret bits " + key).hexdigest()[:32]
+
+
+def one_word(bits: Bits) -> int:
+    """Return one word as a Python integer."""
+    return int(bits.words(1)[0])
+
+
+def below(bits: Bits, limit: int, n: int) -> npt.NDArray[np.int64]:
+    """Return ``n`` integers uniform on 0..limit-1, without modulo bias.
+
+    >>> sorted(set(below(SeededBits(1), 3, 100).tolist()))
+    [0, 1, 2]
+    """
+    if not 1 <= limit <= 2**63:
+        raise UsageError("a uniform draw needs a limit from 1 to 2^63")
+    # Accept words below the largest multiple of limit; each residue is then equally likely.
+    ceiling = (2**64 // limit) * limit - 1
+    out = np.empty(n, dtype=np.int64)
+    filled = 0
+    while filled < n:
+        words = bits.words(n - filled + 8)
+        good = words[words <= np.uint64(ceiling)][: n - filled] % np.uint64(limit)
+        out[filled : filled + len(good)] = good.astype(np.int64)
+        filled += len(good)
+    return out
 
 
 class _LazyUniform:
@@ -55,7 +185,6 @@ class Sampler:
     """Exact draws from one law. Build it once through :func:`sampler`, which caches.
 
     >>> from fractions import Fraction
-    >>> from hushquery.noise.bits import SeededBits
     >>> from hushquery.noise.law import DiscreteLaplace
     >>> sampler(DiscreteLaplace(Fraction(2))).draw(5, SeededBits(1)).tolist()
     [1, 4, 3, 0, -1]
@@ -70,11 +199,6 @@ class Sampler:
         self._first = first
         # A threshold of 2^64 (F = 1) can't be reached by any word, so it is left out together with all after it.
         self._table = np.array([t for t in _thresholds(law, points) if t <= _LARGEST_WORD], dtype=np.uint64)
-
-    @property
-    def entries(self) -> int:
-        """How many thresholds the table holds."""
-        return len(self._table)
 
     def draw(self, n: int, bits: Bits) -> IntArray:
         """Draw ``n`` independent values."""
@@ -112,7 +236,7 @@ class Sampler:
 
 @lru_cache(maxsize=512)
 def sampler(law: Law) -> Sampler:
-    """Give the sampler of a law, built once per process."""
+    """Return the sampler of a law, built once per process."""
     return Sampler(law)
 
 
@@ -120,7 +244,6 @@ def add_noise(values: IntArray, law: Law, bits: Bits) -> IntArray:
     """Add a fresh draw of a law to each of some whole numbers: the one way in which a curator's noise is added.
 
     >>> from fractions import Fraction
-    >>> from hushquery.noise.bits import SeededBits
     >>> from hushquery.noise.law import DiscreteLaplace
     >>> add_noise(np.array([10, 20]), DiscreteLaplace(Fraction(2)), SeededBits(1)).tolist()
     [11, 24]
@@ -130,22 +253,14 @@ def add_noise(values: IntArray, law: Law, bits: Bits) -> IntArray:
 
 def _table_range(law: Law) -> tuple[int, int]:
     """Find the first and last value whose threshold is neither 0 nor 2^64 - 1, and one more where there is no end."""
-    centre, spread = law.centre() if isinstance(law, Binomial) else (law.lowest or 0, 1.0)
+    centre, spread = law.centre()
     step = max(1, int(spread))
-
-    def leaves_low(z: int) -> bool:
-        return law.cdf_floor(z, _WORD)[0] == 0
-
-    def reaches_high(z: int) -> bool:
-        return law.cdf_floor(z, _WORD)[0] >= _LARGEST_WORD
-
-    first = _boundary(centre, -step, leaves_low)
-    last = _boundary(centre, step, reaches_high)
-    if law.lowest is not None:
-        first = max(first, law.lowest)
-    if law.highest is not None:
-        last = min(last, law.highest)
-    return first, last
+    first = _boundary(centre, -step, lambda z: law.cdf_floor(z, _WORD)[0] == 0)
+    last = _boundary(centre, step, lambda z: law.cdf_floor(z, _WORD)[0] >= _LARGEST_WORD)
+    return (
+        first if law.lowest is None else max(first, law.lowest),
+        last if law.highest is None else min(last, law.highest),
+    )
 
 
 def _boundary(start: int, step: int, outside: Callable[[int], bool]) -> int:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from hushquery.errors import UsageError
-from hushquery.noise.bits import Bits, below
-from hushquery.noise.law import Binomial, DiscreteLaplace, Geometric, Law, RoundedGaussian, TailCoin, Truncated
-from hushquery.noise.sampler import IntArray, sampler
+from hushquery.noise.law import Binomial, DiscreteLaplace, Geometric, Law, Noise, TailCoin, Truncated
+from hushquery.noise.sampler import Bits, IntArray, below, sampler
 
 __all__ = ["WORTH_A_BINOMIAL", "conditional_noise", "lifted_keys", "uniform_subset"]
 
@@ -21,16 +20,11 @@ __all__ = ["WORTH_A_BINOMIAL", "conditional_noise", "lifted_keys", "uniform_subs
 WORTH_A_BINOMIAL = 20_000
 
 
-def lifted_keys(
-    size: int, count: int, threshold: int, law: DiscreteLaplace | RoundedGaussian, bits: Bits
-) -> tuple[IntArray, IntArray]:
-    """Say which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts.
-
-    How many pass is one binomial draw, which ones a uniform subset, and their noise is drawn given that they pass: the
-    same law as one draw per key, ``count + noise >= threshold`` and that noisy count.
+def lifted_keys(size: int, count: int, threshold: int, law: Noise, bits: Bits) -> tuple[IntArray, IntArray]:
+    """Draw which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts.
 
     >>> from fractions import Fraction
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> places, noisy = lifted_keys(100, 35, 40, DiscreteLaplace(Fraction(2)), SeededBits(3))
     >>> places.tolist(), noisy.tolist()
     ([8, 49, 61, 89], [42, 47, 40, 48])
@@ -39,12 +33,12 @@ def lifted_keys(
     return uniform_subset(size, lifts, bits), count + conditional_noise(law, threshold - count, lifts, bits)
 
 
-def conditional_noise(law: DiscreteLaplace | RoundedGaussian, k: int, n: int, bits: Bits) -> IntArray:
+def conditional_noise(law: Noise, k: int, n: int, bits: Bits) -> IntArray:
     """Draw ``n`` values of the noise given that each is at least ``k``.
 
     Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF from
-    its
-    truncated law. Where at least half of the law lies above k, unconditional draws below k are thrown away.
+    its truncated
+    law. Where at least half of the law lies above k, unconditional draws below k are thrown away.
     """
     if k > 0 or (k == 0 and isinstance(law, DiscreteLaplace)):
         above: Law = Geometric(law.b) if isinstance(law, DiscreteLaplace) else Truncated(law, k)
@@ -62,7 +56,7 @@ def conditional_noise(law: DiscreteLaplace | RoundedGaussian, k: int, n: int, bi
 def uniform_subset(n: int, size: int, bits: Bits) -> IntArray:
     """Choose ``size`` of 0..n-1, every subset equally likely; ascending.
 
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> uniform_subset(5, 5, SeededBits(1)).tolist()
     [0, 1, 2, 3, 4]
     """

@@ -19,8 +19,7 @@ import pyarrow as pa
 from hushquery.core.estimates import Ends, difference_ends
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.errors import HushqueryError
-from hushquery.noise.intervals import LEVEL, given_release, most_unreleased, on_public_keys
-from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
+from hushquery.noise.law import LEVEL, DiscreteLaplace, RoundedGaussian, given_release, most_unreleased, on_public_keys
 from hushquery.release.tables import measure_of
 
 __all__ = ["Published", "change_ends", "half_widths", "published"]

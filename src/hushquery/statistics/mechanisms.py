@@ -23,9 +23,8 @@ from hushquery.core.estimates import Estimates
 from hushquery.core.loss import Loss
 from hushquery.core.registry import Law, Mechanism, Pair
 from hushquery.engine import as_table, execute
-from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
-from hushquery.noise.sampler import IntArray
+from hushquery.noise.sampler import Bits, IntArray
 from hushquery.statistics.plan import Noise, StatisticPlan, noise_for
 from hushquery.statistics.queries import ClampedTotal, CountRows, Histogram, Overlapping, Question
 

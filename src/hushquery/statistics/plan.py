@@ -16,9 +16,8 @@ from hushquery.core.loss import Loss
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
 from hushquery.log.tables import read_table
-from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import Bits, sampler
 from hushquery.plan import Charge, Paid, Plan
 from hushquery.statistics.queries import Question
 

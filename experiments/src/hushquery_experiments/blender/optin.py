@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hushquery.core.budget import Number, Relation, exact
 from hushquery.core.calibration import laplace_scale
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.count import law_of
+from hushquery.curator.counting import law_of
 from hushquery.errors import UsageError
 from hushquery.hybrid.headlist import NoisyHead, Threshold, calibrate_head
 from hushquery.hybrid.optin import OptInShares, calibrate_split, estimate_reused

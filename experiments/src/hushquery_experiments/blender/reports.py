@@ -26,7 +26,7 @@ from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import ONE, Randomizer, SupportCount
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 
 __all__ = ["Through", "simulated_support", "support_from_counts", "support_through_randomizers"]
 

@@ -24,7 +24,7 @@ from hushquery.hybrid.plan import plan_head
 from hushquery.hybrid.published import PublishedHead, client_population, optin_population
 from hushquery.hybrid.result import blended_release, blended_shares
 from hushquery.local.intervals import IntArray
-from hushquery.noise.bits import Bits, SeededBits
+from hushquery.noise.sampler import Bits, SeededBits
 from hushquery.publish.trends import trends
 from hushquery.task import Task
 from hushquery_experiments.epochs.memo import Memos

@@ -20,7 +20,7 @@ from hushquery.errors import UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import Randomizer
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 from hushquery.task import Task
 
 __all__ = ["Answers", "Memos"]
@@ -50,7 +50,7 @@ class Memos:
         task: A task with a list, whose clients report one record each, and all of them in each period.
         clients: How many clients there may be; they are numbered from 0.
 
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> from hushquery.task import template
     >>> task = Task.loads(template("setting"))
     >>> memos, cells = Memos(task, 2), np.array([1, 3])

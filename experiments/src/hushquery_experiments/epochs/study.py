@@ -25,7 +25,7 @@ import numpy as np
 
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import UsageError
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
 from hushquery_experiments.blender.law import PowerLaw
 from hushquery_experiments.epochs.follow import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hushquery.curator.selectors.korolova import calibrate_korolova
+from hushquery.curator.selectors.korolova2009 import calibrate_korolova
 from hushquery_experiments.korolova2009 import charts
 from hushquery_experiments.korolova2009.study import DELTA, EPSILON, QUERIES_PER_USER
 from hushquery_experiments.page import (

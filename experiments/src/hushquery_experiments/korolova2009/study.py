@@ -19,13 +19,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import Budget
-from hushquery.curator.bound import Bound
-from hushquery.curator.calibrate import Request, SelectorName, calibrate
-from hushquery.curator.select import Selector
+from hushquery.curator.calibrate import ReleaseSpec, SelectorName, calibrate
+from hushquery.curator.counting import Bound
+from hushquery.curator.selectors import Selector
 from hushquery.engine import execute, held
 from hushquery.errors import UsageError
 from hushquery.log import Log, read_log
-from hushquery.noise.bits import Bits, SeededBits, SystemBits
+from hushquery.noise.sampler import Bits, SeededBits, SystemBits
 from hushquery.release import Release
 from hushquery_experiments.coverage import SearchVolume, search_volume, searches_of
 from hushquery_experiments.korolova2009.agreement import (
@@ -150,8 +150,8 @@ class _Setting:
     delta: float = DELTA
     with_counts: bool = False
 
-    def request(self) -> Request:
-        return Request(
+    def request(self) -> ReleaseSpec:
+        return ReleaseSpec(
             Budget(self.epsilon, self.delta),
             self.queries_per_user,
             selector=self.selector,
@@ -330,7 +330,7 @@ def _tables(log: Log) -> Iterator[_Tables]:
 
 def _release(tables: _Tables, bits: Bits) -> Release:
     """Make the release that keywords and fears come from. No ledger: it is compared, never published."""
-    request = Request(
+    request = ReleaseSpec(
         Budget(EPSILON, DELTA), _D, _CLICKS_PER_USER if "url" in tables.rows.columns else None, selector="gaussian"
     )
     steps = calibrate(request)

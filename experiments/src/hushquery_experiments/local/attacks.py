@@ -18,7 +18,7 @@ from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.randomizer import Device
 from hushquery.local.rappor.response import Encoder, Params, bloom_bits
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["ASKED", "Attack", "averaging_attacks"]
 

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from hushquery.core.budget import Number
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.randomizer import checked_epsilon
-from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import Bits, sampler
 
 __all__ = ["LaplaceMean"]
 

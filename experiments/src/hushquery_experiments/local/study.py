@@ -27,7 +27,7 @@ from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import ONE, Oracle, fractions_of_one
-from hushquery.noise.bits import Bits, SeededBits, below
+from hushquery.noise.sampler import Bits, SeededBits, below
 from hushquery_experiments.heavy import PrefixExtending, TwoPhases
 from hushquery_experiments.local.attacks import ASKED, Attack, averaging_attacks
 from hushquery_experiments.local.laplace import LaplaceMean

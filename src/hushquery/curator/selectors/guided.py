@@ -12,36 +12,39 @@ steps compose: mu^2 adds. All constants below are fixed before any log is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hushquery.core.budget import in_full
-from hushquery.core.calibration import WEIGHT_GRID
-from hushquery.core.loss import GaussianHistogram, GaussianWeights
-from hushquery.curator.bound import Bound, first_rows
-from hushquery.curator.count import law_of, noisy_on_public_keys, passing
-from hushquery.curator.intervals import with_intervals
-from hushquery.curator.select import (
+from hushquery.core.calibration import WEIGHT_GRID, mu_for, sigma_for
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, Loss
+from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
+from hushquery.curator import audit
+from hushquery.curator.audit import Key, LogMechanism, Rows
+from hushquery.curator.counting import (
     QUERY,
-    PlannedStep,
-    Selector,
+    Bound,
     count_first,
+    first_rows,
+    law_of,
+    noisy_on_public_keys,
     released_placeholder,
     released_table,
+    with_intervals,
 )
+from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.curator.selectors.weighted import equal_weights
 from hushquery.engine import dialect, execute, held, md5
-from hushquery.noise.bits import Bits
-from hushquery.noise.sampler import add_noise
+from hushquery.noise.mechanisms import noisy_law, product_law
+from hushquery.noise.sampler import Bits, IntArray, add_noise
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["BUCKETS", "ENOUGH", "LEAST_SHARE", "LOOKS_EMPTY", "SKETCHED_QUERIES", "Guided"]
 
 #: How many buckets the sketch has: a public constant, never derived from the log.
 BUCKETS = 2**22
@@ -67,49 +70,34 @@ class Guided(Selector):
     buckets: int = BUCKETS
 
     @property
-    def queries_per_user(self) -> int:  # type: ignore[override]
-        """The bound d: how many distinct queries of a user count."""
-        return self.selection.keys_per_user
-
-    @property
     def threshold(self) -> float:
         """R in weights of users."""
         return (self.selection.threshold or 0) / WEIGHT_GRID
 
     def rare_chance(self) -> float:
-        """The worst user's, over all weights."""
+        """Return the worst user's, over all weights."""
         return float(self.selection.threshold_delta())
 
-    def steps(self) -> list[PlannedStep]:
-        """The sketch, the selection, and the counts."""
-        steps = [
-            PlannedStep(
-                "sketch",
-                f"a sketch of {self.buckets:,} buckets with Gaussian noise",
-                self.sketch,
-                "queries",
-                final=False,
-            ),
-            PlannedStep(
-                self.name,
-                f"weights guided by the sketch with Gaussian noise, released from {in_full(self.threshold)} on",
-                self.selection,
-                "queries",
-                final=False,
-            ),
-        ]
-        if self.counts is not None:
-            detail = "users per released query, counted again, with Gaussian noise"
-            steps.append(PlannedStep("gaussian", detail, self.counts, "queries"))
-        return steps
+    def detail(self) -> str:
+        """Describe the selection."""
+        return f"weights guided by the sketch with Gaussian noise, released from {in_full(self.threshold)} on"
 
-    def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
-        """The sketch, the guided sums, and the counts; what each asks of the log is computed once for all of them."""
+    def steps(self) -> list[PlannedStep]:
+        """Return the sketch, the selection, and the counts."""
+        detail = f"a sketch of {self.buckets:,} buckets with Gaussian noise"
+        return [PlannedStep("sketch", detail, self.sketch, "queries", final=False), *super().steps()]
+
+    def to_select(self, table: Any, bound: Bound) -> Any:
+        """Sum the guided weights per query; which buckets do not look empty is a stand-in."""
         import ibis
 
         promising = ibis.table({"bucket": "int64", "share": "float64"}, name="promising_buckets")
+        return self.sums_per_query(self.each(table, bound), promising)
+
+    def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
+        """Return the sketch, the guided sums, and the counts; what each asks of the log is computed once for all."""
         each = self.each(table, bound)
-        out = {"sketch": self.sums_per_bucket(each), "selection": self.sums_per_query(each, promising)}
+        out = {"sketch": self.sums_per_bucket(each), "selection": self.to_select(table, bound)}
         if self.counts is not None:
             released = released_placeholder()
             out["counts"] = count_first(each.inner_join(released, "query"), released, self.counts.keys_per_user)
@@ -127,27 +115,23 @@ class Guided(Selector):
             counted = count_first(each.inner_join(released, "query"), released, self.counts.keys_per_user)
             return with_intervals(noisy_on_public_keys(counted, chosen, QUERY, self.counts, bits), self.counts)
 
-    def select(self, counted: Any, bits: Bits) -> pa.Table:
-        """Draw once per query; what is published is which queries pass."""
-        return passing(counted, QUERY, self.selection, bits).select(QUERY)
-
     def each(self, table: Any, bound: Bound) -> Any:
-        """Give each user's distinct queries with their bucket and their order: all that the three steps ask for."""
+        """Return each user's distinct queries with their bucket and their order: all that the three steps ask for."""
         each = bound.each(table, QUERY)
         return each.mutate(bucket=bucket(each["query"], self.buckets))
 
-    def exact_sketch(self, each: Any) -> npt.NDArray[np.int64]:
+    def exact_sketch(self, each: Any) -> IntArray:
         """Sum the users' weights per bucket, of the queries that :meth:`each` gave."""
         sums = execute(self.sums_per_bucket(each))
         out = np.zeros(self.buckets, dtype=np.int64)
         out[sums["bucket"].to_numpy()] = sums["n"].to_numpy()
         return out
 
-    def noisy_sketch(self, exact: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.int64]:
+    def noisy_sketch(self, exact: IntArray, bits: Bits) -> IntArray:
         """Add noise to every bucket, empty or not."""
         return add_noise(exact, law_of(self.sketch), bits)
 
-    def guided_sums(self, each: Any, noisy: npt.NDArray[np.int64]) -> Any:
+    def guided_sums(self, each: Any, noisy: IntArray) -> Any:
         """Sum the guided weights per query, given a noisy sketch."""
         import ibis
         import pyarrow as pa
@@ -181,7 +165,7 @@ class Guided(Selector):
 
 
 def bucket(query: Any, buckets: int) -> Any:
-    """Give the public bucket of a query: the first six hexadecimal digits of its md5, modulo the number of buckets."""
+    """Return the public bucket of a query: the first six hexadecimal digits of its md5, modulo ``buckets``."""
     import ibis
 
     digits = md5(query).substr(0, 6)
@@ -191,3 +175,176 @@ def bucket(query: Any, buckets: int) -> Any:
     for i in range(6):
         value = value * 16 + ibis.literal("0123456789abcdef").find(digits.substr(i, 1)).cast("int64")
     return (value % buckets).cast("int64")
+
+
+# ---- what the audit knows of it --------------------------------------------------------------------------------------
+#
+# The sketch has a single bucket there, so that the noisy sketch is a number whose law can be listed. All queries then
+# have the same share, which cancels when weights are scaled to norm one, so what a user adds depends on the sketch only
+# through whether the bucket looks empty. Unequal shares are tested in tests/curator/test_audit.py, for any sketch.
+
+# On how many copies of a dataset the whole selector is run.
+_COPIES = 400
+
+
+@dataclass(frozen=True)
+class _Sketching(LogMechanism):
+    """What both have: a bucket with the users' weights, and noise."""
+
+    guided: Guided
+    bound: Bound = field(default=Bound())
+
+    def ask(self, dataset: Rows) -> tuple[int, ...]:
+        """Sum the weights per bucket."""
+        return tuple(self.guided.exact_sketch(self.guided.each(audit.log_of(dataset), self.bound)).tolist())
+
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
+        """Each user's whole weight is in the one bucket."""
+        return (WEIGHT_GRID * len({user for user, *_ in dataset}),)
+
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
+        """Add noise to the bucket, ``n`` times."""
+        return self.guided.noisy_sketch(np.tile(np.array(self.counts(dataset)), n), bits).reshape(n, 1)
+
+    def law(self, dataset: Rows) -> Law:
+        """Enumerate the noisy sum; the edges lie so far out that one user's weight does not reach them either."""
+        return noisy_law(self.exact(dataset)[0], law_of(self.guided.sketch), beyond=2 * WEIGHT_GRID)
+
+
+@dataclass(frozen=True)
+class Sketch(_Sketching):
+    """Sums of users' weights per bucket, each user with L2 norm at most one, with rounded Gaussian noise; one bucket.
+
+    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 for one user, add-remove (docs/proofs/guided.md).
+    **Estimator:** the noisy sum, unbiased; variance sigma^2 + 1/12 in steps of 1/64.
+
+    >>> Sketch.calibrate(Fraction(1), Fraction(1, 10**5)).loss.epsilon(1e-5) <= 1
+    True
+    """
+
+    name: ClassVar[str] = "sketch"
+    summary: ClassVar[str] = "the noisy sketch of the guided selector"
+    kind: ClassVar[Kind] = "mechanism"
+    audit_runs: ClassVar[int] = 300_000_000
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Sketch:
+        """Spend the whole budget on the sketch."""
+        sketch = GaussianWeights(SKETCHED_QUERIES, sigma_for(WEIGHT_GRID**2, mu_for(epsilon, delta) ** 2))
+        return cls(Guided(sketch, GaussianWeights(2, sketch.sigma, 1), None, buckets=1))
+
+    @property
+    def loss(self) -> Loss:
+        """mu^2."""
+        return self.guided.sketch.loss
+
+    def truth(self, dataset: Rows) -> Sequence[float]:
+        """Return the sum itself."""
+        return self.exact(dataset)
+
+    def variance(self, dataset: Rows) -> Sequence[float]:
+        """Return the variance of the noise."""
+        del dataset
+        return [law_of(self.guided.sketch).variance]
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user more, whose queries all fall into one bucket; which may have been empty before."""
+        others = audit.crowd(3, "ant", "bee")
+        flood = audit.searcher("zoe", *(f"query {i}" for i in range(SKETCHED_QUERIES + 50)))
+        return [
+            Pair("a user with two queries in one bucket", others, others + audit.searcher("zoe", "ant", "bee")),
+            Pair("a user with more queries than are sketched", others, others + flood),
+            Pair("a user in an empty bucket", (), audit.searcher("zoe", "ant")),
+        ]
+
+
+@dataclass(frozen=True)
+class GuidedSelector(_Sketching):
+    """The guided selector without counts: the noisy sketch, and what is selected given it; two queries per user.
+
+    The first column is the bucket, which is not published in a release and costs as if it were.
+
+    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 of the sketch and of the selection together, beside the threshold's
+    delta, for one user, add-remove (docs/proofs/guided.md).
+    **Estimator:** none: what is published is which queries pass.
+
+    >>> f"{GuidedSelector.calibrate(Fraction(1), Fraction(1, 10**5)).guided.threshold:.1f}"
+    '23.5'
+    """
+
+    keys: tuple[Key, ...] = audit.query_keys(*audit.QUERIES)
+
+    name: ClassVar[str] = "guided"
+    summary: ClassVar[str] = "queries of a log by weights that a noisy sketch guides"
+    # Of the second step's noisy sums only one bit each is published.
+    tight: ClassVar[bool] = False
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> GuidedSelector:
+        """Calibrate as a release of a list of queries would, with one bucket."""
+        selector = audit.selector_for("guided", epsilon, delta, select_only=True)
+        if not isinstance(selector, Guided):
+            raise TypeError(selector)
+        return cls(replace(selector, buckets=1))
+
+    @property
+    def loss(self) -> Loss:
+        """What both steps cost."""
+        return self.guided.sketch.loss + self.guided.selection.loss
+
+    def alive_from(self) -> int:
+        """Return the smallest noisy sum of a bucket that does not look empty."""
+        return math.floor(LOOKS_EMPTY * float(self.guided.sketch.sigma)) + 1
+
+    def weigh(self, dataset: Rows, noisy: int) -> tuple[int, ...]:
+        """Sum the guided weights per query, given the noisy sketch."""
+        each = self.guided.each(audit.log_of(dataset), self.bound)
+        expression = self.guided.guided_sums(each, np.array([noisy], dtype=np.int64))
+        return audit.exact_counts(expression, self.keys, QUERY)
+
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
+        """Sketch and select, ``n`` times."""
+        sketched = super().run(dataset, n, bits)
+        empty, full = (np.array(audit.once(self.weigh, dataset, noisy)) for noisy in (0, self.alive_from()))
+        weights = np.where(sketched >= self.alive_from(), full, empty)
+        return np.hstack([sketched, audit.rows_of(self.guided.select(audit.copies_of(weights), bits), weights.shape)])
+
+    def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law] | None:
+        """Run the whole selector with all its buckets, where each user has one query and so one weight."""
+        import ibis
+
+        kept = audit.first_keys(audit.posed(dataset), len(dataset))
+        if not all(len(mine) == 1 for mine in kept):
+            return None
+        whole = replace(self.guided, buckets=BUCKETS)
+        published = whole.run(ibis.memtable(audit.many_logs(dataset, _COPIES)), self.bound, bits)
+        singles: list[dict[tuple[int, ...], float]] = []
+        for users in audit.totals(kept, self.keys):
+            alive = float(law_of(self.guided.sketch).tail(self.alive_from() - WEIGHT_GRID * users))
+            chance = alive * audit.passing_bit(WEIGHT_GRID * users, self.guided.selection).get((1,), 0.0)
+            singles.append({(1,): chance, (SUPPRESSED,): 1 - chance})
+        # Two copies' queries in one of so many buckets would disturb each other; of these none are.
+        return audit.seen_in(published, self.keys, QUERY, _COPIES), product_law(singles)
+
+    def law(self, dataset: Rows) -> Law:
+        """Enumerate the sketch with what is selected given it."""
+        kept = audit.first_keys(audit.posed(dataset), self.guided.queries_per_user)
+        sums = audit.weighted_totals(kept, self.keys)
+        given = [
+            product_law([audit.passing_bit(alive * total, self.guided.selection) for total in sums]) for alive in (0, 1)
+        ]
+        out: dict[tuple[int, ...], float] = {}
+        for (noisy,), chance in super().law(dataset).items():
+            for outcome, probability in given[noisy >= self.alive_from()].items():
+                out[(noisy, *outcome)] = chance * probability
+        return out
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
+        around = int(self.guided.threshold)
+        others = audit.crowd(around // 2, "ant")
+        return [
+            Pair("a user with one shared query", others, others + audit.searcher("zoe", "ant")),
+            Pair("a user with one new query", others, others + audit.searcher("zoe", "bee")),
+            *audit.query_pairs(around, around)[2:],
+        ]

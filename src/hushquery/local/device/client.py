@@ -46,7 +46,7 @@ from hushquery.local.configuration import Configuration, Head
 from hushquery.local.device.store import ClientStore
 from hushquery.local.randomizer import ONE, Device, MemoClass
 from hushquery.local.report import MOST_PAYLOAD, Report
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 from hushquery.task import Task
 
 #: What can be reported: a value, or a query and its clicked URL.

@@ -36,7 +36,7 @@ from hushquery.local.randomizer import (
     loss_of_ratio,
 )
 from hushquery.local.report import bits_from, bytes_for
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -244,7 +244,7 @@ class DBitFlip(Channel):
     def estimate(self, sampled: IntArray, bits: BoolArray, level: float = 0.95) -> Estimates:
         """Estimate the histogram from the answers of :meth:`randomize_many`.
 
-        >>> from hushquery.noise.bits import SeededBits
+        >>> from hushquery.noise.sampler import SeededBits
         >>> flip, bits = DBitFlip.calibrate(4, 2, 4), SeededBits(1)
         >>> sampled = flip.sample(60_000, bits)
         >>> table = flip.estimate(sampled, flip.randomize_many([2] * 60_000, sampled, bits))

@@ -17,7 +17,7 @@ from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.mechanisms import ChannelReport
 from hushquery.local.randomizer import ONE
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 
 class OneBit(ChannelReport):

@@ -36,7 +36,7 @@ from hushquery.local.randomizer import (
     fractions_of_one,
     loss_of_ratio,
 )
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 _MOST = 2**31
 
@@ -227,7 +227,7 @@ class OneBitMean(Channel):
     def estimate(self, ones: npt.NDArray[np.bool_], level: float = 0.95) -> Estimates:
         """Estimate the average from the bits of :meth:`randomize_many`.
 
-        >>> from hushquery.noise.bits import SeededBits
+        >>> from hushquery.noise.sampler import SeededBits
         >>> mean = OneBitMean.calibrate(10, 1)
         >>> round(mean.estimate(mean.randomize_many([3] * 40_000, SeededBits(1))).rows[0].value)
         3

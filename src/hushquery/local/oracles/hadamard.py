@@ -14,7 +14,7 @@ from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import Response
 from hushquery.local.randomizer import Answer, coins
 from hushquery.local.report import bytes_for, numbers_from
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["Hadamard", "parity", "walsh_hadamard"]
 

@@ -27,7 +27,7 @@ from hushquery.local.randomizer import (
     within_budget,
 )
 from hushquery.local.report import bytes_for, numbers_from
-from hushquery.noise.bits import Bits, one_word
+from hushquery.noise.sampler import Bits, one_word
 
 __all__ = ["KRR", "CellReports", "Response", "lie_chance", "respond"]
 

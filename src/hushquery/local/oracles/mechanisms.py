@@ -27,7 +27,7 @@ from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import Channel, Device
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 Row = tuple[int, ...]
 

@@ -23,7 +23,7 @@ from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import Response, lie_chance, respond
 from hushquery.local.randomizer import ONE, Answer, checked_cells, checked_epsilon, e_to
 from hushquery.local.report import bytes_for, numbers_from
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["MOST_BUCKETS", "OLH", "PRIME"]
 

@@ -30,7 +30,7 @@ from hushquery.local.randomizer import (
     within_budget,
 )
 from hushquery.local.report import bytes_for, numbers_from
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["SubsetSelection", "others"]
 
@@ -168,7 +168,7 @@ def others(cells: IntArray, k: int, size: int, bits: Bits) -> list[IntArray]:
     This is Floyd's algorithm, for all clients at once: draw from 0..j for j = k-1-size, ..., k-2 and take j itself
     where the draw was taken before.
 
-    >>> from hushquery.noise.bits import SeededBits
+    >>> from hushquery.noise.sampler import SeededBits
     >>> sorted(int(x[0]) for x in others(np.array([1]), 4, 3, SeededBits(1)))
     [0, 2, 3]
     """

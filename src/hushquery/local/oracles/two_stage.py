@@ -36,7 +36,7 @@ from hushquery.local.randomizer import (
     checked_epsilon,
     loss_of_ratio,
 )
-from hushquery.noise.bits import Bits, below
+from hushquery.noise.sampler import Bits, below
 
 __all__ = ["TwoStage"]
 

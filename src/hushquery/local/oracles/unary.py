@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.krr import Response
 from hushquery.local.randomizer import ONE, Answer, coins, many_coins
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["OUE", "bit_counts"]
 

@@ -24,7 +24,7 @@ from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import ONE, Channel, Device, check_reports, loss_of_ratio
 from hushquery.local.rappor.response import Chances, Encoder, Params, Variant, bloom_bits
 from hushquery.local.report import bits_from, bytes_for
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 from hushquery.task import Texts
 
 if TYPE_CHECKING:

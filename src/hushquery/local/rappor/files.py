@@ -32,7 +32,7 @@ import numpy.typing as npt
 from hushquery.errors import DataError, Unavailable
 from hushquery.local.intervals import IntArray
 from hushquery.local.rappor.response import FIELDS, Encoder, Params, Variant, bit_string, bloom_bits
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 #: Where a file is read from: its path, or text that is open already.
 Source = str | Path | TextIO

@@ -24,7 +24,7 @@ from hushquery.local.oracles.mechanisms import new_devices
 from hushquery.local.randomizer import ONE, chance_down, chance_up, checked_epsilon
 from hushquery.local.rappor.channel import Rappor
 from hushquery.local.rappor.response import BoolArray, Encoder, Params, Variant
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 __all__ = ["RapporPermanent", "RapporReport"]
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from hushquery.core.budget import exact, rational_mpf, round_up, working
 from hushquery.errors import UsageError
 from hushquery.local.randomizer import ONE, coins
-from hushquery.noise.bits import Bits
+from hushquery.noise.sampler import Bits
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -1,4 +1,4 @@
-"""Audit: lower bounds on epsilon from runs of a mechanism.
+"""Attacks: lower bounds on epsilon from runs of a mechanism.
 
 An audit can show that a claim is false; it can't show that one is true. It runs the mechanism on two neighbouring
 inputs, looks for an event that tells them apart, and turns the two frequencies into a bound that the true epsilon
@@ -13,13 +13,17 @@ a weighted sum of all that was learned to tell the two inputs apart.
 * ``one-run``: many canaries, each with a key of its own, are put in or left out of a single release by coin flips; an
   attacker who guesses the coins better than e^epsilon/(1 + e^epsilon) breaks the claim. Steinke, Nasr and Jagielski
   2023.
+
+Runs on random bits see a chance that is off by a few percent. Most client randomizers turn one word of 64 bits into one
+report, and between two words at which the report changes it is the same: bisection finds all of these words, and the
+distances between them are the chances themselves, to the last bit (:func:`exact_chances`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -31,15 +35,16 @@ from scipy import special, stats
 from hushquery.core.budget import Number, exact
 from hushquery.core.registry import SUPPRESSED, Mechanism, Pair, find
 from hushquery.errors import UsageError
-from hushquery.noise.bits import Bits, SeededBits, SystemBits, below
+from hushquery.noise.sampler import Bits, SeededBits, SystemBits, below
 
-__all__ = ["AuditResult", "Direction", "Event", "audit", "one_run_p_value"]
+__all__ = ["AuditResult", "Direction", "Event", "audit", "exact_chances", "one_run_p_value"]
 
 IntArray = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
-# So many runs are made at once, always the same number: a table for noise in bulk is then built once per world. A
+# So many runs are made at once, always the same number: a table for noise in bulk is then built once per dataset. A
 # direction is learned from the first of them; they are among those that the event is chosen on.
 _CHUNK = 50_000
 # Values within such a range are counted by their offsets.
@@ -48,6 +53,8 @@ _RANGE = 4_000_000
 _WEIGHT = 64
 # Columns up to which all differences are looked at.
 _MOST_DIFFERENCES = 8
+# Words tried at first, evenly spread; an output with a chance of less than one in this many could be missed.
+_TRIED = 2**12
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class AuditResult:
     event: str
 
     def to_json(self) -> dict[str, Any]:
-        """Give the result as plain data; an infinite bound becomes the text "inf"."""
+        """Return the result as plain data; an infinite bound becomes the text "inf"."""
         data = asdict(self)
         if math.isinf(self.lower_bound):
             data["lower_bound"] = "inf"
@@ -90,7 +97,7 @@ class Event:
         return f"{self.view} " + ("not published" if self.value == SUPPRESSED else f"{self.relation} {self.value}")
 
     def happened(self, views: dict[str, IntArray]) -> npt.NDArray[np.bool_]:
-        """Say for each output whether it is in the event."""
+        """Return for each output whether it is in the event."""
         compare = {"==": np.equal, ">=": np.greater_equal, "<=": np.less_equal}[self.relation]
         hit: npt.NDArray[np.bool_] = compare(views[self.view], self.value)
         return hit
@@ -114,7 +121,7 @@ def audit(
             claim).
         epsilon: The claim.
         delta: The claim. An audit spends nothing, so this has a default.
-        runs: Runs per world and pair of worlds; by default what the mechanism needs to come near a claim of epsilon 1.
+        runs: Per dataset; by default what the mechanism needs to come near a claim of epsilon 1.
         seed: A seed for repeatable runs; by default the operating system's randomness.
         confidence: That the bound is below the true epsilon.
         method: ``events`` or ``one-run``.
@@ -137,19 +144,9 @@ def audit(
     bits: Bits = SystemBits() if seed is None else SeededBits(f"audit {seed}")
     search = _EventSearch(target, float(claimed_delta), confidence, bits, progress or (lambda _: None))
     bound, pair, event = (search.events if method == "events" else search.one_run)(count)
-    name = mechanism if isinstance(mechanism, str) else mechanism.name
-    return AuditResult(
-        mechanism=name,
-        claimed_epsilon=float(claimed_epsilon),
-        claimed_delta=float(claimed_delta),
-        lower_bound=bound,
-        confidence=confidence,
-        runs=count,
-        flagged=bound > float(claimed_epsilon),
-        method=method,
-        pair=pair.name,
-        event=str(event),
-    )
+    name, claim = mechanism if isinstance(mechanism, str) else mechanism.name, float(claimed_epsilon)
+    flagged, what = bound > claim, (pair.name, str(event))
+    return AuditResult(name, claim, float(claimed_delta), bound, confidence, count, flagged, method, *what)
 
 
 class _EventSearch:
@@ -164,12 +161,12 @@ class _EventSearch:
         self._directions: list[Direction] = []
 
     def events(self, runs: int) -> tuple[float, Pair[Any], Event]:
-        """On each pair choose an event on one half of the runs and bound epsilon on the other; give the best bound.
+        """On each pair choose an event on one half of the runs and bound epsilon on the other; return the best bound.
 
         Trying several pairs is paid for: each bound fails with at most its share of alpha.
         """
         pairs = list(self._mechanism.pairs())
-        found = []
+        bounds = []
         for i, pair in enumerate(pairs):
             self._from, self._share = i / len(pairs), 1 / len(pairs)
             self._directions = []
@@ -179,8 +176,8 @@ class _EventSearch:
             right = self._frequency(pair.right, event, trials, 0.75)
             hits, misses = (left, right) if event.likelier_left else (right, left)
             bound = self._bound(np.array([hits]), np.array([misses]), trials, self._alpha / len(pairs))
-            found.append((float(bound[0]), pair, event))
-        return max(found, key=lambda result: result[0])
+            bounds.append((float(bound[0]), pair, event))
+        return max(bounds, key=lambda result: result[0])
 
     def one_run(self, canaries: int) -> tuple[float, Pair[Any], Event]:
         """Fix the attacker's two events beforehand, then guess the coins of all canaries in one release."""
@@ -190,8 +187,8 @@ class _EventSearch:
         guess_right = self._choose(pair, canaries, towards_left=False)[1]
         inside = int((below(self._bits, 2, canaries)).sum())
         correct = guesses = 0
-        for world, runs, is_left in ((pair.left, canaries - inside, True), (pair.right, inside, False)):
-            for outputs in self._outputs(world, runs):
+        for dataset, runs, is_left in ((pair.left, canaries - inside, True), (pair.right, inside, False)):
+            for outputs in self._outputs(dataset, runs):
                 views = _views(outputs, self._directions)
                 says_left, says_right = guess_left.happened(views), guess_right.happened(views)
                 undecided = says_left & says_right
@@ -211,7 +208,7 @@ class _EventSearch:
 
     def _choose(self, pair: Pair[Any], runs: int, *, towards_left: bool | None = None) -> tuple[float, Event]:
         """Find the event with the largest bound on these runs (which is then not a confidence bound)."""
-        few = [self._mechanism.run(world, min(runs, _CHUNK), self._bits) for world in (pair.left, pair.right)]
+        few = [self._mechanism.run(dataset, min(runs, _CHUNK), self._bits) for dataset in (pair.left, pair.right)]
         self._directions += Direction.learned(*few)
         left, right = self._histograms(pair.left, few[0], runs, 0.0), self._histograms(pair.right, few[1], runs, 0.25)
         best: tuple[float, Event] = (-math.inf, Event(next(iter(left)), ">=", SUPPRESSED, True))
@@ -233,7 +230,7 @@ class _EventSearch:
     def _bound(
         self, hits: npt.NDArray[Any], misses: npt.NDArray[Any], runs: int, alpha: float
     ) -> npt.NDArray[np.float64]:
-        """Give ln((P_low - delta)/Q_high) with Clopper-Pearson limits, each failing with half of alpha; at least 0."""
+        """Return ln((P_low - delta)/Q_high), at least 0; Clopper-Pearson limits, each failing with half of alpha."""
         low = np.where(hits > 0, special.betaincinv(np.maximum(hits, 1), runs - hits + 1, alpha / 2), 0.0)
         high = np.where(misses < runs, special.betaincinv(misses + 1, np.maximum(runs - misses, 1), 1 - alpha / 2), 1.0)
         with np.errstate(divide="ignore"):
@@ -243,28 +240,28 @@ class _EventSearch:
     def _tell(self, done: float) -> None:
         self._progress(self._from + self._share * done)
 
-    def _outputs(self, world: Any, runs: int, start: float | None = None) -> Iterable[IntArray]:
+    def _outputs(self, dataset: Any, runs: int, start: float | None = None) -> Iterable[IntArray]:
         done = 0
         while done < runs:
             size = min(_CHUNK, runs - done)
-            yield self._mechanism.run(world, size, self._bits)
+            yield self._mechanism.run(dataset, size, self._bits)
             done += size
             if start is not None:
                 self._tell(start + 0.25 * done / runs)
 
-    def _frequency(self, world: Any, event: Event, runs: int, start: float) -> int:
+    def _frequency(self, dataset: Any, event: Event, runs: int, start: float) -> int:
         return sum(
             int(event.happened(_views(outputs, self._directions, event.view)).sum())
-            for outputs in self._outputs(world, runs, start)
+            for outputs in self._outputs(dataset, runs, start)
         )
 
-    def _histograms(self, world: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
+    def _histograms(self, dataset: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
         """Count how often each value of each view occurs in ``runs``, of which a few are there already.
 
-        Gives (values, counts), values ascending.
+        Returns (values, counts), values ascending.
         """
         totals: dict[str, dict[int, int]] = {}
-        for outputs in itertools.chain([few], self._outputs(world, runs - len(few), start)):
+        for outputs in itertools.chain([few], self._outputs(dataset, runs - len(few), start)):
             for view, seen in _views(outputs, self._directions).items():
                 into = totals.setdefault(view, {})
                 for value, count in zip(*_count_values(seen), strict=True):
@@ -277,12 +274,7 @@ class _EventSearch:
 
 @dataclass(frozen=True)
 class Direction:
-    """A weighted sum of outputs, and of which of them were not published.
-
-    Args:
-        values: The weight of each published output.
-        hidden: What each output adds that was not published.
-    """
+    """A weighted sum of outputs: the weight of each that is published, and what each adds that is not."""
 
     values: tuple[int, ...]
     hidden: tuple[int, ...]
@@ -292,7 +284,7 @@ class Direction:
         """Fit the linear classifier of two samples, or none where a single output leaves nothing to combine.
 
         Fisher's discriminant: the difference of the means by the inverse of the covariances, so that a combination of
-        outputs that hardly varies within a world and differs between them gets nearly all the weight.
+        outputs that hardly varies within a dataset and differs between them gets nearly all the weight.
 
         >>> shared = np.arange(100) % 7
         >>> Direction.learned(np.column_stack([shared, shared]), np.column_stack([shared, shared + 1]))[0].values
@@ -398,3 +390,58 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
     steps = np.arange(1, correct + 1)
     alpha = float((np.cumsum(stats.binom.pmf(correct - steps, guesses, chance)) / steps).max()) if correct else 0.0
     return min(1.0, beta + alpha * 2 * canaries * delta)
+
+
+class _GivenWords:
+    """The words that are given, for the first call; it notes whether that was all anybody asked for."""
+
+    secret = False
+
+    def __init__(self, words: UInt64Array) -> None:
+        self._words, self._then, self._calls = words, SeededBits("more words"), 0
+
+    def words(self, n: int) -> UInt64Array:
+        """Return the words, if as many are asked for; others after that."""
+        self._calls += 1 if n == len(self._words) else 2
+        return self._words if self._calls == 1 else self._then.words(n)
+
+    @property
+    def one_call(self) -> bool:
+        return self._calls == 1
+
+
+def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int, ...], float] | None:
+    """Return the chance of each output, measured; None where a run takes another number of words than one.
+
+    >>> chances = exact_chances(find("binary-response").calibrate(1, 0), 0)
+    >>> [round(chance, 6) for chance in chances.values()]
+    [0.268941, 0.731059]
+    """
+
+    def outputs(words: UInt64Array) -> npt.NDArray[np.int64] | None:
+        source = _GivenWords(words)
+        rows = mechanism.run(dataset, len(words), source)
+        return rows if source.one_call and len(rows) == len(words) else None
+
+    if outputs(SeededBits("one word each").words(16)) is None:
+        return None
+    spread = np.linspace(0, 2.0**64, _TRIED, endpoint=False).astype(np.uint64)
+    words = np.append(spread, np.uint64(2**64 - 1))
+    rows, again = outputs(words), outputs(words[::-1].copy())
+    if rows is None or again is None or not np.array_equal(rows, again[::-1]):
+        return None
+    # Of each pair of neighbours with different outputs, the last word with the left one's output.
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1))
+    low, high, left = words[changes], words[changes + 1], rows[changes]
+    while (high - low > np.uint64(1)).any():
+        middle = low + (high - low) // np.uint64(2)
+        reports = outputs(middle)
+        if reports is None:
+            return None
+        same = (reports == left).all(axis=1)
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    ends = [*(int(word) + 1 for word in low), 2**64]
+    chances: dict[tuple[int, ...], float] = {}
+    for begin, end, row in zip([0, *ends[:-1]], ends, [*left.tolist(), rows[-1].tolist()], strict=True):
+        chances[tuple(row)] = chances.get(tuple(row), 0.0) + (end - begin) / 2**64
+    return chances

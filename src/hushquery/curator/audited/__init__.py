@@ -1,1 +1,0 @@
-"""What the audit needs to know of the curator's mechanisms."""

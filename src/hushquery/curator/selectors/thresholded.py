@@ -1,0 +1,127 @@
+"""Thresholded counts: publish the queries whose noisy count reaches a threshold, with that very count.
+
+``laplace`` and ``gaussian``: one draw per query selects and counts (docs/proofs/thresholds.md,
+docs/proofs/gaussian-threshold.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hushquery.core.budget import in_full
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.registry import Law, Pair
+from hushquery.curator.audit import QueryMechanism, Rows, passing_bit, passing_law, query_pairs
+from hushquery.curator.counting import QUERY, Bound, law_of, noise_in_words, passing, tally, with_intervals
+from hushquery.curator.selectors import PlannedStep, Selector
+from hushquery.engine import held
+from hushquery.noise.mechanisms import product_law
+from hushquery.noise.sampler import Bits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ThresholdedCounts(Selector):
+    """Publish the very counts that passed the threshold: one draw selects and counts.
+
+    The counts themselves cost nothing more: off the event that a key of one user alone passes, the output is a function
+    of the noisy counts. Without ``with_counts`` only the list is published.
+    """
+
+    name: str  # type: ignore[misc]
+    selection: LaplaceHistogram | GaussianHistogram
+    with_counts: bool = True
+
+    @property
+    def counts(self) -> LaplaceHistogram | GaussianHistogram | None:  # type: ignore[override]
+        """The same step."""
+        return self.selection if self.with_counts else None
+
+    @property
+    def threshold(self) -> float:
+        """The threshold R: a noisy count from here on is released."""
+        return float(self.selection.threshold or 0)
+
+    def rare_chance(self) -> float:
+        """Return d times the chance that a count of one passes."""
+        return self.queries_per_user * float(law_of(self.selection).tail(int(self.threshold) - 1))
+
+    def detail(self) -> str:
+        """Describe the step."""
+        released = f"released from {in_full(self.threshold)} on, with that noisy count"
+        return f"users per query with {noise_in_words(self.selection)} noise, {released}"
+
+    def steps(self) -> list[PlannedStep]:
+        """Return the one step."""
+        registered = "laplace" if isinstance(self.selection, LaplaceHistogram) else "gaussian-selector"
+        return [PlannedStep(registered, self.detail(), self.selection, "queries")]
+
+    def to_select(self, table: Any, bound: Bound) -> Any:
+        """Count users per query."""
+        return tally(bound.rows(table, QUERY, self.selection.keys_per_user), QUERY)
+
+    def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
+        """Count once."""
+        return {"queries": self.to_select(table, bound)}
+
+    def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
+        """Count once, draw once."""
+        with held(self.to_select(table, bound)) as counted:
+            chosen = self.select(counted, bits)
+        return with_intervals(chosen, self.selection) if self.with_counts else chosen
+
+    def select(self, counted: Any, bits: Bits) -> pa.Table:
+        """Draw once per query, for selection and count."""
+        chosen = passing(counted, QUERY, self.selection, bits)
+        return chosen if self.with_counts else chosen.select(QUERY)
+
+
+# ---- what the audit knows of them ------------------------------------------------------------------------------------
+
+
+class LaplaceSelector(QueryMechanism):
+    """Users per query, two queries per user, with discrete Laplace noise and an integer threshold; counts reused.
+
+    **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user, add-remove, counts included
+    (docs/proofs/thresholds.md).
+    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
+    (docs/proofs/intervals.md).
+
+    >>> LaplaceSelector.calibrate(1, 1e-5).selector.threshold
+    25.0
+    """
+
+    selector: ThresholdedCounts
+
+    name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "queries of a log with discrete Laplace noise and a threshold, counts reused"
+
+    def law(self, dataset: Rows) -> Law:
+        """Enumerate what is released."""
+        single = passing_law if self.selector.with_counts else passing_bit
+        return product_law([single(count, self.selector.selection) for count in self.exact(dataset)])
+
+    def pairs(self) -> Sequence[Pair[Rows]]:
+        """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
+        around = int(self.selector.threshold)
+        return query_pairs(around, around + 3)
+
+
+class GaussianSelector(LaplaceSelector):
+    """Users per query, two queries per user, with rounded Gaussian noise and an integer threshold; counts reused.
+
+    **Guarantee:** the exact curve of the sparse histogram for one user, add-remove, counts included
+    (docs/proofs/gaussian-threshold.md).
+    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
+    (docs/proofs/intervals.md).
+
+    >>> GaussianSelector.calibrate(1, 1e-5).selector.threshold
+    25.0
+    """
+
+    name: ClassVar[str] = "gaussian-selector"
+    summary: ClassVar[str] = "queries of a log with rounded Gaussian noise and a threshold, counts reused"
