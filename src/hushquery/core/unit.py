@@ -57,6 +57,22 @@ class Unit:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "relation", Relation.of(str(relation)))
 
+    @classmethod
+    def of(cls, unit: Unit | str, relation: Relation | str | None = None) -> Unit:
+        """Return the unit that a caller gave as a whole, or as the name of its column; by default add-remove.
+
+        >>> Unit.of("user") == Unit.of(Unit("user", "add-remove"))
+        True
+        """
+        if not isinstance(unit, Unit):
+            return cls(unit, Relation.ADD_REMOVE if relation is None else relation)
+        if relation is not None and Relation.of(str(relation)) is not unit.relation:
+            raise UsageError(
+                f"the unit is protected under {unit.relation.value}, not {relation}",
+                fix="Leave the relation out, or name the unit by its column alone",
+            )
+        return unit
+
     def __str__(self) -> str:
         change = "present or absent" if self.relation is Relation.ADD_REMOVE else "with its data exchanged"
         return f"one {self.name}, {change} ({self.relation.value})"
