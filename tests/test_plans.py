@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import html
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 
 import hushquery as hq
 from hushquery.core.budget import Budget
+from hushquery.core.guarantee import Step
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetError, DataError, UsageError
 from hushquery.noise.bits import SeededBits
+from hushquery.plan import Paid, Plan
 from hushquery.task import Task
 
 ROWS = pa.table(
@@ -207,6 +210,52 @@ def test_rows_that_do_not_fit_are_refused_for_free(make: Make, tmp_path: Path, m
         plan.run(tmp_path / "ledger.db")
     assert "zq-secret-row" not in str(refused.value)
     assert not (tmp_path / "ledger.db").exists()
+
+
+@PLANS
+def test_a_plan_shows_itself_in_a_notebook_and_nothing_of_the_data(make: Make) -> None:
+    rows = ROWS.set_column(0, "user", [[f"zq-secret-{n}" for n in range(300)]])
+    plan = make(rows)
+    page = plan._repr_html_()
+    assert plan.explain().splitlines()[-1].strip() in html.unescape(page)
+    assert "zq-secret" not in page + repr(plan) + str(plan)
+
+
+@dataclass(frozen=True, repr=False)
+class Questionnaire(Plan[int]):
+    """As little as a kind of plan has to say of itself."""
+
+    population: str
+    unit: hq.Unit
+    budget: Budget
+
+    def _steps(self) -> list[Step]:
+        return [Step("laplace", f"answer {n}", hq.Loss(pure=("1/2",))) for n in (1, 2)]
+
+    def _explained(self) -> list[str]:
+        return [f"{n}. {step.detail}" for n, step in enumerate(self._steps(), 1)]
+
+    def _ask(self) -> dict[str, Any]:
+        return {}
+
+    def _read(self, paid: Paid) -> int:
+        return 7
+
+
+def test_the_base_makes_guarantee_words_and_charge_of_the_steps(tmp_path: Path) -> None:
+    plan = Questionnaire("<readers>", hq.Unit("user", "add-remove"), Budget(8, "0.001"))
+    promise = 'epsilon 1, delta 0 for one user, present or absent (add-remove), of "<readers>"'
+    assert repr(plan) == f"<Questionnaire: {promise}>"
+    head, first, second, *warned, last = plan.explain().splitlines()
+    assert head == 'Plan for "<readers>", protecting one user, present or absent (add-remove):'
+    assert (first, second, last) == ("  1. answer 1", "  2. answer 2", f"  in all: {promise}")
+    assert [line.split(" is above")[0] for line in warned] == ["  warning: epsilon 8", "  warning: delta 1e-03"]
+    assert "&lt;readers&gt;" in plan._repr_html_()
+    assert "<readers>" not in plan._repr_html_()
+    assert plan.run(tmp_path / "ledger.db") == 7
+    opened, spent = Ledger.open(tmp_path / "ledger.db").history()
+    assert opened.terms is not None
+    assert (opened.terms.budget, spent.what, spent.loss) == (plan.budget, "answer 1; answer 2", plan.loss)
 
 
 def test_warnings_are_given_once_and_by_the_plan() -> None:

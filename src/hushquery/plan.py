@@ -1,7 +1,7 @@
-"""Plan: what will be published, with what noise and at what cost; then it checks, spends and runs, once.
+"""Plan: build, explain, spend, run. A release, a head list and a statistic are three of it.
 
-A release, a head list and a statistic are three kinds of it. What they share is here, so that there is one place that
-decides what may be published, and one order: nothing is read before the spend is durable (decision 18).
+What they share is here, so that one place decides what may be published, in one order: nothing is read before the spend
+is durable (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hushquery.core.budget import Budget
-from hushquery.core.guarantee import Guarantee
+from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.core.unit import Relation
+from hushquery.core.unit import Relation, Unit
 from hushquery.errors import BudgetError, DataError, HushqueryError
 from hushquery.noise.bits import Bits, SystemBits
 
@@ -29,7 +29,7 @@ __all__ = ["Charge", "Paid", "Plan", "Progress"]
 #: Called with what is done next and the fraction that is done.
 Progress = Callable[[str, float], None]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Charge:
 
 @dataclass(frozen=True)
 class Paid:
-    """What a plan reads with. Only a run makes one, after the spend.
+    """What a plan reads with. Only a run creates one, after the spend.
 
     Args:
         asked: The expressions for the engine, by name.
         guarantee: What the result promises.
         bits: Where its noise comes from.
-        tell: Told what is done next.
+        tell: Called with what is done next.
     """
 
     asked: Mapping[str, Any]
@@ -68,27 +68,63 @@ class Paid:
     tell: Progress
 
 
-class Plan(ABC, Generic[Made]):
-    """A plan of something to publish; nothing has run and no row has been read. It runs once."""
+class Plan(ABC, Generic[Result]):
+    """A plan of something to publish; nothing has run and no row has been read. It runs once.
+
+    A kind of plan is a frozen dataclass (``repr=False``) with population, unit and budget as fields or properties.
+    """
 
     _turn: threading.Lock  # taken by the run that reads, and never given back
+
+    if TYPE_CHECKING:  # at run time a property here would be the default of a field of the same name
+
+        @property
+        def population(self) -> str:
+            """Whose privacy is spent."""
+
+        @property
+        def unit(self) -> Unit:
+            """Whose presence is hidden, and the relation."""
+
+        @property
+        def budget(self) -> Budget:
+            """What was asked for."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_turn", threading.Lock())
 
+    def _steps(self) -> Sequence[Step]:
+        """Return the randomised steps with their exact cost."""
+        raise NotImplementedError
+
+    def _explained(self) -> Sequence[str]:
+        """Return the lines of :meth:`explain` between its first and its last, generated from the objects that run."""
+        raise NotImplementedError
+
     @property
-    @abstractmethod
     def guarantee(self) -> Guarantee:
         """What running the plan promises, from the exact numbers of its steps."""
+        return Guarantee.of(self.population, "curator", self.unit, self._steps(), delta=self.budget.delta)
 
     @property
     def loss(self) -> Loss:
         """What the ledger will be charged."""
         return self.guarantee.loss
 
-    @abstractmethod
     def explain(self) -> str:
         """Describe every step, its bound, its noise and its cost; generated from the objects that run."""
+        head = f'Plan for "{self.population}", protecting {self.unit}:'
+        warnings = (f"warning: {concern}" for concern in self.budget.concerns())
+        lines = [*self._explained(), *warnings, f"in all: {self.guarantee.summary()}"]
+        return "\n".join([head, *(f"  {line}" for line in lines)])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.guarantee.summary()}>"
+
+    def _repr_html_(self) -> str:
+        from hushquery.templates import render
+
+        return render("notebook/guarantee.html", summary=self.guarantee.summary(), words=self.explain())
 
     def expressions(self) -> dict[str, Any]:
         """Return what the engine will be asked, by name; what the schema rules out is refused here, for free."""
@@ -118,7 +154,7 @@ class Plan(ABC, Generic[Made]):
         new_population: bool = False,
         bits: Bits | None = None,
         progress: Progress | None = None,
-    ) -> Made:
+    ) -> Result:
         """Record the spend durably, then read the data, draw the noise and return the result.
 
         A plan runs once: another run would be another release, with a cost of its own.
@@ -127,8 +163,8 @@ class Plan(ABC, Generic[Made]):
             ledger: A ledger, or the path or URL of one.
             create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
             new_population: Whether these are other people than those of an account with nearly the same name.
-            bits: Test bits; a result made from them is marked as not private.
-            progress: Told what is done next.
+            bits: Test bits; a result drawn from them is marked as not private.
+            progress: Called with what is done next.
         """
         return self._run(
             ledger,
@@ -144,26 +180,27 @@ class Plan(ABC, Generic[Made]):
     def _ask(self) -> dict[str, Any]:
         """Build every expression for the engine, from columns and types alone."""
 
-    @abstractmethod
     def _charges(self) -> Sequence[Charge]:
         """Return what each population is charged, in the order in which they pay."""
+        what = "; ".join(step.detail for step in self._steps())
+        return [Charge(self.population, self.unit.relation, self.loss, what, self.budget)]
 
     @abstractmethod
-    def _read(self, paid: Paid) -> Made:
+    def _read(self, paid: Paid) -> Result:
         """Read the data, draw the noise and return the result."""
 
     def _run(
         self,
         ledger: Ledger | str | Path,
         charges: Sequence[Charge],
-        read: Callable[[Paid], Made],
+        read: Callable[[Paid], Result],
         *,
         create: bool,
         new_population: bool = False,
         bits: Bits | None = None,
         progress: Progress | None = None,
         once: str | None = None,
-    ) -> Made:
+    ) -> Result:
         """Check, spend, read. ``once`` is a key for the ledger; whoever gives one also gives bits that repeat."""
         from hushquery.core.ledger.ledger import Ledger
 
@@ -178,11 +215,11 @@ class Plan(ABC, Generic[Made]):
             if source.secret:
                 for charge in charges:
                     charge.budget.check_publishable()
-            asked = self.expressions()
+            expressions = self.expressions()
             guarantee = replace(self.guarantee, test_noise=not source.secret)
-            book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+            opened = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
             for charge in charges:
-                book.spend(
+                opened.spend(
                     charge.population,
                     charge.relation,
                     charge.loss,
@@ -194,4 +231,4 @@ class Plan(ABC, Generic[Made]):
         except BaseException:
             self._turn.release()  # nothing was read
             raise
-        return read(Paid(asked, guarantee, source, progress or (lambda *_: None)))
+        return read(Paid(expressions, guarantee, source, progress or (lambda *_: None)))

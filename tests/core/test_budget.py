@@ -30,6 +30,16 @@ def test_ten_tenths_are_one():
     assert hash(Budget(0.5)) == hash(Budget("1/2"))
 
 
+def test_a_budget_is_given_whole_or_in_numbers():
+    whole = Budget(1, 1e-6)
+    assert Budget.of(whole) is whole
+    assert Budget.of(epsilon="1", delta="1e-6") == whole
+    assert Budget.of(None, 2) == Budget(2, 0)
+    for wrong in ({}, {"delta": 0}, {"budget": whole, "epsilon": 1}, {"budget": whole, "delta": 0}, {"budget": 1}):
+        with pytest.raises(UsageError, match="privacy budget"):
+            Budget.of(**wrong)
+
+
 def test_ln_in_a_budget_never_grows():
     assert Budget("ln(10)").epsilon <= Fraction("2.302585092994045684017991454684364")
     assert math.isclose(Budget("ln(10)").epsilon, math.log(10))

@@ -41,6 +41,16 @@ def test_a_unit_says_whom_and_between_which_worlds():
     assert str(Unit("household", Relation.REPLACE_ONE)) == "one household, with its data exchanged (replace-one)"
 
 
+def test_a_unit_is_given_whole_or_by_its_column():
+    household = Unit("household", "replace-one")
+    assert Unit.of(household) is household
+    assert Unit.of(household, "replace-one") is household
+    assert Unit.of("household", Relation.REPLACE_ONE) == household
+    assert Unit.of("user") == Unit("user", "add-remove")
+    with pytest.raises(UsageError, match="replace-one, not add-remove"):
+        Unit.of(household, "add-remove")
+
+
 @pytest.mark.parametrize("name", ["", " ", "\t\n"])
 def test_a_unit_has_a_name(name):
     with pytest.raises(UsageError) as refused:
