@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from hushquery.curator.plan import curate
     from hushquery.errors import HushqueryError
     from hushquery.hybrid.plan import plan_head
-    from hushquery.hybrid.published import PublishedHead
-    from hushquery.hybrid.result import blend
+    from hushquery.hybrid.published import PublishedHead, blend
     from hushquery.local.device.client import Client
     from hushquery.local.server.estimate import estimate
     from hushquery.log import Log, read_log
@@ -81,7 +80,7 @@ _HOMES = {
     "Task": "task",
     "Unit": "core.unit",
     "audit": "auditing.audit",
-    "blend": "hybrid.result",
+    "blend": "hybrid.published",
     "compose": "core.compose",
     "curate": "curator.plan",
     "estimate": "local.server.estimate",

@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 from hushquery.errors import UsageError
-from hushquery.hybrid.agreement import agreement, raw_z
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
-from hushquery.hybrid.pooled import pool
+from hushquery.hybrid.inference import agreement, pool, raw_z
 from hushquery.local.oracles.choose import oracle_named
 from hybrid_sides import drawn_clients, drawn_optin, head, noisy_counts, optin_shares
 from statistical import number, rate_at_most

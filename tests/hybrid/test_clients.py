@@ -179,10 +179,6 @@ def test_covariances_of_two_stage_shares_are_exact(name):
     for i, cell in enumerate(cells.record_cells.tolist()):  # the oracle's own formula
         of_query = SETTINGS[name][3][cells.query_of[i]]
         assert oracle.variance(cell, shares[cell], of_query, n) == pytest.approx(exact[i, i], rel=1e-9)
-    direct = at_truth.query_variances(p)
-    a = oracle.channel()[0]
-    r = np.add.reduceat(rates, oracle.starts)[:-1]
-    assert direct == pytest.approx(r * (1 - r) / n / a**2, rel=1e-9)
 
 
 def test_a_query_never_has_less_than_its_records():

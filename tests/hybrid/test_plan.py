@@ -11,10 +11,9 @@ import pytest
 
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetRefused, DataError, UsageError
+from hushquery.hybrid.headlist import number_of_users
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import HEAD_FILE, PublishedHead
-from hushquery.hybrid.records import number_of_users
-from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.published import HEAD_FILE, PublishedHead, blended_release, blended_shares
 from hushquery.hybrid.simulate import client_cells, send_all, simulate, split_log
 from hushquery.local.device.client import Client
 from hushquery.local.server.estimate import estimate
@@ -176,7 +175,7 @@ def test_real_clients_and_their_reports_blend_like_simulated_ones(tmp_path: Path
 
 
 def test_the_wrong_head_list_is_refused(tmp_path: Path) -> None:
-    from hushquery.hybrid.result import blend
+    from hushquery.hybrid.published import blend
 
     asked = task()
     one = plan_head(crowd(4000), asked).run(tmp_path / "a.db", bits=bits("one"))

@@ -113,7 +113,7 @@ def blend(
 
 def _blended(head: Path, estimate: Path, *, robust: bool, level: float) -> Release:
     from hushquery.hybrid.published import PublishedHead
-    from hushquery.hybrid.result import blend as blend_both
+    from hushquery.hybrid.published import blend as blend_both
     from hushquery.local.server.estimate import ClientEstimate
 
     return blend_both(PublishedHead.load(head), ClientEstimate.load(estimate), robust=robust, level=level)

@@ -1,6 +1,6 @@
-"""EstimateClientProbabilities: what the reports say of the head.
+"""EstimateClientProbabilities: the shares of the head records that follow from the clients' reports.
 
-Which cell a client randomises for its record is said by :mod:`hushquery.task.domain`.
+Which cell a client randomises for its record is decided by :mod:`hushquery.task.domain`.
 ``best`` mode has M + 1 cells: the head records in their order, and one wildcard; any frequency oracle serves.
 ``paper`` mode has the cells of two-stage response: query by query, each with its own ``<q, *>``, and ``<*, *>`` last.
 Variances and covariances are those of n clients drawn at random (docs/proofs/blend.md).
@@ -11,14 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import overload
 
 import numpy as np
 
 from hushquery.core.rounding import Number
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.hybrid.hashed import variance_of_one_report
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
@@ -27,20 +26,8 @@ from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 
-__all__ = [
-    "ClientShares",
-    "FlatShares",
-    "Record",
-    "TwoStageCells",
-    "TwoStageShares",
-    "joint_chances",
-]
-
 #: A (query, URL) pair of a head list.
 Record = tuple[str, str]
-
-
-# ---- from records to cells -----------------------------------------------------------------------------------------
 
 
 class TwoStageCells:
@@ -56,7 +43,9 @@ class TwoStageCells:
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.records = _checked_records(records)
+        self.records = tuple((query, url) for query, url in records)
+        if len(set(self.records)) != len(self.records):
+            raise UsageError("the head list names a record twice", fix="Keep one of the two")
         self.queries = tuple(dict.fromkeys(query for query, _ in self.records))
         number = {query: i for i, query in enumerate(self.queries)}
         #: The number of each record's query.
@@ -77,20 +66,16 @@ class TwoStageCells:
         return TwoStage.calibrate(self.urls, epsilon, query_share=query_share)
 
 
-# ---- what the reports say ------------------------------------------------------------------------------------------
-
-
 class ClientShares(ABC):
-    """The clients' raw, unbiased shares of the head records, and how they vary.
+    """The clients' raw, unbiased shares of the head records (``values``), and how they vary.
+
+    They come from ``n`` reports, ``records_per_user`` of each client; nobody can tell which.
 
     **Guarantee:** post-processing of reports, each epsilon-DP under replace-one for its client; costs nothing more.
     """
 
-    #: The number of reports.
     n: int
-    #: The share of each head record.
     values: FloatArray
-    #: How many of the reports are of one client; nobody can tell which.
     records_per_user: int
 
     @property
@@ -100,15 +85,15 @@ class ClientShares(ABC):
 
     @abstractmethod
     def variance_at(self, p: FloatArray) -> FloatArray:
-        """Give each share's variance if the true shares of the head records were ``p``."""
+        """Return each share's variance if the true shares of the head records were ``p``."""
 
     @abstractmethod
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
-        """Give the variance of the sum of weight times share, with every covariance."""
+        """Return the variance of the sum of weight times share, with every covariance."""
 
     @abstractmethod
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
-        """Give the covariances of some shares (rows) with all shares (columns); None where they are not known."""
+        """Return the covariances of some shares (rows) with all shares (columns); None where they are not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +103,7 @@ class FlatShares(ClientShares):
     Variance: r(1-r)/(n(p-q)^2) with r = q + share (p - q), and (m-1) share (1-share)/n more for m reports of each
     client, which is what m equal records add and others stay below. The covariance of two cells i, j follows from the
     chances that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh
-    they depend on the cells, and sums are averaged over seeds (:mod:`hushquery.hybrid.hashed`).
+    they depend on the cells, and sums are averaged over seeds.
 
     Args:
         oracle: The oracle; None for an empty head list.
@@ -138,7 +123,7 @@ class FlatShares(ClientShares):
             raise CalibrationError(
                 "these chances tell nothing about the record",
                 why="the truth is no likelier than any other answer",
-                fix="Give the clients an epsilon above 0",
+                fix="Use a client epsilon above 0",
             )
 
     @cached_property
@@ -171,7 +156,7 @@ class FlatShares(ClientShares):
         r, gap = self._rates(p)
         if isinstance(self.oracle, OLH):
             every = np.append(p, max(0.0, 1 - p.sum()))
-            of_one = variance_of_one_report(self.oracle, np.append(weights, 0.0), every)
+            of_one = _hashed_variance(self.oracle, np.append(weights, 0.0), every)
             return of_one / (self.n * gap**2) + _of_equal_records(self, p, weights)
         own, other = joint_chances(self.oracle)
         total = float(weights.sum())
@@ -207,7 +192,7 @@ class FlatShares(ClientShares):
 
 
 def joint_chances(oracle: Oracle) -> tuple[float, float]:
-    """Give the chances that a report speaks for two given cells: one of them the client's own, and neither.
+    """Return the chances that a report speaks for two given cells: one of them the client's own, and neither.
 
     >>> joint_chances(KRR.calibrate(5, 1))
     (0.0, 0.0)
@@ -260,13 +245,9 @@ class TwoStageShares(ClientShares):
             self.oracle.channel()
 
     @cached_property
-    def _estimates(self) -> FloatArray:
-        return self.oracle.frequencies(self.support, self.n)[0]
-
-    @cached_property
     def values(self) -> FloatArray:  # type: ignore[override]
         """The share of each head record."""
-        return self._estimates[self.cells.record_cells]
+        return self.oracle.frequencies(self.support, self.n)[0][self.cells.record_cells]
 
     @property
     def variances(self) -> FloatArray:
@@ -274,38 +255,21 @@ class TwoStageShares(ClientShares):
         variances: FloatArray = self.oracle.frequencies(self.support, self.n)[1][self.cells.record_cells] ** 2
         return variances
 
-    @property
-    def others(self) -> FloatArray:
-        """The share of each query's ``<q, *>``, which only clients know."""
-        return self._estimates[self.cells.other_cells]
-
-    @property
-    def wildcard(self) -> float:
-        """The share of ``<*, *>``."""
-        return float(self._estimates[-1])
-
     @cached_property
     def query_values(self) -> FloatArray:
         """The direct share of each query, from the first stage alone."""
         return self.oracle.query_frequencies(self.support, self.n)[0][: len(self.cells.queries)]
 
-    def query_variances(self, p: FloatArray) -> FloatArray:
-        """Give the variance of each direct share: r_q(1-r_q)/(n a^2), and more for several records of one client."""
-        if not self.cells.records:
-            return np.zeros(0)
-        shares, a = self._report_shares(p), self.oracle.channel()[0]
-        r: FloatArray = np.add.reduceat(shares, self.oracle.starts)[:-1]
-        of_query: FloatArray = np.add.reduceat(self._cell_shares(p), self.oracle.starts)[:-1]
-        return r * (1 - r) / (self.n * a**2) + _of_equal_records(self, of_query)
-
     def variance_at(self, p: FloatArray) -> FloatArray:
         """Corrected Theorem 5 for each record."""
-        return self._cell_variances(p)[self.cells.record_cells]
-
-    def other_variances(self, p: FloatArray) -> tuple[FloatArray, float]:
-        """Give the variances of each ``<q, *>`` and of ``<*, *>``."""
-        every = self._cell_variances(p)
-        return every[self.cells.other_cells], float(every[-1])
+        if not self.cells.records:
+            return np.zeros(0)
+        a, inside, outside, d = self.oracle.channel()
+        r, c = self._report_shares(p), outside - inside
+        of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
+        spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
+        variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
+        return (variances + _of_equal_records(self, self._cell_shares(p)))[self.cells.record_cells]
 
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
         """The variance of a linear function of multinomial shares, in time linear in the cells."""
@@ -343,7 +307,7 @@ class TwoStageShares(ClientShares):
         return out / self.n
 
     def _coefficients(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Give each record's cell, and the slopes of its share in the cell's reports and in all of its query's."""
+        """Return each record's cell, and the slopes of its share in the cell's reports and in all of its query's."""
         place = self.cells.record_cells
         if not len(place):
             return place, np.zeros(0), np.zeros(0)
@@ -371,16 +335,6 @@ class TwoStageShares(ClientShares):
         r: FloatArray = d * cell_shares + inside * of_query + outside * (1 - of_query)
         return r
 
-    def _cell_variances(self, p: FloatArray) -> FloatArray:
-        if not self.cells.records:
-            return np.zeros(1)
-        a, inside, outside, d = self.oracle.channel()
-        r, c = self._report_shares(p), outside - inside
-        of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
-        spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
-        variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
-        return variances + _of_equal_records(self, self._cell_shares(p))
-
 
 @overload
 def _of_equal_records(clients: ClientShares, p: FloatArray) -> FloatArray: ...
@@ -391,7 +345,7 @@ def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray)
 
 
 def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray | None = None) -> FloatArray | float:
-    """Give what m equal records of each client add to the variance of each share, or of a weighted sum of shares.
+    """Return what m equal records of each client add to the variance of each share, or of a weighted sum of shares.
 
     Randomisation is drawn anew for each record; which record a client holds is drawn once for all m (at worst), so its
     variance is m times that of independent records.
@@ -401,13 +355,6 @@ def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray 
         return more * max(0.0, float(weights**2 @ p - (weights @ p) ** 2))
     p = np.clip(p, 0.0, 1.0)
     return more * p * (1 - p)
-
-
-def _checked_records(records: Sequence[Record]) -> tuple[Record, ...]:
-    checked = tuple((query, url) for query, url in records)
-    if len(set(checked)) != len(checked):
-        raise UsageError("the head list names a record twice", fix="Keep one of the two")
-    return checked
 
 
 def _checked_support(support: IntArray, n: int, k: int) -> None:
@@ -422,3 +369,48 @@ def _at_most_one(p: FloatArray) -> FloatArray:
     p = np.clip(p, 0.0, 1.0)
     scaled: FloatArray = p / max(1.0, float(p.sum()))
     return scaled
+
+
+# ---- sums of cells under local hashing -----------------------------------------------------------------------------
+
+# The hash (a x + b) mod P is independent on two cells, so each cell's variance is exact; on three it is not, and with
+# cells 0, 1, 2, ... far from it: the sum of 50 cells can vary twice as much as independence would say. So the variance
+# of a sum is averaged over a fixed lattice of seeds: good to about one per cent for a query's cells, ten for a list's.
+
+# At most so many seeds, and so many entries of the tables made for them.
+_SEEDS = 1 << 14
+_ENTRIES = 1 << 23
+# The steps of a lattice that fills the unit square evenly: 1/x and 1/x^2 for x^3 = x + 1 (Roberts 2018, R2).
+_LATTICE = (0.7548776662466927, 0.5698402909980532)
+
+
+def _hashed_variance(oracle: OLH, weights: FloatArray, shares: FloatArray) -> float:
+    """Return the variance of the sum of the weights of the cells that one report speaks for.
+
+    Args:
+        oracle: The oracle.
+        weights: A weight for each of the k cells.
+        shares: The share of clients with each cell.
+    """
+    buckets, rates = _hash_tables(oracle, shares.tobytes())
+    seeds, some = len(buckets), np.flatnonzero(weights)
+    chosen = buckets[:, some].ravel()
+    spoken = float(oracle.q) + float(oracle.p - oracle.q) * shares
+    sums = np.bincount(chosen, np.tile(weights[some], seeds), len(rates)) - weights @ spoken
+    squares = np.bincount(chosen, np.tile(weights[some] ** 2, seeds), len(rates))
+    # What is known exactly, that of single cells, takes the place of what the lattice says of it.
+    return max(0.0, float(rates @ (sums**2 - squares) / seeds + weights**2 @ spoken))
+
+
+@lru_cache(maxsize=2)
+def _hash_tables(oracle: OLH, packed_shares: bytes) -> tuple[IntArray, FloatArray]:
+    """Return each cell's place among all seeds' buckets, and each bucket's chance to be reported under its seed."""
+    shares, p = np.frombuffer(packed_shares, dtype=np.float64), float(oracle.p)
+    lie = (1 - p) / (oracle.g - 1)
+    seeds = max(16, min(_SEEDS, _ENTRIES // (oracle.k + oracle.g)))
+    spots = [np.floor(oracle.prime * ((np.arange(seeds) + 0.5) * step % 1)).astype(np.int64) for step in _LATTICE]
+    slope, begin = (np.minimum(spot, oracle.prime - 1)[:, None] for spot in spots)
+    hashes = (slope * np.arange(oracle.k) + begin) % oracle.prime
+    buckets: IntArray = hashes * oracle.g // oracle.prime + np.arange(seeds)[:, None] * oracle.g
+    inside: FloatArray = np.bincount(buckets.ravel(), np.tile(shares, seeds), seeds * oracle.g).astype(np.float64)
+    return buckets, lie + (p - lie) * inside

@@ -40,9 +40,8 @@ from hushquery.curator.audited.selectors import (
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, noisy_on_public_keys, passing, tally
 from hushquery.curator.select import QUERY
-from hushquery.hybrid.headlist import calibrate_head, draw_head
-from hushquery.hybrid.optin import calibrate_split, head_counts, measure_parts, noisy_rest
-from hushquery.hybrid.records import RECORD, Parts, number_of_users, records_of, split_users
+from hushquery.hybrid.headlist import RECORD, calibrate_head, draw_head, number_of_users, records_of
+from hushquery.hybrid.remeasure import Parts, calibrate_split, head_counts, measure_parts, noisy_rest, split_users
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law

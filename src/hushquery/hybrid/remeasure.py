@@ -1,56 +1,208 @@
-"""A head list that is kept: in its later periods the opt-in users only measure it, with fresh noise and no threshold.
+"""Head lists measured with fresh noise: by the other opt-in users (the paper's split), or in a later period.
 
-The list is public already, so nothing is selected and no delta is needed. Every listed record gets a draw whatever its
-count is, zeros too, and under replace-one so does the wildcard: an exchange of one user's data moves the listed counts
-by a and a' and the wildcard by ``|a - a'|``, together at most 2 m_O, which the noise is made for anyway
-(docs/epochs.md). Under add-remove it would be m_O more than that, so there the wildcard is what is left.
+In the paper the opt-in users are divided: S finds the head list, T measures it, the wildcard too. Each user is in one
+part, so the pair costs what the dearer part costs. In later periods of a list that a task keeps, everybody is in T: the
+list is public already, so nothing is selected and no delta is needed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hushquery.core.rounding import Number, exact
-from hushquery.core.step_loss import LaplaceHistogram
+from hushquery.core.step_loss import LaplaceHistogram, StepParameters
 from hushquery.core.thresholds import laplace_scale
 from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
-from hushquery.curator.count import law_of
-from hushquery.errors import CalibrationError, UsageError
-from hushquery.hybrid.headlist import public_users
-from hushquery.hybrid.optin import OptInShares, measure_list
-from hushquery.hybrid.records import fresh_key
+from hushquery.curator.count import law_of, noisy_on_public_keys, tally
+from hushquery.engine import execute, held, md5
+from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.hybrid.headlist import (
+    RECORD,
+    NoisyHead,
+    OptInShares,
+    Threshold,
+    calibrate_head,
+    draw_head,
+    fresh_key,
+    public_users,
+    records_of,
+)
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import IntArray, add_noise
 
-__all__ = ["calibrate_kept", "measure_kept"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Users are counted by so many hexadecimal digits of their digest, to find where to split them.
+_BORDER_DIGITS = 3
 
 
-def calibrate_kept(
+@dataclass(frozen=True)
+class Parts:
+    """The opt-in users in two disjoint parts: S finds the head list, T measures it.
+
+    ``finders`` and ``measurers`` are tables of the engine with the column ``user``; ``finding`` and ``measuring`` are
+    their sizes, public under replace-one.
+    """
+
+    finders: Any
+    measurers: Any
+    finding: int
+    measuring: int
+
+    def __repr__(self) -> str:
+        return f"Parts({self.finding} finders, {self.measuring} measurers; who is secret)"
+
+
+def split_users(log: Log, share: Number, key: str) -> Parts:
+    """Split the users of a log, ``|S| = f_O |O|`` rounded to the nearest whole number, by a keyed digest of their ids.
+
+    Only for replace-one. The exact size makes a user's part depend on the other users' ids, though never on anybody's
+    records: under add-remove a user who arrives would push another from S to T and change both. What replace-one
+    exchanges is a user's data; the ids stay.
+    """
+    import ibis
+
+    fraction = exact(share, "the share of users who find the head list")
+    if not 0 < fraction < 1:
+        raise UsageError("the share of users who find the head list must be above 0 and below 1", fix="Use, say, 0.95")
+    users = log.rows.select("user").distinct()
+    users = users.mutate(order=md5(ibis.literal(key) + "|" + users.user.cast("string")))
+    # Ranking everybody would make one worker sort everybody: count groups first, to see which holds the border.
+    group = users["order"].substr(0, _BORDER_DIGITS)
+    sizes = dict(zip(*execute(users.group_by(group=group).agg(n=users.count())).to_pydict().values(), strict=True))
+    total = sum(sizes.values())
+    finding = (total * fraction + Fraction(1, 2)).__floor__()
+    if not 0 < finding < total:
+        raise DataError(
+            "one of the two parts of the opt-in users would be empty",
+            why=f"{finding} of {total} users would find the head list",
+            fix="Let more users opt in, choose another share, or reuse the counts (mode best needs no parts)",
+        )
+    before = 0
+    for name in sorted(sizes):
+        if before + sizes[name] > finding:
+            break
+        before += sizes[name]
+    near = users.filter(group == name)
+    placed = near.mutate(place=ibis.row_number().over(ibis.window(order_by=near["order"])))  # from zero
+    border = execute(placed.filter(placed.place == finding - before).select("order"))["order"][0].as_py()
+    finders, measurers = (users.filter(c).select("user") for c in (users["order"] < border, users["order"] >= border))
+    return Parts(finders, measurers, finding, total - finding)
+
+
+def calibrate_split(
+    *,
+    epsilon: Number,
+    delta: Number,
+    records_per_user: int = 1,
+    relation: Relation | str = Relation.REPLACE_ONE,
+    threshold: Threshold = "paper",
+) -> tuple[LaplaceHistogram, LaplaceHistogram]:
+    """Choose the noise of both parts: of S, which finds the head list, and of T, which measures it. Reads no row.
+
+    >>> finding, measuring = calibrate_split(epsilon=4, delta=1e-5)
+    >>> finding.threshold, measuring.threshold, measuring.loss.pure
+    (7, None, (Fraction(4, 1),))
+    """
+    if Relation.of(str(relation)) is not Relation.REPLACE_ONE:
+        raise UsageError(
+            "the opt-in users can only be split under replace-one",
+            why="parts of a fixed size let one user's arrival move another user between them",
+            fix="Use replace-one, or reuse the counts of the head list",
+        )
+    finding = calibrate_head(epsilon=epsilon, delta=delta, records_per_user=records_per_user, threshold=threshold)
+    return finding, calibrate_remeasure(epsilon=epsilon, records_per_user=records_per_user)
+
+
+def calibrate_remeasure(
     *, epsilon: Number, records_per_user: int = 1, relation: Relation | str = Relation.REPLACE_ONE
 ) -> LaplaceHistogram:
-    """Choose the noise of a later period of a kept list. Reads no row: a plan calls this before it spends.
+    """Choose the noise that measures a public list: nothing is selected, so no threshold and no delta. Reads no row.
 
     **Guarantee:** pure epsilon = 2 m_O/b for one opt-in user under replace-one, m_O/b under add-remove; delta = 0.
 
-    >>> step = calibrate_kept(epsilon=4)
+    >>> step = calibrate_remeasure(epsilon=4)
     >>> step.scale, step.threshold, step.loss.pure, step.loss.threshold_delta
     (Fraction(1, 2), None, (Fraction(4, 1),), Fraction(0, 1))
     """
-    related, asked = Relation.of(str(relation)), exact(epsilon, "epsilon")
-    if asked <= 0:
-        raise CalibrationError("measuring a head list needs epsilon > 0", fix="Give, say, epsilon 4")
+    related, whole = Relation.of(str(relation)), exact(epsilon, "epsilon")
+    if whole <= 0:
+        raise CalibrationError("measuring a head list needs epsilon > 0", fix="Use, say, epsilon 4")
     if type(records_per_user) is not int or records_per_user < 1:
-        raise UsageError("records per user must be a whole number of at least 1", fix="Give, say, 1")
+        raise UsageError("records per user must be a whole number of at least 1", fix="Use, say, 1")
     changed = records_per_user * (2 if related is Relation.REPLACE_ONE else 1)
-    return LaplaceHistogram(records_per_user, laplace_scale(changed, asked), relation=related)
+    return LaplaceHistogram(records_per_user, laplace_scale(changed, whole), relation=related)
 
 
-def measure_kept(
+def draw_split(
+    log: Log,
+    finding: LaplaceHistogram,
+    measuring: LaplaceHistogram,
+    *,
+    most: int,
+    share: Number = Fraction(19, 20),
+    bound: Bound | None = None,
+    bits: Bits | None = None,
+) -> OptInShares:
+    """Find the head list with some of the opt-in users and measure it with the others, as the paper does.
+
+    The spend must have been recorded before.
+
+    Args:
+        log: The secret log of the opt-in users.
+        finding: The step of S, from :func:`calibrate_split`.
+        measuring: The step of T, from :func:`calibrate_split`.
+        most: M, the most records to keep; the others are folded into the wildcard.
+        share: f_O, the share of users who find the head list.
+        bound: Which records of a user count; random ones by default.
+        bits: Where the noise comes from; the operating system by default.
+
+    **Guarantee:** (epsilon, delta) for a user of S, (epsilon, 0) for a user of T, replace-one; together the larger.
+    **Estimator:** (count + noise)/n with fresh noise; unbiased given the head list.
+    **Reference:** Avent et al. 2017, figures 2 to 4.
+    """
+    source = bits or SystemBits()
+    chosen = bound or Bound("random", fresh_key(source))
+    parts = split_users(log, share, fresh_key(source))
+    head = draw_head(log, finding, bound=chosen, bits=source, users=parts.finding, part=parts.finders)
+    return measure_parts(log, head.records, (head.step,), measuring, parts, most, chosen, source)
+
+
+def measure_parts(
+    log: Log,
+    records: list[tuple[str, str]],
+    found_by: tuple[StepParameters, ...],
+    step: LaplaceHistogram,
+    parts: Parts,
+    most: int,
+    bound: Bound,
+    bits: Bits,
+) -> OptInShares:
+    """Measure a head list that the users of S found (``found_by``) with those of T, and the wildcard too."""
+    n = parts.measuring * step.keys_per_user
+    paid, noise = (found_by, (step,)), law_of(step).variance
+    if not records:
+        # Without a record to tell apart, the wildcard is everything, and no draw is needed to say so.
+        return OptInShares([], np.empty(0), n, noise, 1.0, 0, paid, "split")
+    measured, of_head = _measure(log, records, step, bound, bits, parts.measurers)
+    rest = int(noisy_rest(np.array([n - of_head]), step, bits)[0])
+    fresh = NoisyHead.ordered(measured, parts.measuring, step)
+    top = fresh.top(most)
+    folded = int(fresh.counts[len(top) :].sum())
+    draws = 1 + len(fresh) - len(top)
+    return OptInShares(top.records, top.counts / float(n), n, noise, (rest + folded) / n, draws, paid, "split")
+
+
+def remeasure(
     log: Log,
     records: Sequence[tuple[str, str]],
     step: LaplaceHistogram,
@@ -59,17 +211,22 @@ def measure_kept(
     bits: Bits | None = None,
     users: int | None = None,
 ) -> OptInShares:
-    """Measure a public list on all opt-in users of a period. The spend must have been recorded before.
+    """Measure a public list on all opt-in users of a later period. The spend must have been recorded before.
+
+    Every listed record gets a draw whatever its count is, zeros too, and under replace-one so does the wildcard: an
+    exchange of one user's data moves the listed counts by a and a' and the wildcard by ``|a - a'|``, together at most
+    2 m_O, which the noise is made for anyway (docs/epochs.md). Under add-remove it would be m_O more than that, so
+    there the wildcard is what is left.
 
     Args:
         log: The secret log of this period's opt-in users.
         records: The list, in the order that clients hash; it stays in that order.
-        step: From :func:`calibrate_kept`.
+        step: From :func:`calibrate_remeasure`.
         bound: Which records of a user count; random ones by default.
         bits: Where the noise comes from; the operating system by default.
         users: The number of opt-in users where it is public; needed under add-remove.
 
-    **Guarantee:** that of :func:`calibrate_kept`.
+    **Guarantee:** that of :func:`calibrate_remeasure`.
     **Estimator:** (count + noise)/n, unbiased: nothing was selected by this noise. The wildcard has its own draw under
     replace-one, variance P(1-P)/n + s/n^2, and is 1 minus the sum under add-remove, variance P(1-P)/n + M s/n^2.
     **Reference:** Avent et al. 2017, figure 4, with everybody in T.
@@ -77,14 +234,46 @@ def measure_kept(
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     n = public_users(log, step.relation, users) * step.keys_per_user
-    noise, listed = law_of(step), list(records)
+    noise, listed = law_of(step).variance, list(records)
     if not listed:
-        return OptInShares([], np.empty(0), n, noise.variance, 1.0, 0, ((step,),), "split")
-    measured, of_list = measure_list(log, listed, step, chosen, source)
+        return OptInShares([], np.empty(0), n, noise, 1.0, 0, ((step,),), "split")
+    measured, of_list = _measure(log, listed, step, chosen, source)
     noisy = {(row["query"], row["url"]): row["noisy"] for row in measured.to_pylist()}
     values = np.array([noisy[record] for record in listed], dtype=np.float64) / n
     if step.relation is Relation.REPLACE_ONE:
-        wildcard, draws = (n - of_list + sampler(noise).draw_one(source)) / n, 1
+        wildcard, draws = int(noisy_rest(np.array([n - of_list]), step, source)[0]) / n, 1
     else:
         wildcard, draws = 1.0 - math.fsum(values), len(listed)
-    return OptInShares(listed, values, n, noise.variance, wildcard, draws, ((step,),), "split")
+    return OptInShares(listed, values, n, noise, wildcard, draws, ((step,),), "split")
+
+
+def head_counts(log: Log, records: list[tuple[str, str]], bound: Bound, most: int, part: Any = None) -> Any:
+    """Count, in the engine, how many users (of ``part``) hold each head record; zeros are left out."""
+    import ibis
+
+    held_records = records_of(log, bound, most, part)
+    return tally(held_records.semi_join(ibis.memtable(_record_table(records)), RECORD), RECORD)
+
+
+def noisy_rest(rest: IntArray, step: LaplaceHistogram, bits: Bits) -> IntArray:
+    """Draw the noisy count of the wildcard: what the head records leave, with a draw of its own."""
+    return add_noise(rest, law_of(step), bits)
+
+
+def _measure(
+    log: Log, records: list[tuple[str, str]], step: LaplaceHistogram, bound: Bound, bits: Bits, part: Any = None
+) -> tuple[pa.Table, int]:
+    """Draw a noisy count for every record of a public list, zeros too; and return, without noise, their sum.
+
+    The second number is secret: it may be published with a draw of its own, or not at all.
+    """
+    with held(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
+        measured = noisy_on_public_keys(counted, _record_table(records), RECORD, step, bits)
+        total = execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py()
+    return measured, int(total)
+
+
+def _record_table(records: list[tuple[str, str]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array([r[i] for r in records], pa.string()) for i, name in enumerate(RECORD)})

@@ -17,9 +17,9 @@ from hushquery.core.rounding import Number, exact
 from hushquery.curator.bound import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError
+from hushquery.hybrid.headlist import RECORD, fresh_key, number_of_users, records_of
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
-from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.published import blended_release, blended_shares
 from hushquery.local.oracles.oracle import IntArray, Randomizer, Tally
 from hushquery.log import Log
 from hushquery.noise.bits import Bits, SystemBits
@@ -152,7 +152,7 @@ def simulate(
         epoch: The number of the period.
         previous: The head list of an earlier period that the task keeps. Here each client answers anew; in the
             experiment on epochs (``hushquery experiment epochs``) clients repeat their answers.
-        robust: As in :func:`hushquery.hybrid.result.blend`.
+        robust: As in :func:`hushquery.hybrid.published.blend`.
         level: The coverage of the intervals.
         key: Of the split; drawn anew by default.
         new_population: Whether these are other people than those of an account with nearly the same name.

@@ -44,10 +44,9 @@ class HybridWork:
         # Engines and tables are large; a server process that only takes reports does not load them.
         from hushquery.hybrid.plan import plan_head
 
-        kept, create = self._kept(epoch), epoch.task.task.period is None
-        plan = plan_head(_log([]), epoch.task, head=kept)
-        sealed = _Sealed(self._vault, epoch)
-        made = plan.run_sealed(Ledger.open(self._ledger), sealed, epoch=epoch.number, create=create)
+        create = epoch.task.task.period is None
+        plan = plan_head(_SealedRecords(self._vault, epoch), epoch.task, head=self._kept(epoch))
+        made = plan.run(Ledger.open(self._ledger), epoch=epoch.number, create=create)
         return HeadList(made.records, made.to_json())
 
     def _kept(self, epoch: Epoch) -> PublishedHead | None:
@@ -69,8 +68,7 @@ class HybridWork:
         """Blend what both populations said; both have paid already."""
         if epoch.task.head is None:
             return self._local.release(epoch)
-        from hushquery.hybrid.published import PublishedHead
-        from hushquery.hybrid.result import blend
+        from hushquery.hybrid.published import PublishedHead, blend
 
         made = blend(PublishedHead.from_json(epoch.optin), estimated(epoch))
         document = {
@@ -84,7 +82,7 @@ class HybridWork:
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
 
 
-class _Sealed:
+class _SealedRecords:
     """The opt-in records of an epoch as they are now: paid for once, opened after that, with noise that is theirs.
 
     A store that was restored or begun anew gathers other records under the same epoch: those have another key, so they

@@ -1,4 +1,4 @@
-"""A head list found by guided weights, for users with many records each; and the head list algorithms by name.
+"""A head list found by guided weights, for users with many records each.
 
 Noise on counts grows with the number of records that a user may have. The guided selector (docs/proofs/guided.md) does
 not: each user spreads one unit of weight over up to m_O records, most on those that are neither hopeless nor popular
@@ -8,12 +8,9 @@ each user, chosen at random among all of theirs: that is what a client reports t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-from hushquery.core.budget import Budget
 from hushquery.core.gaussian import mu_for, sigma_for
 from hushquery.core.loss import Loss
 from hushquery.core.rounding import Number
@@ -24,16 +21,20 @@ from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, tally
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
 from hushquery.engine import held
-from hushquery.errors import CalibrationError, UsageError
-from hushquery.hybrid.headlist import MOST_RECORDS, NoisyHead, Threshold, create_head, ordered_head, public_users
-from hushquery.hybrid.records import RECORD, fresh_key, record_rows, records_of
+from hushquery.hybrid.headlist import (
+    RECORD,
+    NoisyHead,
+    checked_budget,
+    fresh_key,
+    public_users,
+    record_rows,
+    records_of,
+)
 from hushquery.log.schema import Log
 from hushquery.noise.bits import Bits, SystemBits
 
-__all__ = ["HEAD_ALGORITHMS", "GuidedSteps", "calibrate_guided_head", "create_guided_head", "draw_guided_head"]
-
 # Between query and URL of a record while it is one text; a URL holds no such character.
-_BETWEEN = "\x1f"
+_SEPARATOR = "\x1f"
 # Shares of mu^2 for the sketch, the selection and the counts, and of delta for the threshold.
 _SKETCH, _SELECTION, _COUNTS = Fraction(2, 10), Fraction(5, 10), Fraction(3, 10)
 _THRESHOLD_SHARE_OF_DELTA = Fraction(1, 10)
@@ -62,26 +63,18 @@ def calibrate_guided_head(
 ) -> GuidedSteps:
     """Choose the noise of all three steps. Reads no row.
 
-    Args:
-        epsilon: Of one opt-in user.
-        delta: Of one opt-in user.
-        records_per_user: m_O, the most records a user gives weight to.
-        relation: ``replace-one``, where every squared sensitivity is twice that of ``add-remove``.
+    Arguments as for :func:`~hushquery.hybrid.headlist.calibrate_head`.
 
     **Guarantee:** (epsilon, f + (1-f) agd(epsilon, mu)) for one opt-in user, f being the threshold's chance for the
     worst weights, and mu^2 = 2 (64^2/s_A^2 + 64^2/s_B^2 + 1/s_C^2) under replace-one: weights are not negative, so
-    those of two users differ by at most sqrt 2 in L2 norm. f covers new records in either world
-    (docs/proofs/headlist.md).
+    those of two users differ by at most sqrt 2 in L2 norm, and every squared sensitivity is twice that of add-remove.
+    f covers new records in either data set (docs/proofs/headlist.md).
 
     >>> steps = calibrate_guided_head(epsilon=4, delta=1e-5)
     >>> steps.loss.fits(4, 1e-5), steps.loss.epsilon(1e-5) > 3.9
     (True, True)
     """
-    budget, related = Budget(epsilon, delta), Relation.of(str(relation))
-    if type(records_per_user) is not int or not 1 <= records_per_user <= MOST_RECORDS:
-        raise UsageError(f"records per user must be a whole number from 1 to {MOST_RECORDS:,}", fix="Give, say, 40")
-    if budget.epsilon <= 0 or budget.delta <= 0:
-        raise CalibrationError("a head list needs epsilon > 0 and 0 < delta < 1", fix="Give, say, 4 and 1e-5")
+    budget, related = checked_budget(epsilon, delta, records_per_user), Relation.of(str(relation))
     exchanged = 2 if related is Relation.REPLACE_ONE else 1
     failing = budget.delta * _THRESHOLD_SHARE_OF_DELTA
     mu_squared = mu_for(budget.epsilon, budget.delta - failing) ** 2
@@ -94,61 +87,32 @@ def calibrate_guided_head(
     )
 
 
-def create_guided_head(
-    log: Log,
-    *,
-    epsilon: Number,
-    delta: Number,
-    records_per_user: int = 40,
-    relation: Relation | str = Relation.REPLACE_ONE,
-    threshold: Threshold = "tight",
-    bound: Bound | None = None,
-    bits: Bits | None = None,
-    users: int | None = None,
+def draw_guided_head(
+    log: Log, steps: GuidedSteps, *, bound: Bound | None = None, bits: Bits | None = None, users: int | None = None
 ) -> NoisyHead:
-    """Make a head list by guided weights; arguments as for :func:`~hushquery.hybrid.headlist.create_head`.
+    """Sketch, select and count. The spend must have been recorded before.
+
+    Arguments as for :func:`~hushquery.hybrid.headlist.draw_head`.
 
     **Guarantee:** that of :func:`calibrate_guided_head`, for one opt-in user.
     **Estimator:** the noisy number of users whose one random record it is; unbiased given the list.
     """
-    if threshold != "tight":
-        raise UsageError("guided weights have one threshold only", fix="Give threshold tight, or the algorithm laplace")
-    steps = calibrate_guided_head(epsilon=epsilon, delta=delta, records_per_user=records_per_user, relation=relation)
-    return draw_guided_head(log, steps, bound=bound, bits=bits, users=users)
-
-
-def draw_guided_head(
-    log: Log, steps: GuidedSteps, *, bound: Bound | None = None, bits: Bits | None = None, users: int | None = None
-) -> NoisyHead:
-    """Sketch, select and count. The spend must have been recorded before."""
     import ibis
+    import pyarrow as pa
 
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     total = public_users(log, steps.counts.relation, users)
-    found = Guided(steps.sketch, steps.selection, None).run(_as_one_text(log), chosen, source)
-    listed = _as_records(found["query"].to_pylist())
+    rows = record_rows(log)
+    # The selector knows nothing of URLs, so each record is one text in the place of the query.
+    kept = {name: rows[name] for name in ("user", "time") if name in rows.columns}
+    texts = rows.select(query=rows["query"] + _SEPARATOR + rows.url, **kept)
+    selected = Guided(steps.sketch, steps.selection, None).run(texts, chosen, source)["query"].to_pylist()
+    pairs = [text.rpartition(_SEPARATOR) for text in selected]
+    listed = pa.table(
+        {name: pa.array([pair[i] for pair in pairs], pa.string()) for i, name in ((0, "query"), (2, "url"))}
+    )
     one_each = records_of(log, chosen, steps.counts.keys_per_user).semi_join(ibis.memtable(listed), RECORD)
     with held(tally(one_each, RECORD)) as counted:
         noisy = noisy_on_public_keys(counted, listed, RECORD, steps.counts, source)
-    return ordered_head(noisy, total, steps.counts.keys_per_user, steps.counts, (steps.sketch, steps.selection))
-
-
-def _as_one_text(log: Log) -> Any:
-    """Give the log with each record as one text in the place of the query: the selector knows nothing of URLs."""
-    rows = record_rows(log)
-    named = {name: rows[name] for name in ("user", "time") if name in rows.columns}
-    return rows.select(query=rows["query"] + _BETWEEN + rows.url, **named)
-
-
-def _as_records(texts: list[str]) -> Any:
-    import pyarrow as pa
-
-    pairs = [text.rpartition(_BETWEEN) for text in texts]
-    return pa.table(
-        {name: pa.array([p[i] for p in pairs], pa.string()) for i, name in zip((0, 2), RECORD, strict=True)}
-    )
-
-
-#: Head lists by name: each makes one from a log, a budget, a bound and bits, and may be exchanged for another.
-HEAD_ALGORITHMS: dict[str, Callable[..., NoisyHead]] = {"laplace": create_head, "guided": create_guided_head}
+    return NoisyHead.ordered(noisy, total, steps.counts, (steps.sketch, steps.selection))
