@@ -54,7 +54,7 @@ def head(data: Any, delta: str = "1e-6") -> Any:
 
 
 def statistic(data: Any, delta: str = "1e-6") -> Any:
-    return hq.statistics.count(data, unit="user", epsilon=4, delta=delta, population="readers")
+    return hq.statistics.plan_count(data, unit="user", epsilon=4, delta=delta, population="readers")
 
 
 PLANS = pytest.mark.parametrize("make", [release, head, statistic])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hushquery.log import Log, read_log
     from hushquery.publish import SearchIndex
     from hushquery.release import Release
+    from hushquery.statistics.plan import plan_statistic
     from hushquery.task import Task
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "curate",
     "estimate",
     "plan_head",
+    "plan_statistic",
     "read_log",
     "statistics",
 ]
@@ -85,6 +87,7 @@ _HOMES = {
     "curate": "curator.plan",
     "estimate": "local.server.estimate",
     "plan_head": "hybrid.plan",
+    "plan_statistic": "statistics.plan",
     "read_log": "log",
 }
 

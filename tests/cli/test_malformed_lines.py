@@ -68,7 +68,7 @@ def test_what_nobody_foresaw_shows_no_row_and_no_traceback(inside, monkeypatch):
         raise RuntimeError("zebra-row")
 
     Path("visits.csv").write_text("user,minutes\nann,1\n")
-    monkeypatch.setattr("hushquery.basic.count", fail)
+    monkeypatch.setattr("hushquery.statistics.plan_count", fail)
     for more in ((), ("--json",)):
         code, out, err = inside("stat", "count", "visits.csv", *COST, *more)
         assert code == 1

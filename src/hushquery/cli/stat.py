@@ -89,7 +89,7 @@ def count(
     """
     from hushquery import statistics
 
-    plan = statistics.count(
+    plan = statistics.plan_count(
         _data(file, engine),
         unit=unit,
         epsilon=epsilon,
@@ -127,7 +127,7 @@ def sum_(
     """
     from hushquery import statistics
 
-    plan = statistics.total(
+    plan = statistics.plan_sum(
         _data(file, engine),
         column,
         lower=lower,
@@ -170,7 +170,7 @@ def mean(
     """
     from hushquery import statistics
 
-    plan = statistics.mean(
+    plan = statistics.plan_mean(
         _data(file, engine),
         column,
         lower=lower,
@@ -214,7 +214,7 @@ def histogram(
     from hushquery import statistics
 
     wanted = [key.strip() for key in keys.split(",") if key.strip()]
-    plan = statistics.histogram(
+    plan = statistics.plan_histogram(
         _data(file, engine),
         column,
         wanted,
