@@ -99,7 +99,7 @@ def wild(draw_):
         oracle = oracle_named(draw_(st.sampled_from([*ORACLES, "auto"])), m + 1, epsilon)
         return records, optin, FlatShares(oracle, counts(m + 1), n), mode
     if mode == "best":
-        return records, optin, FlatShares(None, np.array([n]), n), mode
+        return records, optin, TwoStageShares(TwoStageCells([]), TwoStage.calibrate([], 1), np.array([n]), n), mode
     cells = TwoStageCells(records)
     return records, optin, TwoStageShares(cells, cells.randomizer(epsilon), counts(cells.k, n // cells.k), n), mode
 

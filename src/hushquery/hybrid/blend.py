@@ -26,7 +26,6 @@ from hushquery.errors import UsageError
 from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares
 from hushquery.hybrid.headlist import OptInShares
 from hushquery.hybrid.inference import (
-    ALPHA,
     LEAST_VARIANCE,
     ROUNDS,
     Agreement,
@@ -39,7 +38,6 @@ from hushquery.hybrid.inference import (
     multinomial_variance_of_sum,
     plug_in_weights,
     pool,
-    raw_z,
 )
 from hushquery.local.oracles.oracle import FloatArray
 
@@ -55,82 +53,49 @@ TOLERANCE = 2.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QueryShares:
-    """Per query, the sums over its head records; standard errors with every covariance.
+    """Per query, the sums over its head records; standard errors with every covariance."""
 
-    Args:
-        queries: The queries, in the order of their first record.
-        direct: What clients say of the query itself, its unknown URLs included; NaN unless they report in two stages.
-        blended: The sum of raw blended shares.
-        share: The sum of published shares.
-        stderr: The standard error of ``blended``.
-        low: The interval's lower end.
-        high: The interval's upper end.
-    """
-
-    queries: tuple[str, ...]
-    direct: FloatArray
-    blended: FloatArray
-    share: FloatArray
-    stderr: FloatArray
-    low: FloatArray
-    high: FloatArray
+    queries: tuple[str, ...]  #: in the order of their first record
+    direct: FloatArray  #: what clients say of the query itself, unknown URLs included; NaN unless in two stages
+    blended: FloatArray  #: the sum of raw blended shares
+    share: FloatArray  #: the sum of published shares
+    stderr: FloatArray  #: the standard error of ``blended``
+    low: FloatArray  #: the lower end of an interval for the true share
+    high: FloatArray  #: its upper end
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Blended:
     """The blend of a head list, record by record.
 
-    Args:
-        mode: How it was blended.
-        robust: Whether weights fall toward the clients where the two sides disagree.
-        records: The head list.
-        optin: Raw opt-in shares.
-        optin_stderr: Their standard errors, in which it is allowed for that they were published for being large.
-        client: Raw client shares.
-        client_stderr: Their standard errors.
-        weight: The opt-in side's weight.
-        blended: weight times opt-in plus the rest times client: the raw blend.
-        share: What is published: the blend after the steps named in ``marks``.
-        stderr: The standard error of ``blended``: the root of its estimated mean squared error, in which the selection
-            of large opt-in counts is allowed for, its distance from the pooled blend, and in a robust blend the shift.
-        low: The lower end of an interval for the true share.
-        high: Its upper end.
-        shift_z: The difference of both sides in standard errors, corrected for selection; NaN where not tested.
-        wildcard: The published share of everything that is no head record: 1 minus the sum of ``share``.
-        wildcard_raw: The same before projection. In ``best``, 1 minus the sum of ``blended`` plus what the sum is
-            estimated to be too high by, because its counts were published for being large.
-        wildcard_stderr: Its standard error.
-        wildcard_low: The lower end of an interval for the true share.
-        wildcard_high: Its upper end.
-        queries: The sums per query.
-        agreement: The test for population shift.
-        level: The coverage of each interval.
-        marks: What was done to the raw blend.
+    Standard errors are roots of estimated mean squared errors: they allow for the selection of large opt-in counts, for
+    the distance of ``blended`` from the pooled blend, and in a robust blend for the shift. The wildcard is everything
+    that is no head record.
     """
 
     mode: Mode
-    robust: bool
-    records: tuple[Record, ...]
-    optin: FloatArray
+    robust: bool  #: whether weights fall toward the clients where the two sides disagree
+    records: tuple[Record, ...]  #: the head list
+    optin: FloatArray  #: raw opt-in shares
     optin_stderr: FloatArray
-    client: FloatArray
+    client: FloatArray  #: raw client shares
     client_stderr: FloatArray
-    weight: FloatArray
-    blended: FloatArray
-    share: FloatArray
-    stderr: FloatArray
-    low: FloatArray
-    high: FloatArray
-    shift_z: FloatArray
-    wildcard: float
-    wildcard_raw: float
-    wildcard_stderr: float
-    wildcard_low: float
-    wildcard_high: float
-    queries: QueryShares
-    agreement: Agreement
-    level: float
-    marks: tuple[str, ...]
+    weight: FloatArray  #: the opt-in side's weight
+    blended: FloatArray  #: the raw blend: weight times opt-in plus the rest times client
+    share: FloatArray  #: what is published: the blend after the steps named in ``marks``
+    stderr: FloatArray  #: the standard error of ``blended``
+    low: FloatArray  #: the lower end of an interval for the true share
+    high: FloatArray  #: its upper end
+    shift_z: FloatArray  #: the sides' difference in standard errors, corrected for selection; NaN where not tested
+    wildcard: float  #: the published share of the wildcard: 1 minus the sum of ``share``
+    wildcard_raw: float  #: before projection; in ``best``, 1 minus the sum of ``blended`` plus its expected excess
+    wildcard_stderr: float  #: the standard error of ``wildcard_raw``
+    wildcard_low: float  #: the lower end of an interval for the true share
+    wildcard_high: float  #: its upper end
+    queries: QueryShares  #: the sums per query
+    agreement: Agreement  #: the test for population shift
+    level: float  #: the coverage of each interval
+    marks: tuple[str, ...]  #: what was done to the raw blend
 
 
 def blend_probabilities(
@@ -141,7 +106,6 @@ def blend_probabilities(
     mode: Mode = "best",
     robust: bool = False,
     level: float = 0.95,
-    alpha: float = ALPHA,
     least: float | None = None,
 ) -> Blended:
     """Blend what opt-in users and clients say of the records of a head list.
@@ -153,9 +117,7 @@ def blend_probabilities(
         mode: ``best`` or ``paper``, which needs two-stage reports.
         robust: Fall back toward the clients where the two sides disagree (:func:`robust_weights`).
         level: The coverage of each interval.
-        alpha: The chance of a false alarm in the test for population shift.
-        least: The smallest opt-in share that would have been published, see
-            :func:`hushquery.hybrid.inference.agreement`.
+        least: The smallest opt-in share that would have been published, as for :func:`agreement`.
     """
     if mode not in get_args(Mode):
         raise UsageError(f"no mode of blending is called {mode!r}", fix="Use best or paper")
@@ -169,7 +131,7 @@ def blend_probabilities(
         raise UsageError("these reports are not about this head list", fix="Load the head list that the clients used")
 
     pooled = pool(optin, clients)
-    left, right, z = np.asarray(optin.values, dtype=np.float64), clients.values, raw_z(optin, clients, pooled)
+    left, right, z = np.asarray(optin.values, dtype=np.float64), clients.values, pooled.z
     weight = pooled.weight
     if mode == "paper":
         weight = plug_in_weights(optin.variances, clients.variances)
@@ -198,7 +160,7 @@ def blend_probabilities(
     # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does. The
     # mean square of an overshoot that is itself only predicted is its square and its variance.
     optin_variance = pooled.optin_variance + overshoot.of_one**2 * (1 + overshoot.relative_variance)
-    tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
+    tested = agreement(optin, clients, pooled, least=least)
     low, high = _interval(sums, centre, reach, level, selected, hull=robust, known=least is not None)
     low, high = _around(low, high, share)
     return Blended(
@@ -278,11 +240,8 @@ class _Sums:
 
         The blended shares add up to too much, because large counts were published. How much is predicted from how fast
         the counts fall off, and measured by the difference of the two sides; each counts by how little it varies. Where
-        the two contradict each other beyond chance, the groups search differently, and that is allowed for.
-
-        Args:
-            overshoot: The prediction.
-            shift: What the sides' disagreement may have moved each share of a robust blend by.
+        the two contradict each other beyond chance, the groups search differently, and that is allowed for; so is
+        ``shift``, what the sides' disagreement may have moved each share of a robust blend by.
         """
         if not len(self.weight):
             return 0.0, 0.0
@@ -326,14 +285,8 @@ def _interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return each record's interval: given publication where that tells something, a score interval elsewhere.
 
-    Args:
-        sums: Both sides.
-        raw: The raw blend.
-        reach: How many standard errors a score interval reaches.
-        level: The coverage.
-        selected: The law of what was published; None where nothing was selected.
-        hull: Whether weights fell by what was seen: then neither law is exact, and both have to do.
-        known: Whether the cut was fixed beforehand.
+    With ``hull`` weights fell by what was seen: then neither law is exact, and both have to do. ``known`` is whether
+    the cut was fixed beforehand.
     """
     far = _longer(reach, sums.weight**4 * sums.fourth, sums.variance)
     low, high = sums.end(raw, -far), sums.end(raw, far)
@@ -393,10 +346,7 @@ def _per_query(
 def _longer(reach: float, fourth: FloatArray, variance: FloatArray) -> FloatArray:
     """Lengthen a normal reach for an error with longer tails, by the term of Cornish and Fisher's series for kurtosis.
 
-    Args:
-        reach: The normal reach, z.
-        fourth: The error's fourth cumulant; over the squared variance that is its excess kurtosis k.
-        variance: The error's variance.
+    The fourth cumulant over the squared variance is the error's excess kurtosis.
 
     >>> _longer(1.96, np.array([0.0, 3.0]), np.ones(2)).round(3).tolist()  # no tails, and Laplace's: exactly 2.118
     [1.96, 2.166]

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import overload
 
 import numpy as np
 
@@ -95,6 +94,16 @@ class ClientShares(ABC):
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Return the covariances of some shares (rows) with all shares (columns); None where they are not known."""
 
+    # What m equal records of each client add: randomisation is drawn anew for each record; which record a client holds
+    # is drawn once for all m (at worst), so its variance is m times that of independent records.
+
+    def _equal_records(self, p: FloatArray) -> FloatArray:
+        p = np.clip(p, 0.0, 1.0)
+        return (self.records_per_user - 1) / self.n * p * (1 - p)
+
+    def _equal_records_in_sum(self, weights: FloatArray, p: FloatArray) -> float:
+        return (self.records_per_user - 1) / self.n * max(0.0, float(weights**2 @ p - (weights @ p) ** 2))
+
 
 @dataclass(frozen=True, eq=False)
 class FlatShares(ClientShares):
@@ -104,22 +113,16 @@ class FlatShares(ClientShares):
     client, which is what m equal records add and others stay below. The covariance of two cells i, j follows from the
     chances that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh
     they depend on the cells, and sums are averaged over seeds.
-
-    Args:
-        oracle: The oracle; None for an empty head list.
-        support: How many reports speak for each of the M + 1 cells.
-        n: The number of reports.
-        records_per_user: m, how many of them are of one client.
     """
 
-    oracle: Oracle | None
-    support: IntArray
-    n: int
-    records_per_user: int = 1
+    oracle: Oracle
+    support: IntArray  #: how many reports speak for each of the M + 1 cells
+    n: int  #: the number of reports
+    records_per_user: int = 1  #: m, how many of them are of one client
 
     def __post_init__(self) -> None:
-        _checked_support(self.support, self.n, 1 if self.oracle is None else self.oracle.k)
-        if self.oracle is not None and self.oracle.p <= self.oracle.q:
+        _checked_support(self.support, self.n, self.oracle.k)
+        if self.oracle.p <= self.oracle.q:
             raise CalibrationError(
                 "these chances tell nothing about the record",
                 why="the truth is no likelier than any other answer",
@@ -129,50 +132,40 @@ class FlatShares(ClientShares):
     @cached_property
     def values(self) -> FloatArray:  # type: ignore[override]
         """The share of each head record."""
-        if self.oracle is None:
-            return np.zeros(0)
         return self.oracle.frequencies(self.support, self.n)[0][:-1]
 
     @property
     def variances(self) -> FloatArray:
         """r(1-r)/((n-1)(p-q)^2) at the shares r of reports that were seen."""
-        if self.oracle is None:
-            return np.zeros(0)
         r = self.support[:-1] / self.n
         return r * (1 - r) / (max(self.n - 1, 1) * self._chances[1] ** 2)
 
     def variance_at(self, p: FloatArray) -> FloatArray:
         """r(1-r)/(n(p-q)^2) + (m-1) p(1-p)/n."""
-        if self.oracle is None:
-            return np.zeros(0)
         r, gap = self._rates(p)
-        return r * (1 - r) / (self.n * gap**2) + _of_equal_records(self, p)
+        return r * (1 - r) / (self.n * gap**2) + self._equal_records(p)
 
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
         """The quadratic form of the exact covariances, in time linear in M."""
-        if self.oracle is None:
-            return 0.0
-        p = _at_most_one(p)
+        p = at_most_one(p)
         r, gap = self._rates(p)
         if isinstance(self.oracle, OLH):
             every = np.append(p, max(0.0, 1 - p.sum()))
             of_one = _hashed_variance(self.oracle, np.append(weights, 0.0), every)
-            return of_one / (self.n * gap**2) + _of_equal_records(self, p, weights)
+            return of_one / (self.n * gap**2) + self._equal_records_in_sum(weights, p)
         own, other = joint_chances(self.oracle)
         total = float(weights.sum())
         crossed = other * total**2 + 2 * (own - other) * float(weights @ p) * total - float(weights @ r) ** 2
         # The diagonal of that is not a variance: put the right one in its place.
         diagonal = r * (1 - r) - (other + 2 * (own - other) * p - r**2)
         independent = max(0.0, (crossed + float(weights**2 @ diagonal)) / (self.n * gap**2))
-        return independent + _of_equal_records(self, p, weights)
+        return independent + self._equal_records_in_sum(weights, p)
 
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Off the diagonal other + (own - other)(p_i + p_j) - r_i r_j, over n(p-q)^2."""
-        if self.oracle is None:
-            return np.zeros((0, 0))
         if isinstance(self.oracle, OLH) or self.records_per_user > 1:
             return None
-        p = _at_most_one(p)
+        p = at_most_one(p)
         r, gap = self._rates(p)
         own, other = joint_chances(self.oracle)
         out: FloatArray = other + (own - other) * np.add.outer(p[rows], p) - np.multiply.outer(r[rows], r)
@@ -187,7 +180,6 @@ class FlatShares(ClientShares):
     @cached_property
     def _chances(self) -> tuple[float, float]:
         """Both q and p - q: the exact fractions are slow, and intervals ask many times."""
-        assert self.oracle is not None  # noqa: S101 - for the type checker
         return float(self.oracle.q), float(self.oracle.p - self.oracle.q)
 
 
@@ -219,21 +211,15 @@ class TwoStageShares(ClientShares):
     """Shares from two-stage reports, with the corrected Theorem 5 and every covariance exactly.
 
     A share is linear in the shares r of reports per cell, which are multinomial: with h = c/(D a) for the cell's query,
-    it is (r_qu - B)/D + h (r_q - base), so all covariances follow from r.
-
-    Args:
-        cells: The layout of the head list.
-        oracle: The randomizer.
-        support: How many reports name each cell.
-        n: The number of reports.
-        records_per_user: m, how many of them are of one client. Variances then have (m-1) share (1-share)/n more.
+    it is (r_qu - B)/D + h (r_q - base), so all covariances follow from r. With m reports of each client variances have
+    (m-1) share (1-share)/n more. An empty head list has one cell and no shares.
     """
 
     cells: TwoStageCells
     oracle: TwoStage
-    support: IntArray
-    n: int
-    records_per_user: int = 1
+    support: IntArray  #: how many reports name each cell
+    n: int  #: the number of reports
+    records_per_user: int = 1  #: m, how many of them are of one client
 
     def __post_init__(self) -> None:
         if self.oracle.urls != self.cells.urls:
@@ -269,7 +255,7 @@ class TwoStageShares(ClientShares):
         of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
         spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
         variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
-        return (variances + _of_equal_records(self, self._cell_shares(p)))[self.cells.record_cells]
+        return (variances + self._equal_records(self._cell_shares(p)))[self.cells.record_cells]
 
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
         """The variance of a linear function of multinomial shares, in time linear in the cells."""
@@ -282,7 +268,7 @@ class TwoStageShares(ClientShares):
         slopes += np.repeat(per_query, self.oracle.sizes)
         r = self._report_shares(p)
         independent = max(0.0, float(slopes**2 @ r - (slopes @ r) ** 2) / self.n)
-        return independent + _of_equal_records(self, _at_most_one(p), weights)
+        return independent + self._equal_records_in_sum(weights, at_most_one(p))
 
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Cov(p_i, p_j) = (sum over cells of g_ic g_jc r_c - m_i m_j)/n with the slopes g and means m = sum g r."""
@@ -336,27 +322,6 @@ class TwoStageShares(ClientShares):
         return r
 
 
-@overload
-def _of_equal_records(clients: ClientShares, p: FloatArray) -> FloatArray: ...
-
-
-@overload
-def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray) -> float: ...
-
-
-def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray | None = None) -> FloatArray | float:
-    """Return what m equal records of each client add to the variance of each share, or of a weighted sum of shares.
-
-    Randomisation is drawn anew for each record; which record a client holds is drawn once for all m (at worst), so its
-    variance is m times that of independent records.
-    """
-    more = (clients.records_per_user - 1) / clients.n
-    if weights is not None:
-        return more * max(0.0, float(weights**2 @ p - (weights @ p) ** 2))
-    p = np.clip(p, 0.0, 1.0)
-    return more * p * (1 - p)
-
-
 def _checked_support(support: IntArray, n: int, k: int) -> None:
     if n < 1:
         raise DataError("there are no reports", fix="Wait for the clients' reports")
@@ -364,8 +329,8 @@ def _checked_support(support: IntArray, n: int, k: int) -> None:
         raise DataError("the counts do not fit the reports", fix="Count the reports again, over the cells of this list")
 
 
-def _at_most_one(p: FloatArray) -> FloatArray:
-    """Shares of one whole: covariances of anything else would be of nothing."""
+def at_most_one(p: FloatArray) -> FloatArray:
+    """Bring shares to those of one whole: covariances of anything else would be of nothing."""
     p = np.clip(p, 0.0, 1.0)
     scaled: FloatArray = p / max(1.0, float(p.sum()))
     return scaled
@@ -385,13 +350,7 @@ _LATTICE = (0.7548776662466927, 0.5698402909980532)
 
 
 def _hashed_variance(oracle: OLH, weights: FloatArray, shares: FloatArray) -> float:
-    """Return the variance of the sum of the weights of the cells that one report speaks for.
-
-    Args:
-        oracle: The oracle.
-        weights: A weight for each of the k cells.
-        shares: The share of clients with each cell.
-    """
+    """Return the variance of the sum of the weights of the cells that one report speaks for; both have k cells."""
     buckets, rates = _hash_tables(oracle, shares.tobytes())
     seeds, some = len(buckets), np.flatnonzero(weights)
     chosen = buckets[:, some].ravel()

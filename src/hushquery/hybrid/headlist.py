@@ -7,8 +7,8 @@ the opt-in data may be published, not even a count of the wildcard: it would be 
 records moves, and cost 1.5 epsilon (docs/proofs/headlist.md).
 
 A share is (count + noise)/n with n = users x m_O: constant under replace-one, and a user with fewer records stands for
-the wildcard with the rest. Lists that are measured with fresh noise instead, as in the paper, are in
-:mod:`hushquery.hybrid.remeasure`; those of guided weights are in :mod:`hushquery.hybrid.guided`.
+the wildcard with the rest. Lists that are measured with fresh noise instead (split users as in the paper, guided
+weights, lists of an earlier period) are in :mod:`hushquery.hybrid.remeasure`.
 """
 
 from __future__ import annotations
@@ -98,16 +98,20 @@ def number_of_users(log: Log) -> int:
     return int(execute(log.rows.aggregate(users=log.rows.user.nunique()))["users"][0].as_py())
 
 
+def check_public_users(relation: Relation, users: int | None) -> None:
+    """Refuse, before anything is spent, an unknown number of opt-in users where it is a secret of the log."""
+    if users is None and relation is Relation.ADD_REMOVE:
+        raise UsageError(
+            "how many users opted in must be given",
+            why="under add-remove the number of users in the log is itself a secret of the log",
+            fix="Pass --users, or users=, from the public list of members, or use replace-one",
+        )
+
+
 def public_users(log: Log, relation: Relation, users: int | None) -> int:
     """Return the public number of opt-in users: as given, or under replace-one that of the whole log."""
-    if users is None:
-        if relation is Relation.ADD_REMOVE:
-            raise UsageError(
-                "how many users opted in must be given",
-                why="under add-remove the number of users in the log is itself a secret of the log",
-                fix="Give --users, or users=, from the public list of members, or use replace-one",
-            )
-        users = number_of_users(log)
+    check_public_users(relation, users)
+    users = number_of_users(log) if users is None else users
     if type(users) is not int or users < 1:
         raise UsageError("a head list needs at least one opt-in user", fix="Check the log of the opt-in users")
     return users
@@ -118,25 +122,15 @@ def public_users(log: Log, relation: Relation, users: int | None) -> int:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NoisyHead:
-    """A head list with noisy counts, the largest first, ties by query and URL; all of it may be published.
-
-    Args:
-        query: The query of each record.
-        url: The URL of each record, "" where the search led to no click.
-        counts: The noisy number of users who hold it.
-        users: The number of opt-in users.
-        records_per_user: The most records of one user in these counts.
-        step: The noise in the counts and, where it selected them, the threshold.
-        before: Steps that were paid for on the same users to find the records, where that was not ``step`` itself.
-    """
+    """A head list with noisy counts, the largest first, ties by query and URL; all of it may be published."""
 
     query: list[str]
-    url: list[str]
-    counts: npt.NDArray[np.int64]
-    users: int
-    records_per_user: int
-    step: LaplaceHistogram | GaussianHistogram
-    before: tuple[StepParameters, ...] = ()
+    url: list[str]  #: "" where the search led to no click
+    counts: npt.NDArray[np.int64]  #: the noisy number of users who hold each record
+    users: int  #: the number of opt-in users
+    records_per_user: int  #: the most records of one user in these counts
+    step: LaplaceHistogram | GaussianHistogram  #: the noise in the counts and, where it selected them, the threshold
+    before: tuple[StepParameters, ...] = ()  #: what else the same users paid for to find the records
 
     def __len__(self) -> int:
         return len(self.query)
@@ -145,11 +139,6 @@ class NoisyHead:
     def records(self) -> list[tuple[str, str]]:
         """The records in order."""
         return list(zip(self.query, self.url, strict=True))
-
-    @property
-    def loss(self) -> Loss:
-        """What making it cost."""
-        return sum((step.loss for step in self.before), self.step.loss)
 
     def top(self, most: int) -> NoisyHead:
         """Return the ``most`` (M) records with the largest counts, or all where there are fewer."""
@@ -198,12 +187,8 @@ def calibrate_head(
 ) -> LaplaceHistogram:
     """Choose noise and threshold of a head list. Reads no row: a plan calls this before it spends.
 
-    Args:
-        epsilon: Of one opt-in user.
-        delta: Of one opt-in user.
-        records_per_user: m_O.
-        relation: ``replace-one`` as in the paper, or ``add-remove``, which is a weaker promise at the same numbers.
-        threshold: ``tight`` or ``paper``.
+    The budget is that of one opt-in user with m_O records, under ``replace-one`` as in the paper, or ``add-remove``,
+    which is a weaker promise at the same numbers.
 
     **Guarantee:** (2 m_O/b, 1 - (1 - a^(R-1)/(1+a))^m_O) for one opt-in user, replace-one, a = e^(-1/b), counts
     included; m_O/b under add-remove. From the b and R that run, and never above (epsilon, delta).
@@ -293,29 +278,19 @@ def draw_head(
 class OptInShares:
     """The shares of the head records among the opt-in users: estimates, and how uncertain they are. All of it public.
 
-    Args:
-        records: The M head records, the largest share first.
-        values: The raw shares; with fresh noise they may be negative, and nothing makes them add up to one.
-        n: Users times records per user.
-        noise_variance: The variance of the noise in one count: 2a/(1-a)^2 for discrete Laplace noise.
-        wildcard: The share of everything else.
-        wildcard_draws: How many draws of that noise are in the wildcard.
-        parts: The steps on each of the disjoint parts of the opt-in users; a user is in one part only.
-        method: ``reuse`` or ``split``.
-
     **Guarantee:** :attr:`loss`, for one opt-in user.
     **Estimator:** the shares; unbiased for ``split``; for ``reuse`` too high near the threshold, by about b/n there
     (docs/proofs/headlist.md). Variance :meth:`variance_at`.
     **Reference:** Avent et al. 2017, figure 4 and Theorem 4, with the variance of the integer noise that is drawn.
     """
 
-    records: list[tuple[str, str]]
-    values: FloatArray
-    n: int
-    noise_variance: float
-    wildcard: float
-    wildcard_draws: int
-    parts: tuple[tuple[StepParameters, ...], ...]
+    records: list[tuple[str, str]]  #: the M head records, the largest share first
+    values: FloatArray  #: raw shares; with fresh noise they may be negative, and nothing makes them add up to one
+    n: int  #: users times records per user
+    noise_variance: float  #: of the noise in one count: 2a/(1-a)^2 for discrete Laplace noise
+    wildcard: float  #: the share of everything else
+    wildcard_draws: int  #: how many draws of that noise are in the wildcard
+    parts: tuple[tuple[StepParameters, ...], ...]  #: the steps on each part of the opt-in users; each is in one part
     method: Method = "reuse"
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushquery.errors import DataError, UsageError
-from hushquery.hybrid.clients import ClientShares
+from hushquery.hybrid.clients import ClientShares, at_most_one
 from hushquery.hybrid.headlist import OptInShares
 from hushquery.local.oracles.oracle import FloatArray
 
@@ -43,24 +43,23 @@ ALPHA = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """Both sides' variances at the blended shares, and what follows from them.
+    """Both sides' variances at the blended shares, and what follows from them."""
 
-    Args:
-        p: The blended shares, clipped to where variances are evaluated.
-        optin_variance: The variance of each opt-in share.
-        client_variance: The variance of each client share.
-        weight: The weight of the opt-in share with the smallest variance, client/(opt-in + client).
-    """
-
-    p: FloatArray
-    optin_variance: FloatArray
-    client_variance: FloatArray
-    weight: FloatArray
+    p: FloatArray  #: the blended shares, clipped to where variances are evaluated
+    optin_variance: FloatArray  #: of each opt-in share
+    client_variance: FloatArray  #: of each client share
+    weight: FloatArray  #: of the opt-in share with the smallest variance, client/(opt-in + client)
+    difference: FloatArray  #: opt-in minus client share
 
     @cached_property
     def spread(self) -> FloatArray:
         """The standard error of each difference of the two shares."""
         return np.sqrt(self.optin_variance + self.client_variance)
+
+    @property
+    def z(self) -> FloatArray:
+        """The differences in standard errors, not corrected for selection."""
+        return self.difference / self.spread
 
 
 def pool(optin: Shares, clients: Shares) -> Pooled:
@@ -82,7 +81,7 @@ def pool(optin: Shares, clients: Shares) -> Pooled:
         client_variance = np.maximum(clients.variance_at(p), LEAST_VARIANCE)
         weight = client_variance / (optin_variance + client_variance)
         last, p = p, clipped(weight * left + (1 - weight) * right)
-    return Pooled(last, optin_variance, client_variance, weight)
+    return Pooled(last, optin_variance, client_variance, weight, left - right)
 
 
 def plug_in_weights(optin_variance: FloatArray, client_variance: FloatArray) -> FloatArray:
@@ -103,8 +102,7 @@ def multinomial_variance_of_sum(shares: Shares, weights: FloatArray, p: FloatArr
     Two counts of n independent records have covariance -p_i p_j/n; noise that is drawn once per record adds none. Of m
     records of one user the sum varies most if all m count alike: m times as much as if they were independent.
     """
-    p = np.clip(p, 0.0, 1.0)
-    p = p / max(1.0, float(p.sum()))
+    p = at_most_one(p)
     drawn = max(0.0, float(weights**2 @ p - (weights @ p) ** 2)) / shares.n
     noise = np.maximum(shares.variance_at(p) - p * (1 - p) / shares.n, 0.0)
     return float(weights**2 @ noise) + shares.records_per_user * drawn
@@ -147,15 +145,10 @@ class Overshoot:
     proportion to how many there are per count at the cut, and to the variance of a count there. With so many counts
     above x as x^-a (x the count plus the noise's variance), that makes a per published record. The a is estimated from
     the counts, with Zipf's law, a = 1, as one record's worth of evidence (docs/proofs/blend.md).
-
-    Args:
-        optin: The opt-in side.
-        least: The smallest share that would have been published; minus infinity if nothing was selected, None if the
-            smallest of them is all that is known of it.
     """
 
     optin: OptInShares
-    least: float | None
+    least: float | None  #: as for :func:`agreement`
 
     @cached_property
     def of_one(self) -> float:
@@ -180,18 +173,12 @@ class Selected:
 
     N is binomial, C normal with the clients' variance. Z is discrete Laplace noise with the variance of the opt-in
     side's noise; for Gaussian noise, whose tails are shorter, that errs on the wide side.
-
-    Args:
-        optin: The opt-in side.
-        clients: The clients' side.
-        weight: The opt-in side's weights.
-        cut: The smallest count that would have been published.
     """
 
     optin: Shares
     clients: ClientShares
-    weight: FloatArray
-    cut: int
+    weight: FloatArray  #: the opt-in side's weights
+    cut: int  #: the smallest count that would have been published
 
     def near(self, raw: FloatArray) -> npt.NDArray[np.bool_]:
         """Return which blends are so close to the cut that publication says something about them."""
@@ -326,27 +313,19 @@ _LEAST_SKEWNESS = 0.01
 class Agreement:
     """The result of the test for population shift.
 
-    Args:
-        z: For each record the difference in standard errors; a standard normal number if there is no shift. NaN where
-            nothing can be said (the smallest published count, see :func:`agreement`).
-        p_value: For each record the chance of such a difference without shift, corrected for the number of records
-            (Holm); 1 where nothing can be said.
-        shifted: Which records differ at level alpha/2, the other half being for the whole.
-        statistic: The sum of the squares of z.
-        scale: The statistic times this has a chi-square law without shift, with so many times the tested records
-            degrees of freedom; 1 if the records' differences were uncorrelated.
-        overall: The chance of such a statistic without shift; where the correlations are not known (olh, or
-            several records of one user), the smallest of ``p_value``, which needs none.
-        alpha: The level.
+    ``z`` is each record's difference in standard errors, a standard normal number if there is no shift, and NaN where
+    nothing can be said (the smallest published count, see :func:`agreement`). ``p_value`` is the chance of such a
+    difference without shift, corrected for the number of records (Holm). Where the correlations are not known (olh, or
+    several records of one user), ``overall`` is the smallest of them, which needs none.
     """
 
     z: FloatArray
     p_value: FloatArray
-    shifted: npt.NDArray[np.bool_]
-    statistic: float
-    scale: float
-    overall: float
-    alpha: float
+    shifted: npt.NDArray[np.bool_]  #: which records differ at level alpha/2, the other half being for the whole
+    statistic: float  #: the sum of the squares of z
+    scale: float  #: times this the statistic is chi-square, scale times the tested records degrees of freedom
+    overall: float  #: the chance of such a statistic without shift
+    alpha: float  #: the level
 
     @property
     def agrees(self) -> bool:
@@ -363,12 +342,6 @@ class Agreement:
             f"Opt-in users and clients {words}: overall p = {self.overall:.3g}; "
             f"{int(self.shifted.sum())} of {tested} records differ (false alarms: {self.alpha:g} in all)."
         )
-
-
-def raw_z(optin: Shares, clients: Shares, pooled: Pooled) -> FloatArray:
-    """Return (opt-in - client)/sqrt(var_O + var_C) at the pooled shares, not corrected for selection."""
-    z: FloatArray = (optin.values - clients.values) / pooled.spread
-    return z
 
 
 def agreement(
@@ -399,7 +372,6 @@ def agreement(
     if not len(values):
         none = np.zeros(0)
         return Agreement(none, none, none.astype(np.bool_), 0.0, 1.0, 1.0, alpha)
-    z = raw_z(optin, clients, pooled)
     # Counts are whole, so a cut lies half a count below the smallest that passes.
     cut = values.min() + half if least is None else min(least, float(values.min())) - half
     tested = values > cut
@@ -410,7 +382,7 @@ def agreement(
     bound = (cut - blended) / (rest * pooled.spread)
     # A count is skewed to the right, and the clients' noise on top of it makes it less so.
     third = np.maximum(pooled.p * (1 - pooled.p) * (1 - 2 * pooled.p), 0.0) / optin.n**2
-    lower, upper = _tails(z, bound, third / pooled.spread**3)
+    lower, upper = _tails(pooled.z, bound, third / pooled.spread**3)
     corrected = np.where(upper < lower, stats.norm.isf(np.minimum(upper, 0.5)), stats.norm.ppf(np.minimum(lower, 0.5)))
     corrected[~tested] = np.nan
     chances = np.where(tested, np.minimum(1.0, 2 * np.minimum(upper, lower)), 1.0)

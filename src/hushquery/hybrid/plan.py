@@ -27,11 +27,11 @@ from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, Laplace
 from hushquery.core.unit import Relation, Unit
 from hushquery.curator.bound import Bound, Keep
 from hushquery.errors import AccountMissing, BudgetRefused, UsageError
-from hushquery.hybrid.guided import GuidedSteps, calibrate_guided_head, draw_guided_head
 from hushquery.hybrid.headlist import (
     Method,
     OptInShares,
     calibrate_head,
+    check_public_users,
     draw_head,
     estimate_reused,
     fresh_key,
@@ -39,7 +39,15 @@ from hushquery.hybrid.headlist import (
     records_of,
 )
 from hushquery.hybrid.published import PublishedHead, client_population, described, optin_population
-from hushquery.hybrid.remeasure import calibrate_remeasure, calibrate_split, draw_split, remeasure
+from hushquery.hybrid.remeasure import (
+    GuidedSteps,
+    calibrate_guided_head,
+    calibrate_remeasure,
+    calibrate_split,
+    draw_guided_head,
+    draw_split,
+    remeasure,
+)
 from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits, KeyedBits
 from hushquery.plan import Charge, Paid, Plan, Progress
@@ -149,26 +157,17 @@ def _check_earlier(head: PublishedHead, task: Task) -> None:
 
 @dataclass(frozen=True, repr=False)
 class HeadPlan(Plan[PublishedHead]):
-    """The head list with all its numbers; nothing has run. Made by :func:`plan_head`.
+    """The head list with all its numbers; nothing has run. Made by :func:`plan_head`."""
 
-    Args:
-        log: The secret rows of the opt-in users, or records that are opened once they are paid for.
-        task: The task.
-        optin: Its part about them.
-        size: The most records of the list.
-        parts: The steps on each of the disjoint parts of the opt-in users: one part whose counts are reused, or one
-            that finds the list and one that measures it.
-        keep: Which of a user's records count.
-        earlier: The list of an earlier period that is measured again, or None for a new list.
-    """
-
-    log: Log | SealedRecords
+    log: Log | SealedRecords  #: rows of the opt-in users, or records that are opened once they are paid for
     task: Task
-    optin: OptInPart
-    size: int
+    optin: OptInPart  #: the task's part about them
+    size: int  #: the most records of the list
+    #: The steps on each of the disjoint parts of the opt-in users: one part whose counts are reused, or one that finds
+    #: the list and one that measures it.
     parts: tuple[tuple[StepParameters, ...], ...]
-    keep: Keep = "random"
-    earlier: PublishedHead | None = None
+    keep: Keep = "random"  #: which of a user's records count
+    earlier: PublishedHead | None = None  #: the list of an earlier period that is measured again
 
     @property
     def population(self) -> str:
@@ -340,12 +339,7 @@ class HeadPlan(Plan[PublishedHead]):
 
     def _check_users(self, users: int | None) -> None:
         """Refuse, before anything is spent, a number of users that is missing or not wanted."""
-        if users is None and Relation.of(str(self.optin.relation)) is Relation.ADD_REMOVE:
-            raise UsageError(
-                "how many users opted in must be given",
-                why="under add-remove the number of users in the log is itself a secret of the log",
-                fix="Give --users, or users=, from the public list of members, or use replace-one",
-            )
+        check_public_users(self.unit.relation, users)
         if users is not None and (type(users) is not int or users < 1 or self.method == "split"):
             raise UsageError(
                 "the number of users who opted in does not fit the plan",

@@ -45,15 +45,7 @@ if TYPE_CHECKING:
 
     from hushquery.local.server.estimate import ClientEstimate
 
-__all__ = [
-    "HEAD_FILE",
-    "PublishedHead",
-    "blend",
-    "blended_release",
-    "blended_shares",
-    "client_population",
-    "optin_population",
-]
+__all__ = ["HEAD_FILE", "PublishedHead", "blend"]
 
 _FORMAT = "hushquery-head"
 _GUIDED = {GaussianWeights.kind, GaussianHistogram.kind}
@@ -75,23 +67,14 @@ def client_population(task: Task) -> str:
 
 @dataclass(frozen=True, repr=False)
 class PublishedHead:
-    """A head list with its opt-in estimates.
-
-    Args:
-        task: The task.
-        optin: The records with what opt-in users say of them.
-        epoch: The number of the task's period that it is for.
-        created: The day.
-        test_noise: Whether the noise came from a test's seed, so that nothing is promised.
-        kept_since: The period that the list was made in, where that was an earlier one.
-    """
+    """A head list with its opt-in estimates."""
 
     task: Task
-    optin: OptInShares
-    epoch: int
+    optin: OptInShares  #: the records with what opt-in users say of them
+    epoch: int  #: the number of the task's period that it is for
     created: date
-    test_noise: bool = False
-    kept_since: int | None = None
+    test_noise: bool = False  #: whether the noise came from a test's seed, so that nothing is promised
+    kept_since: int | None = None  #: the period that the list was made in, where that was an earlier one
 
     @property
     def listed(self) -> int:
@@ -321,8 +304,8 @@ def blended_shares(
     """Blend as :func:`blend` does, from ``support``: how many of ``n`` reports speak for each cell."""
     records, shares, each = head.records, head.optin, head.task.client.records_per_user
     if not records:
-        empty = FlatShares(None, np.array([n]), n, each)
-        return blend_probabilities(records, shares, empty, robust=robust, level=level)
+        nothing = TwoStageShares(TwoStageCells([]), TwoStage.calibrate([], 1), np.array([n]), n, each)
+        return blend_probabilities(records, shares, nothing, robust=robust, level=level)
     oracle = head.configuration.oracle
     # A list that is kept from an earlier period is measured with counts that decided nothing.
     part = head.task.head

@@ -1,8 +1,13 @@
-"""Head lists measured with fresh noise: by the other opt-in users (the paper's split), or in a later period.
+"""Head lists measured with fresh noise: split users as in the paper, guided weights, and lists of an earlier period.
 
 In the paper the opt-in users are divided: S finds the head list, T measures it, the wildcard too. Each user is in one
 part, so the pair costs what the dearer part costs. In later periods of a list that a task keeps, everybody is in T: the
 list is public already, so nothing is selected and no delta is needed.
+
+Guided weights (docs/proofs/guided.md) are for users with many records, since their noise does not grow with m_O: each
+user spreads one unit of weight over up to m_O records, most on those that are neither hopeless nor popular anyway. That
+publishes no counts. So part of the budget counts again, on the list that is public by then, one record of each user,
+chosen at random among all of theirs: that is what a client reports too, and those counts are unbiased.
 """
 
 from __future__ import annotations
@@ -15,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hushquery.core.gaussian import mu_for, sigma_for
+from hushquery.core.loss import Loss
 from hushquery.core.rounding import Number, exact
-from hushquery.core.step_loss import LaplaceHistogram, StepParameters
-from hushquery.core.thresholds import laplace_scale
+from hushquery.core.step_loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, StepParameters
+from hushquery.core.thresholds import WEIGHT_GRID, knapsack_threshold, laplace_scale
 from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, noisy_on_public_keys, tally
+from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
 from hushquery.engine import execute, held, md5
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.headlist import (
@@ -29,9 +37,11 @@ from hushquery.hybrid.headlist import (
     OptInShares,
     Threshold,
     calibrate_head,
+    checked_budget,
     draw_head,
     fresh_key,
     public_users,
+    record_rows,
     records_of,
 )
 from hushquery.log.schema import Log
@@ -43,14 +53,18 @@ if TYPE_CHECKING:
 
 # Users are counted by so many hexadecimal digits of their digest, to find where to split them.
 _BORDER_DIGITS = 3
+# Between query and URL of a record while it is one text; a URL holds no such character.
+_SEPARATOR = "\x1f"
+# Shares of mu^2 for the sketch, the selection and the counts, and of delta for the threshold.
+_SKETCH, _SELECTION, _COUNTS = Fraction(2, 10), Fraction(5, 10), Fraction(3, 10)
+_THRESHOLD_SHARE_OF_DELTA = Fraction(1, 10)
 
 
 @dataclass(frozen=True)
 class Parts:
     """The opt-in users in two disjoint parts: S finds the head list, T measures it.
 
-    ``finders`` and ``measurers`` are tables of the engine with the column ``user``; ``finding`` and ``measuring`` are
-    their sizes, public under replace-one.
+    The first two are tables of the engine with the column ``user``, the others their sizes, public under replace-one.
     """
 
     finders: Any
@@ -155,16 +169,9 @@ def draw_split(
 ) -> OptInShares:
     """Find the head list with some of the opt-in users and measure it with the others, as the paper does.
 
-    The spend must have been recorded before.
-
-    Args:
-        log: The secret log of the opt-in users.
-        finding: The step of S, from :func:`calibrate_split`.
-        measuring: The step of T, from :func:`calibrate_split`.
-        most: M, the most records to keep; the others are folded into the wildcard.
-        share: f_O, the share of users who find the head list.
-        bound: Which records of a user count; random ones by default.
-        bits: Where the noise comes from; the operating system by default.
+    The spend must have been recorded before. The share f_O of the users finds the list with the step of S; of the
+    ``most`` (M) records at most that are kept, the others are folded into the wildcard. Else as for
+    :func:`~hushquery.hybrid.headlist.draw_head`.
 
     **Guarantee:** (epsilon, delta) for a user of S, (epsilon, 0) for a user of T, replace-one; together the larger.
     **Estimator:** (count + noise)/n with fresh noise; unbiased given the head list.
@@ -216,15 +223,8 @@ def remeasure(
     Every listed record gets a draw whatever its count is, zeros too, and under replace-one so does the wildcard: an
     exchange of one user's data moves the listed counts by a and a' and the wildcard by ``|a - a'|``, together at most
     2 m_O, which the noise is made for anyway (docs/epochs.md). Under add-remove it would be m_O more than that, so
-    there the wildcard is what is left.
-
-    Args:
-        log: The secret log of this period's opt-in users.
-        records: The list, in the order that clients hash; it stays in that order.
-        step: From :func:`calibrate_remeasure`.
-        bound: Which records of a user count; random ones by default.
-        bits: Where the noise comes from; the operating system by default.
-        users: The number of opt-in users where it is public; needed under add-remove.
+    there the wildcard is what is left. The list stays in the order that clients hash. Arguments as for
+    :func:`~hushquery.hybrid.headlist.draw_head`.
 
     **Guarantee:** that of :func:`calibrate_remeasure`.
     **Estimator:** (count + noise)/n, unbiased: nothing was selected by this noise. The wildcard has its own draw under
@@ -277,3 +277,81 @@ def _record_table(records: list[tuple[str, str]]) -> pa.Table:
     import pyarrow as pa
 
     return pa.table({name: pa.array([r[i] for r in records], pa.string()) for i, name in enumerate(RECORD)})
+
+
+# ---- guided weights -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GuidedSteps:
+    """The three steps of a guided head list, with all their numbers."""
+
+    sketch: GaussianWeights
+    selection: GaussianWeights
+    counts: GaussianHistogram
+
+    @property
+    def loss(self) -> Loss:
+        """What they cost together."""
+        return self.sketch.loss + self.selection.loss + self.counts.loss
+
+
+def calibrate_guided_head(
+    *,
+    epsilon: Number,
+    delta: Number,
+    records_per_user: int = 40,
+    relation: Relation | str = Relation.REPLACE_ONE,
+) -> GuidedSteps:
+    """Choose the noise of all three steps. Reads no row.
+
+    Arguments as for :func:`~hushquery.hybrid.headlist.calibrate_head`.
+
+    **Guarantee:** (epsilon, f + (1-f) agd(epsilon, mu)) for one opt-in user, f being the threshold's chance for the
+    worst weights, and mu^2 = 2 (64^2/s_A^2 + 64^2/s_B^2 + 1/s_C^2) under replace-one: weights are not negative, so
+    those of two users differ by at most sqrt 2 in L2 norm, and every squared sensitivity is twice that of add-remove.
+    f covers new records in either data set (docs/proofs/headlist.md).
+
+    >>> steps = calibrate_guided_head(epsilon=4, delta=1e-5)
+    >>> steps.loss.fits(4, 1e-5), steps.loss.epsilon(1e-5) > 3.9
+    (True, True)
+    """
+    budget, related = checked_budget(epsilon, delta, records_per_user), Relation.of(str(relation))
+    exchanged = 2 if related is Relation.REPLACE_ONE else 1
+    failing = budget.delta * _THRESHOLD_SHARE_OF_DELTA
+    mu_squared = mu_for(budget.epsilon, budget.delta - failing) ** 2
+    weights = [sigma_for(exchanged * WEIGHT_GRID**2, mu_squared * share) for share in (_SKETCH, _SELECTION)]
+    release_at = knapsack_threshold(weights[1] / WEIGHT_GRID, records_per_user, failing)
+    return GuidedSteps(
+        GaussianWeights(SKETCHED_QUERIES, weights[0], relation=related),
+        GaussianWeights(records_per_user, weights[1], release_at, relation=related),
+        GaussianHistogram(1, sigma_for(exchanged, mu_squared * _COUNTS), relation=related),
+    )
+
+
+def draw_guided_head(
+    log: Log, steps: GuidedSteps, *, bound: Bound | None = None, bits: Bits | None = None, users: int | None = None
+) -> NoisyHead:
+    """Sketch, select and count. The spend must have been recorded before.
+
+    Arguments as for :func:`~hushquery.hybrid.headlist.draw_head`.
+
+    **Guarantee:** that of :func:`calibrate_guided_head`, for one opt-in user.
+    **Estimator:** the noisy number of users whose one random record it is; unbiased given the list.
+    """
+    import ibis
+
+    source = bits or SystemBits()
+    chosen = bound or Bound("random", fresh_key(source))
+    total = public_users(log, steps.counts.relation, users)
+    rows = record_rows(log)
+    # The selector knows nothing of URLs, so each record is one text in the place of the query.
+    kept = {name: rows[name] for name in ("user", "time") if name in rows.columns}
+    texts = rows.select(query=rows["query"] + _SEPARATOR + rows.url, **kept)
+    selected = Guided(steps.sketch, steps.selection, None).run(texts, chosen, source)["query"].to_pylist()
+    pairs = [text.rpartition(_SEPARATOR) for text in selected]
+    listed = _record_table([(query, url) for query, _, url in pairs])
+    one_each = records_of(log, chosen, steps.counts.keys_per_user).semi_join(ibis.memtable(listed), RECORD)
+    with held(tally(one_each, RECORD)) as counted:
+        noisy = noisy_on_public_keys(counted, listed, RECORD, steps.counts, source)
+    return NoisyHead.ordered(noisy, total, steps.counts, (steps.sketch, steps.selection))

@@ -19,12 +19,4 @@ from hushquery.statistics.plan import (
     plan_sum,
 )
 
-__all__ = [
-    "StatisticPlan",
-    "plan_count",
-    "plan_histogram",
-    "plan_mean",
-    "plan_queries",
-    "plan_statistic",
-    "plan_sum",
-]
+__all__ = ["StatisticPlan", "plan_count", "plan_histogram", "plan_mean", "plan_queries", "plan_statistic", "plan_sum"]

@@ -77,28 +77,19 @@ def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: s
         raise UsageError(
             "this budget buys no noise of that kind", fix="Use epsilon > 0, and for Gaussian noise delta > 0"
         )
-    bounds = [(question, question.bounds(unit.relation)) for question in questions]
-    choices = []
+    bounds = [question.bounds(unit.relation) for question in questions]
+    laws: dict[str, list[tuple[DiscreteLaplace | RoundedGaussian, Loss]]] = {}
     if kind != "gaussian":
-        share = budget.epsilon / len(questions)
-        scales = [(question, bound, laplace_scale(int(bound.l1), share)) for question, bound in bounds]
-        choices.append(
-            tuple(
-                Noise(
-                    DiscreteLaplace(b), question.step, Loss(pure=(bound.l1 / b,)), "discrete-laplace", question.rounds
-                )
-                for question, bound, b in scales
-            )
-        )
+        scales = [(bound.l1, laplace_scale(int(bound.l1), budget.epsilon / len(questions))) for bound in bounds]
+        laws["discrete-laplace"] = [(DiscreteLaplace(b), Loss(pure=(l1 / b,))) for l1, b in scales]
     if kind == "gaussian" or (kind == "auto" and budget.delta > 0):
         mu_squared = mu_for(budget.epsilon, budget.delta) ** 2 / len(questions)
-        sigmas = [(question, bound.l2_squared, sigma_for(bound.l2_squared, mu_squared)) for question, bound in bounds]
-        choices.append(
-            tuple(
-                Noise(RoundedGaussian(s), question.step, Loss(mu_squared=l2 / s**2), "gaussian", question.rounds)
-                for question, l2, s in sigmas
-            )
-        )
+        sigmas = [(bound.l2_squared, sigma_for(bound.l2_squared, mu_squared)) for bound in bounds]
+        laws["gaussian"] = [(RoundedGaussian(s), Loss(mu_squared=l2 / s**2)) for l2, s in sigmas]
+    choices = [
+        tuple(Noise(law, q.step, loss, name, q.rounds) for q, (law, loss) in zip(questions, chosen, strict=True))
+        for name, chosen in laws.items()
+    ]
     return min(choices, key=lambda noises: math.prod(noise.law.variance for noise in noises))
 
 
@@ -113,7 +104,6 @@ class StatisticPlan(Plan[Estimates]):
     questions: tuple[Question, ...]
     noises: tuple[Noise, ...]
     finish: Finish
-    level: float = 0.95
 
     def _steps(self) -> list[Step]:
         return [
@@ -155,9 +145,7 @@ class StatisticPlan(Plan[Estimates]):
             values = [float(v * question.step) for v in noise.added(truth, paid.bits)]
             stderrs = [noise.stderr] * len(values)
             measured.append(
-                Estimates.raw(
-                    list(question.labels), values, stderrs, level=self.level, guarantee=paid.guarantee, noise=noise
-                )
+                Estimates.raw(list(question.labels), values, stderrs, guarantee=paid.guarantee, noise=noise)
             )
         return self.finish(measured)
 
