@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetRefused, DataError, UsageError
 from hushquery.hybrid.headlist import number_of_users
@@ -202,6 +203,22 @@ def test_split_and_cells_leave_nobody_out(tmp_path: Path) -> None:
     for share in ("0", "1", "-1", "2"):
         with pytest.raises(UsageError):
             split_log(crowd(10), share, "k")
+
+
+def test_a_plan_takes_the_file_of_a_task_and_shows_itself(tmp_path: Path) -> None:
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(task().to_json()))
+    plan = plan_head(crowd(2000), file)
+    assert plan.task == task()
+    assert "readers who opted in" in plan._repr_html_()
+    assert (plan.population, plan.unit.relation.value, plan.budget) == (
+        "readers who opted in",
+        "replace-one",
+        Budget(4, "1e-5"),
+    )
+    made = plan.run(tmp_path / "ledger.db", epoch=0, bits=bits("shown"))
+    assert repr(made) == "<PublishedHead: 4 records for epoch 0 of 'searches'>"
+    assert all(len(repr(shown)) < 300 for shown in (plan, made, made.optin))
 
 
 def test_plans_refuse_what_can_not_be(tmp_path: Path) -> None:

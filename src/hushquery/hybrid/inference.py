@@ -354,14 +354,10 @@ def agreement(
 ) -> Agreement:
     """Test whether both sides estimate the same shares.
 
-    Args:
-        optin: The opt-in side; counts of ``n`` records with noise, divided by n.
-        clients: The clients' side.
-        pooled: The pooled variances, if they are known already.
-        alpha: The chance of a false alarm.
-        least: The smallest opt-in share that would have been published, where that was fixed beforehand (a threshold,
-            and no other cut; minus infinity if these shares decided nothing). By default nothing is known of the cut
-            but that the smallest share passed it: that record is not tested, the others are judged as those above it.
+    ``alpha`` is the chance of a false alarm, ``least`` the smallest opt-in share that would have been published, where
+    that was fixed beforehand (a threshold, and no other cut; minus infinity if these shares decided nothing). By
+    default nothing is known of the cut but that the smallest share passed it: that record is not tested, the others are
+    judged as those above it.
     """
     if not 0 < alpha < 1:
         raise UsageError("the chance of a false alarm lies between 0 and 1", fix="Use, say, 0.01")

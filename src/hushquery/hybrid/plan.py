@@ -236,16 +236,10 @@ class HeadPlan(Plan[PublishedHead]):
         The noise of records that are still sealed comes from their own key, which the payment names: however often this
         is repeated for the same records, each account pays once and the same list is made. One payment never buys two.
 
-        Args:
-            ledger: A ledger, or the path or URL of one.
-            create: Whether missing accounts may be opened: the opt-in users' with this budget as its lifetime, the
-                clients' with the task's ``lifetime_epsilon``. For a task with a period that is one epoch of the
-                former: open the accounts beforehand.
-            new_population: Whether these are other people than those of an account with nearly the same name.
-            bits: Test bits; a list made from them is marked as not private.
-            progress: Called with what is done next.
-            epoch: The number of the task's period; the present one by default.
-            users: How many users opted in, where that is public; needed under add-remove.
+        ``epoch`` is the number of the task's period, by default the present one; ``users`` is how many users opted in,
+        where that is public, and needed under add-remove. Missing accounts are opened, unless ``create`` is False: the
+        opt-in users' with this budget as its lifetime, the clients' with the task's ``lifetime_epsilon``. For a task
+        with a period the former is one epoch: open its accounts beforehand. Else as :meth:`hushquery.plan.Plan.run`.
         """
         epoch, once = self._checked_epoch(epoch), None
         self._check_users(users)
