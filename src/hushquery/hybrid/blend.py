@@ -110,14 +110,9 @@ def blend_probabilities(
 ) -> Blended:
     """Blend what opt-in users and clients say of the records of a head list.
 
-    Args:
-        records: The head list, in the order of both sides' shares.
-        optin: The opt-in users' raw shares.
-        clients: The clients' raw shares.
-        mode: ``best`` or ``paper``, which needs two-stage reports.
-        robust: Fall back toward the clients where the two sides disagree (:func:`robust_weights`).
-        level: The coverage of each interval.
-        least: The smallest opt-in share that would have been published, as for :func:`agreement`.
+    The head list is in the order of both sides' raw shares. Mode ``paper`` needs two-stage reports. With ``robust`` the
+    blend falls back toward the clients where the two sides disagree (:func:`robust_weights`). ``level`` is the coverage
+    of each interval; ``least`` the smallest opt-in share that would have been published, as for :func:`agreement`.
     """
     if mode not in get_args(Mode):
         raise UsageError(f"no mode of blending is called {mode!r}", fix="Use best or paper")

@@ -138,6 +138,9 @@ class ClampedSumOfRows(_TableMechanism):
     """Sum values, each user's sum clamped to 0..3.
 
     **Guarantee:** pure epsilon = 3/b for one user, add-remove. **Estimator:** unbiased for the clamped sum.
+
+    >>> ClampedSumOfRows.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0)
+    1.0
     """
 
     name: ClassVar[str] = "clamped-sum"
@@ -160,6 +163,9 @@ class HistogramOfUnits(_TableMechanism):
     """Count users per value 0, 1, 2, each in at most 2 of them.
 
     **Guarantee:** pure epsilon = 2/b for one user, add-remove. **Estimator:** unbiased for the capped counts.
+
+    >>> HistogramOfUnits.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0)
+    1.0
     """
 
     name: ClassVar[str] = "histogram"
@@ -183,6 +189,9 @@ class OverlappingCountsOfUnits(_TableMechanism):
     """Count the users that meet each of two overlapping conditions.
 
     **Guarantee:** pure epsilon = 2/b for one user, add-remove. **Estimator:** unbiased.
+
+    >>> OverlappingCountsOfUnits.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0)
+    1.0
     """
 
     name: ClassVar[str] = "overlapping-counts"

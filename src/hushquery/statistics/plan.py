@@ -300,7 +300,12 @@ def plan_mean(
             return replace(measured[0], rows=(average,), noise=shared)
 
         return plan_statistic(data, distance, users=users, finish=per_unit, **options)
-    counted = CountUnits(("units",), where=_has_number(column), column_types=((column, "float64"),))
+
+    def has_number(table: Any) -> Any:
+        value = numbers_of(table, column)
+        return value.notnull() & ~value.isnan()
+
+    counted = CountUnits(("units",), where=has_number, column_types=((column, "float64"),))
 
     def ratio(measured: list[Estimates]) -> Estimates:
         distances, units = measured
@@ -316,16 +321,6 @@ def plan_mean(
         return replace(distances, rows=(average,), noise=None, marks=marks)
 
     return plan_statistic(data, [distance, counted], finish=ratio, **options)
-
-
-def _has_number(column: str) -> Condition:
-    """Return the condition that a row has a number in a column, which is what an average is over."""
-
-    def condition(table: Any) -> Any:
-        value = numbers_of(table, column)
-        return value.notnull() & ~value.isnan()
-
-    return condition
 
 
 def plan_histogram(
