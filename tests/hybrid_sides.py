@@ -5,12 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from hushquery.hybrid.clients import FlatShares
-from hushquery.hybrid.optin import OptInShares
+from hushquery.hybrid.headlist import OptInShares, calibrate_head, draw_head
+from hushquery.hybrid.remeasure import calibrate_split, draw_split
 
 
 def head(*urls: int) -> list[tuple[str, str]]:
     """A head list with so many URLs for each of its queries."""
     return [(f"query {q}", f"https://{u}.example/") for q, count in enumerate(urls) for u in range(count)]
+
+
+def create_head(log, *, bound=None, bits=None, users=None, **asked):
+    """A head list of a log, with nothing spent."""
+    return draw_head(log, calibrate_head(**asked), bound=bound, bits=bits, users=users)
+
+
+def split_and_estimate(log, *, most, share="19/20", bound=None, bits=None, **asked):
+    """A head list that some users find and the others measure, with nothing spent."""
+    return draw_split(log, *calibrate_split(**asked), most=most, share=share, bound=bound, bits=bits)
 
 
 def optin_shares(records, values, n, noise_variance):

@@ -204,7 +204,7 @@ FRONT = {
     "Local: nobody is trusted": ["Task", "Client", "estimate"],
     "Hybrid: some opt in": ["plan_head", "PublishedHead", "blend"],
     "Releases, and using them": ["Release", "SearchIndex"],
-    "Statistics of any table": ["statistics", "Estimates"],
+    "Statistics of any table": ["plan_statistic", "statistics", "Estimates"],
     "Budget, guarantee, ledger": ["Budget", "Guarantee", "Ledger", "Loss", "Relation", "Unit", "compose"],
     "Audit": ["audit"],
     "Errors and warnings": ["HushqueryError", "PrivacyWarning"],

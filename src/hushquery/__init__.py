@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from hushquery.curator.plan import plan_release
     from hushquery.errors import HushqueryError
     from hushquery.hybrid.plan import plan_head
-    from hushquery.hybrid.published import PublishedHead
-    from hushquery.hybrid.result import blend
+    from hushquery.hybrid.published import PublishedHead, blend
     from hushquery.local.device.client import Client
     from hushquery.local.server.estimate import estimate
     from hushquery.log import Log, read_log

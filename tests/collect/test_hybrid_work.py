@@ -123,10 +123,10 @@ def test_what_opt_in_users_gave_is_never_written_down_by_the_engine(
     open_accounts(folder, epochs=1)
     where: list[str] = []
 
-    def watched(plan: HeadPlan, *given: Any) -> Any:
-        (engine,) = plan.log.table._find_backends()[0]
+    def watched(plan: HeadPlan, log: Any, *given: Any) -> Any:
+        (engine,) = log.table._find_backends()[0]
         where.extend(engine.raw_sql("SELECT current_setting('temp_directory')").fetchone())
-        return draw(plan, *given)
+        return draw(plan, log, *given)
 
     draw = HeadPlan._draw
     monkeypatch.setattr(HeadPlan, "_draw", watched)

@@ -246,7 +246,7 @@ def test_other_noise_is_paid_for_again(tmp_path: Path) -> None:
     for number in (0, 0, 0, 1):
         Records.noise_key = bytes([number]) * 32
         try:
-            made.append(plan_head(rows, task).run_sealed(ledger, Records(), epoch=0).to_json())
+            made.append(plan_head(Records(), task).run(ledger, epoch=0).to_json())
         except BudgetRefused:
             made.append({})
     assert made[0] == made[1] == made[2] != {}

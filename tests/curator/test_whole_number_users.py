@@ -11,7 +11,8 @@ import pytest
 
 import hushquery as hq
 from hushquery.curator.counting import Keep
-from hushquery.hybrid.records import number_of_users, split_users
+from hushquery.hybrid.headlist import number_of_users
+from hushquery.hybrid.remeasure import split_users
 from hushquery.log.schema import Log
 from statistical import bits, number
 

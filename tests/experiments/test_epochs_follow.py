@@ -19,11 +19,10 @@ from hushquery.cli.app import app
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.curator.counting import law_of
 from hushquery.errors import AccountMissing, BudgetRefused, CalibrationError, DataError, UsageError
-from hushquery.hybrid.optin import OptInShares
+from hushquery.hybrid.headlist import OptInShares
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import HEAD_FILE, PublishedHead
-from hushquery.hybrid.remeasure import calibrate_kept, measure_kept
-from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.published import HEAD_FILE, PublishedHead, blended_release, blended_shares
+from hushquery.hybrid.remeasure import calibrate_remeasure, remeasure
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.log import Log, read_log
@@ -138,11 +137,11 @@ def test_a_kept_period_costs_pure_epsilon_and_both_accounts_are_charged_each_tim
 def test_the_noise_of_a_kept_list_is_the_law_that_is_paid_for_on_every_record() -> None:
     records = [(f"query {'abcdefghij'[i % 10] * (1 + i // 10)}", "") for i in range(2000)]
     log = crowd([0, 0, 0], 50)
-    step = calibrate_kept(epsilon="1/2", records_per_user=1)
+    step = calibrate_remeasure(epsilon="1/2", records_per_user=1)
     assert step.scale == 4
     drawn = []
     for run in range(5):
-        shares = measure_kept(log, records, step, bits=bits("kept law", run))
+        shares = remeasure(log, records, step, bits=bits("kept law", run))
         drawn.append(np.append(shares.values, shares.wildcard - 1) * 50)
     noise = np.concatenate(drawn).round().astype(np.int64)
     # P[Z = z] = (1-a)/(1+a) a^|z| with a = e^(-1/4), written down here once more.
@@ -157,26 +156,26 @@ def test_the_exchange_of_one_user_moves_list_and_wildcard_by_two_records_each() 
     for m in (1, 2, 3):
         moved = max(a + b + abs(a - b) for a in range(m + 1) for b in range(m + 1))
         assert moved == 2 * m
-        assert calibrate_kept(epsilon=1, records_per_user=m).loss.pure == (Fraction(1),)
-        assert calibrate_kept(epsilon=1, records_per_user=m).scale == 2 * m
-        assert calibrate_kept(epsilon=1, records_per_user=m, relation="add-remove").scale == m
+        assert calibrate_remeasure(epsilon=1, records_per_user=m).loss.pure == (Fraction(1),)
+        assert calibrate_remeasure(epsilon=1, records_per_user=m).scale == 2 * m
+        assert calibrate_remeasure(epsilon=1, records_per_user=m, relation="add-remove").scale == m
 
 
 def test_under_add_remove_the_wildcard_is_what_is_left() -> None:
-    log, step = crowd([600, 300, 100], 2000), calibrate_kept(epsilon=4, relation="add-remove")
+    log, step = crowd([600, 300, 100], 2000), calibrate_remeasure(epsilon=4, relation="add-remove")
     with pytest.raises(UsageError, match="how many users"):
-        measure_kept(log, RECORDS, step)
-    shares = measure_kept(log, RECORDS, step, users=2000, bits=bits("left"))
+        remeasure(log, RECORDS, step)
+    shares = remeasure(log, RECORDS, step, users=2000, bits=bits("left"))
     assert shares.wildcard == pytest.approx(1 - shares.values.sum(), abs=1e-12)
     assert shares.wildcard_draws == 3
     assert OptInShares.from_json(json.loads(json.dumps(shares.to_json()))).records == RECORDS
-    empty = measure_kept(log, [], step, users=2000)
+    empty = remeasure(log, [], step, users=2000)
     assert (empty.wildcard, empty.wildcard_draws, len(empty)) == (1.0, 0, 0)
-    two = measure_kept(log, RECORDS, calibrate_kept(epsilon=4, records_per_user=2), bits=bits("two"))
+    two = remeasure(log, RECORDS, calibrate_remeasure(epsilon=4, records_per_user=2), bits=bits("two"))
     assert (two.n, two.records_per_user) == (4000, 2)
     for wrong in ({"epsilon": 0}, {"epsilon": -1}, {"epsilon": 1, "records_per_user": 0}):
         with pytest.raises((CalibrationError, UsageError)):
-            calibrate_kept(**wrong)  # type: ignore[arg-type]
+            calibrate_remeasure(**wrong)  # type: ignore[arg-type]
 
 
 def test_epochs_that_a_list_is_not_for_are_refused_before_anything_is_spent(tmp_path: Path) -> None:

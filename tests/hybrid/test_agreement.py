@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 from hushquery.errors import UsageError
-from hushquery.hybrid.agreement import agreement, raw_z
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
-from hushquery.hybrid.pooled import pool
+from hushquery.hybrid.inference import agreement, pool
 from hushquery.local.configuration import oracle_named
 from hybrid_sides import drawn_clients, drawn_optin, head, noisy_counts, optin_shares
 from statistical import number, rate_at_most
@@ -49,7 +48,7 @@ def judge_false_alarms(name, runs, alpha=0.05):
         alarms += not made.agrees
         single += bool((made.p_value <= alpha).any())
         overall += made.overall <= alpha
-        z = raw_z(optin, clients, pool(optin, clients))
+        z = pool(optin, clients).z
         naive += stats.chi2.sf((z**2).sum(), len(z)) <= alpha
         seen = made.z[np.isfinite(made.z)]
         tested += len(seen)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,19 +19,18 @@ from hushquery.core.calibration import SparseGaussian
 from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.curator.counting import Bound
 from hushquery.errors import DataError, UsageError
-from hushquery.hybrid.headlist import NoisyHead, calibrate_head, create_head
-from hushquery.hybrid.optin import (
-    OPTIN_ESTIMATORS,
+from hushquery.hybrid.headlist import (
+    NoisyHead,
     OptInShares,
-    calibrate_split,
-    draw_split,
+    calibrate_head,
     estimate_reused,
-    in_parallel,
-    split_and_estimate,
+    parallel_loss,
 )
-from hushquery.hybrid.pooled import multinomial_variance_of_sum
+from hushquery.hybrid.inference import multinomial_variance_of_sum
+from hushquery.hybrid.remeasure import calibrate_split, draw_split
 from hushquery.log import read_log
 from hushquery.noise.law import DiscreteLaplace
+from hybrid_sides import create_head, split_and_estimate
 from statistical import bits, number
 
 STEP = calibrate_head(epsilon=4, delta=1e-5)
@@ -86,7 +86,6 @@ def test_one_user_has_shares_but_no_estimated_variance():
     assert made.values.tolist() == [1.0]
     assert np.isinf(made.variances).all()
     assert np.isfinite(made.variance_at(made.values)).all()
-    assert made.wildcard_variance > 0
 
 
 # ---- reuse ---------------------------------------------------------------------------------------------------------
@@ -97,9 +96,8 @@ def test_reused_shares_are_the_counts_and_the_wildcard_what_is_left():
     assert made.records == [("query 0", ""), ("query 1", "")]
     assert made.values.tolist() == [0.3, 0.2]
     assert made.wildcard == pytest.approx(0.5)
-    assert (made.n, made.wildcard_draws, made.way) == (1000, 2, "reuse")
+    assert (made.n, made.wildcard_draws, made.method) == (1000, 2, "reuse")
     assert made.loss == STEP.loss
-    assert made.wildcard_variance == pytest.approx(0.25 / 1000 + 2 * made.noise_variance / 1000**2)
 
 
 def test_wildcard_variance_of_reuse_is_exact():
@@ -118,8 +116,7 @@ def test_wildcard_variance_of_reuse_is_exact():
                 value = 1 - (x + y + z) / n
                 moments[0] += chance * noise * value
                 moments[1] += chance * noise * value**2
-    step = LaplaceHistogram(1, Fraction(1), 3, relation=Relation.REPLACE_ONE)
-    stated = shares([0.5, 0.2], n, step=step, wildcard=p[2], draws=2).wildcard_variance
+    stated = p[2] * (1 - p[2]) / n + 2 * law.variance / n**2  # docs/proofs/headlist.md
     assert moments[0] == pytest.approx(p[2], abs=1e-9)
     assert moments[1] - moments[0] ** 2 == pytest.approx(stated, rel=1e-9)
 
@@ -127,7 +124,7 @@ def test_wildcard_variance_of_reuse_is_exact():
 def test_fewer_records_than_asked_for_and_none_at_all():
     assert len(estimate_reused(head(30), 500)) == 1
     empty = estimate_reused(head(), 10)
-    assert (len(empty), empty.wildcard, empty.wildcard_draws, empty.wildcard_variance) == (0, 1.0, 0, 0.0)
+    assert (len(empty), empty.wildcard, empty.wildcard_draws) == (0, 1.0, 0)
     with pytest.raises(UsageError, match="size"):
         estimate_reused(head(30), 0)
 
@@ -138,7 +135,6 @@ def test_several_records_per_user_divide_by_all_of_them_and_may_go_together():
     assert made.n == 3000
     assert made.values.tolist() == [0.1]
     assert made.records_per_user == 3
-    assert made.wildcard_variance == pytest.approx(3 * 0.9 * 0.1 / 3000 + made.noise_variance / 3000**2)
 
 
 def test_a_sum_of_distinct_records_varies_at_most_as_stated():
@@ -168,13 +164,12 @@ def test_split_measures_with_the_users_who_did_not_find():
         log, epsilon=4, delta=1e-5, most=2, share="0.75", bound=Bound("first"), bits=bits("optin", "split")
     )
     assert made.records == [("ant", ""), ("bee", "")]
-    assert (made.n, made.way) == (1000, "split")
+    assert (made.n, made.method) == (1000, "split")
     assert made.values == pytest.approx([0.5, 0.3], abs=0.08)
     assert made.wildcard == pytest.approx(0.2, abs=0.08)
     # Counts are integers over n; cow was measured too and folded into the wildcard, which has a draw of its own.
     assert (made.values * 1000).round(9).tolist() == (made.values * 1000).round().tolist()
     assert made.wildcard_draws == 2
-    assert made.wildcard_variance > shares([], 1000, wildcard=made.wildcard).wildcard_variance
 
 
 def test_split_counts_everybody_once():
@@ -225,8 +220,9 @@ def test_split_refusals_come_before_anything_is_read():
         split_and_estimate(log_of(ant=1), epsilon=1, delta=1e-5, most=3, bits=bits("alone"))
 
 
-def test_both_ways_are_found_by_name():
-    assert [OPTIN_ESTIMATORS[name] for name in ("reuse", "split")] == [estimate_reused, split_and_estimate]
+def paid(*losses):
+    """One part for each of some losses, as steps with that loss."""
+    return [[SimpleNamespace(loss=loss)] for loss in losses]
 
 
 @seed(number("optin", "parallel"))
@@ -237,16 +233,16 @@ def test_both_ways_are_found_by_name():
 )
 def test_parallel_loss_covers_every_part(parts, epsilon):
     losses = [Loss(Fraction(m, 9), tuple(Fraction(r, 9) for r in pure), Fraction(f, 99)) for pure, f, m in parts[:4]]
-    together = in_parallel(losses)
+    together = parallel_loss(paid(*losses))
     at = Fraction(epsilon, 10)
     assert together.delta(at) >= max(loss.delta(at) for loss in losses) * (1 - 1e-9)
 
 
 def test_parallel_refuses_what_it_cannot_compare():
     sparse = Loss(sparse=(SparseGaussian(1, Fraction(2), 9, Relation.REPLACE_ONE),))
-    assert in_parallel([sparse]) == sparse
+    assert parallel_loss(paid(sparse)) == sparse
     with pytest.raises(UsageError, match="sparse"):
-        in_parallel([sparse, Loss()])
+        parallel_loss(paid(sparse, Loss()))
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -258,7 +254,7 @@ def test_shares_survive_json():
     assert again.records == made.records
     assert again.values.tolist() == made.values.tolist()
     assert again.parts == made.parts
-    assert (again.n, again.wildcard, again.wildcard_draws, again.way) == (997, made.wildcard, 3, "reuse")
+    assert (again.n, again.wildcard, again.wildcard_draws, again.method) == (997, made.wildcard, 3, "reuse")
     assert again.noise_variance == made.noise_variance
     assert again.loss == made.loss
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetRefused, DataError, UsageError
+from hushquery.hybrid.headlist import number_of_users
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import HEAD_FILE, PublishedHead
-from hushquery.hybrid.records import number_of_users
-from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.published import HEAD_FILE, PublishedHead, blended_release, blended_shares
 from hushquery.hybrid.simulate import client_cells, send_all, simulate, split_log
 from hushquery.local.device.client import Client
 from hushquery.local.server.estimate import estimate
@@ -176,7 +176,7 @@ def test_real_clients_and_their_reports_blend_like_simulated_ones(tmp_path: Path
 
 
 def test_the_wrong_head_list_is_refused(tmp_path: Path) -> None:
-    from hushquery.hybrid.result import blend
+    from hushquery.hybrid.published import blend
 
     asked = task()
     one = plan_head(crowd(4000), asked).run(tmp_path / "a.db", bits=bits("one"))
@@ -187,14 +187,14 @@ def test_the_wrong_head_list_is_refused(tmp_path: Path) -> None:
 
 
 def test_split_and_cells_leave_nobody_out(tmp_path: Path) -> None:
-    groups = split_log(crowd(4000), "0.25", "a key")
-    again = split_log(crowd(4000), "0.25", "a key")
-    counted = [number_of_users(g) for g in (groups.optin, groups.clients, again.optin)]
+    optin, clients = split_log(crowd(4000), "0.25", "a key")
+    again, _ = split_log(crowd(4000), "0.25", "a key")
+    counted = [number_of_users(g) for g in (optin, clients, again)]
     assert counted[0] + counted[1] == 4000
     assert counted[0] == counted[2]
     assert 800 < counted[0] < 1200
-    head = plan_head(groups.optin, task()).run(tmp_path / "ledger.db", bits=bits("cells"))
-    counts = client_cells(groups.clients, head.configuration, bits("which"))
+    head = plan_head(optin, task()).run(tmp_path / "ledger.db", bits=bits("cells"))
+    counts = client_cells(clients, head.configuration, bits("which"))
     assert counts.sum() == counted[1]
     domain = head.configuration.domain
     for pair, share in CROWD.items():
@@ -203,6 +203,22 @@ def test_split_and_cells_leave_nobody_out(tmp_path: Path) -> None:
     for share in ("0", "1", "-1", "2"):
         with pytest.raises(UsageError):
             split_log(crowd(10), share, "k")
+
+
+def test_a_plan_takes_the_file_of_a_task_and_shows_itself(tmp_path: Path) -> None:
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(task().to_json()))
+    plan = plan_head(crowd(2000), file)
+    assert plan.task == task()
+    assert "readers who opted in" in plan._repr_html_()
+    assert (plan.population, plan.unit.relation.value, plan.budget) == (
+        "readers who opted in",
+        "replace-one",
+        Budget(4, "1e-5"),
+    )
+    made = plan.run(tmp_path / "ledger.db", epoch=0, bits=bits("shown"))
+    assert repr(made) == "<PublishedHead: 4 records for epoch 0 of 'searches'>"
+    assert all(len(repr(shown)) < 300 for shown in (plan, made, made.optin))
 
 
 def test_plans_refuse_what_can_not_be(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hushquery.curator.counting import Bound, tally
 from hushquery.errors import DataError, UsageError
-from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of, split_users
+from hushquery.hybrid.headlist import RECORD, fresh_key, number_of_users, records_of
+from hushquery.hybrid.remeasure import split_users
 from hushquery.log import read_log
 from hushquery.log.normalise import LONGEST as LONGEST_IN_LOG
 from hushquery.task.domain import LONGEST, WILDCARD, Domain

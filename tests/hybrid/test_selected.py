@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushquery.hybrid.blend import blend_probabilities
-from hushquery.hybrid.selected import Overshoot, Selected
+from hushquery.hybrid.inference import Overshoot, Selected
 from hushquery.local.configuration import oracle_named
 from hybrid_sides import drawn_clients, noisy_counts, optin_shares
 from statistical import number, rate_at_most

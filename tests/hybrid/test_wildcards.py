@@ -15,9 +15,8 @@ from hushquery.core.budget import Relation
 from hushquery.core.loss import LaplaceHistogram
 from hushquery.hybrid.blend import blend_probabilities
 from hushquery.hybrid.clients import TwoStageCells, TwoStageShares
-from hushquery.hybrid.headlist import NoisyHead
-from hushquery.hybrid.optin import OptInShares, calibrate_split, draw_split, estimate_reused
-from hushquery.hybrid.remeasure import calibrate_kept, measure_kept
+from hushquery.hybrid.headlist import NoisyHead, OptInShares, estimate_reused
+from hushquery.hybrid.remeasure import calibrate_remeasure, calibrate_split, draw_split, remeasure
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.log import read_log
 from statistical import bits, number
@@ -51,8 +50,8 @@ def test_a_measured_wildcard_has_noise_of_its_own():
 
 
 def test_the_wildcard_of_a_kept_list_has_noise_of_its_own():
-    step = calibrate_kept(epsilon=TINY)
-    made = measure_kept(everybody_searches_for_news(), [("news", "")], step, bits=bits("kept wildcard"))
+    step = calibrate_remeasure(epsilon=TINY)
+    made = remeasure(everybody_searches_for_news(), [("news", "")], step, bits=bits("kept wildcard"))
     rest, of_record = round(made.wildcard * 400), round(made.values[0] * 400) - 400
     assert made.wildcard_draws == 1
     assert rest != 0

@@ -66,7 +66,9 @@ def test_no_plan_runs_twice_for_one_payment(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
     people = {"user": [1, 2, 3]}
     with pytest.raises(TypeError, match="once"):
-        statistics.count(people, unit="user", epsilon=1, population="readers").run(tmp_path / "ledger.db", once="k")  # type: ignore[call-arg]
+        statistics.plan_count(people, unit="user", epsilon=1, population="readers").run(
+            tmp_path / "ledger.db", once="k"
+        )  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("bad", ["", "  ", "a\nb", "a\0b"])

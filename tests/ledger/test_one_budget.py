@@ -86,12 +86,12 @@ def test_python_asks_for_the_name_too(log: Path) -> None:
     with pytest.raises(TypeError, match="population"):
         hq.plan_release(log, epsilon=1, delta=1e-6, queries_per_user=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="population"):
-        hq.statistics.count(log, unit="user", epsilon=1)  # type: ignore[call-arg]
+        hq.statistics.plan_count(log, unit="user", epsilon=1)  # type: ignore[call-arg]
     for blank in ("", "  "):
         with pytest.raises(UsageError, match="population"):
             hq.plan_release(log, epsilon=1, delta=1e-6, queries_per_user=1, population=blank)
         with pytest.raises(UsageError, match="population"):
-            hq.statistics.count(log, unit="user", epsilon=1, population=blank)
+            hq.statistics.plan_count(log, unit="user", epsilon=1, population=blank)
 
 
 # ---- two relations ---------------------------------------------------------------------------------------------------

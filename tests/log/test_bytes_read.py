@@ -116,12 +116,12 @@ def plans_of_a_table(path: Path, folder: Path) -> list[Callable[[], None]]:
     options = ["--unit", "user", "--epsilon", 1, "--explain", "--json"]
     tea = {"tea": lambda t: t["query"] == "tea"}
     return [
-        lambda: shown(statistics.count(path, **one), folder),
-        lambda: shown(statistics.count(path, **one, rows_per_unit=3), folder),
-        lambda: shown(statistics.total(path, "rank", lower=0, upper=1, **one), folder),
-        lambda: shown(statistics.mean(path, "rank", lower=0, upper=1, **one), folder),
-        lambda: shown(statistics.histogram(path, "query", ["tea"], **one), folder),
-        lambda: shown(statistics.queries(path, tea, types={"query": "string"}, **one), folder),
+        lambda: shown(statistics.plan_count(path, **one), folder),
+        lambda: shown(statistics.plan_count(path, **one, rows_per_unit=3), folder),
+        lambda: shown(statistics.plan_sum(path, "rank", lower=0, upper=1, **one), folder),
+        lambda: shown(statistics.plan_mean(path, "rank", lower=0, upper=1, **one), folder),
+        lambda: shown(statistics.plan_histogram(path, "query", ["tea"], **one), folder),
+        lambda: shown(statistics.plan_queries(path, tea, types={"query": "string"}, **one), folder),
         lambda: command("stat", "count", path, *options),
         lambda: command("stat", "sum", path, "rank", "--lower", 0, "--upper", 1, *options),
         lambda: command("stat", "mean", path, "rank", "--lower", 0, "--upper", 1, *options),
@@ -199,6 +199,6 @@ def test_an_archive_of_another_kind_is_refused_by_its_first_bytes(folder):
         with pytest.raises(DataError):
             read_log(path)
         with pytest.raises(DataError):
-            statistics.count(path, unit="user", epsilon=1, population="people").sql()
+            statistics.plan_count(path, unit="user", epsilon=1, population="people").sql()
 
     assert bytes_read(refuse) < LITTLE

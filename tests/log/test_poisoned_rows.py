@@ -80,7 +80,7 @@ def count(path: Path, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         asked = {
-            "count": statistics.count(
+            "count": statistics.plan_count(
                 path,
                 unit="user",
                 epsilon=40,
@@ -88,9 +88,9 @@ def count(path: Path, folder: Path) -> None:
                 types={"query": "string"},
                 population="a",
             ),
-            "sum": statistics.total(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="b"),
-            "mean": statistics.mean(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="c"),
-            "keys": statistics.histogram(path, "query", ["tea"], unit="user", epsilon=40, population="d"),
+            "sum": statistics.plan_sum(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="b"),
+            "mean": statistics.plan_mean(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="c"),
+            "keys": statistics.plan_histogram(path, "query", ["tea"], unit="user", epsilon=40, population="d"),
         }
     values = {name: plan.run(folder / f"{name}.db").values[0] for name, plan in asked.items()}
     assert all(950 < values[name] < 1400 for name in ("count", "sum", "keys"))

@@ -10,17 +10,17 @@ MUTANTS = (
     mutant(
         "wildcard-drawn-anew",
         "the wildcard of a head list gets a draw of its own: a third count that one exchange moves, and 1.5 epsilon",
-        _HYBRID + "optin.py",
+        _HYBRID + "headlist.py",
         (
             "        1.0 - math.fsum(values),\n",
-            "        1.0 - float(add_noise(kept.counts.sum(keepdims=True), law_of(head.step), SystemBits())[0]) / n,\n",
+            "        1.0 - float(top.counts.sum() + round(np.random.default_rng().laplace(0, 100))) / n,\n",
         ),
         tests="tests/hybrid/test_wildcards.py::test_a_reused_wildcard_is_what_is_left_and_no_draw_of_its_own",
     ),
     mutant(
         "wildcard-without-noise",
         "the measured wildcard is published as it is",
-        _HYBRID + "optin.py",
+        _HYBRID + "remeasure.py",
         ("return add_noise(rest, law_of(step), bits)", "return rest"),
         tests="tests/hybrid/test_wildcards.py::test_a_measured_wildcard_has_noise_of_its_own",
         audits="headlist-split",
@@ -30,7 +30,7 @@ MUTANTS = (
         "the wildcard of a kept list is published as it is",
         _HYBRID + "remeasure.py",
         (
-            "wildcard, draws = (n - of_list + sampler(noise).draw_one(source)) / n, 1",
+            "wildcard, draws = int(noisy_rest(np.array([n - of_list]), step, source)[0]) / n, 1",
             "wildcard, draws = (n - of_list) / n, 1",
         ),
         tests="tests/hybrid/test_wildcards.py::test_the_wildcard_of_a_kept_list_has_noise_of_its_own",
@@ -38,14 +38,14 @@ MUTANTS = (
     mutant(
         "split-measures-everybody",
         "those who found the list are measured too: they pay once and are asked twice",
-        _HYBRID + "optin.py",
+        _HYBRID + "remeasure.py",
         ("step, bound, bits, parts.measurers)", "step, bound, bits, None)"),
         tests="tests/hybrid/test_optin.py::test_split_measures_with_the_users_who_did_not_find",
     ),
     mutant(
         "parallel-takes-the-cheaper",
         "of two parts the cheaper one's delta is charged",
-        _HYBRID + "optin.py",
+        _HYBRID + "headlist.py",
         ("max(loss.threshold_delta for loss in losses)", "min(loss.threshold_delta for loss in losses)"),
         tests="tests/hybrid/test_optin.py::test_split_costs_what_the_dearer_part_costs",
     ),
@@ -80,7 +80,7 @@ MUTANTS = (
     mutant(
         "blend-weights-swapped",
         "the side that varies more gets the larger weight",
-        _HYBRID + "pooled.py",
+        _HYBRID + "inference.py",
         (
             "weight = client_variance / (optin_variance + client_variance)",
             "weight = optin_variance / (optin_variance + client_variance)",

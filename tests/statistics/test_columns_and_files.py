@@ -187,11 +187,11 @@ def released(path, tmp_path, make):
 
 
 def count_users(path, **common):
-    return statistics.count(path, **common)
+    return statistics.plan_count(path, **common)
 
 
 def sum_up(path, **common):
-    return statistics.total(path, "x", lower=0, upper=3, **common)
+    return statistics.plan_sum(path, "x", lower=0, upper=3, **common)
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -215,7 +215,7 @@ def test_which_columns_json_lines_have_does_not_depend_on_the_first_of_them(tmp_
     for name, lines in (("before", rows), ("after", ['{"user": "z"}\n', *rows])):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(lines))
-        plan = statistics.count(path, where=lambda t: t.age == "3", unit="user", epsilon=1, population="people")
+        plan = statistics.plan_count(path, where=lambda t: t.age == "3", unit="user", epsilon=1, population="people")
         try:
             plan.run(tmp_path / f"{name}.db")
             outcomes.append("an answer")

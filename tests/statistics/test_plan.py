@@ -28,6 +28,7 @@ from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
 from hushquery.log.tables import read_table
 from hushquery.noise.sampler import SeededBits
+from hushquery.statistics.queries import ClampedTotal, CountUnits, Histogram
 
 ALPHA = 1e-9
 FAR = -NormalDist().inv_cdf(ALPHA / 2)
@@ -50,13 +51,13 @@ def plans(data, epsilon=1, delta=0, **more):
     common = {**COMMON, "epsilon": epsilon, "delta": delta, **more}
     mean = {"users": 5} if common.get("relation") == "replace-one" else {}
     return {
-        "count": statistics.count(data, **common),
-        "count where": statistics.count(data, where=lambda t: t.sex == "f", **common),
-        "rows": statistics.count(data, rows_per_unit=2, **common),
-        "total": statistics.total(data, "albums", lower=0, upper=3, **common),
-        "mean": statistics.mean(data, "age", lower=0, upper=120, **mean, **common),
-        "histogram": statistics.histogram(data, "sex", ["f", "m"], **common),
-        "queries": statistics.queries(data, DECK, **common),
+        "count": statistics.plan_count(data, **common),
+        "count where": statistics.plan_count(data, where=lambda t: t.sex == "f", **common),
+        "rows": statistics.plan_count(data, rows_per_unit=2, **common),
+        "total": statistics.plan_sum(data, "albums", lower=0, upper=3, **common),
+        "mean": statistics.plan_mean(data, "age", lower=0, upper=120, **mean, **common),
+        "histogram": statistics.plan_histogram(data, "sex", ["f", "m"], **common),
+        "queries": statistics.plan_queries(data, DECK, **common),
     }
 
 
@@ -131,7 +132,9 @@ def test_the_examples_of_the_deck(tmp_path):
 
 def test_the_average_grade_of_a_lab_whose_size_everybody_knows(tmp_path):
     with pytest.warns(PrivacyWarning):
-        plan = statistics.mean(LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=900, **COMMON)
+        plan = statistics.plan_mean(
+            LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=900, **COMMON
+        )
     (row,) = plan.run(tmp_path / "l.db").rows
     assert math.isclose(row.value, (3.6 + 2 + 3.9 + 4 + 1.5) / 5, abs_tol=0.11)
     (question,) = plan.questions
@@ -180,9 +183,9 @@ def test_units_may_be_of_any_type(users, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         asked = {
-            "count": (statistics.count(table, **common), [2]),
-            "total": (statistics.total(table, "x", lower=0, upper=5, **common), [3]),
-            "histogram": (statistics.histogram(table, "x", [1, 9], **common), [2, 0]),
+            "count": (statistics.plan_count(table, **common), [2]),
+            "total": (statistics.plan_sum(table, "x", lower=0, upper=5, **common), [3]),
+            "histogram": (statistics.plan_histogram(table, "x", [1, 9], **common), [2, 0]),
         }
     for name, (plan, expected) in asked.items():
         assert exactly(plan, tmp_path / f"{name}.db") == expected
@@ -237,18 +240,20 @@ def test_auto_takes_the_noise_with_the_smaller_variance():
     for queries in (1, 3, 10, 60):
         conditions = {str(i): DECK["female"] for i in range(queries)}
         made = {
-            noise: statistics.queries(LAB, conditions, epsilon=1, delta="1e-6", noise=noise, **COMMON).noises[0]
+            noise: statistics.plan_queries(LAB, conditions, epsilon=1, delta="1e-6", noise=noise, **COMMON).noises[0]
             for noise in ("laplace", "gaussian", "auto")
         }
         best = min((made["laplace"], made["gaussian"]), key=lambda n: n.law.variance)
         assert made["auto"] == best
         chosen[queries] = best.name
     assert (chosen[1], chosen[60]) == ("discrete-laplace", "gaussian")
-    assert statistics.count(LAB, epsilon=1, **COMMON).noises[0].name == "discrete-laplace"  # no delta, no choice
+    assert statistics.plan_count(LAB, epsilon=1, **COMMON).noises[0].name == "discrete-laplace"  # no delta, no choice
 
 
 def test_explain_names_every_step_and_rounds_nothing_in_our_favour():
-    plan = statistics.mean(LAB, "age", lower=0, upper=120, epsilon="2/3", delta="1.4e-6", noise="laplace", **COMMON)
+    plan = statistics.plan_mean(
+        LAB, "age", lower=0, upper=120, epsilon="2/3", delta="1.4e-6", noise="laplace", **COMMON
+    )
     text = plan.explain()
     for said in ('"a lab"', "one user", "add-remove", "discrete-laplace", "standard error", "0..120", "in all"):
         assert said in text
@@ -257,6 +262,18 @@ def test_explain_names_every_step_and_rounds_nothing_in_our_favour():
             epsilon, delta = line.split("costs epsilon ")[1].split(" at delta ")
             assert float(epsilon) >= plan.noises[0].loss.epsilon("1.4e-6")
             assert float(delta) >= 1.4e-6
+
+
+def test_several_questions_share_a_budget_and_come_in_one_table(ledger):
+    questions = [CountUnits(), ClampedTotal("albums", Fraction(0), Fraction(3)), Histogram("sex", ("f", "m"))]
+    plan = statistics.plan_statistic(LAB, questions, epsilon=3, **COMMON)
+    assert [step.loss.epsilon(0) for step in plan.guarantee.steps] == [1.0, 1.0, 1.0]
+    found = ledger.run(plan)
+    assert [row.label for row in found] == ["count", "albums", "f", "m"]
+    wide = found.at_level(0.9999)
+    widths = [plan.noises[i].half_width(0.9999) for i in (0, 1, 2, 2)]
+    assert [row.high - row.value for row in wide] == pytest.approx(widths)
+    assert found.values == wide.values
 
 
 def test_sql_shows_what_will_run_and_no_data():
@@ -269,7 +286,7 @@ def test_sql_shows_what_will_run_and_no_data():
 
 def test_a_public_number_of_users_is_compared_with_delta():
     with pytest.warns(PrivacyWarning, match="40 users"):
-        statistics.mean(
+        statistics.plan_mean(
             LAB, "age", lower=0, upper=9, relation="replace-one", users=40, epsilon=1, delta="0.1", **COMMON
         )
 
@@ -299,7 +316,7 @@ def test_the_spend_is_in_the_ledger_before_the_engine_reads(name, tmp_path, monk
 def test_an_engine_that_fails_has_cost_its_budget(tmp_path):
     backend = ibis.duckdb.connect()
     backend.con.execute(f"CREATE TABLE lab AS SELECT '{MARKER}' AS user")
-    plan = statistics.count(backend.table("lab"), epsilon=1, **COMMON)
+    plan = statistics.plan_count(backend.table("lab"), epsilon=1, **COMMON)
     backend.con.execute("DROP TABLE lab")
     with pytest.raises(DataError, match="budget is spent") as failed:
         plan.run(tmp_path / "ledger.db")
@@ -312,24 +329,26 @@ def test_a_value_that_the_engine_cannot_read_is_not_shown(tmp_path):
     cast = "SELECT 'a' AS user, CAST(word AS INTEGER) AS x FROM (VALUES ('Zyxwvut-Marker')) AS words(word)"
     table = backend.sql(cast, dialect="duckdb")
     with pytest.raises(DataError) as failed:
-        statistics.total(table, "x", lower=0, upper=1, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
+        statistics.plan_sum(table, "x", lower=0, upper=1, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
     assert MARKER not in "".join(traceback.format_exception(failed.value))
 
 
 WRONG = {
-    "no unit": lambda data: statistics.count(data, unit="household", epsilon=1, population="a lab"),
-    "no column": lambda data: statistics.total(data, "height", lower=0, upper=1, epsilon=1, **COMMON),
-    "no column to count by": lambda data: statistics.histogram(data, "height", ["a"], epsilon=1, **COMMON),
-    "no number": lambda data: statistics.mean(data, "truth", lower=0, upper=1, epsilon=1, **COMMON),
-    "no condition": lambda data: statistics.count(data, where=lambda t: t.age, epsilon=1, **COMMON),
-    "no sense": lambda data: statistics.count(data, where=lambda t: t.sex + t.age, epsilon=1, **COMMON),
-    "no such attribute": lambda data: statistics.queries(data, {"a": lambda t: t.height > 1}, epsilon=1, **COMMON),
-    "no key": lambda data: statistics.histogram(data, "sex", [object()], epsilon=1, **COMMON),
-    "no comparison": lambda data: statistics.queries(data, {"a": lambda t: t.sex.between(t, 3)}, epsilon=1, **COMMON),
-    "a condition that fails": lambda data: statistics.queries(
+    "no unit": lambda data: statistics.plan_count(data, unit="household", epsilon=1, population="a lab"),
+    "no column": lambda data: statistics.plan_sum(data, "height", lower=0, upper=1, epsilon=1, **COMMON),
+    "no column to count by": lambda data: statistics.plan_histogram(data, "height", ["a"], epsilon=1, **COMMON),
+    "no number": lambda data: statistics.plan_mean(data, "truth", lower=0, upper=1, epsilon=1, **COMMON),
+    "no condition": lambda data: statistics.plan_count(data, where=lambda t: t.age, epsilon=1, **COMMON),
+    "no sense": lambda data: statistics.plan_count(data, where=lambda t: t.sex + t.age, epsilon=1, **COMMON),
+    "no such attribute": lambda data: statistics.plan_queries(data, {"a": lambda t: t.height > 1}, epsilon=1, **COMMON),
+    "no key": lambda data: statistics.plan_histogram(data, "sex", [object()], epsilon=1, **COMMON),
+    "no comparison": lambda data: statistics.plan_queries(
+        data, {"a": lambda t: t.sex.between(t, 3)}, epsilon=1, **COMMON
+    ),
+    "a condition that fails": lambda data: statistics.plan_queries(
         data, {"a": lambda t: fail(repr(t))}, epsilon=1, **COMMON
     ),
-    "a condition over others": lambda data: statistics.count(
+    "a condition over others": lambda data: statistics.plan_count(
         data, where=lambda t: t.age > t.age.mean(), epsilon=1, **COMMON
     ),
 }
@@ -376,13 +395,13 @@ def test_a_refused_budget_does_not_even_look_into_the_file(ending, tmp_path):
     book = Ledger.open(tmp_path / "ledger.db")
     book.open_account("a lab", "add-remove", Budget("0.5"))
     with pytest.raises(BudgetRefused):
-        statistics.total(path, "x", lower=0, upper=1, epsilon=1, **COMMON).run(book)
+        statistics.plan_sum(path, "x", lower=0, upper=1, epsilon=1, **COMMON).run(book)
 
 
 def test_the_same_question_twice_is_refused(tmp_path):
-    statistics.count(LAB, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
+    statistics.plan_count(LAB, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
     with pytest.raises(BudgetRefused):
-        statistics.count(LAB, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
+        statistics.plan_count(LAB, epsilon=1, **COMMON).run(tmp_path / "ledger.db")
 
 
 # ---- noise -----------------------------------------------------------------------------------------------------------
@@ -401,7 +420,7 @@ def test_test_bits_mark_the_result(ledger):
 
 
 def test_equal_bits_give_equal_results_and_others_do_not(ledger):
-    plan = statistics.histogram(LAB, "sex", ["f", "m"], epsilon="0.01", **COMMON)
+    plan = statistics.plan_histogram(LAB, "sex", ["f", "m"], epsilon="0.01", **COMMON)
     first, again, other = (ledger.run(plan, bits=SeededBits(seed)).values for seed in (1, 1, 2))
     assert first == again != other
 
@@ -411,7 +430,7 @@ def test_equal_bits_give_equal_results_and_others_do_not(ledger):
 def test_counts_are_unbiased_with_the_stated_error_and_intervals_that_cover(noise, delta, relation, ledger):
     keys = list(range(5000))
     table = pa.table({"user": range(500), "k": [i % 50 for i in range(500)]})
-    plan = statistics.histogram(table, "k", keys, epsilon=1, delta=delta, noise=noise, relation=relation, **COMMON)
+    plan = statistics.plan_histogram(table, "k", keys, epsilon=1, delta=delta, noise=noise, relation=relation, **COMMON)
     found = ledger.run(plan, bits=SeededBits(f"counts {noise} {relation}"))
     errors = np.array(found.values) - np.array([10.0] * 50 + [0.0] * 4950)
     stderr = found.rows[0].stderr
@@ -435,7 +454,7 @@ TOTALS = {
 @pytest.mark.parametrize("epsilon", [5])
 def test_totals_cover_the_truth_and_not_only_their_rounding(column, lower, upper, truth, relation, epsilon, often):
     table = pa.table({"user": range(len(column)), "x": pa.array(column, pa.float64())})
-    plan = statistics.total(table, "x", lower=lower, upper=upper, epsilon=epsilon, relation=relation, **COMMON)
+    plan = statistics.plan_sum(table, "x", lower=lower, upper=upper, epsilon=epsilon, relation=relation, **COMMON)
     found = [run.rows[0] for run in often(plan, 50, SeededBits(f"totals {truth} {relation}"))]
     hits = sum(row.low - 1e-9 <= truth <= row.high + 1e-9 for row in found)
     assert binom.cdf(hits, len(found), 0.95) > ALPHA
@@ -451,7 +470,7 @@ def test_averages_cover_the_truth_and_stay_in_their_own_interval(relation, age, 
     n = 400
     table = pa.table({"user": range(n), "age": [age] * n})
     users = {"users": n} if relation == "replace-one" else {}
-    plan = statistics.mean(table, "age", lower=0, upper=120, epsilon=1, relation=relation, **users, **COMMON)
+    plan = statistics.plan_mean(table, "age", lower=0, upper=120, epsilon=1, relation=relation, **users, **COMMON)
     found = [run.rows[0] for run in often(plan, 50, SeededBits(f"averages {relation} {age}"))]
     assert binom.cdf(sum(row.low <= age <= row.high for row in found), len(found), 0.95) > ALPHA
     assert all(row.low <= row.value <= row.high for row in found)
@@ -460,7 +479,7 @@ def test_averages_cover_the_truth_and_stay_in_their_own_interval(relation, age, 
 
 
 def test_an_average_of_hardly_anybody_is_a_number_with_a_warning(often):
-    plan = statistics.mean({"user": [1], "age": [30]}, "age", lower=0, upper=120, epsilon="0.5", **COMMON)
+    plan = statistics.plan_mean({"user": [1], "age": [30]}, "age", lower=0, upper=120, epsilon="0.5", **COMMON)
     with pytest.warns(SteepWarning):
         found = often(plan, 60, SeededBits("hardly anybody"))
     for table in found:
@@ -471,6 +490,6 @@ def test_an_average_of_hardly_anybody_is_a_number_with_a_warning(often):
 
 
 def test_a_wider_level_of_an_average_uses_the_tails_of_its_noise(ledger):
-    plan = statistics.mean(LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=1, **COMMON)
+    plan = statistics.plan_mean(LAB, "grade", lower=0, upper=4, relation="replace-one", users=5, epsilon=1, **COMMON)
     (row,) = ledger.run(plan).at_level(0.9999).rows
     assert math.isclose(row.high - row.value, plan.noises[0].half_width(0.9999) / 5)

@@ -19,8 +19,7 @@ import pyarrow as pa
 from tools.coverage import LEAST_INTERVALS, Cell
 
 from hushquery.hybrid.clients import TwoStageCells
-from hushquery.hybrid.published import PublishedHead
-from hushquery.hybrid.result import blended_shares
+from hushquery.hybrid.published import PublishedHead, blended_shares
 from hushquery.hybrid.simulate import send_all, simulate
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.log import read_log

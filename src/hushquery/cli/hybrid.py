@@ -153,7 +153,7 @@ def blend(
     nothing; the release states what each of the two populations was promised.
     """
     from hushquery.hybrid.published import PublishedHead
-    from hushquery.hybrid.result import blend as blend_both
+    from hushquery.hybrid.published import blend as blend_both
     from hushquery.hybrid.simulate import simulate as simulate_both
     from hushquery.local.server.estimate import ClientEstimate
     from hushquery.log import read_log

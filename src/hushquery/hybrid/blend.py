@@ -23,23 +23,23 @@ import numpy as np
 
 from hushquery.core.estimates import project_on_simplex
 from hushquery.errors import UsageError
-from hushquery.hybrid.agreement import ALPHA, Agreement, agreement, raw_z
 from hushquery.hybrid.clients import ClientShares, Record, TwoStageShares
-from hushquery.hybrid.optin import OptInShares
-from hushquery.hybrid.pooled import (
+from hushquery.hybrid.headlist import OptInShares
+from hushquery.hybrid.inference import (
     LEAST_VARIANCE,
     ROUNDS,
+    Agreement,
+    Overshoot,
     Pooled,
+    Selected,
     Shares,
+    agreement,
     clipped,
     multinomial_variance_of_sum,
     plug_in_weights,
     pool,
 )
-from hushquery.hybrid.selected import Overshoot, Selected
 from hushquery.local.intervals import FloatArray
-
-__all__ = ["TOLERANCE", "Blended", "Mode", "QueryShares", "Shares", "blend_probabilities", "robust_weights"]
 
 #: How the two sides are blended.
 Mode = Literal["best", "paper"]
@@ -51,98 +51,51 @@ _EVIDENT = 3.0
 TOLERANCE = 2.5
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QueryShares:
-    """Per query, the sums over its head records; standard errors with every covariance.
+    """Per query, the sums over its head records; standard errors with every covariance."""
 
-    Args:
-        queries: The queries, in the order of their first record.
-        optin: The sum of opt-in shares.
-        optin_stderr: Its standard error.
-        client: The sum of client shares.
-        client_stderr: Its standard error.
-        direct: What clients say of the query itself, its unknown URLs included; NaN unless they report in two stages.
-        direct_stderr: Its standard error.
-        other: The raw share of ``<q, *>``, from clients alone; NaN likewise.
-        other_stderr: Its standard error.
-        blended: The sum of raw blended shares.
-        share: The sum of published shares.
-        stderr: The standard error of ``blended``.
-        low: The interval's lower end.
-        high: The interval's upper end.
-    """
-
-    queries: tuple[str, ...]
-    optin: FloatArray
-    optin_stderr: FloatArray
-    client: FloatArray
-    client_stderr: FloatArray
-    direct: FloatArray
-    direct_stderr: FloatArray
-    other: FloatArray
-    other_stderr: FloatArray
-    blended: FloatArray
-    share: FloatArray
-    stderr: FloatArray
-    low: FloatArray
-    high: FloatArray
+    queries: tuple[str, ...]  #: in the order of their first record
+    direct: FloatArray  #: what clients say of the query itself, unknown URLs included; NaN unless in two stages
+    blended: FloatArray  #: the sum of raw blended shares
+    share: FloatArray  #: the sum of published shares
+    stderr: FloatArray  #: the standard error of ``blended``
+    low: FloatArray  #: the lower end of an interval for the true share
+    high: FloatArray  #: its upper end
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Blended:
     """The blend of a head list, record by record.
 
-    Args:
-        mode: How it was blended.
-        robust: Whether weights fall toward the clients where the two sides disagree.
-        records: The head list.
-        optin: Raw opt-in shares.
-        optin_stderr: Their standard errors, in which it is allowed for that they were published for being large.
-        client: Raw client shares.
-        client_stderr: Their standard errors.
-        weight: The opt-in side's weight.
-        blended: weight times opt-in plus the rest times client: the raw blend.
-        share: What is published: the blend after the steps named in ``marks``.
-        stderr: The standard error of ``blended``: the root of its estimated mean squared error, in which the selection
-            of large opt-in counts is allowed for, its distance from the pooled blend, and in a robust blend the shift.
-        low: The lower end of an interval for the true share.
-        high: Its upper end.
-        shift_z: The difference of both sides in standard errors, corrected for selection; NaN where not tested.
-        wildcard: The published share of everything that is no head record: 1 minus the sum of ``share``.
-        wildcard_raw: The same before projection. In ``best``, 1 minus the sum of ``blended`` plus what the sum is
-            estimated to be too high by, because its counts were published for being large.
-        wildcard_stderr: Its standard error.
-        wildcard_low: The lower end of an interval for the true share.
-        wildcard_high: Its upper end.
-        queries: The sums per query.
-        agreement: The test for population shift.
-        level: The coverage of each interval.
-        marks: What was done to the raw blend.
+    Standard errors are roots of estimated mean squared errors: they allow for the selection of large opt-in counts, for
+    the distance of ``blended`` from the pooled blend, and in a robust blend for the shift. The wildcard is everything
+    that is no head record.
     """
 
     mode: Mode
-    robust: bool
-    records: tuple[Record, ...]
-    optin: FloatArray
+    robust: bool  #: whether weights fall toward the clients where the two sides disagree
+    records: tuple[Record, ...]  #: the head list
+    optin: FloatArray  #: raw opt-in shares
     optin_stderr: FloatArray
-    client: FloatArray
+    client: FloatArray  #: raw client shares
     client_stderr: FloatArray
-    weight: FloatArray
-    blended: FloatArray
-    share: FloatArray
-    stderr: FloatArray
-    low: FloatArray
-    high: FloatArray
-    shift_z: FloatArray
-    wildcard: float
-    wildcard_raw: float
-    wildcard_stderr: float
-    wildcard_low: float
-    wildcard_high: float
-    queries: QueryShares
-    agreement: Agreement
-    level: float
-    marks: tuple[str, ...]
+    weight: FloatArray  #: the opt-in side's weight
+    blended: FloatArray  #: the raw blend: weight times opt-in plus the rest times client
+    share: FloatArray  #: what is published: the blend after the steps named in ``marks``
+    stderr: FloatArray  #: the standard error of ``blended``
+    low: FloatArray  #: the lower end of an interval for the true share
+    high: FloatArray  #: its upper end
+    shift_z: FloatArray  #: the sides' difference in standard errors, corrected for selection; NaN where not tested
+    wildcard: float  #: the published share of the wildcard: 1 minus the sum of ``share``
+    wildcard_raw: float  #: before projection; in ``best``, 1 minus the sum of ``blended`` plus its expected excess
+    wildcard_stderr: float  #: the standard error of ``wildcard_raw``
+    wildcard_low: float  #: the lower end of an interval for the true share
+    wildcard_high: float  #: its upper end
+    queries: QueryShares  #: the sums per query
+    agreement: Agreement  #: the test for population shift
+    level: float  #: the coverage of each interval
+    marks: tuple[str, ...]  #: what was done to the raw blend
 
 
 def blend_probabilities(
@@ -153,26 +106,18 @@ def blend_probabilities(
     mode: Mode = "best",
     robust: bool = False,
     level: float = 0.95,
-    alpha: float = ALPHA,
     least: float | None = None,
 ) -> Blended:
     """Blend what opt-in users and clients say of the records of a head list.
 
-    Args:
-        records: The head list, in the order of both sides' shares.
-        optin: The opt-in users' raw shares.
-        clients: The clients' raw shares.
-        mode: ``best`` or ``paper``, which needs two-stage reports.
-        robust: Fall back toward the clients where the two sides disagree (:func:`robust_weights`).
-        level: The coverage of each interval.
-        alpha: The chance of a false alarm in the test for population shift.
-        least: The smallest opt-in share that would have been published, see
-            :func:`hushquery.hybrid.agreement.agreement`.
+    The head list is in the order of both sides' raw shares. Mode ``paper`` needs two-stage reports. With ``robust`` the
+    blend falls back toward the clients where the two sides disagree (:func:`robust_weights`). ``level`` is the coverage
+    of each interval; ``least`` the smallest opt-in share that would have been published, as for :func:`agreement`.
     """
     if mode not in get_args(Mode):
-        raise UsageError(f"no mode of blending is called {mode!r}", fix="Give best or paper")
+        raise UsageError(f"no mode of blending is called {mode!r}", fix="Use best or paper")
     if not 0 < level < 1:
-        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+        raise UsageError("an interval's level lies between 0 and 1", fix="Use, say, 0.95")
     named = tuple((query, url) for query, url in records)
     two_stage = clients if isinstance(clients, TwoStageShares) else None
     if mode != "best" and two_stage is None:
@@ -181,7 +126,7 @@ def blend_probabilities(
         raise UsageError("these reports are not about this head list", fix="Load the head list that the clients used")
 
     pooled = pool(optin, clients)
-    left, right, z = np.asarray(optin.values, dtype=np.float64), clients.values, raw_z(optin, clients, pooled)
+    left, right, z = np.asarray(optin.values, dtype=np.float64), clients.values, pooled.z
     weight = pooled.weight
     if mode == "paper":
         weight = plug_in_weights(optin.variances, clients.variances)
@@ -192,17 +137,14 @@ def blend_probabilities(
     selected, overshoot = _selected(optin, clients, trusted, least), Overshoot(optin, least)
     bias, shift = np.zeros_like(raw) if selected is None else selected.bias(centre), np.zeros_like(raw)
     if robust:
-        spread = np.sqrt(pooled.optin_variance + pooled.client_variance)
-        shift = trusted * np.sign(z) * spread * np.sqrt(np.maximum(z**2 - 1, 0))
+        shift = trusted * np.sign(z) * pooled.spread * np.sqrt(np.maximum(z**2 - 1, 0))
         bias = np.where(np.abs(shift) > bias, shift, bias)
         shift = np.where(np.abs(z) > TOLERANCE, shift, 0.0)  # in a sum, what chance does to most records cancels
     sums = _Sums(optin, clients, pooled, trusted, bias)
-    variance = trusted**2 * pooled.optin_variance + (1 - trusted) ** 2 * pooled.client_variance + bias**2
     reach = NormalDist().inv_cdf((1 + level) / 2)
 
     of_head, spread_of_head = sums.everything(overshoot, shift)
     wildcard = float(1 - (of_head if mode == "best" else raw.sum()))
-    wildcard_stderr = math.hypot(spread_of_head, 1 - of_head - wildcard)
     # <q, *> and <*, *> of two-stage reports are the clients' alone and stay beside this: their noise, which is far
     # larger than that of the blend, would push the projected records to zero.
     projected = project_on_simplex([*raw.tolist(), wildcard])
@@ -213,8 +155,7 @@ def blend_probabilities(
     # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does. The
     # mean square of an overshoot that is itself only predicted is its square and its variance.
     optin_variance = pooled.optin_variance + overshoot.of_one**2 * (1 + overshoot.relative_variance)
-    optin_stderr = np.sqrt(optin_variance) * _longer(reach, sums.fourth, optin_variance) / reach
-    tested = agreement(optin, clients, pooled, alpha=alpha, least=least)
+    tested = agreement(optin, clients, pooled, least=least)
     low, high = _interval(sums, centre, reach, level, selected, hull=robust, known=least is not None)
     low, high = _around(low, high, share)
     return Blended(
@@ -222,19 +163,19 @@ def blend_probabilities(
         robust=robust,
         records=named,
         optin=left,
-        optin_stderr=optin_stderr,
+        optin_stderr=np.sqrt(optin_variance) * _longer(reach, sums.fourth, optin_variance) / reach,
         client=right,
         client_stderr=np.sqrt(pooled.client_variance),
         weight=weight,
         blended=raw,
         share=share,
-        stderr=np.sqrt(variance + (raw - centre) ** 2),
+        stderr=np.sqrt(sums.variance + bias**2 + (raw - centre) ** 2),
         low=low,
         high=high,
         shift_z=tested.z,
         wildcard=projected[-1],
         wildcard_raw=wildcard,
-        wildcard_stderr=wildcard_stderr,
+        wildcard_stderr=math.hypot(spread_of_head, 1 - of_head - wildcard),
         wildcard_low=float(wildcard_low[0]),
         wildcard_high=float(wildcard_high[0]),
         queries=_per_query(named, sums, raw, share, two_stage, reach),
@@ -245,7 +186,7 @@ def blend_probabilities(
 
 
 def robust_weights(weight: FloatArray, z: FloatArray) -> FloatArray:
-    """Give the opt-in weights of the robust blend: weight times min(1, (TOLERANCE/z)^2).
+    """Return the opt-in weights of the robust blend: weight times min(1, (TOLERANCE/z)^2).
 
     Up to TOLERANCE standard errors of difference nothing changes. Beyond, the weight falls as if the square of the
     difference were bias: the opt-in side moves the blend by at most TOLERANCE sqrt(weight) standard errors of the
@@ -258,7 +199,7 @@ def robust_weights(weight: FloatArray, z: FloatArray) -> FloatArray:
     return fallen
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Sums:
     """Standard errors of sums of blended shares: the two sides are independent, records of one side are not."""
 
@@ -273,8 +214,13 @@ class _Sums:
         """The blend with these weights."""
         return self.weight * self.optin.values + (1 - self.weight) * self.clients.values
 
+    @property
+    def variance(self) -> FloatArray:
+        """The variance of each blended share."""
+        return self.weight**2 * self.pooled.optin_variance + (1 - self.weight) ** 2 * self.pooled.client_variance
+
     def stderr(self, chosen: FloatArray) -> float:
-        """Give the standard error of the sum of the chosen (1, else 0) blended shares.
+        """Return the standard error of the sum of the chosen (1, else 0) blended shares.
 
         The expected bias of selection is allowed for. Small biases of many records add up where their noise does not:
         what the two sides' difference moves the sum by, less its variance, is allowed for too where it is beyond what
@@ -285,15 +231,12 @@ class _Sums:
         return math.sqrt(max(variance, LEAST_VARIANCE) + max(beyond, float(chosen @ self.bias) ** 2))
 
     def everything(self, overshoot: Overshoot, shift: FloatArray) -> tuple[float, float]:
-        """Give the sum of all true shares and its standard error.
+        """Return the sum of all true shares and its standard error.
 
         The blended shares add up to too much, because large counts were published. How much is predicted from how fast
         the counts fall off, and measured by the difference of the two sides; each counts by how little it varies. Where
-        the two contradict each other beyond chance, the groups search differently, and that is allowed for.
-
-        Args:
-            overshoot: The prediction.
-            shift: What the sides' disagreement may have moved each share of a robust blend by.
+        the two contradict each other beyond chance, the groups search differently, and that is allowed for; so is
+        ``shift``, what the sides' disagreement may have moved each share of a robust blend by.
         """
         if not len(self.weight):
             return 0.0, 0.0
@@ -308,14 +251,14 @@ class _Sums:
         return float(self.blended.sum()) - excess, math.sqrt(variance)
 
     def _moved(self, chosen: FloatArray) -> tuple[float, float, float]:
-        """Give what the opt-in side moves a sum by; the variance of the sum, and that of what it is moved by."""
+        """Return what the opt-in side moves a sum by; the variance of the sum, and that of what it is moved by."""
         p, pull = self.pooled.p, chosen * self.weight
         left = multinomial_variance_of_sum(self.optin, pull, p)
         right, moving = (self.clients.variance_of_sum(weights, p) for weights in (chosen - pull, pull))
         return float(pull @ (self.optin.values - self.clients.values)), left + right, left + moving
 
     def end(self, raw: FloatArray, reach: float | FloatArray) -> FloatArray:
-        """Give the share that is ``reach`` of its own standard errors away from each raw blend (a score interval)."""
+        """Return the share that is ``reach`` of its own standard errors away from each raw blend (a score interval)."""
         at, w = self.pooled.p, self.weight
         for _ in range(ROUNDS + 1):
             at = clipped(at)
@@ -331,29 +274,16 @@ class _Sums:
         cumulant: FloatArray = (n * p + noise * (3 * noise + 1)) / n**4
         return cumulant
 
-    def sides(self, chosen: FloatArray) -> tuple[float, float]:
-        """Give the standard errors of the sums of the chosen opt-in and client shares."""
-        left = multinomial_variance_of_sum(self.optin, chosen, self.pooled.p)
-        return float(np.sqrt(left)), float(np.sqrt(self.clients.variance_of_sum(chosen, self.pooled.p)))
-
 
 def _interval(
     sums: _Sums, raw: FloatArray, reach: float, level: float, selected: Selected | None, *, hull: bool, known: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Give each record's interval: given publication where that tells something, a score interval elsewhere.
+    """Return each record's interval: given publication where that tells something, a score interval elsewhere.
 
-    Args:
-        sums: Both sides.
-        raw: The raw blend.
-        reach: How many standard errors a score interval reaches.
-        level: The coverage.
-        selected: The law of what was published; None where nothing was selected.
-        hull: Whether weights fell by what was seen: then neither law is exact, and both have to do.
-        known: Whether the cut was fixed beforehand.
+    With ``hull`` weights fell by what was seen: then neither law is exact, and both have to do. ``known`` is whether
+    the cut was fixed beforehand.
     """
-    w = sums.weight
-    variance = w**2 * sums.pooled.optin_variance + (1 - w) ** 2 * sums.pooled.client_variance
-    far = _longer(reach, w**4 * sums.fourth, variance)
+    far = _longer(reach, sums.weight**4 * sums.fourth, sums.variance)
     low, high = sums.end(raw, -far), sums.end(raw, far)
     if selected is None:
         return low, high
@@ -371,7 +301,7 @@ def _interval(
 
 
 def _selected(optin: Shares, clients: ClientShares, weight: FloatArray, least: float | None) -> Selected | None:
-    """Give the law of what was published; where no cut is known, the smallest count is one for all others."""
+    """Return the law of what was published; where no cut is known, the smallest count is one for all others."""
     if not len(weight) or least == -np.inf:
         return None
     smallest = float(np.min(optin.values))
@@ -389,15 +319,7 @@ def _per_query(
     queries = tuple(dict.fromkeys(query for query, _ in records))
     number = {query: i for i, query in enumerate(queries)}
     of = np.array([number[query] for query, _ in records], dtype=np.int64)
-    stderr, optin_stderr, client_stderr = np.zeros((3, len(queries)))
-    for i in range(len(queries)):
-        chosen = (of == i).astype(np.float64)
-        stderr[i] = sums.stderr(chosen)
-        optin_stderr[i], client_stderr[i] = sums.sides(chosen)
-    direct, direct_stderr, other, other_stderr = np.full((4, len(queries)), np.nan)
-    if two_stage is not None:
-        direct, direct_stderr = two_stage.query_values, np.sqrt(two_stage.query_variances(sums.pooled.p))
-        other, other_stderr = two_stage.others, np.sqrt(two_stage.other_variances(sums.pooled.p)[0])
+    stderr = np.array([sums.stderr((of == i).astype(np.float64)) for i in range(len(queries))])
 
     def total(values: FloatArray) -> FloatArray:
         return np.bincount(of, values, len(queries)).astype(np.float64)
@@ -407,14 +329,7 @@ def _per_query(
     low, high = _around(centre - far, centre + far, total(share))
     return QueryShares(
         queries=queries,
-        optin=total(np.asarray(sums.optin.values, dtype=np.float64)),
-        optin_stderr=optin_stderr,
-        client=total(sums.clients.values),
-        client_stderr=client_stderr,
-        direct=direct,
-        direct_stderr=direct_stderr,
-        other=other,
-        other_stderr=other_stderr,
+        direct=np.full(len(queries), np.nan) if two_stage is None else two_stage.query_values,
         blended=total(raw),
         share=total(share),
         stderr=np.hypot(stderr, total(raw) - centre),
@@ -426,10 +341,7 @@ def _per_query(
 def _longer(reach: float, fourth: FloatArray, variance: FloatArray) -> FloatArray:
     """Lengthen a normal reach for an error with longer tails, by the term of Cornish and Fisher's series for kurtosis.
 
-    Args:
-        reach: The normal reach, z.
-        fourth: The error's fourth cumulant; over the squared variance that is its excess kurtosis k.
-        variance: The error's variance.
+    The fourth cumulant over the squared variance is the error's excess kurtosis.
 
     >>> _longer(1.96, np.array([0.0, 3.0]), np.ones(2)).round(3).tolist()  # no tails, and Laplace's: exactly 2.118
     [1.96, 2.166]
@@ -439,5 +351,5 @@ def _longer(reach: float, fourth: FloatArray, variance: FloatArray) -> FloatArra
 
 
 def _around(low: FloatArray, high: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give an interval within 0..1, grown where it would leave the published share outside."""
+    """Return an interval within 0..1, grown where it would leave the published share outside."""
     return np.minimum(np.clip(low, 0.0, 1.0), share), np.maximum(np.clip(high, 0.0, 1.0), share)

@@ -1,6 +1,6 @@
-"""EstimateClientProbabilities: what the reports say of the head.
+"""EstimateClientProbabilities: the shares of the head records that follow from the clients' reports.
 
-Which cell a client randomises for its record is said by :mod:`hushquery.task.domain`.
+Which cell a client randomises for its record is decided by :mod:`hushquery.task.domain`.
 ``best`` mode has M + 1 cells: the head records in their order, and one wildcard; any frequency oracle serves.
 ``paper`` mode has the cells of two-stage response: query by query, each with its own ``<q, *>``, and ``<*, *>`` last.
 Variances and covariances are those of n clients drawn at random (docs/proofs/blend.md).
@@ -11,14 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import overload
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from hushquery.core.budget import Number
 from hushquery.errors import CalibrationError, DataError, UsageError
-from hushquery.hybrid.hashed import variance_of_one_report
 from hushquery.local.intervals import FloatArray, IntArray
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
@@ -28,20 +26,8 @@ from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
 from hushquery.local.randomizer import Oracle
 
-__all__ = [
-    "ClientShares",
-    "FlatShares",
-    "Record",
-    "TwoStageCells",
-    "TwoStageShares",
-    "joint_chances",
-]
-
 #: A (query, URL) pair of a head list.
 Record = tuple[str, str]
-
-
-# ---- from records to cells -----------------------------------------------------------------------------------------
 
 
 class TwoStageCells:
@@ -57,7 +43,9 @@ class TwoStageCells:
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.records = _checked_records(records)
+        self.records = tuple((query, url) for query, url in records)
+        if len(set(self.records)) != len(self.records):
+            raise UsageError("the head list names a record twice", fix="Keep one of the two")
         self.queries = tuple(dict.fromkeys(query for query, _ in self.records))
         number = {query: i for i, query in enumerate(self.queries)}
         #: The number of each record's query.
@@ -78,20 +66,16 @@ class TwoStageCells:
         return TwoStage.calibrate(self.urls, epsilon, query_share=query_share)
 
 
-# ---- what the reports say ------------------------------------------------------------------------------------------
-
-
 class ClientShares(ABC):
-    """The clients' raw, unbiased shares of the head records, and how they vary.
+    """The clients' raw, unbiased shares of the head records (``values``), and how they vary.
+
+    They come from ``n`` reports, ``records_per_user`` of each client; nobody can tell which.
 
     **Guarantee:** post-processing of reports, each epsilon-DP under replace-one for its client; costs nothing more.
     """
 
-    #: The number of reports.
     n: int
-    #: The share of each head record.
     values: FloatArray
-    #: How many of the reports are of one client; nobody can tell which.
     records_per_user: int
 
     @property
@@ -101,15 +85,25 @@ class ClientShares(ABC):
 
     @abstractmethod
     def variance_at(self, p: FloatArray) -> FloatArray:
-        """Give each share's variance if the true shares of the head records were ``p``."""
+        """Return each share's variance if the true shares of the head records were ``p``."""
 
     @abstractmethod
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
-        """Give the variance of the sum of weight times share, with every covariance."""
+        """Return the variance of the sum of weight times share, with every covariance."""
 
     @abstractmethod
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
-        """Give the covariances of some shares (rows) with all shares (columns); None where they are not known."""
+        """Return the covariances of some shares (rows) with all shares (columns); None where they are not known."""
+
+    # What m equal records of each client add: randomisation is drawn anew for each record; which record a client holds
+    # is drawn once for all m (at worst), so its variance is m times that of independent records.
+
+    def _equal_records(self, p: FloatArray) -> FloatArray:
+        p = np.clip(p, 0.0, 1.0)
+        return (self.records_per_user - 1) / self.n * p * (1 - p)
+
+    def _equal_records_in_sum(self, weights: FloatArray, p: FloatArray) -> float:
+        return (self.records_per_user - 1) / self.n * max(0.0, float(weights**2 @ p - (weights @ p) ** 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,76 +113,60 @@ class FlatShares(ClientShares):
     Variance: r(1-r)/(n(p-q)^2) with r = q + share (p - q), and (m-1) share (1-share)/n more for m reports of each
     client, which is what m equal records add and others stay below. The covariance of two cells i, j follows from the
     chances that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh
-    they depend on the cells, and sums are averaged over seeds (:mod:`hushquery.hybrid.hashed`).
-
-    Args:
-        oracle: The oracle; None for an empty head list.
-        support: How many reports speak for each of the M + 1 cells.
-        n: The number of reports.
-        records_per_user: m, how many of them are of one client.
+    they depend on the cells, and sums are averaged over seeds.
     """
 
-    oracle: Oracle | None
-    support: IntArray
-    n: int
-    records_per_user: int = 1
+    oracle: Oracle
+    support: IntArray  #: how many reports speak for each of the M + 1 cells
+    n: int  #: the number of reports
+    records_per_user: int = 1  #: m, how many of them are of one client
 
     def __post_init__(self) -> None:
-        _checked_support(self.support, self.n, 1 if self.oracle is None else self.oracle.k)
-        if self.oracle is not None and self.oracle.p <= self.oracle.q:
+        _checked_support(self.support, self.n, self.oracle.k)
+        if self.oracle.p <= self.oracle.q:
             raise CalibrationError(
                 "these chances tell nothing about the record",
                 why="the truth is no likelier than any other answer",
-                fix="Give the clients an epsilon above 0",
+                fix="Use a client epsilon above 0",
             )
 
     @cached_property
     def values(self) -> FloatArray:  # type: ignore[override]
         """The share of each head record."""
-        if self.oracle is None:
-            return np.zeros(0)
         return self.oracle.frequencies(self.support, self.n)[0][:-1]
 
     @property
     def variances(self) -> FloatArray:
         """r(1-r)/((n-1)(p-q)^2) at the shares r of reports that were seen."""
-        if self.oracle is None:
-            return np.zeros(0)
         r = self.support[:-1] / self.n
         return r * (1 - r) / (max(self.n - 1, 1) * self._chances[1] ** 2)
 
     def variance_at(self, p: FloatArray) -> FloatArray:
         """r(1-r)/(n(p-q)^2) + (m-1) p(1-p)/n."""
-        if self.oracle is None:
-            return np.zeros(0)
         r, gap = self._rates(p)
-        return r * (1 - r) / (self.n * gap**2) + _of_equal_records(self, p)
+        return r * (1 - r) / (self.n * gap**2) + self._equal_records(p)
 
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
         """The quadratic form of the exact covariances, in time linear in M."""
-        if self.oracle is None:
-            return 0.0
-        p = _at_most_one(p)
+        p = at_most_one(p)
         r, gap = self._rates(p)
         if isinstance(self.oracle, OLH):
             every = np.append(p, max(0.0, 1 - p.sum()))
-            of_one = variance_of_one_report(self.oracle, np.append(weights, 0.0), every)
-            return of_one / (self.n * gap**2) + _of_equal_records(self, p, weights)
+            of_one = _hashed_variance(self.oracle, np.append(weights, 0.0), every)
+            return of_one / (self.n * gap**2) + self._equal_records_in_sum(weights, p)
         own, other = joint_chances(self.oracle)
         total = float(weights.sum())
         crossed = other * total**2 + 2 * (own - other) * float(weights @ p) * total - float(weights @ r) ** 2
         # The diagonal of that is not a variance: put the right one in its place.
         diagonal = r * (1 - r) - (other + 2 * (own - other) * p - r**2)
         independent = max(0.0, (crossed + float(weights**2 @ diagonal)) / (self.n * gap**2))
-        return independent + _of_equal_records(self, p, weights)
+        return independent + self._equal_records_in_sum(weights, p)
 
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Off the diagonal other + (own - other)(p_i + p_j) - r_i r_j, over n(p-q)^2."""
-        if self.oracle is None:
-            return np.zeros((0, 0))
         if isinstance(self.oracle, OLH) or self.records_per_user > 1:
             return None
-        p = _at_most_one(p)
+        p = at_most_one(p)
         r, gap = self._rates(p)
         own, other = joint_chances(self.oracle)
         out: FloatArray = other + (own - other) * np.add.outer(p[rows], p) - np.multiply.outer(r[rows], r)
@@ -203,12 +181,11 @@ class FlatShares(ClientShares):
     @cached_property
     def _chances(self) -> tuple[float, float]:
         """Both q and p - q: the exact fractions are slow, and intervals ask many times."""
-        assert self.oracle is not None  # noqa: S101 - for the type checker
         return float(self.oracle.q), float(self.oracle.p - self.oracle.q)
 
 
 def joint_chances(oracle: Oracle) -> tuple[float, float]:
-    """Give the chances that a report speaks for two given cells: one of them the client's own, and neither.
+    """Return the chances that a report speaks for two given cells: one of them the client's own, and neither.
 
     >>> joint_chances(KRR.calibrate(5, 1))
     (0.0, 0.0)
@@ -235,21 +212,15 @@ class TwoStageShares(ClientShares):
     """Shares from two-stage reports, with the corrected Theorem 5 and every covariance exactly.
 
     A share is linear in the shares r of reports per cell, which are multinomial: with h = c/(D a) for the cell's query,
-    it is (r_qu - B)/D + h (r_q - base), so all covariances follow from r.
-
-    Args:
-        cells: The layout of the head list.
-        oracle: The randomizer.
-        support: How many reports name each cell.
-        n: The number of reports.
-        records_per_user: m, how many of them are of one client. Variances then have (m-1) share (1-share)/n more.
+    it is (r_qu - B)/D + h (r_q - base), so all covariances follow from r. With m reports of each client variances have
+    (m-1) share (1-share)/n more. An empty head list has one cell and no shares.
     """
 
     cells: TwoStageCells
     oracle: TwoStage
-    support: IntArray
-    n: int
-    records_per_user: int = 1
+    support: IntArray  #: how many reports name each cell
+    n: int  #: the number of reports
+    records_per_user: int = 1  #: m, how many of them are of one client
 
     def __post_init__(self) -> None:
         if self.oracle.urls != self.cells.urls:
@@ -261,13 +232,9 @@ class TwoStageShares(ClientShares):
             self.oracle.channel()
 
     @cached_property
-    def _estimates(self) -> FloatArray:
-        return self.oracle.frequencies(self.support, self.n)[0]
-
-    @cached_property
     def values(self) -> FloatArray:  # type: ignore[override]
         """The share of each head record."""
-        return self._estimates[self.cells.record_cells]
+        return self.oracle.frequencies(self.support, self.n)[0][self.cells.record_cells]
 
     @property
     def variances(self) -> FloatArray:
@@ -275,38 +242,21 @@ class TwoStageShares(ClientShares):
         variances: FloatArray = self.oracle.frequencies(self.support, self.n)[1][self.cells.record_cells] ** 2
         return variances
 
-    @property
-    def others(self) -> FloatArray:
-        """The share of each query's ``<q, *>``, which only clients know."""
-        return self._estimates[self.cells.other_cells]
-
-    @property
-    def wildcard(self) -> float:
-        """The share of ``<*, *>``."""
-        return float(self._estimates[-1])
-
     @cached_property
     def query_values(self) -> FloatArray:
         """The direct share of each query, from the first stage alone."""
         return self.oracle.query_frequencies(self.support, self.n)[0][: len(self.cells.queries)]
 
-    def query_variances(self, p: FloatArray) -> FloatArray:
-        """Give the variance of each direct share: r_q(1-r_q)/(n a^2), and more for several records of one client."""
-        if not self.cells.records:
-            return np.zeros(0)
-        shares, a = self._report_shares(p), self.oracle.channel()[0]
-        r: FloatArray = np.add.reduceat(shares, self.oracle.starts)[:-1]
-        of_query: FloatArray = np.add.reduceat(self._cell_shares(p), self.oracle.starts)[:-1]
-        return r * (1 - r) / (self.n * a**2) + _of_equal_records(self, of_query)
-
     def variance_at(self, p: FloatArray) -> FloatArray:
         """Corrected Theorem 5 for each record."""
-        return self._cell_variances(p)[self.cells.record_cells]
-
-    def other_variances(self, p: FloatArray) -> tuple[FloatArray, float]:
-        """Give the variances of each ``<q, *>`` and of ``<*, *>``."""
-        every = self._cell_variances(p)
-        return every[self.cells.other_cells], float(every[-1])
+        if not self.cells.records:
+            return np.zeros(0)
+        a, inside, outside, d = self.oracle.channel()
+        r, c = self._report_shares(p), outside - inside
+        of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
+        spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
+        variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
+        return (variances + self._equal_records(self._cell_shares(p)))[self.cells.record_cells]
 
     def variance_of_sum(self, weights: FloatArray, p: FloatArray) -> float:
         """The variance of a linear function of multinomial shares, in time linear in the cells."""
@@ -319,7 +269,7 @@ class TwoStageShares(ClientShares):
         slopes += np.repeat(per_query, self.oracle.sizes)
         r = self._report_shares(p)
         independent = max(0.0, float(slopes**2 @ r - (slopes @ r) ** 2) / self.n)
-        return independent + _of_equal_records(self, _at_most_one(p), weights)
+        return independent + self._equal_records_in_sum(weights, at_most_one(p))
 
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Cov(p_i, p_j) = (sum over cells of g_ic g_jc r_c - m_i m_j)/n with the slopes g and means m = sum g r."""
@@ -344,7 +294,7 @@ class TwoStageShares(ClientShares):
         return out / self.n
 
     def _coefficients(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Give each record's cell, and the slopes of its share in the cell's reports and in all of its query's."""
+        """Return each record's cell, and the slopes of its share in the cell's reports and in all of its query's."""
         place = self.cells.record_cells
         if not len(place):
             return place, np.zeros(0), np.zeros(0)
@@ -372,44 +322,6 @@ class TwoStageShares(ClientShares):
         r: FloatArray = d * cell_shares + inside * of_query + outside * (1 - of_query)
         return r
 
-    def _cell_variances(self, p: FloatArray) -> FloatArray:
-        if not self.cells.records:
-            return np.zeros(1)
-        a, inside, outside, d = self.oracle.channel()
-        r, c = self._report_shares(p), outside - inside
-        of_query = np.repeat(np.add.reduceat(r, self.oracle.starts), self.oracle.sizes)
-        spread = r * (1 - r) + c**2 * of_query * (1 - of_query) / a**2 + 2 * c / a * r * (1 - of_query)
-        variances: FloatArray = np.maximum(spread, 0.0) / (self.n * d**2)
-        return variances + _of_equal_records(self, self._cell_shares(p))
-
-
-@overload
-def _of_equal_records(clients: ClientShares, p: FloatArray) -> FloatArray: ...
-
-
-@overload
-def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray) -> float: ...
-
-
-def _of_equal_records(clients: ClientShares, p: FloatArray, weights: FloatArray | None = None) -> FloatArray | float:
-    """Give what m equal records of each client add to the variance of each share, or of a weighted sum of shares.
-
-    Randomisation is drawn anew for each record; which record a client holds is drawn once for all m (at worst), so its
-    variance is m times that of independent records.
-    """
-    more = (clients.records_per_user - 1) / clients.n
-    if weights is not None:
-        return more * max(0.0, float(weights**2 @ p - (weights @ p) ** 2))
-    p = np.clip(p, 0.0, 1.0)
-    return more * p * (1 - p)
-
-
-def _checked_records(records: Sequence[Record]) -> tuple[Record, ...]:
-    checked = tuple((query, url) for query, url in records)
-    if len(set(checked)) != len(checked):
-        raise UsageError("the head list names a record twice", fix="Keep one of the two")
-    return checked
-
 
 def _checked_support(support: IntArray, n: int, k: int) -> None:
     if n < 1:
@@ -418,8 +330,47 @@ def _checked_support(support: IntArray, n: int, k: int) -> None:
         raise DataError("the counts do not fit the reports", fix="Count the reports again, over the cells of this list")
 
 
-def _at_most_one(p: FloatArray) -> FloatArray:
-    """Shares of one whole: covariances of anything else would be of nothing."""
+def at_most_one(p: FloatArray) -> FloatArray:
+    """Bring shares to those of one whole: covariances of anything else would be of nothing."""
     p = np.clip(p, 0.0, 1.0)
     scaled: FloatArray = p / max(1.0, float(p.sum()))
     return scaled
+
+
+# ---- sums of cells under local hashing -----------------------------------------------------------------------------
+
+# The hash (a x + b) mod P is independent on two cells, so each cell's variance is exact; on three it is not, and with
+# cells 0, 1, 2, ... far from it: the sum of 50 cells can vary twice as much as independence would say. So the variance
+# of a sum is averaged over a fixed lattice of seeds: good to about one per cent for a query's cells, ten for a list's.
+
+# At most so many seeds, and so many entries of the tables made for them.
+_SEEDS = 1 << 14
+_ENTRIES = 1 << 23
+# The steps of a lattice that fills the unit square evenly: 1/x and 1/x^2 for x^3 = x + 1 (Roberts 2018, R2).
+_LATTICE = (0.7548776662466927, 0.5698402909980532)
+
+
+def _hashed_variance(oracle: OLH, weights: FloatArray, shares: FloatArray) -> float:
+    """Return the variance of the sum of the weights of the cells that one report speaks for; both have k cells."""
+    buckets, rates = _hash_tables(oracle, shares.tobytes())
+    seeds, some = len(buckets), np.flatnonzero(weights)
+    chosen = buckets[:, some].ravel()
+    spoken = float(oracle.q) + float(oracle.p - oracle.q) * shares
+    sums = np.bincount(chosen, np.tile(weights[some], seeds), len(rates)) - weights @ spoken
+    squares = np.bincount(chosen, np.tile(weights[some] ** 2, seeds), len(rates))
+    # What is known exactly, that of single cells, takes the place of what the lattice says of it.
+    return max(0.0, float(rates @ (sums**2 - squares) / seeds + weights**2 @ spoken))
+
+
+@lru_cache(maxsize=2)
+def _hash_tables(oracle: OLH, packed_shares: bytes) -> tuple[IntArray, FloatArray]:
+    """Return each cell's place among all seeds' buckets, and each bucket's chance to be reported under its seed."""
+    shares, p = np.frombuffer(packed_shares, dtype=np.float64), float(oracle.p)
+    lie = (1 - p) / (oracle.g - 1)
+    seeds = max(16, min(_SEEDS, _ENTRIES // (oracle.k + oracle.g)))
+    spots = [np.floor(oracle.prime * ((np.arange(seeds) + 0.5) * step % 1)).astype(np.int64) for step in _LATTICE]
+    slope, begin = (np.minimum(spot, oracle.prime - 1)[:, None] for spot in spots)
+    hashes = (slope * np.arange(oracle.k) + begin) % oracle.prime
+    buckets: IntArray = hashes * oracle.g // oracle.prime + np.arange(seeds)[:, None] * oracle.g
+    inside: FloatArray = np.bincount(buckets.ravel(), np.tile(shares, seeds), seeds * oracle.g).astype(np.float64)
+    return buckets, lie + (p - lie) * inside

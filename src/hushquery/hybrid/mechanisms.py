@@ -1,6 +1,6 @@
 """The opt-in half of BLENDER as the registry knows it: from rows of a log to what is published.
 
-A world is a small log of the opt-in users. As in :mod:`hushquery.curator.audit`, what runs is what a head
+A dataset is a small log of the opt-in users. As in :mod:`hushquery.curator.audit`, what runs is what a head
 list runs, and the laws are computed from the rows by the definition. An exchange of records moves one count up and
 another one down. An audit looks for events in which columns are high or low together, so that is how outputs are
 written; it costs nothing.
@@ -37,14 +37,10 @@ from hushquery.curator.audit import (
     totals,
 )
 from hushquery.curator.counting import QUERY, Bound, law_of, noisy_on_public_keys, passing, tally
-from hushquery.hybrid.headlist import calibrate_head, draw_head
-from hushquery.hybrid.optin import calibrate_split, head_counts, measure_parts, noisy_rest
-from hushquery.hybrid.records import RECORD, Parts, number_of_users, records_of, split_users
-from hushquery.log.schema import Log
+from hushquery.hybrid.headlist import RECORD, calibrate_head, draw_head, number_of_users, records_of
+from hushquery.hybrid.remeasure import Parts, calibrate_split, head_counts, measure_parts, noisy_rest, split_users
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import Bits, IntArray
-
-__all__ = ["CLICKED", "RECORDS", "HeadDraws", "HeadList", "SplitEstimate", "holders", "optin_log"]
 
 #: The URL of the audited logs.
 CLICKED = "https://x.example/"
@@ -55,23 +51,14 @@ Outcome = tuple[int, ...]
 
 
 def holders(name: str, size: int, record: Key) -> Rows:
-    """Give the rows of so many users who hold one record each.
-
-    >>> holders("user", 1, ("ant", ""))
-    (('user 0', 0, 'ant', None),)
-    """
+    """Return the rows of so many users who hold one record each."""
     query, url = record
     return tuple(row for i in range(size) for row in searcher(f"{name} {i}", query, url=url or None))
 
 
-def optin_log(world: Rows) -> Log:
-    """Give a world as the log that a head list would read."""
-    return read_dataset(arrow_of(world))
-
-
-def records_in(world: Rows, most: int) -> list[list[Key]]:
-    """Give each user's first records by the definition; a search without a query is none."""
-    return first_keys(((user, time, (query, url or "")) for user, time, query, url in world if query), most)
+def _records_in(dataset: Rows, most: int) -> list[list[Key]]:
+    """Return each user's first records by the definition; a search without a query is none."""
+    return first_keys(((user, time, (query, url or "")) for user, time, query, url in dataset if query), most)
 
 
 @dataclass(frozen=True)
@@ -105,13 +92,9 @@ class HeadDraws:
     def law(self, counts: Sequence[int], users: int) -> Mapping[Outcome, float]:
         """Enumerate what is published."""
         del users
-        out: dict[Outcome, float] = {}
-        for outcome, probability in product_law([passing_law(count, self.step) for count in counts]).items():
-            first, second = outcome[:2]
-            hidden = SUPPRESSED in (first, second)
-            apart = SUPPRESSED if hidden else min(first - self.level, self.level - second)
-            out[(*outcome, apart)] = probability
-        return out
+        law = product_law([passing_law(count, self.step) for count in counts])
+        shown = self.shown(np.array(list(law), dtype=np.int64))
+        return dict(zip(map(tuple, shown.tolist()), law.values(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -120,8 +103,7 @@ class HeadList(LogMechanism):
 
     **Guarantee:** (2 m_O/b, 1 - (1 - a^(R-1)/(1+a))^m_O) for one opt-in user, replace-one, counts included
     (docs/proofs/headlist.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough; see
-    :func:`~hushquery.hybrid.headlist.threshold_bias`.
+    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough.
     **Reference:** Avent et al. 2017, figure 3, with the noise reused and the smallest integer threshold.
 
     >>> HeadList.calibrate(Fraction(1), Fraction(1, 10**5)).draws.step.threshold
@@ -148,34 +130,34 @@ class HeadList(LogMechanism):
         """What the step costs."""
         return self.draws.step.loss
 
-    def ask(self, world: Rows) -> tuple[int, ...]:
+    def ask(self, dataset: Rows) -> tuple[int, ...]:
         """Count users per record, and last the users themselves."""
-        log = optin_log(world)
+        log = read_dataset(arrow_of(dataset))
         records = records_of(log, self.bound, self.draws.step.keys_per_user)
         return (*exact_counts(tally(records, RECORD), self.keys, RECORD), number_of_users(log))
 
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Each user once per record, in their first m_O; and last the users themselves."""
-        kept = records_in(world, self.draws.step.keys_per_user)
-        return (*totals(kept, self.keys), len({user for user, *_ in world}))
+        records = _records_in(dataset, self.draws.step.keys_per_user)
+        return (*totals(records, self.keys), len({user for user, *_ in dataset}))
 
-    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Draw the head list, ``n`` times."""
-        *counts, users = self.counts(world)
+        *counts, users = self.counts(dataset)
         return self.draws.runs(counts, users, n, bits)
 
-    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
-        """Make the head list of a log of many copies of the world."""
+    def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law]:
+        """Make the head list of a log of many copies of the dataset."""
         import pyarrow as pa
 
-        log = read_dataset(many_logs(world, COPIES))
+        log = read_dataset(many_logs(dataset, COPIES))
         head = draw_head(log, self.draws.step, bound=self.bound, bits=bits)
-        found = pa.table({"query": head.query, "url": head.url, "count": head.counts})
-        return self.draws.shown(seen_in(found, self.keys, RECORD, COPIES)), self.law(world)
+        listed = pa.table({"query": head.query, "url": head.url, "count": head.counts})
+        return self.draws.shown(seen_in(listed, self.keys, RECORD, COPIES)), self.law(dataset)
 
-    def law(self, world: Rows) -> Mapping[Outcome, float]:
+    def law(self, dataset: Rows) -> Mapping[Outcome, float]:
         """Enumerate the head list."""
-        *counts, users = self.exact(world)
+        *counts, users = self.exact(dataset)
         return self.draws.law(counts, users)
 
     def pairs(self) -> Sequence[Pair[Rows]]:
@@ -232,69 +214,66 @@ class SplitEstimate(LogMechanism):
         """What a user of T pays."""
         return self.step.loss
 
-    def ask(self, world: Rows) -> tuple[int, ...]:
+    def ask(self, dataset: Rows) -> tuple[int, ...]:
         """Split, count the head records of T, and last what the wildcard leaves: as much as they have together."""
-        log = optin_log(world)
+        log = read_dataset(arrow_of(dataset))
         parts = split_users(log, Fraction(1, 2), self.key)
-        records = [(query, url) for query, url in self.head]
-        most = self.step.keys_per_user
-        found = exact_counts(head_counts(log, records, self.bound, most, parts.measurers), self.head, RECORD)
-        return (*found, sum(found))
+        records, most = [(query, url) for query, url in self.head], self.step.keys_per_user
+        counts = exact_counts(head_counts(log, records, self.bound, most, parts.measurers), self.head, RECORD)
+        return (*counts, sum(counts))
 
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """The same by the definition: of the users in the order of their digests, the second half measures."""
-        measurers = self.ranked(sorted({user for user, *_ in world}))[1]
-        rows = tuple(row for row in world if row[0] in measurers)
-        found = totals(records_in(rows, self.step.keys_per_user), self.head)
-        return (*found, sum(found))
+        measurers = self.ranked(sorted({user for user, *_ in dataset}))[1]
+        rows = tuple(row for row in dataset if row[0] in measurers)
+        counts = totals(_records_in(rows, self.step.keys_per_user), self.head)
+        return (*counts, sum(counts))
 
     def ranked(self, users: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         """Split users as the key does: who finds the head list, and who measures it."""
         order = sorted(users, key=lambda name: hashlib.md5(f"{self.key}|{name}".encode()).hexdigest())  # noqa: S324
         return order[: len(order) // 2], order[len(order) // 2 :]
 
-    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Measure ``n`` copies of the counts, and the rest of each; the noise is symmetric, its sign no matter."""
         import pyarrow as pa
 
-        *records, rest = self.counts(world)
+        *records, rest = self.counts(dataset)
         exact = np.tile(np.array(records, dtype=np.int64), (n, 1))
         public = pa.table({"query": pa.array(np.arange(exact.size), pa.int64())})
-        found = rows_of(noisy_on_public_keys(copies_of(exact), public, QUERY, self.step, bits), exact.shape)
-        return np.column_stack([found, noisy_rest(np.full(n, rest, dtype=np.int64), self.step, bits)])
+        noisy = rows_of(noisy_on_public_keys(copies_of(exact), public, QUERY, self.step, bits), exact.shape)
+        return np.column_stack([noisy, noisy_rest(np.full(n, rest, dtype=np.int64), self.step, bits)])
 
-    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
-        """Measure the head records of a log of many copies of the world, the same users of each; all but the wildcard,
-        of which there is one for all of them.
-        """
+    def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law]:
+        """Measure the head records of a log of many copies, the same users of each; not the wildcard, there is one."""
         import ibis
         import pyarrow as pa
 
-        users = [sorted(part) for part in self.ranked(sorted({user for user, *_ in world}))]
+        users = [sorted(part) for part in self.ranked(sorted({user for user, *_ in dataset}))]
         named = [[f"{copy:06} {user}" for copy in range(COPIES) for user in part] for part in users]
         tables = [ibis.memtable(pa.table({"user": part})) for part in named]
         parts = Parts(*tables, *(len(part) for part in named))
         head = [(f"{copy:06} {query}", url) for copy in range(COPIES) for query, url in self.head]
         measured = measure_parts(
-            read_dataset(many_logs(world, COPIES)), head, (), self.step, parts, len(head), self.bound, bits
+            read_dataset(many_logs(dataset, COPIES)), head, (), self.step, parts, len(head), self.bound, bits
         )
         counts = np.rint(measured.values * measured.n).astype(np.int64)
         query, url = zip(*measured.records, strict=True)
-        found = pa.table({"query": query, "url": url, "count": counts})
-        law = product_law([noisy_law(count, law_of(self.step)) for count in self.exact(world)[:-1]])
-        return seen_in(found, self.head, RECORD, COPIES), law
+        listed = pa.table({"query": query, "url": url, "count": counts})
+        law = product_law([noisy_law(count, law_of(self.step)) for count in self.exact(dataset)[:-1]])
+        return seen_in(listed, self.head, RECORD, COPIES), law
 
-    def law(self, world: Rows) -> Mapping[Outcome, float]:
+    def law(self, dataset: Rows) -> Mapping[Outcome, float]:
         """Enumerate the noisy counts."""
-        return product_law([noisy_law(count, law_of(self.step)) for count in self.exact(world)])
+        return product_law([noisy_law(count, law_of(self.step)) for count in self.exact(dataset)])
 
-    def truth(self, world: Rows) -> Sequence[float]:
+    def truth(self, dataset: Rows) -> Sequence[float]:
         """The counts themselves."""
-        return self.exact(world)
+        return self.exact(dataset)
 
-    def variance(self, world: Rows) -> Sequence[float]:
+    def variance(self, dataset: Rows) -> Sequence[float]:
         """The variance of the noise."""
-        return [law_of(self.step).variance] * len(self.exact(world))
+        return [law_of(self.step).variance] * len(self.exact(dataset))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user's record exchanged, a user of T or of S."""
@@ -302,13 +281,15 @@ class SplitEstimate(LogMechanism):
         (finder, *_), (*_, measurer) = self.ranked(names)
         first, second, other = RECORDS
 
-        def world(user: str, record: Key) -> Rows:
-            held = dict.fromkeys(names, first) | {user: record}
-            return tuple(row for name in names for row in searcher(name, held[name][0], url=held[name][1] or None))
+        def dataset(user: str, record: Key) -> Rows:
+            records = dict.fromkeys(names, first) | {user: record}
+            return tuple(
+                row for name, (query, url) in records.items() for row in searcher(name, query, url=url or None)
+            )
 
         return [
-            Pair("a measured head record for one outside", world(measurer, first), world(measurer, other)),
-            Pair("a measured head record for another", world(measurer, first), world(measurer, second)),
-            Pair("a measured head record for none", world(measurer, first), world(measurer, ("", ""))),
-            Pair("a record of a user who found the head list", world(finder, first), world(finder, other)),
+            Pair("a measured head record for one outside", dataset(measurer, first), dataset(measurer, other)),
+            Pair("a measured head record for another", dataset(measurer, first), dataset(measurer, second)),
+            Pair("a measured head record for none", dataset(measurer, first), dataset(measurer, ("", ""))),
+            Pair("a record of a user who found the head list", dataset(finder, first), dataset(finder, other)),
         ]

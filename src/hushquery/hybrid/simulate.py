@@ -7,7 +7,6 @@ can run this holds the clients' records, so nothing here protects them from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ from hushquery.core.budget import Number, exact
 from hushquery.curator.counting import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError
+from hushquery.hybrid.headlist import RECORD, fresh_key, number_of_users, records_of
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
-from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.published import blended_release, blended_shares
 from hushquery.local.intervals import IntArray
 from hushquery.local.randomizer import Randomizer, SupportCount
 from hushquery.log import Log
@@ -33,40 +32,27 @@ if TYPE_CHECKING:
     from hushquery.local.configuration import Configuration
     from hushquery.release import Release
 
-__all__ = ["Groups", "Simulated", "client_cells", "send_all", "simulate", "split_log"]
-
 # Clients whose reports are made at once: their bits and reports stay in a few hundred megabytes.
 _AT_ONCE = 1 << 18
 _DIGITS = 13  # hexadecimal digits of a digest that are compared: 52 bits
 
 
-@dataclass(frozen=True)
-class Groups:
-    """The users of a log in the two groups of the hybrid model."""
+def split_log(log: Log, optin: Number, key: str) -> tuple[Log, Log]:
+    """Return the rows of those who opt in and of the clients: each user opts in with the chance ``optin``.
 
-    optin: Log
-    clients: Log
-
-
-def split_log(log: Log, optin: Number, key: str) -> Groups:
-    """Let each user opt in with a chance, by an own coin: a keyed digest of the user's id.
-
-    Args:
-        log: Everybody's rows.
-        optin: The share of users who opt in, above 0 and below 1.
-        key: The key of the digest; another key is another split.
+    The coin of a user is a keyed digest of the user's id; another key is another split.
     """
     import ibis
 
     share = exact(optin, "the share of users who opt in")
     if not 0 < share < 1:
-        raise UsageError("the share of users who opt in is above 0 and below 1", fix="Give, say, 0.05")
+        raise UsageError("the share of users who opt in is above 0 and below 1", fix="Use, say, 0.05")
     border = f"{int(share * 16**_DIGITS):0{_DIGITS}x}"
 
     def opts_in(user: Any) -> Any:
         return md5(ibis.literal(f"opt-in|{key}|") + user.cast("string")).substr(0, _DIGITS) < border
 
-    return Groups(
+    return (
         log.part(opts_in, f"only users who opted in: each with a chance of {float(share):g}, by an own coin"),
         log.part(lambda user: ~opts_in(user), "only users who did not opt in"),
     )
@@ -85,13 +71,13 @@ def client_cells(log: Log, configuration: Configuration, bits: Bits | None = Non
     records = records_of(log, Bound("random", fresh_key(bits or SystemBits())), slots)
     columns = {name: pa.array([pair[i] for pair in domain.records], pa.string()) for i, name in enumerate(RECORD)}
     cells = pa.array([domain.cell(*pair) for pair in domain.records], pa.int64())
-    found = records.left_join(ibis.memtable(pa.table({**columns, "cell": cells})), RECORD).select("query", "cell")
+    joined = records.left_join(ibis.memtable(pa.table({**columns, "cell": cells})), RECORD).select("query", "cell")
     if isinstance(domain, GroupedDomain):
         others = {"query": pa.array(domain.others, pa.string()), "aside": pa.array(domain.others.values(), pa.int64())}
-        found = found.left_join(ibis.memtable(pa.table(others)), "query").select(
-            cell=ibis.coalesce(found.cell, ibis._.aside)
+        joined = joined.left_join(ibis.memtable(pa.table(others)), "query").select(
+            cell=ibis.coalesce(joined.cell, ibis._.aside)
         )
-    counted = execute(found.group_by("cell").agg(clients=found.count()))
+    counted = execute(joined.group_by("cell").agg(clients=joined.count()))
     counts = np.zeros(len(domain), dtype=np.int64)
     for row in counted.to_pylist():
         counts[len(domain) - 1 if row["cell"] is None else row["cell"]] += row["clients"]
@@ -99,9 +85,7 @@ def client_cells(log: Log, configuration: Configuration, bits: Bits | None = Non
     return counts
 
 
-def send_all(
-    oracle: Randomizer, counts: IntArray, bits: Bits | None = None, progress: Callable[[int], None] | None = None
-) -> SupportCount:
+def send_all(oracle: Randomizer, counts: IntArray, bits: Bits | None = None) -> SupportCount:
     """Send so many clients of each cell through the randomizer and count their reports.
 
     >>> from hushquery.local.oracles.krr import KRR
@@ -111,17 +95,14 @@ def send_all(
     source, tally = bits or SystemBits(), SupportCount(oracle)
     ends = np.cumsum(counts)
     for start in range(0, int(ends[-1]), _AT_ONCE):
-        stop = min(start + _AT_ONCE, int(ends[-1]))
-        cells = np.searchsorted(ends, np.arange(start, stop), side="right")
+        cells = np.searchsorted(ends, np.arange(start, min(start + _AT_ONCE, int(ends[-1]))), side="right")
         tally.add_many(oracle.randomize_many(cells, source))
-        if progress is not None:
-            progress(stop - start)
     return tally
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of a simulated epoch."""
+    """The result of a simulated epoch."""
 
     head: PublishedHead
     tally: SupportCount | None
@@ -135,7 +116,6 @@ def simulate(
     ledger: Ledger | str,
     *,
     epoch: int = 0,
-    previous: PublishedHead | None = None,
     robust: bool = False,
     level: float = 0.95,
     key: str | None = None,
@@ -145,31 +125,17 @@ def simulate(
 ) -> Simulated:
     """Run one epoch of a task on a log: split the users, publish the head list, randomise every client, blend.
 
-    Args:
-        log: Everybody's rows.
-        task: A task with the parts [optin] and [head].
-        optin: The share of users who opt in.
-        ledger: Where both populations' accounts are.
-        epoch: The number of the period.
-        previous: The head list of an earlier period that the task keeps. Here each client answers anew; in the
-            experiment on epochs (``hushquery experiment epochs``) clients repeat their answers.
-        robust: As in :func:`hushquery.hybrid.result.blend`.
-        level: The coverage of the intervals.
-        key: Of the split; drawn anew by default.
-        new_population: Whether these are other people than those of an account with nearly the same name.
-        bits: Test bits; the release is marked as not private then.
-        progress: Told what is done next.
+    Each user opts in with the chance ``optin``, by the ``key`` of the split. ``robust`` and ``level`` are as for
+    :func:`hushquery.blend`, all else as for :func:`~hushquery.hybrid.plan.plan_head` and running its plan.
     """
     source, tell = bits or SystemBits(), progress or (lambda *_: None)
-    groups = split_log(log, optin, fresh_key(source) if key is None else key)
+    opted_in, clients = split_log(log, optin, fresh_key(source) if key is None else key)
     tell("counting the opt-in users' records", 0.0)
-    head = plan_head(groups.optin, task, head=previous).run(
-        ledger, epoch=epoch, new_population=new_population, bits=bits
-    )
+    head = plan_head(opted_in, task).run(ledger, epoch=epoch, new_population=new_population, bits=bits)
     tally = None
     if head.records:
         tell("counting the clients' records", 0.3)
-        counts = client_cells(groups.clients, head.configuration, source)
+        counts = client_cells(clients, head.configuration, source)
         tell("randomising every client's answer", 0.5)
         tally = send_all(head.configuration.oracle, counts, source)
     tell("blending", 0.9)

@@ -1,8 +1,8 @@
 """The private statistics as the registry knows them: from rows of several people to a noisy answer, bounding included.
 
-A world is a tuple of rows (user, value). The questions are asked of the engine as a plan asks them, the noise is added
-by what a plan adds it with, and whole plans run too, on a ledger of their own. The laws are computed from the rows by
-the definition, so that a cap that does not cap contradicts them.
+A dataset is a tuple of rows (user, value). The questions are asked and the noise is added as in a plan, and whole plans
+run too, on a ledger of their own. The laws are computed from the rows by the definition, so that a cap that does not
+cap contradicts them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from hushquery.noise.sampler import Bits, IntArray
 from hushquery.statistics.plan import Noise, StatisticPlan, noise_for
 from hushquery.statistics.queries import ClampedTotal, CountRows, Histogram, Overlapping, Question
 
-__all__ = ["CappedRowCount", "ClampedSumOfRows", "HistogramOfUnits", "OverlappingCountsOfUnits", "Rows"]
-
 #: What a table is to an audit: rows of a user and a value.
 Rows = tuple[tuple[str, int], ...]
 
@@ -47,17 +45,14 @@ class _TableMechanism(Mechanism[Rows]):
     noise: Noise
     unit: Unit
 
-    @classmethod
-    @abstractmethod
-    def ask(cls) -> Question:
-        """Give the question with its bound."""
+    asks: ClassVar[Question]
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> _TableMechanism:
         """Choose Laplace noise for the question's bound; delta is not needed and not used."""
         del delta
-        question, unit = cls.ask(), Unit("user", cls.relation)
-        return cls(question, noise_for([question], unit, Budget(epsilon), "laplace")[0], unit)
+        unit = Unit("user", cls.relation)
+        return cls(cls.asks, noise_for([cls.asks], unit, Budget(epsilon), "laplace")[0], unit)
 
     @property
     def loss(self) -> Loss:
@@ -65,54 +60,54 @@ class _TableMechanism(Mechanism[Rows]):
         return self.noise.loss
 
     @abstractmethod
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Answer by the definition, without an engine."""
 
-    def run(self, world: Rows, n: int, bits: Bits) -> IntArray:
+    def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
         """Bound and count the rows in the engine, then add noise to ``n`` copies of the answers."""
-        answers = self.question.read(execute(self.question.ask(as_table(_arrow(world)), self.unit)))
+        answers = self.question.read(execute(self.question.ask(as_table(_arrow(dataset)), self.unit)))
         return np.array(self.noise.added(answers * n, bits), dtype=np.int64).reshape(n, len(answers))
 
-    def end_to_end(self, world: Rows, bits: Bits) -> tuple[IntArray, Law]:
+    def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law]:
         """Run a whole plan that asks the question many times, and pays for each."""
-        found: list[list[float]] = []
+        answers: list[list[float]] = []
 
         def finish(measured: list[Estimates]) -> Estimates:
-            found.extend(estimates.values for estimates in measured)
+            answers.extend(estimates.values for estimates in measured)
             return measured[0]
 
         budget = Budget(_TIMES * self.loss.epsilon(0) * 2, 0)
         times = (self.question,) * _TIMES, (self.noise,) * _TIMES
         with TemporaryDirectory() as folder:
-            plan = StatisticPlan(_arrow(world), self.unit, "the audited", budget, *times, finish)
+            plan = StatisticPlan(_arrow(dataset), self.unit, "the audited", budget, *times, finish)
             plan.run(Path(folder, "ledger.db"), bits=bits)
-        return np.rint(np.array(found) / float(self.question.step)).astype(np.int64), self.law(world)
+        return np.rint(np.array(answers) / float(self.question.step)).astype(np.int64), self.law(dataset)
 
-    def law(self, world: Rows) -> Mapping[tuple[int, ...], float]:
+    def law(self, dataset: Rows) -> Mapping[tuple[int, ...], float]:
         """Enumerate the noisy answers."""
-        return product_law([noisy_law(count, self.noise.law) for count in self.exact(world)])
+        return product_law([noisy_law(count, self.noise.law) for count in self.exact(dataset)])
 
-    def truth(self, world: Rows) -> Sequence[float]:
+    def truth(self, dataset: Rows) -> Sequence[float]:
         """The bounded answers themselves."""
-        return self.exact(world)
+        return self.exact(dataset)
 
-    def variance(self, world: Rows) -> Sequence[float]:
+    def variance(self, dataset: Rows) -> Sequence[float]:
         """The variance of the noise, for each answer."""
-        return [self.noise.law.variance] * len(self.exact(world))
+        return [self.noise.law.variance] * len(self.exact(dataset))
 
 
-def _arrow(world: Rows) -> Any:
+def _arrow(dataset: Rows) -> Any:
     import pyarrow as pa
 
-    users, values = [row[0] for row in world], [row[1] for row in world]
+    users, values = [row[0] for row in dataset], [row[1] for row in dataset]
     return pa.table({"user": pa.array(users, pa.string()), "value": pa.array(values, pa.int64())})
 
 
-def _by_user(world: Rows) -> dict[str, list[int]]:
-    mine: dict[str, list[int]] = {}
-    for user, value in world:
-        mine.setdefault(user, []).append(value)
-    return mine
+def _by_user(dataset: Rows) -> dict[str, list[int]]:
+    values: dict[str, list[int]] = {}
+    for user, value in dataset:
+        values.setdefault(user, []).append(value)
+    return values
 
 
 class CappedRowCount(_TableMechanism):
@@ -126,15 +121,11 @@ class CappedRowCount(_TableMechanism):
 
     name: ClassVar[str] = "capped-row-count"
     summary: ClassVar[str] = "a count of rows, at most 3 per user, with discrete Laplace noise"
+    asks: ClassVar[Question] = CountRows(3)
 
-    @classmethod
-    def ask(cls) -> Question:
-        """Count rows, at most 3 per user."""
-        return CountRows(3)
-
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """At most 3 rows of each user."""
-        return (sum(min(3, len(values)) for values in _by_user(world).values()),)
+        return (sum(min(3, len(values)) for values in _by_user(dataset).values()),)
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, who holds many more rows than the cap."""
@@ -152,15 +143,11 @@ class ClampedSumOfRows(_TableMechanism):
 
     name: ClassVar[str] = "clamped-sum"
     summary: ClassVar[str] = "a sum of values, each user's clamped to 0..3, with discrete Laplace noise"
+    asks: ClassVar[Question] = ClampedTotal("value", Fraction(0), Fraction(3))
 
-    @classmethod
-    def ask(cls) -> Question:
-        """Sum the values, clamped to 0..3."""
-        return ClampedTotal("value", Fraction(0), Fraction(3))
-
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Each user's sum, brought into 0..3."""
-        return (int(sum(min(3, max(0, sum(values))) for values in _by_user(world).values()) / self.question.step),)
+        return (int(sum(min(3, max(0, sum(values))) for values in _by_user(dataset).values()) / self.question.step),)
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, with a value far above the clamp, and one spread over many rows."""
@@ -181,19 +168,15 @@ class HistogramOfUnits(_TableMechanism):
 
     name: ClassVar[str] = "histogram"
     summary: ClassVar[str] = "users per value, each in at most 2 of 3, with discrete Laplace noise"
+    asks: ClassVar[Question] = Histogram("value", (0, 1, 2), 2)
 
-    @classmethod
-    def ask(cls) -> Question:
-        """Count users per value."""
-        return Histogram("value", (0, 1, 2), 2)
-
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Each user once per value, in the first 2 of them by a digest of user and value."""
-        kept: list[int] = []
-        for user, values in _by_user(world).items():
+        counted: list[int] = []
+        for user, values in _by_user(dataset).items():
             digests = {hashlib.md5(f"{user}|{value}".encode()).hexdigest(): value for value in values}  # noqa: S324
-            kept += [digests[digest] for digest in sorted(digests)[:2]]
-        return tuple(kept.count(value) for value in (0, 1, 2))
+            counted += [digests[digest] for digest in sorted(digests)[:2]]
+        return tuple(counted.count(value) for value in (0, 1, 2))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, who holds every value, some of them twice."""
@@ -211,15 +194,11 @@ class OverlappingCountsOfUnits(_TableMechanism):
 
     name: ClassVar[str] = "overlapping-counts"
     summary: ClassVar[str] = "two overlapping counts of users, with discrete Laplace noise"
+    asks: ClassVar[Question] = Overlapping({"above zero": lambda t: t.value > 0, "above one": lambda t: t.value > 1})
 
-    @classmethod
-    def ask(cls) -> Question:
-        """Count the users above zero, and those above one."""
-        return Overlapping({"above zero": lambda t: t.value > 0, "above one": lambda t: t.value > 1})
-
-    def exact(self, world: Rows) -> tuple[int, ...]:
+    def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Users with a row above zero, and with one above one."""
-        return tuple(sum(max(values) > least for values in _by_user(world).values()) for least in (0, 1))
+        return tuple(sum(max(values) > least for values in _by_user(dataset).values()) for least in (0, 1))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, who meets both conditions on several rows."""

@@ -1,27 +1,39 @@
-"""StatisticPlan: a question, its noise and its cost, before anything has run."""
+"""Private statistics: what a person asks of a table, its noise and its cost, before anything has run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
-from hushquery.core.budget import Budget, Unit, format_delta, format_epsilon
+from hushquery.core.budget import Budget, Number, Relation, Unit, format_delta, format_epsilon
 from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
-from hushquery.core.estimates import Estimates
-from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.estimates import Estimate, Estimates, combinable, quotient
+from hushquery.core.guarantee import Step
+from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import Loss
+from hushquery.core.sensitivity import ClampedSum
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
 from hushquery.log.tables import read_table
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import Bits, sampler
-from hushquery.plan import Charge, Paid, Plan
-from hushquery.statistics.queries import Question
+from hushquery.plan import Paid, Plan
+from hushquery.statistics.queries import (
+    ClampedTotal,
+    Condition,
+    CountRows,
+    CountUnits,
+    Histogram,
+    Overlapping,
+    Question,
+    numbers_of,
+)
 
-__all__ = ["Noise", "PerUnit", "StatisticPlan", "noise_for"]
+#: Turns the noisy answers of a plan into the table that it returns; sees nothing else.
+Finish = Callable[[list[Estimates]], Estimates]
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,6 @@ class Noise:
     step: Fraction
     loss: Loss
     name: str
-
     rounds: bool = False
 
     @property
@@ -49,18 +60,6 @@ class Noise:
         return float(self.step) * (self.law.half_width(level) + (0.5 if self.rounds else 0.0))
 
 
-@dataclass(frozen=True)
-class PerUnit:
-    """The noise of a sum, shared among a public number of units: that of their average."""
-
-    noise: Noise
-    units: int
-
-    def half_width(self, level: float) -> float:
-        """How far the noise reaches with probability ``level``."""
-        return self.noise.half_width(level) / self.units
-
-
 def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: str = "auto") -> tuple[Noise, ...]:
     """Choose the noise of some questions that share a budget equally; data-free.
 
@@ -68,62 +67,41 @@ def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: s
     variances.
     """
     if kind not in ("auto", "laplace", "gaussian"):
-        raise UsageError(f"no noise is called {kind!r}", fix="Give laplace, gaussian or auto")
+        raise UsageError(f"no noise is called {kind!r}", fix="Use laplace, gaussian or auto")
     if budget.epsilon <= 0 or (kind == "gaussian" and budget.delta <= 0):
         raise UsageError(
-            "this budget buys no noise of that kind", fix="Give epsilon > 0, and for Gaussian noise delta > 0"
+            "this budget buys no noise of that kind", fix="Use epsilon > 0, and for Gaussian noise delta > 0"
         )
     bounds = [question.bounds(unit.relation) for question in questions]
-    choices = []
+    laws: dict[str, list[tuple[DiscreteLaplace | RoundedGaussian, Loss]]] = {}
     if kind != "gaussian":
-        share = budget.epsilon / len(questions)
-        scales = [laplace_scale(int(bound.l1), share) for bound in bounds]
-        choices.append(
-            tuple(
-                Noise(
-                    DiscreteLaplace(b), question.step, Loss(pure=(bound.l1 / b,)), "discrete-laplace", question.rounds
-                )
-                for question, bound, b in zip(questions, bounds, scales, strict=True)
-            )
-        )
+        scales = [(bound.l1, laplace_scale(int(bound.l1), budget.epsilon / len(questions))) for bound in bounds]
+        laws["discrete-laplace"] = [(DiscreteLaplace(b), Loss(pure=(l1 / b,))) for l1, b in scales]
     if kind == "gaussian" or (kind == "auto" and budget.delta > 0):
         mu_squared = mu_for(budget.epsilon, budget.delta) ** 2 / len(questions)
-        sigmas = [sigma_for(bound.l2_squared, mu_squared) for bound in bounds]
-        choices.append(
-            tuple(
-                Noise(
-                    RoundedGaussian(s),
-                    question.step,
-                    Loss(mu_squared=bound.l2_squared / s**2),
-                    "gaussian",
-                    question.rounds,
-                )
-                for question, bound, s in zip(questions, bounds, sigmas, strict=True)
-            )
-        )
+        sigmas = [(bound.l2_squared, sigma_for(bound.l2_squared, mu_squared)) for bound in bounds]
+        laws["gaussian"] = [(RoundedGaussian(s), Loss(mu_squared=l2 / s**2)) for l2, s in sigmas]
+    choices = [
+        tuple(Noise(law, q.step, loss, name, q.rounds) for q, (law, loss) in zip(questions, chosen, strict=True))
+        for name, chosen in laws.items()
+    ]
     return min(choices, key=lambda noises: math.prod(noise.law.variance for noise in noises))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StatisticPlan(Plan[Estimates]):
-    """Questions to one table, each with its noise; nothing has run and no row has been read.
+    """Questions to one table, each with its noise; nothing has run and no row has been read."""
 
-    ``finish`` turns the noisy answers into the table of estimates that is returned; it sees nothing else.
-    """
-
-    data: Any = field(repr=False)
+    data: Any
     unit: Unit
     population: str
     budget: Budget
     questions: tuple[Question, ...]
     noises: tuple[Noise, ...]
-    finish: Callable[[list[Estimates]], Estimates] = field(repr=False)
-    level: float = 0.95
+    finish: Finish
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What running the plan promises, from the exact parameters of its noise."""
-        steps = [
+    def _steps(self) -> list[Step]:
+        return [
             Step(
                 n.name,
                 f"{q.describe()}; {q.bounds(self.unit.relation).because}; noise of standard error {n.stderr:.4g}",
@@ -131,21 +109,18 @@ class StatisticPlan(Plan[Estimates]):
             )
             for q, n in zip(self.questions, self.noises, strict=True)
         ]
-        return Guarantee.of(self.population, "curator", self.unit, steps, delta=self.budget.delta)
 
-    def explain(self) -> str:
-        """Describe every step, its bound and its cost; generated from the objects that run."""
-        lines = [f'Plan for "{self.population}", protecting {self.unit}:']
+    def _explained(self) -> list[str]:
+        lines = []
         for i, (question, noise) in enumerate(zip(self.questions, self.noises, strict=True), 1):
             bounds = question.bounds(self.unit.relation)
             lines += [
-                f"  {i}. {question.describe()}",
-                f"     bound: {bounds.because} (L1 {float(bounds.l1 * question.step):g})",
-                f"     noise: {noise.name}, standard error {noise.stderr:.4g}; costs epsilon "
+                f"{i}. {question.describe()}",
+                f"   bound: {bounds.because} (L1 {float(bounds.l1 * question.step):g})",
+                f"   noise: {noise.name}, standard error {noise.stderr:.4g}; costs epsilon "
                 f"{format_epsilon(noise.loss.epsilon(self.budget.delta))} at delta {format_delta(self.budget.delta)}",
             ]
-        lines.append(f"  in all: {self.guarantee.summary()}")
-        return "\n".join(lines)
+        return lines
 
     def _ask(self) -> dict[str, Any]:
         types = {self.unit.name: "string"}
@@ -158,23 +133,225 @@ class StatisticPlan(Plan[Estimates]):
         rows = table.filter(table[self.unit.name].notnull())
         return {f"question {n}": question.ask(rows, self.unit) for n, question in enumerate(self.questions, 1)}
 
-    def _charges(self) -> list[Charge]:
-        what = "; ".join(question.describe() for question in self.questions)
-        return [Charge(self.population, self.unit.relation, self.loss, what, self.budget)]
-
     def _read(self, paid: Paid) -> Estimates:
         measured = []
         for question, noise, expression in zip(self.questions, self.noises, paid.asked.values(), strict=True):
             truth = question.read(execute(expression))
             values = [float(v * question.step) for v in noise.added(truth, paid.bits)]
+            stderrs = [noise.stderr] * len(values)
             measured.append(
-                Estimates.raw(
-                    list(question.labels),
-                    values,
-                    [noise.stderr] * len(values),
-                    level=self.level,
-                    guarantee=paid.guarantee,
-                    noise=noise,
-                )
+                Estimates.raw(list(question.labels), values, stderrs, guarantee=paid.guarantee, noise=noise)
             )
         return self.finish(measured)
+
+
+class Options(TypedDict, total=False):
+    """What every plan of a statistic takes, see :func:`plan_statistic`."""
+
+    unit: Required[Unit | str]
+    population: Required[str]
+    budget: Budget | None
+    epsilon: Number | None
+    delta: Number | None
+    relation: Relation | str | None
+    noise: str
+
+
+def plan_statistic(
+    data: Any,
+    questions: Question | Iterable[Question],
+    *,
+    unit: Unit | str,
+    population: str,
+    budget: Budget | None = None,
+    epsilon: Number | None = None,
+    delta: Number | None = None,
+    relation: Relation | str | None = None,
+    noise: str = "auto",
+    users: int | None = None,
+    finish: Finish | None = None,
+) -> StatisticPlan:
+    """Plan the answers to some questions about one table. Reads no row; ``plan.run(ledger)`` spends, then reads.
+
+    Args:
+        data: A table in memory, of an engine, or a file.
+        questions: One or several of :mod:`hushquery.statistics.queries`; they share the budget equally.
+        unit: Whom to protect: a :class:`~hushquery.Unit`, or the column that names them.
+        population: Whose data it is, as it will be named in public; it names their one account in the ledger.
+        budget: What all answers may cost together; or ``epsilon`` and ``delta`` as numbers.
+        epsilon: Of all answers together.
+        delta: Of all answers together; 0 by default, for a pure guarantee.
+        relation: ``add-remove`` by default, or ``replace-one``.
+        noise: ``laplace``, ``gaussian``, or ``auto`` for the smaller variance.
+        users: The number of units where it is public: delta is compared with it.
+        finish: Turns the noisy answers, one table for each question, into the one that is returned.
+
+    **Guarantee:** pure epsilon with Laplace noise of scale bound/epsilon, or the Gaussian's (epsilon, delta), for one
+    unit.
+    **Estimator:** the noisy answers; unbiased for the bounded ones.
+    **Reference:** Dwork, McSherry, Nissim and Smith 2006.
+
+    >>> rows = {"user": [1, 1, 2], "age": [30, 30, 40]}
+    >>> plan = plan_statistic(rows, [CountUnits(), CountRows(2)], unit="user", epsilon=1, population="a lab")
+    >>> [step.loss.epsilon(0) for step in plan.guarantee.steps]
+    [0.5, 0.5]
+    """
+    protected, spend = Unit.of(unit, relation), Budget.of(budget, epsilon, delta)
+    asked = (questions,) if isinstance(questions, Question) else tuple(questions)
+    if not asked:
+        raise UsageError("there are no questions to answer", fix="Use one or more of hushquery.statistics.queries")
+    spend.warn(users)
+    noises = noise_for(asked, protected, spend, noise)
+    named = clean_text(population, "the population")
+    return StatisticPlan(data, protected, named, spend, asked, noises, finish or _one_table)
+
+
+def _one_table(measured: list[Estimates]) -> Estimates:
+    """Put the answers to several questions into one table, each with the intervals of its own noise."""
+    if len(measured) == 1:
+        return measured[0]
+
+    def intervals(level: float) -> tuple[list[float], list[float]]:
+        rows = [row for estimates in measured for row in estimates.at_level(level).rows]
+        return [row.low for row in rows], [row.high for row in rows]
+
+    rows = tuple(row for estimates in measured for row in estimates.rows)
+    return replace(measured[0], rows=rows, noise=None, intervals=intervals)
+
+
+def plan_count(
+    data: Any,
+    *,
+    where: Condition | None = None,
+    types: Mapping[str, str] | None = None,
+    rows_per_unit: int | None = None,
+    **options: Unpack[Options],
+) -> StatisticPlan:
+    """Count units (or, with ``rows_per_unit``, rows of which each unit contributes at most so many).
+
+    A condition sees the columns of a text file as text, but for those that ``types`` names (``{"age": "float64"}``).
+    Options, guarantee and reference as for :func:`plan_statistic`.
+
+    >>> plan = plan_count({"user": [1, 1, 2]}, unit=Unit("user", "add-remove"), budget=Budget(1), population="a lab")
+    >>> plan.questions[0].bounds(plan.unit.relation).l1
+    Fraction(1, 1)
+    """
+    if rows_per_unit is not None and where is not None:
+        raise UsageError("use either a condition or rows_per_unit", fix="Filter the table first")
+    if rows_per_unit is not None:
+        return plan_statistic(data, CountRows(rows_per_unit), **options)
+    return plan_statistic(data, CountUnits(where=where, column_types=tuple((types or {}).items())), **options)
+
+
+def plan_sum(data: Any, column: str, *, lower: Number, upper: Number, **options: Unpack[Options]) -> StatisticPlan:
+    """Sum a column, each unit's sum clamped to ``lower..upper``; options as for :func:`plan_statistic`.
+
+    The bounds must come from knowledge, not from a look at the data. The larger one (add-remove) or their distance
+    (replace-one) is the sensitivity.
+
+    >>> owned = {"user": [1], "albums": [7]}
+    >>> plan = plan_sum(owned, "albums", lower=0, upper=3, unit="user", epsilon=1, population="fans")
+    >>> plan.questions[0].bounds(plan.unit.relation).l1
+    Fraction(3, 1)
+    """
+    clamp = ClampedSum(lower, upper)
+    return plan_statistic(data, ClampedTotal(column, clamp.lower, clamp.upper), **options)
+
+
+def plan_mean(
+    data: Any, column: str, *, lower: Number, upper: Number, users: int | None = None, **options: Unpack[Options]
+) -> StatisticPlan:
+    """Average a column over units, each unit's average clamped to ``lower..upper``.
+
+    Under add-remove the number of units is a secret too: half of the budget measures the sum of distances from the
+    middle of the range, half the number of units, and the average is their ratio, with an interval that knows it. Under
+    replace-one the number of units is public and must be given as ``users``; all of the budget goes into the sum, and
+    every unit must have a value. Options as for :func:`plan_statistic`.
+
+    **Guarantee:** both measurements together within (epsilon, delta); the ratio is post-processing.
+    **Estimator:** middle + noisy sum / noisy count; a ratio, so only approximately unbiased. See the interval.
+
+    >>> people = {"user": [1], "age": [30]}
+    >>> plan = plan_mean(people, "age", lower=0, upper=120, unit="user", epsilon=1, population="a lab")
+    >>> [q.describe() for q in plan.questions][1]
+    'the number of units that meet a condition'
+    """
+    clamp = ClampedSum(lower, upper)
+    middle = (clamp.lower + clamp.upper) / 2
+    distance = ClampedTotal(column, clamp.lower, clamp.upper, "mean", middle)
+    low, high = float(clamp.lower), float(clamp.upper)
+    if Unit.of(options.get("unit", ""), options.get("relation")).relation is Relation.REPLACE_ONE:
+        if users is None or users < 1:
+            raise UsageError(
+                "an average under replace-one needs the public number of units",
+                fix="Pass users, or use relation add-remove",
+            )
+
+        def per_unit(measured: list[Estimates]) -> Estimates:
+            row, noise = measured[0].rows[0], measured[0].noise
+            value, low, high = (float(middle) + x / users for x in (row.value, row.low, row.high))
+            average = Estimate(f"mean of {column}", value, row.stderr / users, low, high)
+            shared = replace(noise, step=noise.step / users) if isinstance(noise, Noise) else None
+            return replace(measured[0], rows=(average,), noise=shared)
+
+        return plan_statistic(data, distance, users=users, finish=per_unit, **options)
+
+    def has_number(table: Any) -> Any:
+        value = numbers_of(table, column)
+        return value.notnull() & ~value.isnan()
+
+    counted = CountUnits(("units",), where=has_number, column_types=((column, "float64"),))
+
+    def ratio(measured: list[Estimates]) -> Estimates:
+        distances, units = measured
+        shift = quotient(combinable(distances, distances.rows[0]), combinable(units, units.rows[0]), label=column)
+
+        def inside(x: float) -> float:
+            return float(middle) if math.isnan(x) else min(max(float(middle) + x, low), high)
+
+        average = Estimate(
+            f"mean of {column}", inside(shift.value), shift.stderr, inside(shift.low), inside(shift.high)
+        )
+        marks = ("ratio of two noisy numbers", "clipped to the bounds")
+        return replace(distances, rows=(average,), noise=None, marks=marks)
+
+    return plan_statistic(data, [distance, counted], finish=ratio, **options)
+
+
+def plan_histogram(
+    data: Any, column: str, keys: Sequence[Any], *, keys_per_unit: int = 1, **options: Unpack[Options]
+) -> StatisticPlan:
+    """Count units per value of a column, over values that are publicly known; zeros get noise too.
+
+    Each unit counts for at most ``keys_per_unit`` values; options as for :func:`plan_statistic`. So many counts change
+    with one unit, twice that under replace-one.
+
+    >>> people = {"user": [1], "sex": ["f"]}
+    >>> plan = plan_histogram(people, "sex", ["f", "m"], unit="user", epsilon=1, population="a lab")
+    >>> plan.questions[0].bounds(plan.unit.relation).l1
+    Fraction(1, 1)
+    """
+    return plan_statistic(data, Histogram(column, tuple(keys), keys_per_unit), **options)
+
+
+def plan_queries(
+    data: Any,
+    conditions: Mapping[str, Condition],
+    *,
+    at_most: int | None = None,
+    types: Mapping[str, str] | None = None,
+    **options: Unpack[Options],
+) -> StatisticPlan:
+    """Count the units that meet each of several conditions, which may overlap; ``types`` as in :func:`plan_count`.
+
+    A unit changes up to ``at_most`` counts (all of them by default); options as for :func:`plan_statistic`.
+
+    >>> people = {"user": [1, 2], "age": [14, 50]}
+    >>> ages = {"young": lambda t: t.age < 17, "all": lambda t: t.age > 0}
+    >>> plan = plan_queries(people, ages, unit="user", epsilon=1, population="a lab")
+    >>> plan.questions[0].bounds(plan.unit.relation).l1
+    Fraction(2, 1)
+    """
+    if not conditions:
+        raise UsageError("there are no conditions to count", fix="Use a mapping of names to conditions")
+    return plan_statistic(data, Overlapping(dict(conditions), at_most, tuple((types or {}).items())), **options)

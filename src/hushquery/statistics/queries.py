@@ -6,29 +6,20 @@ bound rests on is on integers inside the engine: sums of floats depend on their 
 
 from __future__ import annotations
 
+import datetime
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from hushquery.core.budget import Relation, Unit
 from hushquery.core.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
 from hushquery.engine import dialect, md5, no_such_column, tried
 from hushquery.errors import DataError, UsageError
 from hushquery.log.times import as_double
-from hushquery.statistics.keys import keys_in_column
-
-__all__ = [
-    "ClampedTotal",
-    "Condition",
-    "CountRows",
-    "CountUnits",
-    "Histogram",
-    "Overlapping",
-    "Question",
-    "numbers_of",
-]
 
 #: A clamped value's bound is this many steps of the noise grid ...
 _STEPS = 1024
@@ -41,79 +32,55 @@ _ROW_REACH = 2**35
 Condition = Callable[[Any], Any]
 
 
-class Question(Protocol):
+class Question(ABC):
     """A question to a table, with its bound."""
 
+    #: Whether the exact answer is rounded to the grid, which its interval must then allow for.
+    rounds: ClassVar[bool] = False
+    #: The types that columns of a text file must be read as; all others are text.
+    column_types: tuple[tuple[str, str], ...] = ()
+
     @property
+    @abstractmethod
     def labels(self) -> Sequence[str]:
         """What the answers are called."""
-        ...
 
     @property
     def step(self) -> Fraction:
         """What one step of the integer grid is worth."""
-        ...
-
-    @property
-    def rounds(self) -> bool:
-        """Whether the exact answer is rounded to the grid, which its interval must then allow for."""
-        ...
-
-    def types(self) -> Mapping[str, str]:
-        """Give the types that columns of a text file must be read as; all others are text."""
-        ...
-
-    def bounds(self, relation: Relation) -> Bounds:
-        """Give the sensitivity in steps of the grid."""
-        ...
-
-    def ask(self, table: Any, unit: Unit) -> Any:
-        """Build the Ibis expression of the exact answer; reads no row, refuses what the schema already rules out."""
-        ...
-
-    def read(self, answer: Any) -> list[int]:
-        """Read the engine's answer (an Arrow table) in steps of the grid. Secret until noise is added."""
-        ...
-
-    def describe(self) -> str:
-        """Say what is asked, for the plan and the guarantee."""
-        ...
-
-
-class _Exact:
-    """A question whose answer is a whole number by itself."""
-
-    @property
-    def step(self) -> Fraction:
-        """One."""
         return Fraction(1)
 
-    @property
-    def rounds(self) -> bool:
-        """Nothing is rounded."""
-        return False
-
     def types(self) -> Mapping[str, str]:
-        """No column needs a type of its own."""
-        return {}
+        """Return the types that columns of a text file must be read as; all others are text."""
+        return dict(self.column_types)
+
+    @abstractmethod
+    def bounds(self, relation: Relation) -> Bounds:
+        """Return the sensitivity in steps of the grid."""
+
+    @abstractmethod
+    def ask(self, table: Any, unit: Unit) -> Any:
+        """Build the Ibis expression of the exact answer; reads no row, refuses what the schema already rules out."""
+
+    def read(self, answer: Any) -> list[int]:
+        """Read the engine's answer (an Arrow table) in steps of the grid. Secret until noise is added.
+
+        By default its only row; a sum over no rows is nothing, that is zero.
+        """
+        return [int(column[0] or 0) for column in answer.to_pydict().values()]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Describe what is asked, for the plan and the guarantee."""
 
 
 @dataclass(frozen=True)
-class CountUnits(_Exact):
+class CountUnits(Question):
     """How many units are there (with some row that meets a condition)?"""
 
-    label: str = "count"
+    labels: Sequence[str] = ("count",)
     where: Condition | None = None
     column_types: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """The label alone."""
-        return [self.label]
-
-    def types(self) -> Mapping[str, str]:
-        """The types that the condition needs."""
-        return dict(self.column_types)
 
     def bounds(self, relation: Relation) -> Bounds:
         """One: a unit is counted once."""
@@ -124,26 +91,17 @@ class CountUnits(_Exact):
         chosen = table if self.where is None else table.filter(_condition(self.where, table))
         return chosen.agg(n=chosen[unit.name].nunique())
 
-    def read(self, answer: Any) -> list[int]:
-        """Read the one number."""
-        return _first_row(answer)
-
     def describe(self) -> str:
-        """Say what is counted."""
+        """Describe what is counted."""
         return "the number of units" + (" that meet a condition" if self.where else "")
 
 
 @dataclass(frozen=True)
-class CountRows(_Exact):
+class CountRows(Question):
     """How many rows are there, counting at most ``rows_per_unit`` of each unit?"""
 
     rows_per_unit: int
-    label: str = "rows"
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """The label alone."""
-        return [self.label]
+    labels: Sequence[str] = ("rows",)
 
     def bounds(self, relation: Relation) -> Bounds:
         """The cap on rows."""
@@ -157,23 +115,21 @@ class CountRows(_Exact):
         per_unit = rows.group_by("unit").agg(n=rows.count())
         return per_unit.agg(n=ibis.least(per_unit.n, self.rows_per_unit).sum())
 
-    def read(self, answer: Any) -> list[int]:
-        """Read the one number."""
-        return _first_row(answer)
-
     def describe(self) -> str:
-        """Say what is counted."""
+        """Describe what is counted."""
         return f"the number of rows, at most {self.rows_per_unit} per unit"
 
 
 @dataclass(frozen=True)
-class ClampedTotal:
+class ClampedTotal(Question):
     """The sum over units of a value clamped to ``lower..upper``.
 
     A unit's value is the sum of its rows, clamped (``per_unit="sum"``), or their average, clamped. Missing
     values are left out; a unit that has no other counts as 0, clamped (as ``centre`` in an average), so that no unit
     leaves the bounds. ``centre``, for averages only, is subtracted from each value: it takes less noise that way.
     """
+
+    rounds: ClassVar[bool] = True
 
     column: str
     lower: Fraction
@@ -191,11 +147,6 @@ class ClampedTotal:
     def labels(self) -> Sequence[str]:
         """The column."""
         return [self.column]
-
-    @property
-    def rounds(self) -> bool:
-        """The total is rounded to the grid."""
-        return True
 
     def types(self) -> Mapping[str, str]:
         """The column is read as numbers."""
@@ -242,17 +193,17 @@ class ClampedTotal:
 
     def read(self, answer: Any) -> list[int]:
         """Round the total from the fine grid to the noise grid."""
-        total = _first_row(answer)[0] * self._width / _FINE_STEPS
+        total = super().read(answer)[0] * self._width / _FINE_STEPS
         return [math.floor(total / self.step + Fraction(1, 2))]
 
     def describe(self) -> str:
-        """Say what is summed."""
+        """Describe what is summed."""
         clamp = f"{float(self.lower):g}..{float(self.upper):g}"
         return f"the sum of {self.column!r}, each unit's {self.per_unit} clamped to {clamp}"
 
 
 @dataclass(frozen=True)
-class Histogram(_Exact):
+class Histogram(Question):
     """How many units hold each of some publicly known values, each unit in at most ``keys_per_unit`` of them?"""
 
     column: str
@@ -293,14 +244,14 @@ class Histogram(_Exact):
         import ibis
 
         column = _column(table, self.column)
-        wanted = keys_in_column(self.keys, column)
+        wanted = _keys_in_column(self.keys, column)
         place = column.cases(*((key, i) for i, key in enumerate(wanted)), else_=-1)
-        held = table.select(unit=table[unit.name], key=place.cast("int64"))
-        held = held.filter(held.key >= 0).distinct()
-        held = held.mutate(digest=md5(tried(held.unit.cast("string")).fill_null("") + "|" + held.key.cast("string")))
-        kept = held.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
-        kept = kept.filter(kept.position < self.keys_per_unit)
-        return kept.group_by("key").agg(n=kept.count())
+        rows = table.select(unit=table[unit.name], key=place.cast("int64"))
+        rows = rows.filter(rows.key >= 0).distinct()
+        rows = rows.mutate(digest=md5(tried(rows.unit.cast("string")).fill_null("") + "|" + rows.key.cast("string")))
+        rows = rows.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
+        rows = rows.filter(rows.position < self.keys_per_unit)
+        return rows.group_by("key").agg(n=rows.count())
 
     def read(self, answer: Any) -> list[int]:
         """Read one count per key; a key that nobody holds has zero."""
@@ -309,12 +260,12 @@ class Histogram(_Exact):
         return [int(counts.get(i, 0)) for i in range(len(self.keys))]
 
     def describe(self) -> str:
-        """Say what is counted."""
+        """Describe what is counted."""
         return f"units per value of {self.column!r} ({len(self.keys)} values, at most {self.keys_per_unit} per unit)"
 
 
 @dataclass(frozen=True)
-class Overlapping(_Exact):
+class Overlapping(Question):
     """Several counts at once, over conditions that may overlap: how many units meet each?
 
     A unit meets a condition if any of its rows does. With ``at_most`` a unit counts only in the first so many it meets.
@@ -328,10 +279,6 @@ class Overlapping(_Exact):
     def labels(self) -> Sequence[str]:
         """The names of the conditions."""
         return list(self.conditions)
-
-    def types(self) -> Mapping[str, str]:
-        """The types that the conditions need."""
-        return dict(self.column_types)
 
     def bounds(self, relation: Relation) -> Bounds:
         """One per condition a unit may meet."""
@@ -355,18 +302,9 @@ class Overlapping(_Exact):
             per_unit = per_unit.select(**capped)
         return per_unit.agg(**{n: per_unit[n].sum() for n in names})
 
-    def read(self, answer: Any) -> list[int]:
-        """Read one count per condition."""
-        return _first_row(answer)
-
     def describe(self) -> str:
-        """Say what is counted."""
+        """Describe what is counted."""
         return f"{len(self.conditions)} counts that may overlap: {', '.join(self.conditions)}"
-
-
-def _first_row(answer: Any) -> list[int]:
-    """Read the only row of an answer; a sum over no rows is nothing, that is zero."""
-    return [int(column[0] or 0) for column in answer.to_pydict().values()]
 
 
 def _condition(condition: Condition, table: Any) -> Any:
@@ -410,7 +348,7 @@ def _column(table: Any, name: str) -> Any:
 
 
 def numbers_of(table: Any, name: str) -> Any:
-    """Give a column as doubles; text that is no number is missing, as is everything in a column without any value."""
+    """Return a column as doubles; text that is no number is missing, as is everything in a column without any value."""
     column = _column(table, name)
     kind = column.type()
     if kind.is_string():
@@ -418,3 +356,45 @@ def numbers_of(table: Any, name: str) -> Any:
     if not (kind.is_numeric() or kind.is_null()) or kind.is_boolean():
         raise DataError(f"the column {name!r} does not hold numbers", why=f"its type is {kind}", fix="Name another")
     return as_double(column, dialect(table))
+
+
+def _keys_in_column(keys: Sequence[Any], column: Any) -> list[Any]:
+    """Return the keys as literals of the type of an Ibis column.
+
+    A key of the wrong type would be found nowhere and give a count of zero that looks like a result, so it is refused.
+    """
+    kind = column.type()
+    if kind.is_null():
+        return list(keys)  # nobody has a value, whatever it would have been
+    literals = [_converted(key, kind) for key in keys]
+    wrong = [key for i, key in enumerate(keys) if literals[i] is None or literals[i] in literals[:i]]
+    if wrong:
+        raise DataError(
+            f"the key {str(wrong[0])!r} is no value of the column, or stands for one named before",
+            why=f"the column holds {kind}",
+            fix="Give keys of that type, each once",
+        )
+    return literals
+
+
+def _converted(key: Any, kind: Any) -> Any:
+    """Return a key as a value of a type, or None where it is not one."""
+    if kind.is_string():
+        return key if isinstance(key, str) else None
+    if kind.is_boolean():
+        return key if isinstance(key, bool) else None
+    if isinstance(key, bool):
+        return None
+    if kind.is_integer():
+        if isinstance(key, str):  # as a command line gives it
+            return int(key) if key.lstrip("-").isdecimal() and str(int(key)) == key else None
+        return key if isinstance(key, int) else None
+    if kind.is_floating():
+        return float(key) if isinstance(key, int | float) else None
+    if kind.is_decimal():
+        return Decimal(key) if isinstance(key, int | Decimal) else None
+    if kind.is_timestamp():
+        return key if isinstance(key, datetime.datetime) else None
+    if kind.is_date():
+        return key if isinstance(key, datetime.date) and not isinstance(key, datetime.datetime) else None
+    return None

@@ -177,7 +177,7 @@ PROFILES = {law.name: law for law in (AOL, YANDEX)}
 class LogPopulation:
     """The users of a log, each with one of its different records.
 
-    A search without a click is a record with an empty URL, as in :mod:`hushquery.hybrid.records`. Everything measured
+    A search without a click is a record with an empty URL, as in :mod:`hushquery.hybrid.headlist`. Everything measured
     on it is as secret as the log.
 
     Args:

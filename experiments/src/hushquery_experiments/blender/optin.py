@@ -1,7 +1,7 @@
 """The opt-in side of an experiment: head list and shares from counts, with the noise and thresholds of the real plan.
 
 What the engine does with a log, count, split, draw once per record and keep what passes, happens here on counts that
-are already there, from the same calibrated steps, and ends in the same :class:`~hushquery.hybrid.optin.OptInShares`.
+are already there, from the same calibrated steps, and ends in the same :class:`~hushquery.hybrid.headlist.OptInShares`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hushquery.core.calibration import laplace_scale
 from hushquery.core.loss import LaplaceHistogram
 from hushquery.curator.counting import law_of
 from hushquery.errors import UsageError
-from hushquery.hybrid.headlist import NoisyHead, Threshold, calibrate_head
-from hushquery.hybrid.optin import OptInShares, calibrate_split, estimate_reused
+from hushquery.hybrid.headlist import NoisyHead, OptInShares, Threshold, calibrate_head, estimate_reused
+from hushquery.hybrid.remeasure import calibrate_split
 from hushquery_experiments.blender.law import Split
 
 __all__ = ["OptInSide", "OptInWay", "simulate_optin"]

@@ -22,8 +22,8 @@ from hushquery.errors import UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares
 from hushquery.hybrid.headlist import Threshold
-from hushquery.hybrid.pooled import plug_in_weights
-from hushquery.hybrid.result import least_share
+from hushquery.hybrid.inference import plug_in_weights
+from hushquery.hybrid.published import least_share
 from hushquery.local.configuration import oracle_named
 from hushquery_experiments.blender.baselines import standard_error
 from hushquery_experiments.blender.law import Population

@@ -21,8 +21,13 @@ import numpy.typing as npt
 
 from hushquery.core.budget import Budget, round_up
 from hushquery.hybrid.plan import plan_head
-from hushquery.hybrid.published import PublishedHead, client_population, optin_population
-from hushquery.hybrid.result import blended_release, blended_shares
+from hushquery.hybrid.published import (
+    PublishedHead,
+    blended_release,
+    blended_shares,
+    client_population,
+    optin_population,
+)
 from hushquery.local.intervals import IntArray
 from hushquery.noise.sampler import Bits, SeededBits
 from hushquery.publish.trends import trends

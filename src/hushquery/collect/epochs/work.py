@@ -80,8 +80,7 @@ class EpochWork:
         if epoch.task.head is None:
             document = {**estimate.to_json(), **document}
         else:
-            from hushquery.hybrid.published import PublishedHead
-            from hushquery.hybrid.result import blend
+            from hushquery.hybrid.published import PublishedHead, blend
 
             blended = blend(PublishedHead.from_json(epoch.optin), estimate)
             document |= {
