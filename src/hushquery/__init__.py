@@ -55,9 +55,9 @@ __all__ = [
     "audit",
     "blend",
     "compose",
-    "plan_release",
     "estimate",
     "plan_head",
+    "plan_release",
     "read_log",
     "statistics",
 ]

@@ -168,38 +168,6 @@ class Budget:
             fix="Use either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
         )
 
-    @classmethod
-    def of(cls, budget: Budget | None = None, epsilon: Number | None = None, delta: Number | None = None) -> Budget:
-        """Return the budget that a caller gave as a whole, or as plain numbers; delta is 0 where it is left out.
-
-        >>> Budget.of(Budget(1, 1e-6)) == Budget.of(epsilon=1, delta=1e-6)
-        True
-        """
-        if budget is None and epsilon is not None:
-            return cls(epsilon, 0 if delta is None else delta)
-        if isinstance(budget, cls) and epsilon is None and delta is None:
-            return budget
-        raise UsageError(
-            "the privacy budget is missing" if budget is None else "the privacy budget is not clear",
-            fix="Give either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
-        )
-
-    @classmethod
-    def of(cls, budget: Budget | None = None, epsilon: Number | None = None, delta: Number | None = None) -> Budget:
-        """Return the budget that a caller gave as a whole, or as plain numbers; delta is 0 where it is left out.
-
-        >>> Budget.of(Budget(1, 1e-6)) == Budget.of(epsilon=1, delta=1e-6)
-        True
-        """
-        if budget is None and epsilon is not None:
-            return cls(epsilon, 0 if delta is None else delta)
-        if isinstance(budget, cls) and epsilon is None and delta is None:
-            return budget
-        raise UsageError(
-            "the privacy budget is missing" if budget is None else "the privacy budget is not clear",
-            fix="Give either budget=Budget(EPSILON, DELTA), or epsilon= and delta= as numbers",
-        )
-
     def __str__(self) -> str:
         return f"epsilon {format_epsilon(self.epsilon)}, delta {format_delta(self.delta)}"
 
