@@ -20,7 +20,7 @@ from hushquery.core.budget import Budget
 from hushquery.core.guarantee import Step
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import BudgetError, DataError, UsageError
-from hushquery.noise.bits import SeededBits
+from hushquery.noise.sampler import SeededBits
 from hushquery.plan import Paid, Plan
 from hushquery.task import Task
 

@@ -16,7 +16,7 @@ from hushquery.core.budget import Budget, Relation, Unit
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
 from hushquery.errors import BudgetError, DataError, HushqueryError
-from hushquery.noise.bits import Bits, SystemBits
+from hushquery.noise.sampler import Bits, SystemBits
 
 if TYPE_CHECKING:
     from pathlib import Path

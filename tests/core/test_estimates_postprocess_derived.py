@@ -35,9 +35,8 @@ from hushquery.core.estimates import (
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.noise.bits import SeededBits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
-from hushquery.noise.sampler import sampler
+from hushquery.noise.sampler import SeededBits, sampler
 from hushquery.statistics.plan import Noise
 
 QUICK = settings(max_examples=120, deadline=None)

@@ -25,8 +25,8 @@ from hushquery.core.calibration import (
     weighted_rho,
 )
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.audited.selectors import LaplaceSelector, query_keys, searcher
-from hushquery.curator.select import Reused
+from hushquery.curator.audit import query_keys, searcher
+from hushquery.curator.selectors.thresholded import LaplaceSelector, ThresholdedCounts
 from hushquery.errors import UsageError
 from statistical import bits, number, rate, within
 
@@ -225,7 +225,7 @@ def test_opendp_computes_delta_for_greater_but_releases_equal_values():
 
 
 def test_ours_at_the_same_scale_and_threshold_is_right():
-    ours = LaplaceSelector(Reused("laplace", LaplaceHistogram(1, Fraction(1), 5)), query_keys("ant"))
+    ours = LaplaceSelector(ThresholdedCounts("laplace", LaplaceHistogram(1, Fraction(1), 5)), query_keys("ant"))
     true = hockey(key(1, 5, 1.0), key(0, 5, 1.0), 1.0)
     assert ours.loss.delta(1) == pytest.approx(true, rel=1e-9)
     assert f"{laplace_delta(1, 1, 5):.3e}" == "1.339e-02"

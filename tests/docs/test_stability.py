@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hushquery.release.release import MANIFEST, manifest_bytes, sign
 
 import hushquery as hq
 from hushquery import errors
@@ -22,7 +23,6 @@ from hushquery.local.device import store as client_store
 from hushquery.local.report import VERSION, Report, ReportVersionUnknown
 from hushquery.local.server.estimate import ClientEstimate
 from hushquery.publish.site import build_site
-from hushquery.release.folder import MANIFEST, manifest_bytes, sign
 from hushquery.release.manifest import FORMAT_VERSION
 from hushquery.task import Task
 from hushquery.task.template import template

@@ -10,9 +10,9 @@ import pytest
 
 from hushquery.errors import DataError
 from hushquery.publish import SearchIndex, classify, correct, find, keywords, look_up, similar, suggest, trends
-from hushquery.publish.charts import trend_chart
 from hushquery.publish.example import RECORDS, tiny_hybrid_release
 from hushquery.publish.tables import PER, click_graph, queries_of, row_numbers
+from hushquery.publish.trends import trend_chart
 from small_releases import release_of, shares_of
 from statistical import number, rate_at_most
 

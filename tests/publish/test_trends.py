@@ -14,7 +14,7 @@ from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.errors import DataError, UsageError
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian, given_release
 from hushquery.publish import trends
-from hushquery.publish.charts import trend_chart
+from hushquery.publish.trends import trend_chart
 from hushquery.release.intervals import Published, change_ends
 from small_releases import QUERIES, release_of, thresholded, whole_release
 

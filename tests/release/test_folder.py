@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hushquery.release.release import known_files, manifest_bytes, sign
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
 from hushquery.release import Release, check_target
-from hushquery.release.folder import known_files, manifest_bytes, sign
 from hushquery.release.manifest import FORMAT_VERSION
 
 FILES = {"queries.parquet", "clicks.parquet", "reformulations.parquet", "manifest.json", "README.md", "report.html"}

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hushquery.release.release import parquet_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
-from hushquery.release.folder import parquet_bytes
 from hushquery.release.manifest import plain
 from hushquery.release.tables import checked_table
 

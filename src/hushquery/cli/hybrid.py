@@ -74,7 +74,7 @@ def head(
     """
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import HEAD_FILE, PublishedHead
-    from hushquery.release.folder import check_target
+    from hushquery.release.release import check_target
     from hushquery.task import Task
 
     agreed = Task.load(task)

@@ -13,7 +13,7 @@ from hushquery.cli.listing import Folder, Limit, as_rows, joined, listing, measu
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from hushquery.publish.lookup import Measured
+    from hushquery.publish.search import Measured
     from hushquery.release import Release
 
 FolderPath = Annotated[Path, argument("DIR", "The folder of a release.")]
@@ -39,7 +39,7 @@ def show(
 
 
 def _show_release(release: Release, limit: int, as_json: bool) -> None:
-    from hushquery.release.card import false_pairs
+    from hushquery.release.page import false_pairs
 
     tables = release.tables
     first = {name: table.slice(0, limit).to_pylist() for name, table in tables.items()}
@@ -151,7 +151,7 @@ def verify(folder: FolderPath, as_json: JsonFlag = False) -> None:
     release from somebody you trust.
     """
     from hushquery.release import verify as check
-    from hushquery.release.folder import check_there
+    from hushquery.release.release import check_there
 
     result = check(folder)
     if not result.ok:

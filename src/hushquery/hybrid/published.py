@@ -37,7 +37,7 @@ from hushquery.local.intervals import IntArray
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.randomizer import Oracle
 from hushquery.release import Release
-from hushquery.release.folder import write_folder
+from hushquery.release.release import write_folder
 from hushquery.task import Task
 
 if TYPE_CHECKING:

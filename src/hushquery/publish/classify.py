@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hushquery.errors import DataError, UsageError
+from hushquery.publish.keywords import ALPHA, absorbing_walk, checked_share, find_seeds
 from hushquery.publish.tables import checked_limit, click_graph
-from hushquery.publish.walk import ALPHA, absorbing_walk, checked_share, find_seeds
 
 if TYPE_CHECKING:
     import os
@@ -61,7 +61,7 @@ def classify(
 ) -> Classes:
     """Give each query the class whose labelled seeds a random walk from it reaches most often.
 
-    A seed is fixed at 1 for its own class and at 0 for all others; :mod:`hushquery.publish.walk` has the equations.
+    A seed is fixed at 1 for its own class and at 0 for all others; :mod:`hushquery.publish.keywords` has the equations.
     Queries from which no walk reaches a seed are left out: nothing is known of them.
 
     Args:

@@ -26,10 +26,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hushquery.publish.distance import allowed_edits, edits
 from hushquery.publish.search import SearchIndex
 from hushquery.publish.tables import PER, row_numbers, with_pages
-from hushquery.publish.text import fold, has_digits_changed
+from hushquery.publish.text import allowed_edits, edits, fold, has_digits_changed
 
 if TYPE_CHECKING:
     from hushquery.release import Release

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hushquery.errors import UsageError
+from hushquery.publish.keywords import ALPHA, absorbing_walk, checked_share, find_seeds
 from hushquery.publish.tables import checked_limit, click_graph, queries_of
-from hushquery.publish.walk import ALPHA, absorbing_walk, checked_share, find_seeds
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -50,7 +50,7 @@ def keywords(
 ) -> Keywords:
     """Find keywords for a topic given by some of its queries or URLs.
 
-    The walk and its references are in :mod:`hushquery.publish.walk`. Negative clicks are taken as zero.
+    The walk and its references are in :mod:`hushquery.publish.keywords`. Negative clicks are taken as zero.
 
     Args:
         release: A release with clicks.

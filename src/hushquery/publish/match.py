@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from hushquery.publish.distance import allowed_edits, edits
-from hushquery.publish.text import key_of, tokens
+from hushquery.publish.text import allowed_edits, edits, key_of, tokens
 
 __all__ = ["ALL", "BEGUN", "MISTAKEN", "SAME", "SOME", "SOME_MISTAKEN", "Match", "Matcher", "Typed"]
 

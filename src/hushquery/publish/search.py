@@ -45,10 +45,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hushquery.publish.match import SAME, Match, Matcher, Typed
+from hushquery.publish.match import SAME, GramIndex, Match, Matcher, Typed, WordIndex, largest
 from hushquery.publish.tables import PER, checked_limit, queries_of, row_numbers, with_pages
 from hushquery.publish.text import fold, key_of
-from hushquery.publish.words import GramIndex, WordIndex, largest
 
 if TYPE_CHECKING:
     from hushquery.release import Release

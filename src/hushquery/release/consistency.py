@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from hushquery._version import __version__
 from hushquery.core.guarantee import Guarantee
-from hushquery.release.card import card
-from hushquery.release.core import Release
 from hushquery.release.manifest import steps_of
+from hushquery.release.page import card
+from hushquery.release.release import Release
 from hushquery.release.tables import REST, release_measure
 
 __all__ = ["card_problems", "people_problems", "share_problems"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
-from hushquery.release import folder as files
+from hushquery.release import release as files
 from hushquery.release.manifest import make_manifest
 from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
 
@@ -173,7 +173,7 @@ class Release:
 
     def card(self) -> str:
         """Give the data card: what this is and what it promises, in plain words, as Markdown."""
-        from hushquery.release.card import card
+        from hushquery.release.page import card
 
         return card(self.tables, self.guarantees, self.manifest)
 

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from hushquery.errors import DataError, UsageError
-from hushquery.release.folder import CARD, MANIFEST, can_not, manifest_bytes, sync_folder, write_folder
 from hushquery.release.manifest import FORMAT
+from hushquery.release.release import CARD, MANIFEST, can_not, manifest_bytes, sync_folder, write_folder
 from hushquery.release.tables import KINDS
 
 __all__ = ["to_csv", "to_sqlite"]

@@ -18,18 +18,19 @@ from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, exact, format_
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.release.card import (
+from hushquery.release.page import (
+    Axis,
+    compared,
     false_pairs,
     limits,
     nothing_promised,
     populations,
+    search_box,
     setting,
     settings,
     two_promises,
     weakness,
 )
-from hushquery.release.charts import Axis, compared
-from hushquery.release.searchbox import search_box
 from hushquery.release.tables import KINDS, REST, measure_of, release_measure
 from hushquery.templates import render
 

@@ -17,12 +17,11 @@ from hushquery.core.budget import Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee
 from hushquery.core.loss import Loss, loss_from
 from hushquery.errors import HushqueryError
-from hushquery.release.card import weakness
-from hushquery.release.consistency import card_problems, people_problems, share_problems
-from hushquery.release.core import Release
-from hushquery.release.folder import CARD, MANIFEST, known_files, read_manifest, read_table, sha256
 from hushquery.release.manifest import check_measures, guarantee_from_json, plain, steps_of
+from hushquery.release.page import weakness
+from hushquery.release.release import CARD, MANIFEST, Release, known_files, read_manifest, read_table, sha256
 from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
+from hushquery.release.verification import card_problems, people_problems, share_problems
 
 __all__ = ["Verification", "read_release", "verify"]
 

@@ -25,6 +25,9 @@ class OneBit(ChannelReport):
 
     **Guarantee:** pure epsilon for one report, replace-one, from the integers over 2^53. **Estimator:** see
     :class:`~hushquery.local.numbers.onebit.OneBitMean`; the bit itself estimates nothing without its chances.
+
+    >>> OneBit.calibrate(Fraction(1), Fraction(0)).loss.fits(1, 0)
+    True
     """
 
     oracle: OneBitMean
@@ -56,6 +59,9 @@ class DBitFlipAnswer(ChannelReport):
 
     **Guarantee:** pure 2 ln(keep/(1-keep)) for one answer, replace-one. **Estimator:** see
     :class:`~hushquery.local.numbers.dbitflip.DBitFlip`.
+
+    >>> DBitFlipAnswer.calibrate(Fraction(1), Fraction(0)).loss.fits(1, 0)
+    True
     """
 
     oracle: DBitFlip

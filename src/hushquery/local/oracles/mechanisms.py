@@ -127,6 +127,9 @@ class BinaryReport(_OneHot):
     **Guarantee:** pure epsilon = ln(p/(1-p)) for one report, replace-one (docs/proofs/krr.md).
     **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2), r the rate of yes.
     **Reference:** Warner 1965.
+
+    >>> BinaryReport.calibrate(Fraction(1), Fraction(0)).oracle.k
+    2
     """
 
     name: ClassVar[str] = "binary-response"
@@ -144,6 +147,9 @@ class ResponseReport(_OneHot):
     **Guarantee:** pure epsilon = ln(p/q) for one report, replace-one (docs/proofs/krr.md).
     **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2).
     **Reference:** Kairouz, Bonawitz and Ramage 2016.
+
+    >>> float(ResponseReport.calibrate(Fraction(1), Fraction(0)).oracle.epsilon) <= 1
+    True
     """
 
     name: ClassVar[str] = "krr"
@@ -161,6 +167,9 @@ class UnaryReport(_OneReport):
     **Guarantee:** pure epsilon = ln((1-q)/q) for one report, replace-one (docs/proofs/unary.md).
     **Estimator:** (c/n - q)/(1/2 - q), unbiased; variance r(1-r)/(n (1/2-q)^2).
     **Reference:** Wang, Blocki, Li and Jha 2017.
+
+    >>> UnaryReport.calibrate(Fraction(1), Fraction(0)).truth(0)[0]
+    0.5
     """
 
     name: ClassVar[str] = "oue"
@@ -213,6 +222,9 @@ class HashedReport(_SeedAndBit):
     **Guarantee:** pure epsilon = ln(p/lie) over the buckets for one report, replace-one (docs/proofs/olh.md).
     **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2).
     **Reference:** Wang, Blocki, Li and Jha 2017.
+
+    >>> len(HashedReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    18
     """
 
     name: ClassVar[str] = "olh"
@@ -231,6 +243,9 @@ class HadamardReport(_SeedAndBit):
     **Guarantee:** pure epsilon = ln((1-flip)/flip) for one report, replace-one (docs/proofs/hadamard.md).
     **Estimator:** (c/n - 1/2)/(p - 1/2), unbiased; variance r(1-r)/(n (p-1/2)^2).
     **Reference:** Bassily, Nissim, Stemmer and Thakurta 2017; Acharya, Sun and Zhang 2019.
+
+    >>> len(HadamardReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    8
     """
 
     name: ClassVar[str] = "hadamard"
@@ -249,6 +264,9 @@ class SubsetReport(_OneReport):
     **Guarantee:** pure epsilon = ln(p(k-omega)/((1-p)omega)) for one report, replace-one (docs/proofs/subset.md).
     **Estimator:** (c/n - q)/(p - q), unbiased; variance r(1-r)/(n (p-q)^2).
     **Reference:** Ye and Barg 2018; Wang et al. 2016.
+
+    >>> len(SubsetReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    10
     """
 
     name: ClassVar[str] = "subset"
@@ -268,6 +286,9 @@ class TwoStageReport(_OneReport):
     (docs/proofs/two-stage.md).
     **Estimator:** the inverted channel, unbiased; corrected variance.
     **Reference:** Avent, Korolova, Zeber, Hovden and Livshits 2017.
+
+    >>> len(TwoStageReport.calibrate(Fraction(1), Fraction(0)).law(0))
+    6
     """
 
     name: ClassVar[str] = "two-stage"

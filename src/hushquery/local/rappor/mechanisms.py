@@ -111,6 +111,9 @@ class RapporPermanent(_Rappor):
     **Guarantee:** pure epsilon = 2h ln((1 - f/2)/(f/2)) for one value, replace-one; given the change times.
     **Estimator:** none on its own; reports of many clients are decoded together.
     **Reference:** Erlingsson, Pihur and Korolova 2014, Theorem 1.
+
+    >>> RapporPermanent.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0) <= 1
+    True
     """
 
     name: ClassVar[str] = "rappor-permanent"
@@ -153,6 +156,9 @@ class RapporReport(_Rappor):
     **Guarantee:** pure epsilon = h ln(q*(1 - p*)/(p*(1 - q*))) for one report, replace-one.
     **Estimator:** none on its own; reports of many clients are decoded together.
     **Reference:** Erlingsson, Pihur and Korolova 2014, Theorem 2.
+
+    >>> RapporReport.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0) <= 1
+    True
     """
 
     name: ClassVar[str] = "rappor-report"

@@ -451,7 +451,7 @@ class ClientEstimate:
 
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write ``estimates.json`` and ``estimates.parquet`` into a new folder, both or nothing."""
-        from hushquery.release.folder import manifest_bytes, parquet_bytes, write_folder
+        from hushquery.release.release import manifest_bytes, parquet_bytes, write_folder
 
         files = {DATA_FILE: manifest_bytes(self.to_json()), TABLE_FILE: parquet_bytes(self._arrow())}
         return write_folder(new_folder(folder), files)
@@ -477,7 +477,7 @@ class ClientEstimate:
 
 def new_folder(folder: str | PathLike[str]) -> Path:
     """Refuse a folder that an estimate can't be saved to; to be asked before millions of reports are read."""
-    from hushquery.release.folder import check_target
+    from hushquery.release.release import check_target
 
     path = Path(folder)
     if path.exists():

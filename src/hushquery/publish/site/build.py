@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from hushquery.errors import UsageError
-from hushquery.publish.site.privacy_page import checked_task, privacy_page
-from hushquery.publish.site.search_data import search_data
-from hushquery.publish.site.trends_page import trends_page
+from hushquery.publish.site.build import search_data
+from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
 from hushquery.publish.tables import checked_limit, need_table
-from hushquery.release.card import nothing_promised, populations
-from hushquery.release.folder import MANIFEST, check_target, manifest_bytes, write_folder
+from hushquery.release.page import nothing_promised, populations
+from hushquery.release.release import MANIFEST, check_target, manifest_bytes, write_folder
 from hushquery.release.tables import release_measure
 from hushquery.templates import STYLE, asset, render
 

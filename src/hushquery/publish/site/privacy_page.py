@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hushquery.errors import UsageError
-from hushquery.publish.site.ledger_chart import ledger_charts
+from hushquery.publish.site.pages import ledger_charts
 from hushquery.release import Release
-from hushquery.release.card import two_promises
-from hushquery.release.page import in_numbers, promise
+from hushquery.release.page import in_numbers, promise, two_promises
 
 __all__ = ["checked_task", "privacy_page"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hushquery.publish.site.ranked import Ranked, Row, ranked_queries, ranked_records
+from hushquery.publish.site.pages import Ranked, Row, ranked_queries, ranked_records
 from hushquery.release import Release
-from hushquery.release.card import limits
-from hushquery.release.charts import compared
+from hushquery.release.page import compared, limits
 from hushquery.release.tables import REST, release_measure
 from hushquery.templates import number, percent
 
