@@ -255,7 +255,7 @@ def test_python_writes_no_markup(tmp_path):
     assert len(markup_in(tmp_path / "a.py")) == 2
     for path in files:
         text = path.read_text(encoding="utf-8")
-        known = {"templates/__init__.py", "release/searchbox.py", "publish/site/build.py"}
+        known = {"templates/__init__.py", "release/page.py", "publish/site/build.py"}
         assert "Markup(" not in text or path.relative_to(SOURCE).as_posix() in known
 
 

@@ -212,8 +212,8 @@ KILLED_AT = {
     "while selecting": ("hushquery.curator.select:passing", "before", 1),
     "between the tables": ("hushquery.curator.clicks:Clicks.run", "before", 1),
     "while writing": ("os:fsync", "after", 3),
-    "before the folder gets its name": ("hushquery.release.folder:_move_in", "before", 1),
-    "after the folder got its name": ("hushquery.release.folder:_move_in", "after", 1),
+    "before the folder gets its name": ("hushquery.release.release:_move_in", "before", 1),
+    "after the folder got its name": ("hushquery.release.release:_move_in", "after", 1),
 }
 
 KILLER = """

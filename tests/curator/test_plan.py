@@ -25,7 +25,7 @@ from hushquery.log import read_log
 from hushquery.noise import sampler as sampling
 from hushquery.noise.law import Binomial, DiscreteLaplace, RoundedGaussian
 from hushquery.release import Release, verify
-from hushquery.release.folder import manifest_bytes, sign
+from hushquery.release.release import manifest_bytes, sign
 
 CHOICES = SELECTORS[1:]
 HEADS = ("weather leeds", "news", "maps", "films tonight")

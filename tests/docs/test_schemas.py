@@ -22,7 +22,7 @@ from hushquery.hybrid.simulate import simulate
 from hushquery.local.report import MOST_PAYLOAD, Report
 from hushquery.local.server.client_estimate import ClientEstimate
 from hushquery.release import verify
-from hushquery.release.folder import MANIFEST, manifest_bytes, sign
+from hushquery.release.release import MANIFEST, manifest_bytes, sign
 from hushquery.task import Task
 from hushquery.task.template import template
 from mutations import STRANGE, instead, spoiled, without

@@ -22,8 +22,8 @@ from hushquery.local.device import store as client_store
 from hushquery.local.report import VERSION, Report, ReportVersionUnknown
 from hushquery.local.server.client_estimate import ClientEstimate
 from hushquery.publish.site import build_site
-from hushquery.release.folder import MANIFEST, manifest_bytes, sign
 from hushquery.release.manifest import FORMAT_VERSION
+from hushquery.release.release import MANIFEST, manifest_bytes, sign
 from hushquery.task import Task
 from hushquery.task.template import template
 from setting_reports import REPORTS, TASK

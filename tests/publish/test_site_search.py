@@ -11,9 +11,8 @@ import pytest
 
 from hushquery.noise.bits import SeededBits
 from hushquery.publish import SearchIndex
-from hushquery.publish.distance import allowed_edits, edits
 from hushquery.publish.example import CLICKS, QUERIES
-from hushquery.publish.text import fold, key_of, tokens
+from hushquery.publish.text import allowed_edits, edits, fold, key_of, tokens
 from hushquery.templates import number, percent
 from site_files import NASTY, built, in_node, setting_task, task_of, weeks
 from small_releases import private_hybrid, release_of, shares_of

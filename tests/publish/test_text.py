@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushquery.publish.distance import allowed_edits, edits
-from hushquery.publish.text import fold, grams, has_digits_changed, key_of, tokens
+from hushquery.publish.text import allowed_edits, edits, fold, grams, has_digits_changed, key_of, tokens
 
 
 @pytest.mark.parametrize(

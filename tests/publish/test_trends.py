@@ -15,7 +15,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.noise.intervals import given_release
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.publish import trends
-from hushquery.publish.charts import trend_chart
+from hushquery.publish.trends import trend_chart
 from hushquery.release.intervals import Published, change_ends
 from small_releases import QUERIES, release_of, thresholded, whole_release
 
@@ -174,7 +174,8 @@ def coverage_of_changes(law, threshold, counts, level=0.95):
     for count in counts:
         values, chances = published_chances(law, count, threshold)
         low, high = given_release(values, threshold, law, level)
-        published = Published(values.astype(float), low.astype(float), high.astype(float), level, law, threshold)
+        columns = (column.astype(float) for column in (values, np.zeros(len(values)), low, high))
+        published = Published("count", *columns, level, law, threshold)
         sides.append((published.ends(level), chances))
     (before, first), (after, last) = sides
     covered = 0.0
@@ -227,7 +228,7 @@ def test_the_chart_draws_changes_or_counts():
         next(iter(spec.get("datasets", {}).values()), None) or spec["layer"][0].get("data", spec.get("data"))["values"]
     )
     assert rows == [
-        {"query": "a", "value": 80, "low": changed.changes[0].low, "high": changed.changes[0].high, "changed": True}
+        {"label": "a", "value": 80, "low": changed.changes[0].low, "high": changed.changes[0].high, "marked": True}
     ]
     assert len(QUERIES) == json.dumps(json.loads(trend_chart(trends(whole_release())).to_json())).count('"low":')
     with pytest.raises(DataError, match="nothing to draw"):

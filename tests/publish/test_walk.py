@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
 from hushquery.publish import classify, keywords
-from hushquery.publish.classify import read_labels
+from hushquery.publish.keywords import absorbing_walk, read_labels
 from hushquery.publish.tables import click_graph
-from hushquery.publish.walk import absorbing_walk
 from small_releases import QUERIES, release_of, whole_release
 
 

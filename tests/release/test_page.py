@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hushquery.core.budget import format_epsilon
 from hushquery.errors import UsageError
-from hushquery.release.card import setting
-from hushquery.release.charts import Axis
+from hushquery.release.page import Axis, setting
 from hushquery.templates import STYLE, macro, number, shown
 
 TAGS = {

@@ -17,7 +17,7 @@ from hushquery.cli.verify import verify as verify_command
 from hushquery.core.loss import Loss
 from hushquery.errors import DataError
 from hushquery.release import Release, verify
-from hushquery.release.folder import known_files, manifest_bytes, parquet_bytes, sha256, sign
+from hushquery.release.release import known_files, manifest_bytes, parquet_bytes, sha256, sign
 
 # What a release of counts holds; records belong to releases of shares.
 FILES = sorted(known_files() - {"records.parquet"})

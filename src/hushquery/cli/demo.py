@@ -134,9 +134,8 @@ def _emit(
 
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
-    from hushquery.publish.site.ledger_chart import epsilon_text
-    from hushquery.release.charts import Axis, compared
-    from hushquery.release.searchbox import search_box
+    from hushquery.publish.site.pages import epsilon_text
+    from hushquery.release.page import Axis, compared, search_box
     from hushquery.templates import render
 
     release = made.release

@@ -85,7 +85,7 @@ def head(
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import HEAD_FILE, PublishedHead
-    from hushquery.release.folder import check_target
+    from hushquery.release.release import check_target
     from hushquery.task import Task
 
     asked = Task.load(task)

@@ -42,7 +42,7 @@ _DANGEROUS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 def open_release(folder: str) -> Release:
     """Load a release, and warn where it is not private or its promise is weak."""
     from hushquery.release import Release
-    from hushquery.release.card import weakness
+    from hushquery.release.page import weakness
 
     release = Release.load(folder)
     if release.test_noise:
@@ -57,7 +57,7 @@ def open_release(folder: str) -> Release:
 
 def rare_missing(release: Release) -> str:
     """Say why what somebody looks for may not be there; nothing where the promise does not keep rare searches out."""
-    from hushquery.release.card import weakness
+    from hushquery.release.page import weakness
 
     return "" if any(map(weakness, release.guarantees)) else "rare searches are never released"
 

@@ -12,7 +12,7 @@ from hushquery.cli.listing import Folder, Limit, joined, listing, open_release
 from hushquery.cli.measure import amount, between, measured_rows, percent
 
 if TYPE_CHECKING:
-    from hushquery.publish.lookup import Measured
+    from hushquery.publish.search import Measured
     from hushquery.release import Release
 
 __all__ = ["show"]
@@ -38,7 +38,7 @@ def show(
 
 
 def _show_release(release: Release, limit: int, as_json: bool) -> None:
-    from hushquery.release.card import false_pairs
+    from hushquery.release.page import false_pairs
 
     tables = release.tables
     first = {name: table.slice(0, limit).to_pylist() for name, table in tables.items()}

@@ -44,7 +44,7 @@ def trends(
     names = [Path(folder).name or folder for folder in folders]
     if plot is not None:
         from hushquery.plot import save
-        from hushquery.publish.charts import trend_chart
+        from hushquery.publish.trends import trend_chart
 
         save(trend_chart(found, names), plot)
     take_note(found.notes, as_json=as_json)

@@ -197,7 +197,7 @@ def classify(
     hushquery classify release/ --labels topics.csv
     """
     from hushquery import publish
-    from hushquery.publish.classify import read_labels
+    from hushquery.publish.keywords import read_labels
 
     release = open_release(folder)
     found = publish.classify(release, read_labels(labels), alpha=alpha, least=least, limit=limit)

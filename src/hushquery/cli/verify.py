@@ -30,7 +30,7 @@ def verify(folder: Folder, as_json: JsonFlag = False) -> None:
     release from somebody you trust.
     """
     from hushquery.release import verify as check
-    from hushquery.release.folder import check_there
+    from hushquery.release.release import check_there
 
     found = check(folder)
     if not found.ok:

@@ -27,7 +27,7 @@ from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.optin import OptInShares, Way
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.head_file import HEAD_FILE
-from hushquery.release.folder import write_folder
+from hushquery.release.release import write_folder
 from hushquery.task import Task
 
 __all__ = ["HEAD_FILE", "PublishedHead", "client_population", "optin_population", "step_in_words"]

@@ -22,14 +22,14 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hushquery.publish.distance import allowed_edits, edits
 from hushquery.publish.search import SearchIndex
-from hushquery.publish.tables import PER, row_numbers, with_pages
-from hushquery.publish.text import fold, has_digits_changed
+from hushquery.publish.tables import weighted_rows
+from hushquery.publish.text import allowed_edits, edits, fold, has_digits_changed
+from hushquery.release.tables import SHARE_SCALE
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -61,7 +61,7 @@ class Correction:
 
 
 def correct(release: Release, text: str, *, index: SearchIndex | None = None) -> Correction | None:
-    """Give the query that a text was probably meant to be, or None when there is no better one.
+    """Return the query that a text was probably meant to be, or None when there is no better one.
 
     Args:
         release: A release; clicks and reformulations make it better, but it works without.
@@ -69,8 +69,8 @@ def correct(release: Release, text: str, *, index: SearchIndex | None = None) ->
         index: The index of the same release, to correct many texts without building it anew.
 
     >>> from hushquery.publish.example import tiny_release
-    >>> found = correct(tiny_release(), "waether leeds")
-    >>> found.query, found.mistakes, found.known
+    >>> correction = correct(tiny_release(), "waether leeds")
+    >>> correction.query, correction.mistakes, correction.known
     ('weather leeds', 1, True)
     >>> correct(tiny_release(), "weather") is None
     True
@@ -100,8 +100,11 @@ class _Evidence:
         self._count = 0.0 if place is None else float(index.queries.weight[place])
         self._counted = index.queries.measured is not None
         self._measure = index.queries.measure
-        self._clicks = _clicks_by_query(release)
-        self._next = _next_queries(release, self._name) if self._name is not None else {}
+        self._clicks: defaultdict[str, float] = defaultdict(float)
+        for query, _, clicks in weighted_rows(release, "clicks", "url"):
+            self._clicks[query] += clicks
+        rows = weighted_rows(release, "reformulations", "next_query")
+        self._next = {following: weight for query, following, weight in rows if query == self._name and weight > 0}
 
     def weigh(self, candidate: str, mistakes: int) -> tuple[float, tuple[str, ...]]:
         score = -mistakes * math.log(_ONE_MISTAKE_IN)
@@ -112,8 +115,8 @@ class _Evidence:
             if self._name is None:
                 reasons.append(f"its {self._measure} is about {self._say(weight)}, the text is not in the release")
             elif weight > self._count:
-                told = f"{self._say(weight)}, that of the text {self._say(self._count)}"
-                reasons.append(f"its {self._measure} is about {told}")
+                both = f"{self._say(weight)}, that of the text {self._say(self._count)}"
+                reasons.append(f"its {self._measure} is about {both}")
         elif self._name is None:
             reasons.append("the text is not in the release")
         if self._name is None:
@@ -133,24 +136,4 @@ class _Evidence:
         return score, tuple(reasons)
 
     def _say(self, weight: float) -> str:
-        return f"{100 * weight / PER:.3g}%" if self._measure == "share" else f"{weight:,.0f}"
-
-
-def _clicks_by_query(release: Release) -> Mapping[str, float]:
-    if "clicks" not in release.tables:
-        return {}
-    table = with_pages(release.tables["clicks"])
-    totals: dict[str, float] = {}
-    for query, clicks in zip(table["query"].to_pylist(), row_numbers(table).weight.tolist(), strict=True):
-        totals[query] = totals.get(query, 0.0) + clicks
-    return totals
-
-
-def _next_queries(release: Release, name: str) -> Mapping[str, float]:
-    if "reformulations" not in release.tables:
-        return {}
-    table = release.tables["reformulations"]
-    rows = zip(
-        table["query"].to_pylist(), table["next_query"].to_pylist(), row_numbers(table).weight.tolist(), strict=True
-    )
-    return {following: weight for query, following, weight in rows if query == name and weight > 0}
+        return f"{100 * weight / SHARE_SCALE:.3g}%" if self._measure == "share" else f"{weight:,.0f}"

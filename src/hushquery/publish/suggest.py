@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hushquery.errors import DataError
-from hushquery.publish.tables import checked_limit, click_graph, queries_of, row_numbers
+from hushquery.publish.tables import Rows, checked_limit, click_graph, queries_of
+from hushquery.release.intervals import published
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -57,8 +58,8 @@ class Suggestion:
     why: str
 
 
-def similar(release: Release, query: str, limit: int = 10) -> tuple[Similar, ...]:
-    """Give the queries whose searchers clicked on the same URLs, by the cosine of their click vectors.
+def similar(release: Release, query: str, limit: int = 10) -> Rows[Similar]:
+    """Return the queries whose searchers clicked on the same URLs, by the cosine of their click vectors.
 
     Negative clicks are taken as zero. Empty when the release does not know the query, or no click of it.
 
@@ -72,26 +73,24 @@ def similar(release: Release, query: str, limit: int = 10) -> tuple[Similar, ...
     limit = checked_limit(limit)
     graph = click_graph(release, "there is nothing to compare queries by")
     place = graph.query(query)
-    if place is None:
-        return ()
-    own = graph.weights[[place], :].toarray().ravel()
+    own = graph.weights[[place], :].toarray().ravel() if place is not None else np.zeros(0)
     size = float(np.linalg.norm(own))
     if size == 0:
-        return ()
+        return Rows()
     dots = np.asarray(graph.weights @ own).ravel()
     sizes = np.sqrt(np.asarray(graph.weights.multiply(graph.weights).sum(axis=1)).ravel())
-    found = [int(index) for index in np.flatnonzero(dots) if int(index) != place]
-    cosines = {index: min(1.0, float(dots[index] / (sizes[index] * size))) for index in found}
-    found.sort(key=lambda index: (-round(cosines[index], 9), graph.queries[index]))
+    others = [index for index in np.flatnonzero(dots).tolist() if index != place]
+    cosines = {index: min(1.0, float(dots[index] / (sizes[index] * size))) for index in others}
+    others.sort(key=lambda index: (-round(cosines[index], 9), graph.queries[index]))
     rows = []
-    for index in found[:limit]:
+    for index in others[:limit]:
         products = graph.weights[[index], :].toarray().ravel() * own
         heaviest = sorted(np.flatnonzero(products), key=lambda url: (-products[url], graph.urls[url]))
         rows.append(Similar(graph.queries[index], cosines[index], tuple(graph.urls[u] for u in heaviest[:_NAMED])))
-    return tuple(rows)
+    return Rows(rows)
 
 
-def suggest(release: Release, query: str, limit: int = 10) -> tuple[Suggestion, ...]:
+def suggest(release: Release, query: str, limit: int = 10) -> Rows[Suggestion]:
     """Suggest what to search for after a query: what people went on to, then queries that share clicks with it.
 
     A release with only one of the two tables gives what that one tells. Noisy counts of zero or less suggest nothing.
@@ -115,32 +114,27 @@ def suggest(release: Release, query: str, limit: int = 10) -> tuple[Suggestion, 
     queries = queries_of(release)
     place = queries.where(query)
     if place is None:
-        return ()
+        return Rows()
     name = queries.names[place]
     rows = _went_on_to(release, name)
     if "clicks" in release.tables:
         seen = {row.query for row in rows}
-        for other in similar(release, name, limit + len(seen)):
-            if other.query not in seen:
-                row = Suggestion(other.query, "clicks", None, None, None, other.cosine, "clicks on the same URLs")
-                rows.append(row)
-    return tuple(rows[:limit])
+        rows += [
+            Suggestion(other.query, "clicks", None, None, None, other.cosine, "clicks on the same URLs")
+            for other in similar(release, name, limit + len(seen))
+            if other.query not in seen
+        ]
+    return Rows(rows[:limit])
 
 
 def _went_on_to(release: Release, name: str) -> list[Suggestion]:
     if "reformulations" not in release.tables:
         return []
     table = release.tables["reformulations"]
-    numbers = row_numbers(table)  # counts: there are no shares of reformulations
+    numbers = published(table)  # counts: there are no shares of reformulations
     nexts = table["next_query"].to_pylist()
     rows = [
-        Suggestion(
-            nexts[index],
-            "reformulation",
-            *numbers.told(index),
-            None,
-            "people went on to it",
-        )
+        Suggestion(nexts[index], "reformulation", *numbers.row(index), None, "people went on to it")
         for index, query in enumerate(table["query"].to_pylist())
         if query == name and numbers.value[index] > 0 and nexts[index] != name
     ]

@@ -24,17 +24,6 @@ from hushquery.core.rounding import exact
 from hushquery.core.unit import Unit
 from hushquery.errors import DataError, UsageError
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "check_measures",
-    "check_shape",
-    "guarantee_from_json",
-    "make_manifest",
-    "plain",
-    "steps_of",
-]
-
 #: What the manifest calls its own format.
 FORMAT = "hushquery-release"
 
@@ -86,7 +75,7 @@ def make_manifest(
 ) -> dict[str, Any]:
     """Write the manifest of a release; refuse what looks as if it came from the log."""
     if not 0 < level < 1:
-        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+        raise UsageError("an interval's level lies between 0 and 1", fix="Use a value such as 0.95")
     day = created or datetime.now(UTC)
     if isinstance(day, datetime):
         day = (day.astimezone(UTC) if day.tzinfo else day).date()
@@ -115,7 +104,7 @@ def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) 
             f"{len(steps)} steps are described and {len(promised)} are in the guarantees",
             fix="Describe every randomised step, in the order of the guarantees",
         )
-    found = []
+    described = []
     for number, ((population, step), given) in enumerate(zip(promised, steps, strict=True), 1):
         own = {"name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
         stated = {key: value.to_json() if isinstance(value, Loss) else value for key, value in given.items()}
@@ -131,22 +120,24 @@ def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) 
                 fix="Give the exact numbers the step ran with as parameters",
             )
         parameters = plain(given["parameters"], f"step {number}", names=True)
-        found.append({"population": plain(population, "population"), **plain(own, "step"), "parameters": parameters})
-    return found
+        described.append(
+            {"population": plain(population, "population"), **plain(own, "step"), "parameters": parameters}
+        )
+    return described
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name, package in _LIBRARIES.items():
         try:
-            found[name] = version(package)
+            versions[name] = version(package)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def plain(value: Any, where: str, *, names: bool = False, _depth: int = 0) -> Any:
-    """Give plain JSON data: fractions become text, and what is no plain data is refused.
+    """Return plain JSON data: fractions become text, and what is no plain data is refused.
 
     Args:
         value: What to write down.
@@ -215,14 +206,14 @@ def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
         raise DataError("a guarantee has a model this version does not know", fix="Upgrade hushquery")
     epsilon, delta = data["epsilon"], data["delta"]
     if not all(type(n) in (int, float) and math.isfinite(n) and n >= 0 for n in (epsilon, delta)):
-        raise DataError("a guarantee has an epsilon or delta that is no number", fix="Get the release again")
+        raise DataError("a guarantee has an epsilon or delta that is no number", fix="Download the release again")
     given, test_noise, population = data["steps"], data["test_noise"], data["population"]
     texts = [population, data["unit"], data["relation"]]
     if not isinstance(given, list) or type(test_noise) is not bool:
-        raise DataError("a guarantee lists no steps, or does not say whose noise it is", fix="Get the release again")
+        raise DataError("a guarantee lists no steps, or does not say whose noise it is", fix="Download it again")
     texts += [step[part] for step in given for part in ("name", "detail")]
     if not all(isinstance(text, str) for text in texts):
-        raise DataError("a guarantee has another thing where a text belongs", fix="Get the release again")
+        raise DataError("a guarantee has another thing where a text belongs", fix="Download the release again")
     steps = tuple(Step(step["name"], step["detail"], Loss.from_json(step["loss"])) for step in given)
     unit = Unit(data["unit"], data["relation"])
     return Guarantee(population, data["model"], unit, float(epsilon), float(delta), steps, test_noise)
@@ -248,7 +239,7 @@ def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | Non
         raise DataError(
             "manifest.json does not say what the numbers in the tables are",
             why="it states other measures, or a format that does not know them",
-            fix="Get the release again",
+            fix="Download the release again",
         )
 
 
@@ -269,5 +260,5 @@ def check_shape(manifest: Any) -> None:
     wrong += [name for name, types in _SHAPE.items() if not isinstance(manifest.get(name), types)]
     if wrong:
         raise DataError(
-            "manifest.json lacks parts or has them in another form", why=", ".join(wrong), fix="Get it again"
+            "manifest.json lacks parts or has them in another form", why=", ".join(wrong), fix="Download it again"
         )

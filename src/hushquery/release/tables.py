@@ -17,21 +17,11 @@ import pyarrow.compute as pc
 
 from hushquery.errors import DataError, UsageError
 
-__all__ = [
-    "KINDS",
-    "NUMBERS",
-    "REST",
-    "Measure",
-    "TableKind",
-    "check_references",
-    "checked_table",
-    "measure_of",
-    "measures_of",
-    "release_measure",
-]
-
 #: What the numbers of a table are: counts, shares of all records, or the two estimates behind a share.
 Measure = Literal["count", "share", "estimates"]
+
+#: A share is ranked as if so many records had been counted.
+SHARE_SCALE = 100_000
 
 #: The parameter of a release of shares that states the share of everything that is not listed.
 REST = "rest"
@@ -45,14 +35,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class TableKind:
-    """One kind of table.
-
-    Args:
-        keys: The text columns that name a row.
-        row: What one row is, in a clause.
-        measures: What its numbers may be.
-        bare: Whether the table may come as a list of keys without numbers.
-    """
+    """A kind of table: the columns that name a row, what a row is, what its numbers may be, if it may have none."""
 
     keys: tuple[str, ...]
     row: str
@@ -99,31 +82,27 @@ NUMBERS: Mapping[Measure, Mapping[str, str]] = {
 
 
 def measure_of(table: pa.Table) -> Measure | None:
-    """Tell what the numbers of a table are by its columns; None for a bare list of keys."""
+    """Return what the numbers of a table are, by its columns; None for a bare list of keys."""
     return next((measure for measure, columns in NUMBERS.items() if next(iter(columns)) in table.column_names), None)
 
 
 def measures_of(tables: Mapping[str, pa.Table]) -> dict[str, Measure | None]:
-    """Tell it of each table, by name."""
+    """Return what the numbers of each table are, by name."""
     return {name: measure_of(table) for name, table in tables.items()}
 
 
 def release_measure(tables: Mapping[str, pa.Table]) -> Literal["count", "share"] | None:
-    """Tell whether a release speaks in counts or in shares; None where it has lists alone.
-
-    Raises:
-        DataError: It speaks in both: nobody could read one beside the other.
-    """
-    found = {measure for measure in measures_of(tables).values() if measure is not None}
-    if "count" in found and len(found) > 1:
+    """Return whether a release speaks in counts or in shares; None where it has lists alone. Refuse both at once."""
+    measures = set(measures_of(tables).values()) - {None}
+    if "count" in measures and len(measures) > 1:
         raise DataError(
             "the tables of a release mix counts with shares", fix="Make one release of counts and one of shares"
         )
-    return None if not found else "count" if "count" in found else "share"
+    return None if not measures else "count" if "count" in measures else "share"
 
 
 def checked_table(name: str, table: pa.Table) -> pa.Table:
-    """Give a table as a release holds it: known columns, types and order, no gaps, no key twice.
+    """Return a table as a release holds it: known columns, types and order, no gaps, no key twice.
 
     Raises:
         UsageError: The table's name or its columns are not known.
@@ -194,7 +173,7 @@ def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, An
         for name in ("queries", "clicks"):
             listed = pc.sum(tables[name]["share"]).as_py() if name in tables and tables[name].num_columns > 1 else 0.0
             if (listed or 0.0) + rest > 1 + _ROUNDING:
-                raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Get it again")
+                raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Download it again")
 
 
 def _type(column: str, kind: TableKind) -> pa.DataType:
@@ -221,7 +200,7 @@ def _blended(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _problem(table: pa.Table, keys: tuple[str, ...]) -> str:
-    """Say why a table can't be published; empty where it can."""
+    """Return why a table can't be published; empty where it can."""
     if any(table[column].null_count for column in table.column_names if column not in _MAY_MISS):
         return "it has missing values"
     if table.group_by(list(keys)).aggregate([]).num_rows != table.num_rows:

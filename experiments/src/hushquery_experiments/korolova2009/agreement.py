@@ -20,9 +20,9 @@ from scipy import stats
 from hushquery.engine import execute
 from hushquery.errors import DataError, UsageError
 from hushquery.publish import find
+from hushquery.publish.keywords import absorbing_walk, checked_share
 from hushquery.publish.tables import ClickGraph, checked_limit, click_graph
 from hushquery.publish.text import fold
-from hushquery.publish.walk import absorbing_walk, checked_share
 from hushquery.release import Release
 from hushquery_experiments.coverage import rows_of
 from hushquery_experiments.unpublishable import NotPublishable

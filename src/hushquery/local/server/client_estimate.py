@@ -176,7 +176,7 @@ class ClientEstimate:
         """Write ``estimates.json`` and ``estimates.parquet`` into a new folder, both or nothing."""
         import pyarrow as pa
 
-        from hushquery.release.folder import manifest_bytes, parquet_bytes, write_folder
+        from hushquery.release.release import manifest_bytes, parquet_bytes, write_folder
 
         columns = {
             "value": pa.array([row.label for row in self], pa.string()),
@@ -209,7 +209,7 @@ class ClientEstimate:
 
 def new_folder(folder: str | PathLike[str]) -> Path:
     """Refuse a folder that an estimate can't be saved to; to be asked before millions of reports are read."""
-    from hushquery.release.folder import check_target
+    from hushquery.release.release import check_target
 
     path = Path(folder)
     if path.exists():

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from hushquery.errors import UsageError
-from hushquery.publish.site.privacy_page import checked_task, privacy_page
-from hushquery.publish.site.search_data import search_data
-from hushquery.publish.site.trends_page import trends_page
-from hushquery.publish.tables import checked_limit, need_table
-from hushquery.release.card import nothing_promised, populations
-from hushquery.release.folder import MANIFEST, check_target, manifest_bytes, write_folder
-from hushquery.release.tables import release_measure
+from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
+from hushquery.publish.tables import checked_limit, need_table, queries_of
+from hushquery.release.intervals import published
+from hushquery.release.page import nothing_promised, populations
+from hushquery.release.release import MANIFEST, check_target, manifest_bytes, write_folder
+from hushquery.release.tables import SHARE_SCALE, release_measure
 from hushquery.templates import STYLE, asset, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
-
-__all__ = ["HEADERS", "SITE_FILES", "build_site", "media_type", "write_site"]
 
 # What a page may do: load its own files, and nothing else from anywhere.
 _POLICY = Markup(
@@ -46,20 +43,10 @@ _STATIC = (
     *("icon.svg", "trends.mjs", "search.mjs", "search-page.mjs", "privacy.mjs", "demonstration.mjs", "pages.mjs"),
     *("client.mjs", "more.js", "reading.js"),
 )
-_MADE = (
-    "index.html",
-    "search.html",
-    "privacy.html",
-    "site.css",
-    "matching.mjs",
-    "index.json",
-    "task.json",
-    "sw.js",
-    MANIFEST,
-)
+_PAGES = ("index.html", "search.html", "privacy.html")
 
 #: Every file that a site may hold.
-SITE_FILES = frozenset({*_STATIC, *_MADE})
+SITE_FILES = frozenset({*_STATIC, *_PAGES, "site.css", "matching.mjs", "index.json", "task.json", "sw.js", MANIFEST})
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -94,14 +81,14 @@ def build_site(
     several = list(releases)
     if not several:
         raise UsageError("a site needs a release", fix="Give one, or several with the oldest first")
-    last, told = several[-1], dict(privacy or {})
-    if strange := set(told) - {"task", "ledger", "accounts"}:
+    last, privacy = several[-1], privacy or {}
+    if strange := set(privacy) - {"task", "ledger", "accounts"}:
         raise UsageError(
             f"a site shows nothing called {', '.join(sorted(strange))}", fix="Give task, ledger or accounts"
         )
     for release in several:
         need_table(release, "queries", "there are no pages to make")
-    names, task = _names(several), checked_task(told)
+    names, task = _names(several), checked_task(privacy)
     site = {
         "whom": title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
         "version": last.manifest["hushquery"],
@@ -112,19 +99,19 @@ def build_site(
     pages = {
         "index.html": render("trends.html", site=site, **trends_page(several, names, checked_limit(rows))),
         "search.html": render("search.html", site=site, measure=release_measure(last.tables)),
-        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, told)),
+        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)),
     }
     files = {
         **{name: page.encode() for name, page in pages.items()},
         "site.css": STYLE.encode() + _static("site.css"),
         "matching.mjs": asset("matching.mjs").encode(),
-        "index.json": search_data(last, checked_limit(searched)),
+        "index.json": _search_data(last, checked_limit(searched)),
         MANIFEST: manifest_bytes(last.manifest),
         **{name: _static(name) for name in _STATIC},
     }
     if task is not None:
-        kept = {name: task[name] for name in ("id", "task", "configuration")}
-        files["task.json"] = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        served = {name: task[name] for name in ("id", "task", "configuration")}
+        files["task.json"] = json.dumps(served, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     files["sw.js"] = _worker(files)
     return dict(sorted(files.items()))
 
@@ -133,7 +120,7 @@ def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = Fal
     """Write a site into a new folder: whole, or not at all.
 
     Args:
-        files: What :func:`build_site` gave.
+        files: What :func:`build_site` returned.
         folder: Where to; must not exist.
         force: Replace an older site there. Nothing else is ever replaced.
     """
@@ -142,7 +129,7 @@ def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = Fal
 
 
 def media_type(name: str) -> str:
-    """Give the type with which a file of a site is served; browsers run no module of another type.
+    """Return the type with which a file of a site is served; browsers run no module of another type.
 
     >>> media_type("search.mjs")
     'text/javascript; charset=utf-8'
@@ -150,8 +137,33 @@ def media_type(name: str) -> str:
     return _TYPES[Path(name).suffix]
 
 
+def _search_data(release: Release, most: int) -> bytes:
+    """Return what the search knows: ``[query, value, low, high, [[url, value], ...]]``, the most frequent first."""
+    queries = queries_of(release)
+    pages: dict[str, list[list[Any]]] = {}
+    if (table := release.tables.get("clicks")) is not None:
+        numbers = published(table)
+        values = numbers.value.tolist() if numbers.measure == "share" else map(int, numbers.value)
+        for query, url, value in zip(table["query"].to_pylist(), table["url"].to_pylist(), values, strict=True):
+            pages.setdefault(query, []).append([url, value])
+    rows = []
+    for place, name in enumerate(queries.names[:most]):
+        count, low, high = queries.numbers(place)
+        rows.append([name, count if count is not None else queries.share(place), low, high, pages.get(name, [])])
+    data: dict[str, Any] = {
+        "format": "hushquery-index",
+        "version": 1,
+        "created": release.manifest["created"],
+        "measure": queries.measure,
+        "per": SHARE_SCALE if queries.measure == "share" else 1,
+        "all": len(queries.names),
+        "queries": rows,
+    }
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+
+
 def _names(releases: Sequence[Release]) -> list[str]:
-    """Call a release by its epoch, else by its day; tell those of one day apart."""
+    """Name a release by its epoch, else by its day; number those of one day."""
     epochs = [release.manifest["parameters"].get("epoch") for release in releases]
     if all(type(epoch) is int for epoch in epochs) and len(set(epochs)) == len(epochs):
         return [f"epoch {epoch}" for epoch in epochs]
@@ -162,7 +174,7 @@ def _names(releases: Sequence[Release]) -> list[str]:
 
 
 def _published(name: str, day: str) -> str:
-    """Say which release it is and of which day, the day once.
+    """Return which release it is and of which day, the day once.
 
     >>> _published("epoch 2", "2026-11-15"), _published("the release of 2026-11-15", "2026-11-15")
     ('epoch 2, published 2026-11-15', 'the release of 2026-11-15')
@@ -176,8 +188,8 @@ def _worker(files: Mapping[str, bytes]) -> bytes:
     whole = hashlib.sha256(code)
     for name, data in sorted(files.items()):
         whole.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(data).digest())
-    kept = json.dumps(sorted(files), separators=(",", ":"))
-    return code.replace(b'"VERSION"', f'"{whole.hexdigest()[:16]}"'.encode()).replace(b'["FILES"]', kept.encode())
+    names = json.dumps(sorted(files), separators=(",", ":"))
+    return code.replace(b'"VERSION"', f'"{whole.hexdigest()[:16]}"'.encode()).replace(b'["FILES"]', names.encode())
 
 
 def _static(name: str) -> bytes:
