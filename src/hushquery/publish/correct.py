@@ -45,12 +45,8 @@ _CLICKS_SAY_AT_MOST = 2.0
 class Correction:
     """The released query that a text was probably meant to be.
 
-    Attributes:
-        query: The query.
-        mistakes: How many typing mistakes lie between.
-        score: The evidence, in natural logarithms.
-        reasons: The evidence in words.
-        known: Whether the text is itself a released query.
+    ``score`` and ``reasons`` are the evidence in natural logarithms and in words; ``known`` says whether the text is
+    itself a released query.
     """
 
     query: str

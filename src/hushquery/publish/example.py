@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
 from hushquery.release import Release
@@ -50,7 +53,7 @@ def tiny_release() -> Release:
     return Release(tables, (), {})
 
 
-def _table(names: tuple[str, ...], counts: dict[tuple[str, ...], int] | dict[tuple[str, str], int]) -> pa.Table:
+def _table(names: tuple[str, ...], counts: Mapping[Any, int]) -> pa.Table:
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     keys = [dict(zip(names, key, strict=True)) for key, _ in rows]
     numbers = [{"count": n, "stderr": 5.0, "low": n - 10.0, "high": n + 10.0} for _, n in rows]

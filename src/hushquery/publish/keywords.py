@@ -114,14 +114,10 @@ def keywords(
 
 @dataclass(frozen=True)
 class Classified:
-    """A query and its class.
+    """A query with the class in which a walk from it ends most often, and how often it does.
 
-    Attributes:
-        query: The query.
-        label: The class in which a walk from the query ends most often.
-        probability: How often it does.
-        margin: How much more often than in the next class; near 0 the class is a guess.
-        given: Whether the label was given, not found.
+    ``margin`` is how much more often than in the next class; near 0 the class is a guess. ``given`` says that the label
+    was given, not found.
     """
 
     query: str
@@ -140,12 +136,7 @@ class Classes(Shown):
 
 
 def classify(
-    release: Release,
-    labels: Mapping[str, str],
-    *,
-    alpha: float = 0.1,
-    least: float = 0.0,
-    limit: int | None = None,
+    release: Release, labels: Mapping[str, str], *, alpha: float = 0.1, least: float = 0.0, limit: int | None = None
 ) -> Classes:
     """Classify each query by the labelled seeds that a random walk from it reaches most often.
 
@@ -236,14 +227,7 @@ def absorbing_walk(
     """Return for every query (row) the probability that a walk from it ends at a seed of each class (column).
 
     The two equations are repeated until no probability can be further than 1e-9 from the solution: two steps shrink
-    any error by (1 - alpha)^2.
-
-    Args:
-        graph: The click graph.
-        queries: The seeds among the queries, with their class.
-        urls: The seeds among the URLs, with their class.
-        alpha: The probability of being lost before a step.
-        classes: How many classes there are.
+    any error by (1 - alpha)^2. ``queries`` and ``urls`` are the seeds among both, with the number of their class.
     """
     alpha = checked_share(alpha, "alpha")
     if not _LEAST_ALPHA <= alpha < 1:

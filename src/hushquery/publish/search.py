@@ -27,10 +27,10 @@ How a result is scored, so that anybody can check it:
   query's quality times the clicks on the URL after it: a page that most people chose is not outvoted by one that a few
   chose after many similar queries.
 
-A weight is a count, or a share of 100,000 records (:mod:`hushquery.publish.tables`). Counts and clicks are noisy;
-negative ones are taken as zero here, for ranking only. Candidates come from an index of
-words, beginnings and character n-grams, so that a text is never compared with every query. Of more than 1,000 queries
-that hold its words the best are compared, as many as are asked for; the others are counted.
+A weight is a count, or a share of 100,000 records (:mod:`hushquery.publish.tables`). Negative noisy counts are taken
+as zero here, for ranking only. Candidates come from an index of words, beginnings and character n-grams, so that a text
+is never compared with every query. Of more than 1,000 queries that hold its words the best are compared, as many as are
+asked for; the others are counted.
 
 References:
     E. Ukkonen, Approximate string matching with q-grams and maximal matches, TCS 92(1), 1992.
@@ -85,15 +85,10 @@ class QueryHit:
 
 @dataclass(frozen=True)
 class UrlHit:
-    """A URL that was clicked after queries near to a text.
+    """A URL that was clicked after queries near to a text; ``why`` says how the first of them matches.
 
-    Attributes:
-        url: The URL.
-        score: What it is ranked by.
-        clicks: The noisy clicks after those queries, negative ones left out; None where shares were released.
-        queries: The queries it comes from, the one that says most first.
-        why: How the first of them matches.
-        share: The share of those queries with a click on the URL; None where counts were released.
+    ``clicks`` are the noisy clicks after those queries, negative ones left out (None in a release of shares);
+    ``share`` is the share of those queries with a click on the URL (None in a release of counts).
     """
 
     url: str
@@ -155,12 +150,7 @@ class SearchIndex:
         return f"SearchIndex({len(self.queries.names):,} queries, {clicked:,} clicks)"
 
     def search(self, text: str, limit: int = 10) -> SearchResult:
-        """Find pages and queries for a text.
-
-        Args:
-            text: What a person types, in any script; mistakes and unfinished words are fine.
-            limit: How many URLs and how many queries to return at most.
-        """
+        """Find at most ``limit`` pages and queries for a text in any script; mistakes and unfinished words are fine."""
         hits, more = self._near(text, max(_HOLDERS, checked_limit(limit)))
         notes = []
         if self._clicks is None:
@@ -306,17 +296,10 @@ def _rows_of(release: Release, table_name: str, column: str, query: str) -> list
 
 @dataclass(frozen=True)
 class PatternHit:
-    """A query that fits a pattern.
+    """A query that fits a pattern, with its noisy count or share and interval; None where it was not released.
 
-    Attributes:
-        rank: Its place by noisy count or share among those that fit, from 1; None where neither was released.
-        query: The query.
-        count: Its noisy count; None where shares were released.
-        low: The lower end of the interval.
-        high: The upper end.
-        best_rank: The best rank it may truly have, by the intervals of all that fit.
-        worst_rank: The worst.
-        share: Its share; None where counts were released.
+    ``rank`` is its place among those that fit, from 1; by the intervals of all, it may truly lie anywhere from
+    ``best_rank`` to ``worst_rank``.
     """
 
     rank: int | None

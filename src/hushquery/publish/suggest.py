@@ -22,13 +22,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Similar:
-    """A query whose searchers clicked on the same URLs.
-
-    Attributes:
-        query: The query.
-        cosine: The cosine between the click vectors, 1 for the same clicks, 0 for none in common.
-        shared: The URLs they share, those that weigh most first.
-    """
+    """A query whose searchers clicked on the same URLs: the cosine between the click vectors, and the heaviest URLs."""
 
     query: str
     cosine: float
@@ -37,17 +31,7 @@ class Similar:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A query to try next.
-
-    Attributes:
-        query: The query.
-        source: Where it comes from: people went on to it, or it shares clicks.
-        count: How many went on to it, noisy; None for one that shares clicks.
-        low: The lower end of the interval of the count.
-        high: The upper end.
-        cosine: How alike the clicks are; None for one that people went on to.
-        why: The same in words.
-    """
+    """A query to try next: one that people went on to (how many, noisy), or one that shares clicks (their cosine)."""
 
     query: str
     source: Literal["reformulation", "clicks"]

@@ -74,13 +74,9 @@ class Shown:
 
     def _repr_html_(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        facts = [
-            f"{name.replace('_', ' ')} {value}"
-            for name, value in values.items()
-            if isinstance(value, str | float | int)
-        ]
+        facts = [f"{name} {value}" for name, value in values.items() if isinstance(value, str | int | float)]
         rows = {name: value for name, value in values.items() if isinstance(value, Rows)}
-        return _notebook(rows, ", ".join(facts), values.get("notes", ()))
+        return _notebook(rows, ", ".join(facts).replace("_", " "), values.get("notes", ()))
 
 
 def _plain(rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -92,14 +88,12 @@ def _plain(rows: Iterable[Any]) -> list[dict[str, Any]]:
 def _notebook(tables: Mapping[str, Rows[Any]], title: str = "", notes: Sequence[str] = ()) -> str:
     from hushquery.templates import render
 
-    drawn = []
+    shown = []
     for name, rows in tables.items():
         first = _plain(rows[:_SHOWN])
         columns = list(first[0]) if first else []
-        drawn.append(
-            {"name": name.replace("_", " "), "meaning": "", "columns": columns, "rows": first, "all": len(rows)}
-        )
-    return render("notebook/tables.html", warnings=(), promises=filter(None, [title]), tables=drawn, notes=notes)
+        shown.append({"name": name.replace("_", " "), "columns": columns, "rows": first, "all": len(rows)})
+    return render("notebook/tables.html", warnings=(), promises=filter(None, [title]), tables=shown, notes=notes)
 
 
 @dataclass(frozen=True)

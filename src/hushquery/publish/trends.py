@@ -157,8 +157,8 @@ def trends(
         DataError: A release of counts can't be compared with one of shares, nor a list without numbers looked at alone.
 
     >>> from hushquery.publish.example import tiny_release
-    >>> found = trends([tiny_release(), tiny_release()], limit=1)
-    >>> found.top[0].query, found.compared, found.changes[0].change, found.changes[0].significant
+    >>> result = trends([tiny_release(), tiny_release()], limit=1)
+    >>> result.top[0].query, result.compared, result.changes[0].change, result.changes[0].significant
     ('weather leeds', 9, 0, False)
     """
     several = list(releases) if isinstance(releases, Sequence) else [releases]
@@ -191,15 +191,9 @@ def compare(
     bonferroni: bool,
     relisted: Collection[str] = (),
 ) -> Trends:
-    """Compare the first with the last of several tables, whatever their rows are of.
+    """Compare the first with the last of several tables, the oldest first, whatever their rows are of.
 
-    Args:
-        tables: The rows of each release by name, the oldest first.
-        manifests: How the releases were made.
-        limit: How many rows of each kind to return at most.
-        level: The coverage of the interval of a change.
-        bonferroni: Make the level hold for all compared rows at once.
-        relisted: The names whose shares are sums over other pages than before.
+    ``relisted`` are the names whose shares are sums over other pages than before; see :func:`trends` for the rest.
     """
     first, last = tables[0], tables[-1]
     measure = _measure(tables)
@@ -297,23 +291,18 @@ def _series(
     return (), tuple(None if i is None else t.share(i) for t, i in zip(tables, places, strict=True))
 
 
-def trend_chart(found: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
-    """Draw the most frequent queries with their intervals, or, of several releases, the changes with theirs.
-
-    Args:
-        found: What :func:`trends` returned.
-        names: What the first and the last release are called.
-    """
-    if found.changes:
+def trend_chart(result: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
+    """Draw the most frequent queries with their intervals, or the changes between releases so named."""
+    if result.changes:
         rows = [
             {"label": row.query, "value": row.change, "low": row.low, "high": row.high, "marked": row.significant}
-            for row in found.changes
+            for row in result.changes
         ]
         between = f" from {names[0]} to {names[-1]}" if len(names) > 1 else ""
-        title = f"change of the noisy {found.measure}{between}, with {100 * found.level:.4g}% interval"
-    elif found.top:
-        rows = [{"label": row.query, "value": row.value, "low": row.low, "high": row.high} for row in found.top]
-        title = f"noisy {found.measure} with its interval"
+        title = f"change of the noisy {result.measure}{between}, with {100 * result.level:.4g}% interval"
+    elif result.top:
+        rows = [{"label": row.query, "value": row.value, "low": row.low, "high": row.high} for row in result.top]
+        title = f"noisy {result.measure} with its interval"
     else:
         raise DataError("there is nothing to draw", why="the releases have no counts to compare", fix="Use others")
-    return plot.intervals(rows, title, per_cent=found.measure == "share")
+    return plot.intervals(rows, title, per_cent=result.measure == "share")

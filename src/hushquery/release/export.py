@@ -46,11 +46,8 @@ def _need(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise Unavailable(
-            f"a data frame of {package} needs the package {package}",
-            why="it is not installed",
-            fix=f"pip install {package}",
-        ) from None
+        what = f"a data frame of {package} needs the package {package}"
+        raise Unavailable(what, why="it is not installed", fix=f"pip install {package}") from None
 
 
 def to_csv(release: Release, folder: Path | str, force: bool = False) -> Path:
@@ -80,11 +77,8 @@ def to_sqlite(release: Release, file: Path | str, force: bool = False) -> Path:
         if not force:
             raise UsageError(f"{target} exists already", fix="Give another file, or --force to replace an older export")
         if not _is_export(target):
-            raise UsageError(
-                f"{target} is not an export of hushquery",
-                why="only an older export is replaced",
-                fix="Give another file",
-            )
+            why = "only an older export is replaced"
+            raise UsageError(f"{target} is not an export of hushquery", why=why, fix="Give another file")
     fresh = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,8 +122,7 @@ def _is_export(file: Path) -> bool:
         return False
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
-            return base.execute("SELECT value FROM manifest WHERE name = 'format'").fetchall() == [
-                (json.dumps(FORMAT),)
-            ]
+            (row,) = base.execute("SELECT value FROM manifest WHERE name = 'format'").fetchall() or [()]
+            return bool(row == (json.dumps(FORMAT),))
     except sqlite3.Error:
         return False

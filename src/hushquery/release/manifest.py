@@ -47,17 +47,10 @@ _SECRET_ENDINGS = ("_path", "_file", "_files", "_seconds", "_seen", "_read", "_d
 _DEEPEST = 12
 
 _SHAPE: Mapping[str, type | tuple[type, ...]] = {
-    "format": str,
-    "hushquery": str,
-    "kind": str,
-    "created": str,
-    "guarantees": list,
+    **dict.fromkeys(("format", "hushquery", "kind", "created"), str),
+    **dict.fromkeys(("guarantees", "steps", "notes"), list),
+    **dict.fromkeys(("parameters", "meanings", "versions"), dict),
     "interval_level": (int, float),
-    "parameters": dict,
-    "steps": list,
-    "meanings": dict,
-    "notes": list,
-    "versions": dict,
 }
 
 
@@ -97,7 +90,7 @@ def make_manifest(
 
 
 def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Put the exact parameters beside each step of the guarantees; what is said twice has to agree."""
+    """Put the exact parameters beside each step of the guarantees."""
     promised = [(g.population, step) for g in guarantees for step in g.steps]
     if len(promised) != len(steps):
         raise UsageError(
@@ -106,23 +99,14 @@ def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) 
         )
     described = []
     for number, ((population, step), given) in enumerate(zip(promised, steps, strict=True), 1):
-        own = {"name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
-        stated = {key: value.to_json() if isinstance(value, Loss) else value for key, value in given.items()}
-        if any(stated.get(key, value) != value for key, value in own.items()):
+        if set(given) != {"parameters"} or not isinstance(given["parameters"], Mapping):
             raise UsageError(
-                f"step {number} is described otherwise than in its guarantee", fix="Make both from the same object"
-            )
-        strange = set(given) - {*own, "parameters"}
-        if strange or not isinstance(given.get("parameters"), Mapping):
-            raise UsageError(
-                f"step {number} needs its parameters and has nothing else beside name, detail and loss",
-                why=f"it has: {', '.join(sorted(map(str, given)))}",
+                f"step {number} needs its parameters and has nothing else",
                 fix="Give the exact numbers the step ran with as parameters",
             )
+        own = {"population": population, "name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
         parameters = plain(given["parameters"], f"step {number}", names=True)
-        described.append(
-            {"population": plain(population, "population"), **plain(own, "step"), "parameters": parameters}
-        )
+        described.append({**plain(own, "step"), "parameters": parameters})
     return described
 
 
@@ -137,12 +121,9 @@ def _versions() -> dict[str, str]:
 
 
 def plain(value: Any, where: str, *, names: bool = False, _depth: int = 0) -> Any:
-    """Return plain JSON data: fractions become text, and what is no plain data is refused.
+    """Return plain JSON data: fractions become text, and what is no plain data is refused, called by ``where``.
 
-    Args:
-        value: What to write down.
-        where: What it is called in a refusal.
-        names: Also refuse names that what a log alone knows usually has, and paths.
+    With ``names``, also refuse paths, and names that what a log alone knows usually has.
 
     >>> from fractions import Fraction
     >>> plain({"scale": Fraction(200, 23), "tables": ("queries",)}, "parameters", names=True)
@@ -232,24 +213,18 @@ def _least_version(measures: Mapping[str, str | None]) -> int:
 def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | None]) -> None:
     """Refuse a manifest that says other things of the numbers in its tables than the tables do.
 
-    Manifests that were written before there were shares do not say; all their numbers are counts.
+    A manifest from before there were shares does not say: all its numbers are counts.
     """
     stated = manifest.get("measures", measures)
     if stated != measures or manifest["format_version"] < _least_version(measures):
-        raise DataError(
-            "manifest.json does not say what the numbers in the tables are",
-            why="it states other measures, or a format that does not know them",
-            fix="Download the release again",
-        )
+        why = "it states other measures, or a format that does not know them"
+        raise DataError("manifest.json does not say what the numbers are", why=why, fix="Download the release again")
 
 
 def check_shape(manifest: Any) -> None:
     """Refuse a manifest that is not one, or is of a newer format."""
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise DataError(
-            "manifest.json is not the manifest of a hushquery release",
-            fix="Give the folder that a release was saved to",
-        )
+        raise DataError("manifest.json is not the manifest of a hushquery release", fix="Give the folder of a release")
     written = manifest.get("format_version")
     if type(written) is int and written > FORMAT_VERSION:
         raise DataError(

@@ -44,6 +44,7 @@ _UNITS = {"session_gap": "seconds"}
 _TOP = 25
 _CLICKED_QUERIES = 8
 _PAGES_EACH = 5
+_NOTEBOOK_ROWS = 10
 _COMPARED = 15
 
 # How many standard errors apart the groups are when they are said to disagree, and how far their lines reach.
@@ -51,9 +52,6 @@ _APART, _REACH = 3.0, 2.0
 
 # The rows in the search box: a page is looked at on telephones too; whoever wants more has the tables.
 _SEARCHED = 2000
-
-#: How many rows of a table a notebook shows.
-NOTEBOOK_ROWS = 10
 
 #: The script of the search box; a script in a page can't be given a module of another file.
 SCRIPT = Markup(  # noqa: S704 -- two files of ours
@@ -76,8 +74,8 @@ def card(release: Release) -> str:
         nothing_promised=nothing_promised(guarantees),
         two_promises=two_promises(guarantees),
         promises=[
-            {"population": one.population, "weakness": weakness(one), "lines": list(map(_item, _lines(one)))}
-            for one in guarantees
+            {"population": g.population, "weakness": weakness(g), "lines": list(map(_item, g.in_words().splitlines()))}
+            for g in guarantees
         ],
         tables=[_card_table(name, table, manifest) for name, table in release.tables.items()],
         rest=manifest["parameters"][REST] if release_measure(release.tables) == "share" else None,
@@ -90,8 +88,7 @@ def card(release: Release) -> str:
 def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
     """Write the page; ``budget`` is what :meth:`Release.save` takes."""
     tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
-    weak, void = any(map(weakness, guarantees)), nothing_promised(guarantees)
-    parameters = manifest["parameters"]
+    weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
     return render(
         "report.html",
         people=populations(guarantees),
@@ -123,9 +120,9 @@ def notebook(release: Release) -> str:
     tables = [
         {
             "name": name,
-            "meaning": meanings.get(name, ""),
+            "meaning": meanings.get(name, "no meaning stated"),
             "columns": table.column_names,
-            "rows": table.slice(0, NOTEBOOK_ROWS).to_pylist(),
+            "rows": table.slice(0, _NOTEBOOK_ROWS).to_pylist(),
             "all": table.num_rows,
         }
         for name, table in release.tables.items()
@@ -297,12 +294,9 @@ def _cost(loss: Loss) -> str:
     return "It cost " + (" and ".join(parts) or "nothing")
 
 
-def _lines(guarantee: Guarantee) -> list[str]:
-    return guarantee.in_words().replace("->", "→").splitlines()
-
-
 def _item(line: str) -> tuple[str, str]:
     """Split a line of the promise into its number or mark in a list, where it is indented, and its text."""
+    line = line.replace("->", "→")
     if not line.startswith("  "):
         return "", line
     numbered = re.match(r"\s*([0-9]+)\. (.*)", line)

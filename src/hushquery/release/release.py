@@ -163,12 +163,10 @@ class Release:
         """
         check_target(folder, force)
         data = {f"{name}.parquet": parquet_bytes(table) for name, table in self.tables.items()}
-        sizes: dict[str, dict[str, Any]] = {
-            f"{name}.parquet": {"rows": table.num_rows, "columns": table.column_names}
-            for name, table in self.tables.items()
-        }
         data |= {CARD: self.card().encode(), PAGE: self.page(budget=budget).encode()}
-        files = {name: {"sha256": sha256(body), **sizes.get(name, {})} for name, body in data.items()}
+        files: dict[str, dict[str, Any]] = {name: {"sha256": sha256(body)} for name, body in data.items()}
+        for name, table in self.tables.items():
+            files[f"{name}.parquet"] |= {"rows": table.num_rows, "columns": table.column_names}
         data[MANIFEST] = manifest_bytes(sign({**self.manifest, "files": files}))
         return write_folder(folder, data, force)
 
@@ -180,11 +178,8 @@ class Release:
         check_there(Path(folder))
         release, problems, _ = read_release(Path(folder))
         if release is None or problems:
-            raise DataError(
-                f"{folder} can't be used as a release",
-                why="; ".join(problems[:5]),
-                fix="Download it again; `hushquery verify` lists everything that is wrong",
-            )
+            fix = "Download it again; `hushquery verify` lists everything that is wrong"
+            raise DataError(f"{folder} can't be used as a release", why="; ".join(problems[:5]), fix=fix)
         return release
 
     def card(self) -> str:
@@ -336,13 +331,9 @@ def check_target(folder: Path | str, force: bool = False, *, known: Collection[s
     there = {entry.name for entry in target.iterdir()}
     if there and not _is_release(target):
         raise UsageError(f"{target} is not a release of hushquery", why=why, fix="Give another folder")
-    strange = sorted(there - set(known or known_files()))
-    if strange:
-        raise UsageError(
-            f"{target} holds what no release has",
-            why=f"replacing it would delete: {', '.join(strange[:5])}",
-            fix="Move these files elsewhere, or give another folder",
-        )
+    if strange := sorted(there - set(known or known_files())):
+        why = f"replacing it would delete: {', '.join(strange[:5])}"
+        raise UsageError(f"{target} holds what no release has", why=why, fix="Move these files, or give another folder")
     return target
 
 
@@ -414,8 +405,5 @@ def sync_folder(folder: Path) -> None:
 
 def raise_io_error(path: Path, done: str, error: OSError) -> NoReturn:
     """Raise what the operating system refused as an error of ours: ``done`` is read or written."""
-    raise DataError(
-        f"{path} can't be {done}",
-        why=error.strerror or type(error).__name__,
-        fix="Check the name, the space on the disk, and that you may",
-    ) from None
+    why, fix = error.strerror or type(error).__name__, "Check the name, the space on the disk, and that you may"
+    raise DataError(f"{path} can't be {done}", why=why, fix=fix) from None

@@ -59,16 +59,10 @@ _INTERVAL = {"low": "the lower end of the interval", "high": "the upper end of t
 
 #: The columns that follow the keys, with what they hold, by what the numbers of a table are.
 NUMBERS: Mapping[Measure, Mapping[str, str]] = {
-    "count": {
-        "count": "the noisy count; it may be below zero, because noise is",
-        "stderr": "the standard error of the noise",
-        **_INTERVAL,
-    },
-    "share": {
-        "share": "the share of all records, from 0 to 1",
-        "stderr": "the standard error of the share",
-        **_INTERVAL,
-    },
+    "count": {"count": "the noisy count; it may be below zero, because noise is"}
+    | {"stderr": "the standard error of the noise", **_INTERVAL},
+    "share": {"share": "the share of all records, from 0 to 1"}
+    | {"stderr": "the standard error of the share", **_INTERVAL},
     "estimates": {
         "optin": "the share by the opt-in users alone; it may be below zero, because noise is",
         "optin_stderr": "its standard error",
@@ -102,28 +96,18 @@ def release_measure(tables: Mapping[str, pa.Table]) -> Literal["count", "share"]
 
 
 def checked_table(name: str, table: pa.Table) -> pa.Table:
-    """Return a table as a release holds it: known columns, types and order, no gaps, no key twice.
-
-    Raises:
-        UsageError: The table's name or its columns are not known.
-        DataError: What it holds can't be published. No value is shown.
-    """
+    """Return a table as a release holds it: known columns, types and order, no gaps, no key twice. Refuse any other."""
     kind = KINDS.get(name)
     if kind is None:
         raise UsageError(f"a release has no table {name!r}", fix=f"Give one of: {', '.join(KINDS)}")
     if not isinstance(table, pa.Table):
         raise UsageError(f"the table {name!r} is a {type(table).__name__}", fix="Give a pyarrow.Table")
     forms = [(*kind.keys, *NUMBERS[measure]) for measure in kind.measures]
-    names = table.column_names
-    wanted = next(
-        (form for form in (*forms, *([kind.keys] if kind.bare else [])) if sorted(form) == sorted(names)), None
-    )
+    known = [*forms, kind.keys] if kind.bare else forms
+    wanted = next((form for form in known if sorted(form) == sorted(table.column_names)), None)
     if wanted is None:
-        raise UsageError(
-            f"the table {name!r} does not have the columns of one",
-            why=f"a release holds what is listed and nothing else, and it has {len(names)} columns",
-            fix="Give exactly: " + "; or: ".join(", ".join(form) for form in forms),
-        )
+        fix = "Give exactly: " + "; or: ".join(", ".join(form) for form in forms)
+        raise UsageError(f"the table {name!r} does not have the columns of one, and no others", fix=fix)
     schema = pa.schema([pa.field(column, _type(column, kind), nullable=column in _MAY_MISS) for column in wanted])
     try:
         table.validate(full=True)
@@ -141,15 +125,11 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
     return _ordered(plain, kind.keys).combine_chunks().cast(schema)
 
 
-def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any] | None = None) -> None:
+def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> None:
     """Refuse tables that do not fit together.
 
     Reformulations are between released queries, because their keys would come from nowhere public otherwise; so are
     the records and clicks of a release of shares, which have one head list. Shares and the rest make up at most all.
-
-    Args:
-        tables: Checked tables, by name.
-        parameters: The release's parameters, where they are to be looked at too.
     """
     measure = release_measure(tables)
     if "queries" in tables:
@@ -163,7 +143,7 @@ def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, An
                     why="only released queries are a public domain",
                     fix="Count what belongs to released queries only",
                 )
-    if measure == "share" and parameters is not None:
+    if measure == "share":
         rest = parameters.get(REST)
         if isinstance(rest, bool) or not isinstance(rest, int | float) or not 0 <= rest <= 1:
             raise DataError(

@@ -16,7 +16,7 @@ from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
 from hushquery.publish.tables import checked_limit, need_table, queries_of
 from hushquery.release.intervals import published
 from hushquery.release.page import nothing_promised, populations
-from hushquery.release.release import MANIFEST, check_target, manifest_bytes, write_folder
+from hushquery.release.release import MANIFEST, manifest_bytes, write_folder
 from hushquery.release.tables import SHARE_SCALE, release_measure
 from hushquery.templates import STYLE, asset, render
 
@@ -43,10 +43,12 @@ _STATIC = (
     *("icon.svg", "trends.mjs", "search.mjs", "search-page.mjs", "privacy.mjs", "demonstration.mjs", "pages.mjs"),
     *("client.mjs", "more.js", "reading.js"),
 )
-_PAGES = ("index.html", "search.html", "privacy.html")
 
 #: Every file that a site may hold.
-SITE_FILES = frozenset({*_STATIC, *_PAGES, "site.css", "matching.mjs", "index.json", "task.json", "sw.js", MANIFEST})
+SITE_FILES = frozenset(
+    {*_STATIC, "index.html", "search.html", "privacy.html", "site.css", "matching.mjs"}
+    | {"index.json", "task.json", "sw.js", MANIFEST}
+)
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -83,26 +85,24 @@ def build_site(
         raise UsageError("a site needs a release", fix="Give one, or several with the oldest first")
     last, privacy = several[-1], privacy or {}
     if strange := set(privacy) - {"task", "ledger", "accounts"}:
-        raise UsageError(
-            f"a site shows nothing called {', '.join(sorted(strange))}", fix="Give task, ledger or accounts"
-        )
+        what = f"a site shows nothing called {', '.join(sorted(strange))}"
+        raise UsageError(what, fix="Give task, ledger or accounts")
     for release in several:
         need_table(release, "queries", "there are no pages to make")
     names, task = _names(several), checked_task(privacy)
+    name, day = names[-1], str(last.manifest["created"])
     site = {
         "whom": title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
         "version": last.manifest["hushquery"],
-        "release": _published(names[-1], str(last.manifest["created"])),
+        "release": name if day in name else f"{name}, published {day}",
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
         "policy": _POLICY,
     }
-    pages = {
-        "index.html": render("trends.html", site=site, **trends_page(several, names, checked_limit(rows))),
-        "search.html": render("search.html", site=site, measure=release_measure(last.tables)),
-        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)),
-    }
+    shown = trends_page(several, names, checked_limit(rows))
     files = {
-        **{name: page.encode() for name, page in pages.items()},
+        "index.html": render("trends.html", site=site, **shown).encode(),
+        "search.html": render("search.html", site=site, measure=release_measure(last.tables)).encode(),
+        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)).encode(),
         "site.css": STYLE.encode() + _static("site.css"),
         "matching.mjs": asset("matching.mjs").encode(),
         "index.json": _search_data(last, checked_limit(searched)),
@@ -117,14 +117,10 @@ def build_site(
 
 
 def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = False) -> Path:
-    """Write a site into a new folder: whole, or not at all.
+    """Write what :func:`build_site` returned into a new folder: whole, or not at all.
 
-    Args:
-        files: What :func:`build_site` returned.
-        folder: Where to; must not exist.
-        force: Replace an older site there. Nothing else is ever replaced.
+    With ``force``, replace an older site there. Nothing else is ever replaced.
     """
-    check_target(folder, force, known=SITE_FILES)
     return write_folder(folder, files, force, known=SITE_FILES)
 
 
@@ -150,15 +146,9 @@ def _search_data(release: Release, most: int) -> bytes:
     for place, name in enumerate(queries.names[:most]):
         count, low, high = queries.numbers(place)
         rows.append([name, count if count is not None else queries.share(place), low, high, pages.get(name, [])])
-    data: dict[str, Any] = {
-        "format": "hushquery-index",
-        "version": 1,
-        "created": release.manifest["created"],
-        "measure": queries.measure,
-        "per": SHARE_SCALE if queries.measure == "share" else 1,
-        "all": len(queries.names),
-        "queries": rows,
-    }
+    per = SHARE_SCALE if queries.measure == "share" else 1
+    data = {"format": "hushquery-index", "version": 1, "created": release.manifest["created"]}
+    data |= {"measure": queries.measure, "per": per, "all": len(queries.names), "queries": rows}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
 
 
@@ -171,15 +161,6 @@ def _names(releases: Sequence[Release]) -> list[str]:
     if len(set(days)) == len(days):
         return [f"the release of {day}" for day in days]
     return [f"release {place}" for place in range(1, len(days) + 1)]
-
-
-def _published(name: str, day: str) -> str:
-    """Return which release it is and of which day, the day once.
-
-    >>> _published("epoch 2", "2026-11-15"), _published("the release of 2026-11-15", "2026-11-15")
-    ('epoch 2, published 2026-11-15', 'the release of 2026-11-15')
-    """
-    return name if day in name else f"{name}, published {day}"
 
 
 def _worker(files: Mapping[str, bytes]) -> bytes:

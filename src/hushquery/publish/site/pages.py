@@ -30,10 +30,7 @@ _GONE = 20
 _GROUPS = 10
 
 # What a person gives, by the kind of task.
-_GIVES = {
-    "searches": "what they search for and which result they choose",
-    "setting": "the value of one setting",
-}
+_GIVES = {"searches": "what they search for and which result they choose", "setting": "the value of one setting"}
 
 # The chart of the ledger: its heights, what a telephone has room for, and what a row of the ledger has.
 _HEIGHT, _TOP, _BOTTOM = 130, 24, 24
@@ -48,15 +45,9 @@ _OPENED = "account opened"
 
 @dataclass(frozen=True)
 class Row:
-    """One query, or one record, of the latest release.
+    """One query, or one record (query and URL), of the latest release, with its number in each release.
 
-    Attributes:
-        key: The query; for a record also the URL.
-        low: The lower end of its interval; None where only the list was released.
-        high: The upper end.
-        series: Its number in each release, oldest first; None where it was not released.
-        change: Since the release before; None where there is none, or it was not in it.
-        most_before: How many it had at most in the release before, if it was not in it and that is known.
+    ``most_before`` is how many it had at most in the release before, if it was not in it and that is known.
     """
 
     key: tuple[str, ...]
@@ -69,28 +60,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The most frequent rows, the highest first.
+    """The most frequent rows, those that surely changed wherever they rank, and how many rows were released.
 
-    Attributes:
-        rows: As many as were asked for.
-        moved: Those that surely changed, the surest first, wherever they rank.
-        released: How many there are in all.
-        found: What comparing the last two releases found; None where there is nothing to compare.
+    ``trends`` compares the last two releases; None where there is nothing to compare.
     """
 
     rows: tuple[Row, ...] = ()
     moved: tuple[Row, ...] = ()
     released: int = 0
-    found: Trends | None = None
+    trends: Trends | None = None
 
 
 def ranked_queries(releases: Sequence[Release], most: int) -> Ranked:
     """Rank the queries of the last release and compare them with those of the one before; return at most so many."""
     tables = [queries_of(release) for release in releases]
-    found = None
+    changes = None
     if len(tables) > 1 and tables[-1].names:
-        found = trends(releases[-2:], max(len(table.names) for table in tables), level=_LEVEL, bonferroni=True)
-    return _ranked(tables, found, most, lambda name: (name,), lambda _: True)
+        changes = trends(releases[-2:], max(len(table.names) for table in tables), level=_LEVEL, bonferroni=True)
+    return _ranked(tables, changes, most, lambda name: (name,), lambda _: True)
 
 
 def ranked_records(releases: Sequence[Release], most: int) -> Ranked:
@@ -98,13 +85,13 @@ def ranked_records(releases: Sequence[Release], most: int) -> Ranked:
     if "clicks" not in releases[-1].tables:
         return Ranked()
     clicked = [release for release in releases if "clicks" in release.tables]
-    tables, found, counted = [_records_of(release) for release in clicked], None, set()
+    tables, changes, counted = [_records_of(release) for release in clicked], None, set()
     if len(tables) > 1 and tables[-1].names:
         every, manifests = max(len(table.names) for table in tables), [release.manifest for release in clicked[-2:]]
-        found = compare(tables[-2:], manifests, every, _LEVEL, bonferroni=True)
+        changes = compare(tables[-2:], manifests, every, _LEVEL, bonferroni=True)
         # Clicks of a query that was not released were not counted: of those nothing is known.
         counted = set(clicked[-2].tables["queries"]["query"].to_pylist())
-    return _ranked(tables, found, most, lambda name: tuple(json.loads(name)), lambda key: key[0] in counted)
+    return _ranked(tables, changes, most, lambda name: tuple(json.loads(name)), lambda key: key[0] in counted)
 
 
 def _records_of(release: Release) -> Queries:
@@ -117,13 +104,14 @@ def _records_of(release: Release) -> Queries:
 
 def _ranked(
     tables: Sequence[Queries],
-    found: Trends | None,
+    compared_last: Trends | None,
     most: int,
     read: Callable[[str], tuple[str, ...]],
     counted_before: Callable[[tuple[str, ...]], bool],
 ) -> Ranked:
     last = tables[-1]
-    changes = {change.query: change for change in found.changes} if found else {}
+    changes = {change.query: change for change in compared_last.changes} if compared_last else {}
+    at_most = compared_last.most_missing[0] if compared_last else None
 
     def row(name: str) -> Row:
         key, places = read(name), [table.by_name.get(name) for table in tables]
@@ -131,22 +119,16 @@ def _ranked(
             None if at is None or table.measured is None else float(table.measured.value[at])
             for table, at in zip(tables, places, strict=True)
         )
-        known = found is not None and places[-2] is None and counted_before(key)
+        missing = compared_last is not None and places[-2] is None and counted_before(key)
         _, low, high = last.numbers(last.by_name[name])
-        return Row(key, low, high, series, changes.get(name), found.most_missing[0] if found and known else None)
+        return Row(key, low, high, series, changes.get(name), at_most if missing else None)
 
     moved = tuple(row(name) for name, change in changes.items() if change.significant)
-    return Ranked(tuple(row(last.names[i]) for i in last.ranked[:most]), moved, len(last.names), found)
+    return Ranked(tuple(row(last.names[i]) for i in last.ranked[:most]), moved, len(last.names), compared_last)
 
 
 def trends_page(releases: Sequence[Release], names: Sequence[str], most: int) -> dict[str, Any]:
-    """Return what ``trends.html`` shows.
-
-    Args:
-        releases: The releases, oldest first, all of counts or all of shares.
-        names: What each release is called.
-        most: How many queries, and how many records, to show.
-    """
+    """Return what ``trends.html`` shows of releases, oldest first: at most so many queries, and as many records."""
     last = releases[-1]
     measure = release_measure(last.tables)
     queries = ranked_queries(releases, most)
@@ -161,7 +143,7 @@ def trends_page(releases: Sequence[Release], names: Sequence[str], most: int) ->
         "queries": _table(queries, measure),
         "records": _table(ranked_records(releases, most), measure),
         "clicks": last.tables["clicks"].num_rows if "clicks" in last.tables else None,
-        "gone": _gone(queries.found),
+        "gone": _gone(queries.trends),
         "groups": compared(last.tables, _GROUPS) if grouped else None,
         "limits": [*_notes(queries), *limits(last)],
     }
@@ -176,7 +158,7 @@ def _table(ranked: Ranked, measure: str | None) -> dict[str, Any]:
         "released": ranked.released,
         "numbered": bool(rows) and rows[0].series[-1] is not None,
         "several": bool(rows) and len(rows[0].series) > 1,
-        "moved": len(ranked.moved) if ranked.found else None,
+        "moved": len(ranked.moved) if ranked.trends else None,
         "up": [row for row in moved if row["change"]["up"]][:_MOVERS],
         "down": [row for row in moved if not row["change"]["up"]][:_MOVERS],
     }
@@ -235,19 +217,19 @@ def _line(series: Sequence[float | None]) -> tuple[str, str]:
     return drawn, f"{20 - 16 * max(0.0, series[-1] or 0.0) / top:.3g}"
 
 
-def _gone(found: Trends | None) -> dict[str, Any] | None:
-    if found is None or not found.gone:
+def _gone(changes: Trends | None) -> dict[str, Any] | None:
+    if changes is None or not changes.gone:
         return None
-    rows = [(row.query, (row.shares or row.counts)[0] or 0) for row in found.gone[:_GONE]]
-    return {"many": len(found.gone), "rows": rows, "most": found.most_missing[-1]}
+    rows = [(row.query, (row.shares or row.counts)[0] or 0) for row in changes.gone[:_GONE]]
+    return {"many": len(changes.gone), "rows": rows, "most": changes.most_missing[-1]}
 
 
 def _notes(queries: Ranked) -> list[str]:
-    found = queries.found
-    if found is None or not found.compared:
+    changes = queries.trends
+    if changes is None or not changes.compared:
         return []
     notes = [
-        f"A change is called sure where its interval leaves out zero at a level at which all {found.compared:,} "
+        f"A change is called sure where its interval leaves out zero at a level at which all {changes.compared:,} "
         f"comparisons together hold in {100 * _LEVEL:g} of 100 cases."
     ]
     if any(row.change is not None and row.change.relisted for row in queries.rows):
@@ -255,7 +237,7 @@ def _notes(queries: Ranked) -> list[str]:
             "Of some queries other pages are listed than before. Their shares are sums over different pages, so that "
             "the difference may not be a change in what people search for."
         )
-    return notes + [note for note in found.notes if "made with different" in note]
+    return notes + [note for note in changes.notes if "made with different" in note]
 
 
 # ---- privacy ---------------------------------------------------------------------------------------------------------
@@ -315,9 +297,7 @@ def ledger_charts(
 ) -> list[dict[str, Any]]:
     """Return what the macro ``ledger`` draws of each account: what each period has spent, or how the sum has grown.
 
-    Args:
-        rows: What :meth:`hushquery.core.ledger.ledger.Ledger.over_time` gives, oldest first.
-        accounts: The JSON form of its accounts, for what all periods together have spent.
+    ``rows`` are those of :meth:`Ledger.over_time`; ``accounts``, as JSON, say what all periods together have spent.
     """
     for given in (rows, accounts):
         if not isinstance(given, Sequence) or not all(isinstance(row, Mapping) for row in given):
@@ -358,13 +338,15 @@ def _account(name: str, rows: Sequence[Mapping[str, Any]], life: Mapping[str, An
     periods = len({row["period"] for row in rows}) > 1
     most = max([budget, *map(_spent, rows)]) or 1.0
     limit = _y(budget, most)
-    spent, left = (life.get(f"lifetime_{what}_epsilon") for what in ("spent", "remaining"))
-    stated = isinstance(spent, int | float) and isinstance(left, int | float)
+    spent, left = life.get("lifetime_spent_epsilon"), life.get("lifetime_remaining_epsilon")
+    lifetime = None
+    if isinstance(spent, int | float) and isinstance(left, int | float):
+        lifetime = {"spent": epsilon_text(spent), "left": epsilon_text(left, up=False)}
     return {
         "name": name,
         "budget": epsilon_text(budget, up=False),
         "periods": periods,
-        "lifetime": {"spent": epsilon_text(spent), "left": epsilon_text(left, up=False)} if stated else None,
+        "lifetime": lifetime,
         "height": _HEIGHT,
         "bottom": _HEIGHT - _BOTTOM,
         "limit": limit,
