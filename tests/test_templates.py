@@ -21,6 +21,7 @@ from hushquery.core.estimates import Estimates
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.core.unit import Unit
+from hushquery.publish import SearchIndex, find
 from hushquery.publish.site import build_site
 from hushquery.templates import markdown, render, shown
 from site_files import LEDGER, task_of
@@ -139,6 +140,8 @@ def everything(word, folder):
         yield f"{name} page", release.page(budget=budget)
         yield f"{name} card", release.card()
         yield f"{name} notebook", release._repr_html_()
+    for name, result in {"search": SearchIndex(counts).search("weather"), "find": find(hybrid, "*")}.items():
+        yield f"{name} notebook", result._repr_html_()
     spends = [{**row, "account": row["account"] + word, "what": marked(row["what"], word)} for row in LEDGER]
     told = {"task": task_of()[1], "ledger": spends}
     sites = {"shares": ([older, newer], told), "weak": ([weak], {}), "counts": ([counts], {})}
