@@ -1,8 +1,4 @@
-"""Chart specifications: what is worth seeing, as Altair charts that can be saved anywhere.
-
-Altair is imported inside the functions: charts are an extra (``hushquery[plot]``), and this module must
-import without it.
-"""
+"""Charts, as Altair specifications; an extra (``hushquery[plot]``), so Altair is imported inside the functions."""
 
 from __future__ import annotations
 
@@ -98,11 +94,8 @@ def intervals(
 ) -> altair.LayerChart:
     """Draw numbers as points with their intervals, one line each, in their order.
 
-    Args:
-        rows: Mappings with ``label``, ``value``, ``low`` and ``high``; where ``marked`` is true, in another colour.
-        title: What the numbers are.
-        zero: Whether zero is on the axis.
-        per_cent: Whether to print the numbers in per cent.
+    Rows have ``label``, ``value``, ``low`` and ``high``, and another colour where ``marked``; ``zero`` puts zero on the
+    axis.
     """
     need_altair()
     import altair as alt

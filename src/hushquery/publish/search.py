@@ -268,8 +268,8 @@ def look_up(release: Release, query: str, limit: int = 10) -> About | None:
     if place is None:
         return None
     name = queries.names[place]
-    clicks = _rows_of(release, "clicks", "url", name)
-    following = _rows_of(release, "reformulations", "next_query", name)
+    clicks = rows_of(release, "clicks", "url", name)
+    following = rows_of(release, "reformulations", "next_query", name)
     return About(
         name,
         *queries.numbers(place),
@@ -280,7 +280,8 @@ def look_up(release: Release, query: str, limit: int = 10) -> About | None:
     )
 
 
-def _rows_of(release: Release, table_name: str, column: str, query: str) -> list[Measured] | None:
+def rows_of(release: Release, table_name: str, column: str, query: str) -> list[Measured] | None:
+    """Return what a table says of a query, the most frequent first; None where the release has no such table."""
     if table_name not in release.tables:
         return None
     table = release.tables[table_name]

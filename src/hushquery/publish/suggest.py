@@ -1,21 +1,47 @@
-"""What to search for next, and which queries mean the same: from reformulations and from shared clicks."""
+"""What to search for instead or next: spelling, suggestions, and similar queries.
+
+Suggestions come from reformulations and from shared clicks. Spelling is the noisy channel of spelling correction, with
+what a release knows. A released query ``c`` within a few typing mistakes of the text ``t`` scores::
+
+    ln (2 + weight of c) / (2 + weight of t)   people search for c more often
+    - mistakes * ln 20                         a mistake is made about once in 20 words
+    + ln (1 + 20 * share)                      share of the searches for t after which people went on to c
+    + ln (0.1 + clicks of c) / (0.1 + clicks of t)     clicks per search, at most 2 either way: few clicks on t
+
+A text that is released itself (a frequent mistake, or simply another word) is corrected only when the score is above
+zero; a text that is not released gets the best candidate. Texts that differ in a digit are never taken for each other.
+A weight is a count, or a share of 100,000 records; negative noisy counts are taken as zero.
+
+References:
+    M. D. Kernighan, K. W. Church, W. A. Gale, A spelling correction program based on a noisy channel model,
+    COLING 1990.
+    S. Cucerzan, E. Brill, Spelling correction as an iterative process that exploits the collective knowledge of web
+    users, EMNLP 2004.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hushquery.errors import DataError
-from hushquery.publish.tables import Rows, checked_limit, click_graph, queries_of
-from hushquery.release.intervals import published
+from hushquery.publish.search import SearchIndex, rows_of
+from hushquery.publish.tables import Rows, checked_limit, click_graph, queries_of, weighted_rows
+from hushquery.publish.text import allowed_edits, edits, fold, has_digits_changed
+from hushquery.release.tables import SHARE_SCALE
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["Similar", "Suggestion", "similar", "suggest"]
+__all__ = ["Correction", "Similar", "Suggestion", "correct", "similar", "suggest"]
 
+_ONE_MISTAKE_IN = 20.0
+_FEWEST_CLICKS = 0.1
+_CLICKS_SAY_AT_MOST = 2.0
 # How many of the URLs that two queries share are named.
 _NAMED = 3
 
@@ -100,7 +126,11 @@ def suggest(release: Release, query: str, limit: int = 10) -> Rows[Suggestion]:
     if place is None:
         return Rows()
     name = queries.names[place]
-    rows = _went_on_to(release, name)
+    rows = [
+        Suggestion(row.name, "reformulation", row.count, row.low, row.high, None, "people went on to it")
+        for row in rows_of(release, "reformulations", "next_query", name) or ()
+        if row.count is not None and row.count > 0 and row.name != name
+    ]
     if "clicks" in release.tables:
         seen = {row.query for row in rows}
         rows += [
@@ -111,15 +141,95 @@ def suggest(release: Release, query: str, limit: int = 10) -> Rows[Suggestion]:
     return Rows(rows[:limit])
 
 
-def _went_on_to(release: Release, name: str) -> list[Suggestion]:
-    if "reformulations" not in release.tables:
-        return []
-    table = release.tables["reformulations"]
-    numbers = published(table)  # counts: there are no shares of reformulations
-    nexts = table["next_query"].to_pylist()
-    rows = [
-        Suggestion(nexts[index], "reformulation", *numbers.row(index), None, "people went on to it")
-        for index, query in enumerate(table["query"].to_pylist())
-        if query == name and numbers.value[index] > 0 and nexts[index] != name
-    ]
-    return sorted(rows, key=lambda row: (-(row.count or 0), row.query))
+@dataclass(frozen=True)
+class Correction:
+    """The released query that a text was probably meant to be.
+
+    ``score`` and ``reasons`` are the evidence in natural logarithms and in words; ``known`` says whether the text is
+    itself a released query.
+    """
+
+    query: str
+    mistakes: int
+    score: float
+    reasons: tuple[str, ...]
+    known: bool
+
+
+def correct(release: Release, text: str, *, index: SearchIndex | None = None) -> Correction | None:
+    """Return the query that a text was probably meant to be, or None when there is no better one.
+
+    Args:
+        release: A release; clicks and reformulations make it better, but it works without.
+        text: The text as typed.
+        index: The index of the same release, to correct many texts without building it anew.
+
+    >>> from hushquery.publish.example import tiny_release
+    >>> correction = correct(tiny_release(), "waether leeds")
+    >>> correction.query, correction.mistakes, correction.known
+    ('weather leeds', 1, True)
+    >>> correct(tiny_release(), "weather") is None
+    True
+    """
+    index = index or SearchIndex(release)
+    typed = fold(text)
+    place = index.queries.where(text)
+    evidence = _Evidence(release, index, place)
+    best: Correction | None = None
+    for query in index.alike(text):
+        folded = fold(query)
+        mistakes = edits(typed, folded, allowed_edits(typed))
+        if not mistakes or has_digits_changed(typed, folded):
+            continue
+        score, reasons = evidence.weigh(query, mistakes)
+        if best is None or score > best.score:
+            best = Correction(query, mistakes, score, reasons, place is not None)
+    return best if best is not None and (place is None or best.score > 0) else None
+
+
+class _Evidence:
+    """What a release says about a text and its candidates."""
+
+    def __init__(self, release: Release, index: SearchIndex, place: int | None) -> None:
+        self._queries = index.queries
+        self._name = None if place is None else index.queries.names[place]
+        self._count = 0.0 if place is None else float(index.queries.weight[place])
+        self._counted = index.queries.measured is not None
+        self._measure = index.queries.measure
+        self._clicks: defaultdict[str, float] = defaultdict(float)
+        for query, _, clicks in weighted_rows(release, "clicks", "url"):
+            self._clicks[query] += clicks
+        rows = weighted_rows(release, "reformulations", "next_query")
+        self._next = {following: weight for query, following, weight in rows if query == self._name and weight > 0}
+
+    def weigh(self, candidate: str, mistakes: int) -> tuple[float, tuple[str, ...]]:
+        score = -mistakes * math.log(_ONE_MISTAKE_IN)
+        reasons = [f"{mistakes} typing mistake{'s' if mistakes > 1 else ''} away"]
+        weight = float(self._queries.weight[self._queries.by_name[candidate]])
+        if self._counted:
+            score += math.log((2 + weight) / (2 + self._count))
+            if self._name is None:
+                reasons.append(f"its {self._measure} is about {self._say(weight)}, the text is not in the release")
+            elif weight > self._count:
+                both = f"{self._say(weight)}, that of the text {self._say(self._count)}"
+                reasons.append(f"its {self._measure} is about {both}")
+        elif self._name is None:
+            reasons.append("the text is not in the release")
+        if self._name is None:
+            return score, tuple(reasons)
+        went = self._next.get(candidate, 0.0)
+        if went > 0:
+            share = went / max(self._count, sum(self._next.values()))
+            score += math.log1p(_ONE_MISTAKE_IN * share)
+            reasons.append(f"about {went:,.0f} went on to it from the text")
+        if self._clicks and self._counted:
+            theirs = self._clicks.get(candidate, 0.0) / max(weight, 1.0)
+            ours = self._clicks.get(self._name, 0.0) / max(self._count, 1.0)
+            say = math.log((_FEWEST_CLICKS + theirs) / (_FEWEST_CLICKS + ours))
+            score += max(-_CLICKS_SAY_AT_MOST, min(_CLICKS_SAY_AT_MOST, say))
+            if say > math.log(2):
+                reasons.append("the text got few clicks")
+        return score, tuple(reasons)
+
+    def _say(self, weight: float) -> str:
+        return f"{100 * weight / SHARE_SCALE:.3g}%" if self._measure == "share" else f"{weight:,.0f}"

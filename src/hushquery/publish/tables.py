@@ -156,13 +156,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class ClickGraph:
-    """Queries on one side, URLs on the other; an edge weighs the noisy clicks, never below zero.
-
-    Attributes:
-        queries: The released queries, then those that have clicks only.
-        urls: The clicked URLs.
-        weights: Queries by URLs.
-    """
+    """The released queries, then those that have clicks only, by clicked URLs; weights are clicks, never below 0."""
 
     queries: list[str]
     urls: list[str]

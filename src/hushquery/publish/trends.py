@@ -79,17 +79,10 @@ class Top:
 class Change:
     """How the count or the share of a query changed from the first release to the last.
 
-    Attributes:
-        query: The query.
-        counts: Its noisy count in each release; None where it was below the threshold. Empty for shares.
-        change: The last count or share less the first.
-        stderr: The standard error of the change.
-        low: The lower end of the interval of the change.
-        high: The upper end.
-        significant: Whether the interval leaves out zero, and the two numbers are of the same pages.
-        shares: Its share in each release; None where it was not on the head list. Empty for counts.
-        relisted: Whether the last release lists other pages of the query than the first. The share of a query is the
-            sum over its listed pages, so the difference is then no change of what people did.
+    ``counts`` and ``shares`` are its numbers in each release, None where it was not released; one of the two is empty.
+    A change is ``significant`` if its interval leaves out zero and both numbers are of the same pages. ``relisted``
+    says that they are not: the share of a query is the sum over its listed pages, so that the difference is then no
+    change of what people did.
     """
 
     query: str
@@ -105,10 +98,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Listed:
-    """A query that is in the first release or in the last, not in both; None where it was not released.
-
-    ``counts`` is empty for releases of shares, ``shares`` for releases of counts.
-    """
+    """A query that is in the first release or in the last, not in both, with its numbers as in :class:`Change`."""
 
     query: str
     counts: tuple[int | None, ...]
@@ -117,18 +107,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class Trends(Shown):
-    """What is frequent, and what changed.
+    """What is frequent in the last release, and what changed since the first, the surest changes first.
 
-    Attributes:
-        top: The most frequent queries of the last release.
-        changes: Queries in the first and the last release, the surest changes first.
-        appeared: Queries that were below the threshold in the first release, the most frequent first.
-        gone: Queries that are below the threshold in the last release.
-        compared: How many queries are in both.
-        level: The coverage of the intervals of changes, after the correction for many looks.
-        notes: What a reader has to know.
-        measure: Whether all of this is about counts or about shares.
-        most_missing: Of each release, how many a query that is not in it had at most, at 95%; None where nobody knows.
+    ``appeared`` and ``gone`` were below the threshold in the first and in the last release; ``compared`` queries are in
+    both. ``level`` is the coverage of the intervals of changes, after the correction for many looks. ``most_missing``
+    is, of each release, how many a query that is not in it had at most, at 95%; None where nobody knows.
     """
 
     top: Rows[Top]
@@ -152,9 +135,6 @@ def trends(
         limit: How many rows of each kind to return at most.
         level: The coverage of the interval of a change.
         bonferroni: Make the level hold for all compared queries at once.
-
-    Raises:
-        DataError: A release of counts can't be compared with one of shares, nor a list without numbers looked at alone.
 
     >>> from hushquery.publish.example import tiny_release
     >>> result = trends([tiny_release(), tiny_release()], limit=1)
@@ -295,8 +275,8 @@ def trend_chart(result: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
     """Draw the most frequent queries with their intervals, or the changes between releases so named."""
     if result.changes:
         rows = [
-            {"label": row.query, "value": row.change, "low": row.low, "high": row.high, "marked": row.significant}
-            for row in result.changes
+            {"label": c.query, "value": c.change, "low": c.low, "high": c.high, "marked": c.significant}
+            for c in result.changes
         ]
         between = f" from {names[0]} to {names[-1]}" if len(names) > 1 else ""
         title = f"change of the noisy {result.measure}{between}, with {100 * result.level:.4g}% interval"

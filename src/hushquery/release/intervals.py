@@ -33,17 +33,10 @@ _Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Published:
-    """The numbers of a table, in the order of its rows, with what is known of their noise.
+    """The counts or shares of a table with their intervals as released, and what is known of their noise.
 
-    Args:
-        measure: Whether they are counts or shares.
-        value: The counts or shares.
-        stderr: The standard errors.
-        low: The lower ends, as released.
-        high: The upper ends.
-        level: The coverage of these.
-        law: The noise, where the manifest tells.
-        threshold: What the noisy counts had to reach; None where no threshold met this noise.
+    ``law`` is the noise, where the manifest tells; ``threshold`` is what the noisy counts had to reach, None where no
+    threshold met this noise.
     """
 
     measure: Literal["count", "share"]

@@ -42,10 +42,8 @@ _ROWS_PER_GROUP = 2**20
 class Release:
     """Public tables, what their publication promises, and how they were made. Made by :meth:`make` or :meth:`load`.
 
-    Args:
-        tables: Any of ``queries``, ``clicks``, ``reformulations`` and ``records``.
-        guarantees: One per population.
-        manifest: How it was made, as plain JSON data.
+    ``tables`` are any of ``queries``, ``clicks``, ``reformulations`` and ``records``; ``guarantees``, one per
+    population; ``manifest`` says how it was made, as plain JSON data.
 
     >>> from hushquery.core.guarantee import Guarantee, Step
     >>> from hushquery.core.step_loss import LaplaceHistogram
@@ -93,7 +91,7 @@ class Release:
             tables: The tables, by name; their rows in any order. Their columns say whether they hold counts or
                 shares; a release holds one of the two.
             guarantees: What is promised, one per population.
-            kind: How it came about, such as ``curator`` or ``hybrid``.
+            kind: How it came about: ``curator`` or ``hybrid``.
             parameters: What the steward chose. Nothing that was computed from the log. A release of shares also states
                 ``rest`` here: the share of everything that is not listed.
             steps: One mapping per randomised step, in the order of the guarantees' steps, with ``parameters``: the
@@ -310,10 +308,8 @@ def check_there(folder: Path) -> None:
 def check_target(folder: Path | str, force: bool = False, *, known: Collection[str] | None = None) -> Path:
     """Refuse a folder that a release can't be saved to; call it before a budget is spent on one.
 
-    Args:
-        folder: Where the release is to go.
-        force: Allow to replace an older release (or an empty folder); anything else is never replaced.
-        known: The files that such a folder may hold; those of a release by default.
+    With ``force``, an older release (or an empty folder) may be replaced: one that holds files of ``known`` only, by
+    default those of a release. Anything else is never replaced.
     """
     target = Path(folder)
     if not target.name or target.name == "..":

@@ -22,7 +22,7 @@ from hushquery.core.loss import Loss
 from hushquery.core.rounding import exact
 from hushquery.core.step_loss import loss_from
 from hushquery.core.unit import Relation
-from hushquery.errors import HushqueryError
+from hushquery.errors import DataError, HushqueryError
 from hushquery.release.manifest import check_measures, guarantee_from_json, plain, steps_of
 from hushquery.release.page import weakness
 from hushquery.release.release import CARD, MANIFEST, PAGE, Release, known_files, read_manifest, read_table, sha256
@@ -54,13 +54,7 @@ _TWO_STAGE = "two-stage"
 
 @dataclass(frozen=True)
 class Verification:
-    """What :func:`verify` found.
-
-    Args:
-        ok: Whether nothing is wrong.
-        problems: What is wrong, a sentence each.
-        guarantees: What the release promises by its own word; believe it only when ``ok``.
-    """
+    """What :func:`verify` found wrong, a sentence each. Believe the guarantees, the release's own, only if ``ok``."""
 
     ok: bool
     problems: tuple[str, ...]
@@ -141,11 +135,9 @@ def _listed(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the files the manifest lists. Their names are checked: a manifest could name a file outside the folder."""
     listed = manifest.get("files")
     if not isinstance(listed, dict) or not all(isinstance(entry, dict) for entry in listed.values()):
-        message = f"{MANIFEST} does not list the files of the release"
-        raise ValueError(message)
+        raise DataError(f"{MANIFEST} does not list the files of the release", fix="Download it again")
     if set(listed) - known_files() or MANIFEST in listed:
-        message = f"{MANIFEST} lists files that no release has"
-        raise ValueError(message)
+        raise DataError(f"{MANIFEST} lists files that no release has", fix="Download it again")
     return listed
 
 

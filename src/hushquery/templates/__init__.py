@@ -1,7 +1,7 @@
 """Everything people read as a page: Jinja2 templates, the one environment that fills them, one style, and its scripts.
 
-Whatever a template prints was perhaps written by a stranger. In HTML it is escaped and its control characters are made
-visible, in Markdown it is escaped as Markdown; what a template does not know, or None, is an error and not a blank.
+A stranger may have written what a template prints. In HTML it is escaped and its control characters are made visible;
+in Markdown it is escaped as Markdown. What a template does not know, or None, is an error and not a blank.
 """
 
 from __future__ import annotations
