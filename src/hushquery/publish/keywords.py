@@ -204,16 +204,13 @@ def read_labels(path: str | os.PathLike[str]) -> dict[str, str]:
             if not any(cells):
                 continue
             if len(cells) != 2 or not all(cells):
-                raise DataError(
-                    f"line {reader.line_num} of {where} is not an item and a label",
-                    fix='Write two columns, as in: weather leeds,sky (quote an item that has a comma: "a, b",sky)',
-                )
+                fix = 'Write two columns, as in: weather leeds,sky (quote an item that has a comma: "a, b",sky)'
+                raise DataError(f"line {reader.line_num} of {where} is not an item and a label", fix=fix)
             if not labels and cells[0].lower() in _HEADERS and cells[1].lower() == "label":
                 continue
             if labels.setdefault(cells[0], cells[1]) != cells[1]:
-                raise DataError(
-                    f"line {reader.line_num} of {where} gives an item a second label", fix="Give every item one label"
-                )
+                what = f"line {reader.line_num} of {where} gives an item a second label"
+                raise DataError(what, fix="Give every item one label")
     except csv.Error as error:
         raise DataError(f"{where} is not CSV", why=str(error), fix="Write one item and one label per line") from None
     if not labels:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -138,8 +139,9 @@ class Matcher:
             del left[word]
         for word in typed.words:
             if word not in answers:
-                same, value = self._nearest(word, islice(left, _MOST_WORDS), typed)
-                if same:
+                near = [(typed.nearness(word, other), other) for other in islice(left, _MOST_WORDS)]
+                value, same = max(near, key=itemgetter(0), default=(0.0, ""))
+                if value:
                     answers[word] = (same, value)
                     del left[same]
         begun = [word for word, (same, _) in answers.items() if typed.begins(word, same)]
@@ -155,14 +157,6 @@ class Matcher:
             kind = ALL if exact == len(answers) else BEGUN if exact + len(begun) == len(answers) else MISTAKEN
         # Dice's share of common words, 2 |both| / (|one| + |other|), says how good a match it is for both sides.
         return _NEAR * (2 * both / (ours + theirs)) ** 2, kind, both / ours, [same for same, value in pairs if value]
-
-    def _nearest(self, word: str, others: Iterable[str], typed: Typed) -> tuple[str, float]:
-        best, value = "", 0.0
-        for other in others:
-            nearness = typed.nearness(word, other)
-            if nearness > value:
-                best, value = other, nearness
-        return best, value
 
 
 def _is_piece(one: str, other: str) -> bool:

@@ -186,11 +186,9 @@ class SearchIndex:
         }
         hits = []
         for index in compared:
-            match = (
-                Match(SAME, 1.0, 1.0, "the same text")
-                if index in exact
-                else self._matcher.match(typed, self.queries.folded[index], self._keys[index])
-            )
+            match = Match(SAME, 1.0, 1.0, "the same text")
+            if index not in exact:
+                match = self._matcher.match(typed, self.queries.folded[index], self._keys[index])
             if match.kind:
                 score = match.kind + 0.9 * match.share * float(self._popularity[index]) / self._highest
                 name, numbers = self.queries.names[index], self.queries.numbers(index)

@@ -93,17 +93,13 @@ def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) 
     """Put the exact parameters beside each step of the guarantees."""
     promised = [(g.population, step) for g in guarantees for step in g.steps]
     if len(promised) != len(steps):
-        raise UsageError(
-            f"{len(steps)} steps are described and {len(promised)} are in the guarantees",
-            fix="Describe every randomised step, in the order of the guarantees",
-        )
+        what = f"{len(steps)} steps are described and {len(promised)} are in the guarantees"
+        raise UsageError(what, fix="Describe every randomised step, in the order of the guarantees")
     described = []
     for number, ((population, step), given) in enumerate(zip(promised, steps, strict=True), 1):
         if set(given) != {"parameters"} or not isinstance(given["parameters"], Mapping):
-            raise UsageError(
-                f"step {number} needs its parameters and has nothing else",
-                fix="Give the exact numbers the step ran with as parameters",
-            )
+            what = f"step {number} needs its parameters and has nothing else"
+            raise UsageError(what, fix="Give the exact numbers the step ran with as parameters")
         own = {"population": population, "name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
         parameters = plain(given["parameters"], f"step {number}", names=True)
         described.append({**plain(own, "step"), "parameters": parameters})
@@ -218,7 +214,8 @@ def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | Non
     stated = manifest.get("measures", measures)
     if stated != measures or manifest["format_version"] < _least_version(measures):
         why = "it states other measures, or a format that does not know them"
-        raise DataError("manifest.json does not say what the numbers are", why=why, fix="Download the release again")
+        what = "manifest.json does not say what the numbers in the tables are"
+        raise DataError(what, why=why, fix="Download the release again")
 
 
 def check_shape(manifest: Any) -> None:
@@ -227,13 +224,10 @@ def check_shape(manifest: Any) -> None:
         raise DataError("manifest.json is not the manifest of a hushquery release", fix="Give the folder of a release")
     written = manifest.get("format_version")
     if type(written) is int and written > FORMAT_VERSION:
-        raise DataError(
-            f"the release has format {written}, and this version of hushquery knows up to {FORMAT_VERSION}",
-            fix="Upgrade hushquery",
-        )
+        what = f"the release has format {written}, and this version of hushquery knows up to {FORMAT_VERSION}"
+        raise DataError(what, fix="Upgrade hushquery")
     wrong = [] if type(written) is int and written > 0 else ["format_version"]
     wrong += [name for name, types in _SHAPE.items() if not isinstance(manifest.get(name), types)]
     if wrong:
-        raise DataError(
-            "manifest.json lacks parts or has them in another form", why=", ".join(wrong), fix="Download it again"
-        )
+        what = "manifest.json lacks parts or has them in another form"
+        raise DataError(what, why=", ".join(wrong), fix="Download it again")

@@ -114,11 +114,8 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
         plain = pa.Table.from_arrays([_cast(table[column], column, kind) for column in wanted], names=list(wanted))
         plain.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(
-            f"the table {name!r} has values of another type",
-            why=type(error).__name__,
-            fix="Keys are valid UTF-8 text, counts whole numbers, the others numbers",
-        ) from None
+        what, fix = f"the table {name!r} has values of another type", "Keys are UTF-8 text, counts whole numbers"
+        raise DataError(what, why=type(error).__name__, fix=fix) from None
     problem = _problem(plain, kind.keys)
     if problem:
         raise DataError(f"the table {name!r} can't be published", why=problem, fix="This is a defect of what made it")
@@ -138,18 +135,13 @@ def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, An
         rooted += [("clicks", "query"), ("records", "query")] if measure == "share" else []
         for name, column in rooted:
             if name in tables and not _all(pc.is_in(tables[name][column], value_set=public)):
-                raise DataError(
-                    f"a {name.removesuffix('s')} names a query that is not released",
-                    why="only released queries are a public domain",
-                    fix="Count what belongs to released queries only",
-                )
+                what = f"a {name.removesuffix('s')} names a query that is not released"
+                raise DataError(what, fix="Count what belongs to released queries only: only these are public")
     if measure == "share":
         rest = parameters.get(REST)
         if isinstance(rest, bool) or not isinstance(rest, int | float) or not 0 <= rest <= 1:
-            raise DataError(
-                "a release of shares does not say which share the rest has",
-                fix=f"Give parameters a number {REST!r} from 0 to 1: the share of everything that is not listed",
-            )
+            fix = f"Give parameters a number {REST!r} from 0 to 1: the share of everything that is not listed"
+            raise DataError("a release of shares does not say which share the rest has", fix=fix)
         for name in ("queries", "clicks"):
             listed = pc.sum(tables[name]["share"]).as_py() if name in tables and tables[name].num_columns > 1 else 0.0
             if (listed or 0.0) + rest > 1 + _ROUNDING:
@@ -193,16 +185,14 @@ def _problem(table: pa.Table, keys: tuple[str, ...]) -> str:
     if "low" in columns and not _ascending(table["low"], table["high"]):
         return "an interval in it ends before it begins"
     for column in ("share", "weight"):
-        if column in columns and not (
-            _all(pc.greater_equal(table[column], 0.0)) and _all(pc.less_equal(table[column], 1.0))
-        ):
+        if column in columns and not _ascending(pa.scalar(0.0), table[column], pa.scalar(1.0)):
             return f"a {column} in it is not from 0 to 1"
     if "share" in columns and not _ascending(table["low"], table["share"], table["high"]):
         return "a share in it is outside its interval"
     return ""
 
 
-def _ascending(*columns: pa.ChunkedArray) -> bool:
+def _ascending(*columns: Any) -> bool:
     return all(_all(pc.less_equal(one, other)) for one, other in pairwise(columns))
 
 

@@ -1,5 +1,5 @@
 /**
- * How well released queries answer to a typed text: publish/search.py, match.py and text.py, line by line.
+ * How well released queries answer to a typed text: publish/search.py, match.py, distance.py and text.py, line by line.
  *
  * The one difference: of queries that have words or letters in common with the text, Python compares the most likely of
  * each kind, this all. It is a module of the site, and (without the word that makes it one) the first half of the

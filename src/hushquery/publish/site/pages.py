@@ -186,13 +186,8 @@ def _row(row: Row, measure: str | None, top: float) -> dict[str, Any]:
         "sure": change is not None and change.significant,
         "relisted": change is not None and change.relisted,
         "change": change
-        and {
-            "value": change.change,
-            "up": change.change > 0,
-            "said": _points(change.change, measure),
-            "low": _points(change.low, measure),
-            "high": _points(change.high, measure),
-        },
+        and {"value": change.change, "up": change.change > 0, "said": _points(change.change, measure)}
+        | {"low": _points(change.low, measure), "high": _points(change.high, measure)},
     }
 
 
@@ -249,9 +244,7 @@ def checked_task(privacy: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if task is None:
         return None
     if not isinstance(task, Mapping) or not {"id", "task", "configuration"} <= set(task):
-        raise UsageError(
-            "the task of a site is incomplete", fix="Give it as a collector serves it: id, task, configuration"
-        )
+        raise UsageError("the task of a site is incomplete", fix="Give its id, task and configuration, as served")
     return task if task["configuration"] is not None else None
 
 
@@ -269,11 +262,8 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
         "accounts": ledger_charts(privacy.get("ledger") or (), privacy.get("accounts") or ()),
         "people": list(dict.fromkeys(g.population for release in releases for g in release.guarantees)),
         "history": [
-            {
-                "name": name,
-                "created": release.manifest["created"],
-                "promised": {guarantee.population: in_numbers(guarantee) for guarantee in release.guarantees},
-            }
+            {"name": name, "created": release.manifest["created"]}
+            | {"promised": {guarantee.population: in_numbers(guarantee) for guarantee in release.guarantees}}
             for release, name in zip(releases, names, strict=True)
         ],
     }
@@ -321,11 +311,8 @@ def _check(row: Mapping[str, Any]) -> None:
     except (ValueError, KeyError):
         good = False
     if not good:
-        raise UsageError(
-            "a row of the ledger can't be shown",
-            why=f"each has {', '.join(_COLUMNS)}",
-            fix="Give what Ledger.over_time() gives",
-        )
+        why = f"each has {', '.join(_COLUMNS)}"
+        raise UsageError("a row of the ledger can't be shown", why=why, fix="Give what Ledger.over_time() gives")
 
 
 def _when(row: Mapping[str, Any]) -> datetime:
@@ -353,15 +340,13 @@ def _account(name: str, rows: Sequence[Mapping[str, Any]], life: Mapping[str, An
         "above_limit": f"{float(limit) - 7:.1f}",
         "bars": _bars(rows, most) if periods else _growth(rows, most),
         "spends": [
-            {
-                "day": _day(row),
-                "spent": "without bound" if row["spent_epsilon"] is None else epsilon_text(_spent(row)),
-                "what": row["what"],
-            }
-            for row in rows
-            if row["what"] != _OPENED
+            {"day": _day(row), "spent": _spent_text(row), "what": row["what"]} for row in rows if row["what"] != _OPENED
         ],
     }
+
+
+def _spent_text(row: Mapping[str, Any]) -> str:
+    return "without bound" if row["spent_epsilon"] is None else epsilon_text(float(row["spent_epsilon"]))
 
 
 def _day(row: Mapping[str, Any]) -> str:
