@@ -23,6 +23,21 @@ MEANINGS = {
 
 REFORMULATIONS = {**example.REFORMULATIONS, ("weather", "news"): -4}
 
+# Estimates by query and URL (empty: a search without a click): opt-in users, clients, the blend, and its standard
+# error. The opt-in users like football more than the clients do.
+RECORDS = {
+    ("weather leeds", "https://weather.example.org/leeds"): (0.094, 0.0905, 0.0912, 0.0021),
+    ("news", "https://news.example.org/"): (0.071, 0.0718, 0.0716, 0.0020),
+    ("weather", "https://weather.example.org/"): (0.0662, 0.0641, 0.0645, 0.0020),
+    ("leeds united", "https://football.example.org/leeds"): (0.083, 0.0536, 0.0593, 0.0019),
+    ("weather leeds", "https://weather.example.org/"): (0.0218, 0.0196, 0.02, 0.0016),
+    ("weather london", "https://weather.example.org/"): (0.0204, 0.0178, 0.0183, 0.0016),
+    ("fear of flying", ""): (0.0121, 0.0133, 0.0131, 0.0015),
+    ("leeds united tickets", "https://football.example.org/leeds"): (0.0107, 0.0089, 0.0092, 0.0015),
+    ("fear of heights", ""): (0.0081, 0.0061, 0.0065, 0.0014),
+    ("waether leeds", "https://weather.example.org/leeds"): (0.0058, 0.0021, 0.0028, 0.0014),
+}
+
 
 def release_of(queries, clicks=None, reformulations=None, *, stderr=5.0, test_noise=False, parameters=None):
     """Make a release from counts by key; a list of queries without counts makes what --select-only makes."""
@@ -98,22 +113,21 @@ def shares_of(queries, clicks=None, *, stderr=0.001, parameters=None):
 
 
 def private_hybrid():
-    """Give the tiny hybrid release with the promises that two real steps make; (4, 1e-5) and ln 54."""
-    made = example.tiny_hybrid_release()
+    """Make a release of shares as a blend makes one: ten records, and the promises of two real steps."""
     unit = Unit("user", "replace-one")
-    cells = len(example.RECORDS) + 1
+    cells = len(RECORDS) + 1
     head = LaplaceHistogram(1, Fraction(1, 2), 7, relation=unit.relation)
     channel = LocalChannel({"name": "krr", "k": cells, "lie": 2**53 // 64})
     listed = Step("discrete-laplace", "records with noise of scale 1/2, listed from 7 on", head.loss)
     reported = Step("krr", f"one report over {cells} cells", channel.loss)
     return Release.make(
-        made.tables,
+        {"queries": _blended_queries(), "clicks": _blended_clicks(), "records": _blended_records()},
         [
             Guarantee.of("opt-in readers of example.org", "curator", unit, [listed], delta=1e-5),
             Guarantee.of("other readers of example.org", "local", Unit("client", "replace-one"), [reported]),
         ],
         kind="hybrid",
-        parameters=made.manifest["parameters"],
+        parameters={"mode": "best", "records_per_user": 1, "rest": 1 - sum(row[2] for row in RECORDS.values())},
         steps=[{"parameters": ran.to_json()} for ran in (head, channel)],
         meanings={
             "queries": "the share of all records that have the query, blended from both groups",
@@ -121,6 +135,42 @@ def private_hybrid():
             "records": "what each group alone says of a record, and how the two were weighed",
         },
         created=date(2026, 11, 15),
+    )
+
+
+def _blended_clicks():
+    keys = {"query": [query for query, _ in RECORDS], "url": [url for _, url in RECORDS]}
+    return pa.table({**keys, **_blended([row[2] for row in RECORDS.values()], [row[3] for row in RECORDS.values()])})
+
+
+def _blended_queries():
+    sums = {}
+    for (query, _), (_, _, share, stderr) in RECORDS.items():
+        before, squared = sums.get(query, (0.0, 0.0))
+        sums[query] = (before + share, squared + stderr**2)
+    totals = list(sums.values())
+    return pa.table({"query": list(sums), **_blended([t for t, _ in totals], [s**0.5 for _, s in totals])})
+
+
+def _blended(shares, errors):
+    pairs = list(zip(shares, errors, strict=True))
+    lows, highs = [max(0.0, s - 2 * e) for s, e in pairs], [min(1.0, s + 2 * e) for s, e in pairs]
+    return {"share": shares, "stderr": errors, "low": lows, "high": highs}
+
+
+def _blended_records():
+    spread = (0.005**2 + 0.0025**2) ** 0.5
+    return pa.table(
+        {
+            "query": [query for query, _ in RECORDS],
+            "url": [url for _, url in RECORDS],
+            "optin": [optin for optin, _, _, _ in RECORDS.values()],
+            "client": [client for _, client, _, _ in RECORDS.values()],
+            "optin_stderr": [0.005] * len(RECORDS),
+            "client_stderr": [0.0025] * len(RECORDS),
+            "weight": [0.2] * len(RECORDS),
+            "shift_z": [(optin - client) / spread for optin, client, _, _ in RECORDS.values()],
+        }
     )
 
 

@@ -20,6 +20,7 @@ from hushquery.core.budget import Budget, Unit
 from hushquery.core.estimates import Estimates
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
+from hushquery.publish import SearchIndex, find
 from hushquery.publish.site import build_site
 from hushquery.templates import markdown, render, shown
 from site_files import LEDGER, task_of
@@ -138,6 +139,8 @@ def everything(word, folder):
         yield f"{name} page", release.page(budget=budget)
         yield f"{name} card", release.card()
         yield f"{name} notebook", release._repr_html_()
+    for name, result in {"search": SearchIndex(counts).search("weather"), "find": find(hybrid, "*")}.items():
+        yield f"{name} notebook", result._repr_html_()
     spends = [{**row, "account": row["account"] + word, "what": marked(row["what"], word)} for row in LEDGER]
     told = {"task": task_of()[1], "ledger": spends}
     sites = {"shares": ([older, newer], told), "weak": ([weak], {}), "counts": ([counts], {})}
@@ -148,7 +151,7 @@ def everything(word, folder):
 
     tasks = {n: SimpleNamespace(id="0" * 64, task=SimpleNamespace(name=f"task {word}")) for n in (1, 2)}
     epoch = SimpleNamespace(number=1, phase=f"opt_in {word}")
-    pages = Pages(SimpleNamespace(cache=SimpleNamespace(tasks=tasks, current=lambda _: epoch)))
+    pages = Pages(SimpleNamespace(board=SimpleNamespace(numbers=tasks, present=lambda _: epoch)))
     yield "entrance", pages.entrance().data.decode()
     yield "waiting", pages._nothing_yet(1).decode()
     yield "estimates", render("collector/estimates.html", title=word, release=word, reports=7)

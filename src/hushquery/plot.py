@@ -1,8 +1,4 @@
-"""Chart specifications: what is worth seeing, as Altair charts that can be saved anywhere.
-
-Altair is imported inside the functions: charts are an extra (``hushquery[plot]``), and this module must
-import without it.
-"""
+"""Charts, as Altair specifications; an extra (``hushquery[plot]``), so Altair is imported inside the functions."""
 
 from __future__ import annotations
 
@@ -21,20 +17,14 @@ if TYPE_CHECKING:
     from hushquery.core.budget import Number
     from hushquery.core.estimates import Estimates
 
-__all__ = ["estimates", "forecasts", "ledger_over_time", "need_altair", "save", "svg", "two_worlds"]
+__all__ = ["estimates", "forecasts", "intervals", "ledger_over_time", "need_altair", "save", "svg", "two_worlds"]
 
-#: The endings a chart may be saved under.
-FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
-
+_FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
 _LEAST_TIME = timedelta(hours=1)
 
 
 def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
-    """Draw what each account of a ledger has spent over time, under the line of its budget.
-
-    Args:
-        rows: What :meth:`hushquery.core.ledger.ledger.Ledger.over_time` gives.
-    """
+    """Draw what each account has spent over time, under its budget, from the rows of :meth:`Ledger.over_time`."""
     need_altair()
     import altair as alt
 
@@ -59,19 +49,19 @@ def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
 
 
 def _times(times: Sequence[str]) -> altair.Scale:
-    """Give the scale of times; those of less than an hour lie in the middle of one, not on axes of milliseconds."""
+    """Return the scale of times; those of less than an hour lie in the middle of one, not on axes of milliseconds."""
     import altair as alt
 
-    found = [datetime.fromisoformat(time) for time in times]
-    if not found or max(found) - min(found) >= _LEAST_TIME:
+    moments = [datetime.fromisoformat(time) for time in times]
+    if not moments or max(moments) - min(moments) >= _LEAST_TIME:
         return alt.Scale(type="utc")
-    middle = min(found) + (max(found) - min(found)) / 2
+    middle = min(moments) + (max(moments) - min(moments)) / 2
     ends = [(middle + side * _LEAST_TIME / 2).isoformat() for side in (-1, 1)]
     return alt.Scale(type="utc", domain=ends)
 
 
 def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
-    """Draw the deck's picture: the law of a noisy count in the world with you and in the world without.
+    """Draw the distribution of a noisy count in the world with you and in the world without.
 
     Where the two curves lie close, a result says little about which world it came from; nowhere do they differ by more
     than the factor e^epsilon.
@@ -95,28 +85,41 @@ def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
 
 def estimates(table: Estimates) -> altair.LayerChart:
     """Draw estimates as points with their intervals, one line each, in their order."""
+    rows = [{"label": r.label, "value": r.value, "low": r.low, "high": r.high} for r in table]
+    return intervals(rows, f"estimate with {100 * table.level:g}% interval", zero=False)
+
+
+def intervals(
+    rows: Sequence[Mapping[str, Any]], title: str, *, zero: bool = True, per_cent: bool = False
+) -> altair.LayerChart:
+    """Draw numbers as points with their intervals, one line each, in their order.
+
+    Rows have ``label``, ``value``, ``low`` and ``high``, and another colour where ``marked``; ``zero`` puts zero on the
+    axis.
+    """
     need_altair()
     import altair as alt
 
-    rows = [{"label": r.label, "estimate": r.value, "low": r.low, "high": r.high} for r in table]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("label:N", title=None, sort=None))
-    chart: alt.LayerChart = base.mark_rule(strokeWidth=3, color="#9db4c8").encode(
-        x=alt.X(
-            "low:Q",
-            title=f"estimate with {100 * table.level:g}% interval",
-            scale=alt.Scale(zero=False),
-            axis=alt.Axis(labelFlush=False, labelOverlap="greedy", labelSeparation=6),
-        ),
-        x2="high:Q",
-    ) + base.mark_point(filled=True, size=60, color="#2e6f9e").encode(x="estimate:Q")
-    return chart.properties(width=600, height=max(40, 26 * len(rows)))
+    data = alt.InlineData(values=[{"marked": False, **row} for row in rows])
+    base = alt.Chart(data).encode(
+        y=alt.Y("label:N", title=None, sort=None),
+        color=alt.Color("marked:N", legend=None, scale=alt.Scale(domain=[False, True], range=["#2e6f9e", "#d1495b"])),
+    )
+    # Labels stay where their ticks are: pushed inward, those at the ends would run into their neighbours.
+    axis = alt.Axis(labelFlush=False, labelOverlap="greedy", labelSeparation=6)
+    if per_cent:
+        axis.format = ".2~%"
+    x = alt.X("low:Q", title=title, axis=axis, scale=alt.Scale(zero=zero))
+    chart: alt.LayerChart = base.mark_rule(strokeWidth=3, opacity=0.5).encode(x=x, x2="high:Q") + base.mark_point(
+        filled=True, size=60
+    ).encode(x="value:Q", tooltip=["label:N", "value:Q", "low:Q", "high:Q"])
+    return chart.properties(width=600, height=max(40, 24 * len(rows)))
 
 
 def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
     """Draw how many queries each selector would release against d, a range, and the users whom d does not touch.
 
-    Args:
-        rows: What :func:`hushquery.curator.forecast.compare` gives, as plain data.
+    ``rows`` is what :func:`hushquery.curator.forecast.compare` returns, as plain data.
     """
     need_altair()
     import altair as alt
@@ -124,12 +127,12 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
     base = alt.Chart(alt.InlineData(values=[dict(row) for row in rows])).encode(
         x=alt.X("queries_per_user:Q", title="d, queries per user that count", scale=alt.Scale(type="log", nice=False))
     )
-    told = ("released_low", "released_high", "threshold", "noise", "expected_rare")
+    numbers = ("released_low", "released_high", "threshold", "noise", "expected_rare")
     released = base.mark_area(opacity=0.25, line={"strokeWidth": 1}).encode(
         y=alt.Y("released_low:Q", stack=None, title="queries released, nine times of ten"),
         y2="released_high:Q",
         color=alt.Color("selector:N", title="selector"),
-        tooltip=["selector:N", "queries_per_user:Q", *(f"{name}:Q" for name in told)],
+        tooltip=["selector:N", "queries_per_user:Q", *(f"{name}:Q" for name in numbers)],
     )
     untouched = base.mark_line(strokeDash=[5, 4], color="#999").encode(
         y=alt.Y("mean(untouched):Q", title="typical users untouched by d (dashed)", axis=alt.Axis(format="%")),
@@ -140,7 +143,7 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
 
 
 def svg(chart: altair.TopLevelMixin) -> str:
-    """Give a chart as SVG text, to put into a page that needs no network and no script."""
+    """Return a chart as SVG text, to put into a page that needs no network and no script."""
     need_altair()
     import io
 
@@ -153,18 +156,15 @@ def svg(chart: altair.TopLevelMixin) -> str:
 def save(chart: altair.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
     """Save a chart as HTML (one file that needs no network), SVG or PNG, as the ending of ``path`` says."""
     target = Path(path)
-    ending = next((known for known in FORMATS if target.suffix.lower() == f".{known}"), None)
+    ending = next((known for known in _FORMATS if target.suffix.lower() == f".{known}"), None)
     if ending is None:
-        raise UsageError(
-            what=f"a chart can't be saved as {target.name!r}",
-            fix="Give a file that ends in .html, .svg or .png",
-        )
+        raise UsageError(f"a chart can't be saved as {target.name!r}", fix="Give a file name in .html, .svg or .png")
     need_altair()
     try:
         chart.save(str(target), format=ending, inline=ending == "html")
     except OSError as error:
         raise UsageError(
-            what=f"the chart can't be written to {target}",
+            f"the chart can't be written to {target}",
             why=error.strerror or type(error).__name__,
             fix="Give a path in a folder that exists and where you may write",
         ) from None
@@ -178,7 +178,7 @@ def need_altair() -> None:
         import vl_convert  # noqa: F401 -- saving needs it, and half an installation is none
     except ImportError:
         raise Unavailable(
-            what="charts need the packages altair and vl-convert-python",
+            "charts need the packages altair and vl-convert-python",
             why="they are not installed",
             fix="pip install 'hushquery[plot]'",
         ) from None

@@ -24,6 +24,7 @@ from hushquery.local.report import VERSION, Report, ReportVersionUnknown
 from hushquery.local.server.estimate import ClientEstimate
 from hushquery.publish.site import build_site
 from hushquery.release.manifest import FORMAT_VERSION
+from hushquery.release.release import MANIFEST, manifest_bytes, sign
 from hushquery.task import Task
 from hushquery.task.template import template
 from setting_reports import REPORTS, TASK

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
 from hushquery.publish import find
-from hushquery.publish.find import matches
+from hushquery.publish.search import pattern_expression
+from hushquery.publish.text import fold
 from small_releases import release_of, whole_release
 
 FEARS = {
@@ -23,6 +24,10 @@ FEARS = {
     "phobia": 90,
     "no fear of heights": 40,
 }
+
+
+def matches(pattern, text):
+    return pattern_expression(pattern).fullmatch(fold(text)) is not None
 
 
 @cache

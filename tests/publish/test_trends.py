@@ -173,7 +173,8 @@ def coverage_of_changes(law, threshold, counts, level=0.95):
     for count in counts:
         values, chances = published_chances(law, count, threshold)
         low, high = given_release(values, threshold, law, level)
-        published = Published(values.astype(float), low.astype(float), high.astype(float), level, law, threshold)
+        columns = (column.astype(float) for column in (values, np.zeros(len(values)), low, high))
+        published = Published("count", *columns, level, law, threshold)
         sides.append((published.ends(level), chances))
     (before, first), (after, last) = sides
     covered = 0.0
@@ -226,7 +227,7 @@ def test_the_chart_draws_changes_or_counts():
         next(iter(spec.get("datasets", {}).values()), None) or spec["layer"][0].get("data", spec.get("data"))["values"]
     )
     assert rows == [
-        {"query": "a", "value": 80, "low": changed.changes[0].low, "high": changed.changes[0].high, "changed": True}
+        {"label": "a", "value": 80, "low": changed.changes[0].low, "high": changed.changes[0].high, "marked": True}
     ]
     assert len(QUERIES) == json.dumps(json.loads(trend_chart(trends(whole_release())).to_json())).count('"low":')
     with pytest.raises(DataError, match="nothing to draw"):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hushquery.release.release import manifest_bytes, parquet_bytes, sha256, sign
 
 from hushquery.release import Release, verify
+from hushquery.release.release import manifest_bytes, parquet_bytes, sha256, sign
 from small_releases import private_hybrid
 
 STATED = {"head_size": 10, "optin_users": 10_000, "shifted_records": 1, "shift_p_value": 0.001, "rest_stderr": 0.01}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hushquery.cli.show import export, verify
-from hushquery.errors import DataError, HushqueryError, UsageError
+from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.release import Release
 
 hostile = st.text(max_size=12) | st.sampled_from(
@@ -198,3 +200,26 @@ def test_a_damaged_release_is_not_exported(run, folder, tmp_path):
     (folder / "README.md").write_text("x")
     assert isinstance(run("export", folder, "--csv", tmp_path / "csv").exception, DataError)
     assert not (tmp_path / "csv").exists()
+
+
+# ---- data frames ---------------------------------------------------------------------------------------------------
+
+
+def test_every_table_is_a_data_frame(recipe):
+    release = recipe().make()
+    for name, table in release.tables.items():
+        assert release.to_pandas(name).to_dict("list") == table.to_pydict()
+        assert release.to_polars(name).to_dict(as_series=False) == table.to_pydict()
+    assert list(release.to_pandas()["query"]) == list(release.to_polars()["query"]) == ["weather leeds", "news"]
+    assert pa.table(release) == release.queries  # through the Arrow stream
+    with pytest.raises(DataError, match="no table 'records'") as refused:
+        release.to_pandas("records")
+    assert "queries, clicks" in refused.value.fix
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_without_the_package_a_message_says_what_to_install(recipe, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(Unavailable) as refused:
+        getattr(recipe().make(), f"to_{package}")()
+    assert refused.value.fix == f"pip install {package}"

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hushquery.errors import DataError, UsageError
 from hushquery.release import Release, check_target
 from hushquery.release.manifest import FORMAT_VERSION
+from hushquery.release.release import known_files, manifest_bytes, sign
 
 FILES = {"queries.parquet", "clicks.parquet", "reformulations.parquet", "manifest.json", "README.md", "report.html"}
 

@@ -13,18 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import typer
-from hushquery.release.release import manifest_bytes, parquet_bytes, sha256, sign
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hushquery.cli.show import verify as verify_command
 from hushquery.errors import DataError, UsageError
-from hushquery.publish.example import RECORDS
 from hushquery.release import Release, verify
 from hushquery.release.page import disagreement
+from hushquery.release.release import manifest_bytes, parquet_bytes, sha256, sign
 from hushquery.release.tables import NUMBERS, checked_table, measure_of, release_measure
-from small_releases import private_hybrid, release_of, shares_of
+from small_releases import RECORDS, private_hybrid, release_of, shares_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hushquery.release.release import known_files, manifest_bytes, parquet_bytes, sha256, sign
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from hushquery.cli.show import verify as verify_command
 from hushquery.core.loss import Loss
 from hushquery.errors import DataError
 from hushquery.release import Release, verify
+from hushquery.release.release import known_files, manifest_bytes, parquet_bytes, sha256, sign
 
 # What a release of counts holds; records belong to releases of shares.
 FILES = sorted(known_files() - {"records.parquet"})

@@ -1,16 +1,24 @@
-"""How well a released query answers to a typed text; :mod:`hushquery.publish.search` says what the numbers are."""
+"""Which released queries match a typed text, and how well; :mod:`hushquery.publish.search` defines the numbers.
+
+:class:`Matcher` compares a text with one query. :class:`WordIndex` finds the queries that hold a word of the text:
+exactly, begun, or with typing mistakes; none that holds one is missed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 
-from hushquery.publish.text import allowed_edits, edits, key_of, tokens
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["ALL", "BEGUN", "MISTAKEN", "SAME", "SOME", "SOME_MISTAKEN", "Match", "Matcher", "Typed"]
+from hushquery.publish.text import allowed_edits, edits, grams, key_of, tokens
 
 #: The kinds of a match, the best first: the same text; all words; all, the last one unfinished; all (or the text as a
 #: whole) with typing mistakes; some of the words; some with typing mistakes. 0 is no match.
@@ -23,18 +31,22 @@ _WHICH = {
     SOME: "has some of the words",
     SOME_MISTAKEN: "has some near words",
 }
-_BEGINNING = (0.5, 0.3)
-_MISTAKES = 0.8
-_WORDS = 0.8
+# The best quality of a query that is the text with mistakes, or has its words.
+_NEAR = 0.8
 # More words than anybody types add nothing but time.
 _MOST_WORDS = 24
 # A shorter word inside another one is another word (rain, train), not the same with a letter missing.
 _LEAST_PIECE = 6
+# Of words that look like a typed one, so many are compared with it letter by letter.
+_LOOKALIKES = 300
+
+_Places = npt.NDArray[np.int64]
+_Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Match:
-    """How a query answers to a text: its kind, how much of the text it has (0 to 1), its quality, and why."""
+    """How a query matches a text: its kind, how much of the text it has (0 to 1), its quality, and why."""
 
     kind: int
     share: float
@@ -67,11 +79,11 @@ class Typed:
         return last if self.text.endswith(last) else ""
 
     def begins(self, word: str, other: str) -> bool:
-        """Tell whether a typed word is the unfinished beginning of another one."""
+        """Return whether a typed word is the unfinished beginning of another one."""
         return word == self.unfinished and word != other and other.startswith(word)
 
     def nearness(self, word: str, other: str) -> float:
-        """Give how much of another word a typed word is: its beginning, or the same with mistakes; 0 for neither."""
+        """Return how much of another word a typed word is: its beginning, or the same with mistakes; 0 for neither."""
         pair = (word, other)
         if pair not in self._nearness:
             if self.begins(word, other):
@@ -93,32 +105,31 @@ class Matcher:
         self._queries = queries
 
     def match(self, typed: Typed, folded: str, key: str) -> Match:
-        """Say how a query, which is not the same text, answers to a text."""
+        """Return how a query, which is not the same text, matches a text."""
         best, kind, share, common = self._shared_words(typed, key)
         why = f"{_WHICH[kind]}{'s' if kind > SOME and len(common) > 1 else ''}: {', '.join(common)}" if kind else ""
         length = max(len(typed.text), len(folded))
         distance = edits(typed.text, folded, typed.edits)
         # A known word is no mistake for a longer one around it.
         if distance and not (_is_piece(typed.text, folded) and typed.text in self._frequency):
-            near = _MISTAKES * (1 - distance / length)
+            near = _NEAR * (1 - distance / length)
             best = max(best, near)
             if kind <= MISTAKEN:
                 share = max(near, share) if kind == MISTAKEN else near
                 kind, why = MISTAKEN, f"{distance} typing mistake{'s' if distance > 1 else ''} away"
         if folded.startswith(typed.text):
-            base, more = _BEGINNING
-            best = max(best, base + more * len(typed.text) / length)
+            best = max(best, 0.5 + 0.3 * len(typed.text) / length)
             if kind < BEGUN:
                 kind, share = BEGUN, 0.5 + 0.5 * len(typed.text) / length
             why = "starts with the text"
         return Match(kind, share, best, why)
 
     def weight(self, word: str) -> float:
-        """Give the weight of a word: the rarer the heavier (inverse document frequency)."""
+        """Return the weight of a word: the rarer the heavier (inverse document frequency)."""
         return math.log(1 + (self._queries + 1) / (self._frequency.get(word, 0) + 1))
 
     def _shared_words(self, typed: Typed, key: str) -> tuple[float, int, float, list[str]]:
-        """Compare words by weight: give the quality, the kind, the share of the text's words, and the words."""
+        """Compare words by weight: return the quality, the kind, the share of the text's words, and the words."""
         left = dict.fromkeys(tokens(key))
         theirs = sum(map(self.weight, left))
         # One word answers to one word; those that are there come before those that are only near.
@@ -128,34 +139,122 @@ class Matcher:
             del left[word]
         for word in typed.words:
             if word not in answers:
-                same, value = self._nearest(word, islice(left, _MOST_WORDS), typed)
-                if same:
+                near = [(typed.nearness(word, other), other) for other in islice(left, _MOST_WORDS)]
+                value, same = max(near, key=itemgetter(0), default=(0.0, ""))
+                if value:
                     answers[word] = (same, value)
                     del left[same]
         begun = [word for word, (same, _) in answers.items() if typed.begins(word, same)]
         if not answers or (begun and len(answers) == 1 < len(typed.words)):
             return 0.0, 0, 0.0, []  # of several words, the beginning of the last one alone says nothing
         # A mistyped word is unknown to the release; it weighs as much as the word it stands for.
-        found = [(answers.get(word, (word, 0.0)), word in answers) for word in typed.words]
-        both = sum(value * self.weight(same) for (same, value), _ in found)
-        ours = sum(self.weight(same) for (same, _), _ in found)
+        pairs = [answers.get(word, (word, 0.0)) for word in typed.words]
+        both = sum(value * self.weight(same) for same, value in pairs)
+        ours = sum(self.weight(same) for same, _ in pairs)
         if len(answers) < len(typed.words):
             kind = SOME if exact else SOME_MISTAKEN
         else:
             kind = ALL if exact == len(answers) else BEGUN if exact + len(begun) == len(answers) else MISTAKEN
         # Dice's share of common words, 2 |both| / (|one| + |other|), says how good a match it is for both sides.
-        return _WORDS * (2 * both / (ours + theirs)) ** 2, kind, both / ours, [same for (same, _), is_ in found if is_]
-
-    def _nearest(self, word: str, others: Iterable[str], typed: Typed) -> tuple[str, float]:
-        best, value = "", 0.0
-        for other in others:
-            found = typed.nearness(word, other)
-            if found > value:
-                best, value = other, found
-        return best, value
+        return _NEAR * (2 * both / (ours + theirs)) ** 2, kind, both / ours, [same for same, value in pairs if value]
 
 
 def _is_piece(one: str, other: str) -> bool:
-    """Tell whether one text lies in the other and is too short to be the same with a letter missing."""
+    """Return whether one text lies in the other and is too short to be the same with a letter missing."""
     short, long = (one, other) if len(one) < len(other) else (other, one)
     return len(short) < _LEAST_PIECE and short in long
+
+
+class GramIndex:
+    """Texts by their character n-grams."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        code, self._owners = grams(keys)
+        self._grams, self._starts = np.unique(code, return_index=True)
+        self._ends = np.append(self._starts[1:], len(code))
+        self._sizes = np.bincount(self._owners, minlength=len(keys))
+
+    def sharing(self, key: str) -> tuple[_Places, _Numbers, _Numbers]:
+        """Return the texts that share grams with a key, the share of the key's grams, and how alike the two are."""
+        wanted = np.unique(grams([key])[0])
+        places = np.searchsorted(self._grams, wanted)
+        places = places[places < len(self._grams)]
+        places = places[np.isin(self._grams[places], wanted)]
+        if not len(places):
+            return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+        owners = np.concatenate([self._owners[self._starts[p] : self._ends[p]] for p in places])
+        shared = np.bincount(owners, minlength=len(self._sizes))
+        near = np.flatnonzero(shared)
+        return near, shared[near] / len(wanted), shared[near] / (len(wanted) + self._sizes[near])
+
+
+class WordIndex:
+    """Queries by their words."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        holders: dict[str, list[int]] = {}
+        for index, key in enumerate(keys):
+            for word in dict.fromkeys(tokens(key)):
+                holders.setdefault(word, []).append(index)
+        self.frequency = Counter({word: len(places) for word, places in holders.items()})
+        self._words = sorted(holders)
+        self._starts = np.cumsum([0, *(len(holders[word]) for word in self._words)])
+        self._owners = np.array([place for word in self._words for place in holders[word]], dtype=np.int64)
+        self._lengths = np.array([len(word) for word in self._words], dtype=np.float64)
+        self._lookalikes = GramIndex(self._words)
+        self._queries = len(keys)
+
+    def holders(self, typed: Typed, matcher: Matcher) -> tuple[_Places, _Numbers]:
+        """Return the queries that hold a word of a text, and about how good a match each is: kind + share."""
+        found, exact, begun, share = (np.zeros(self._queries) for _ in range(4))
+        for word in typed.words:
+            value = self._value(word, typed)
+            found += value > 0
+            exact += value == 1
+            if word == typed.unfinished:
+                begun += (value > 0) & (value < 1) & self._begun(word)
+            share += value * matcher.weight(word)
+        total = sum(map(matcher.weight, typed.words))
+        some = np.where(exact > 0, SOME, SOME_MISTAKEN)
+        whole = np.where(exact == found, ALL, np.where(exact + begun == found, BEGUN, MISTAKEN))
+        kind = np.where(found == len(typed.words), whole, some)
+        # Of several words, the beginning of the last one alone says nothing.
+        kept = (found > 0) & ((len(typed.words) == 1) | (found > 1) | (begun == 0))
+        rows = np.flatnonzero(kept)
+        return rows, kind[rows] + 0.9 * share[rows] / max(total, 1e-9)
+
+    def _value(self, word: str, typed: Typed) -> _Numbers:
+        """Return for every query how much of the word it has, as :meth:`Typed.nearness` says."""
+        value = np.zeros(self._queries)
+        near, _, alike = self._lookalikes.sharing(word)
+        for place in near[largest(alike, _LOOKALIKES)]:
+            much = typed.nearness(word, self._words[place])
+            if much:
+                owners = self._of(place, place + 1)
+                value[owners] = np.maximum(value[owners], much)
+        if word == typed.unfinished:
+            first, last = self._beginning(word)
+            much_each = 0.5 + 0.5 * len(word) / self._lengths[first:last]
+            np.maximum.at(value, self._of(first, last), np.repeat(much_each, np.diff(self._starts[first : last + 1])))
+        place = bisect_left(self._words, word)
+        if place < len(self._words) and self._words[place] == word:
+            value[self._of(place, place + 1)] = 1
+        return value
+
+    def _begun(self, word: str) -> npt.NDArray[np.bool_]:
+        held = np.zeros(self._queries, dtype=bool)
+        held[self._of(*self._beginning(word))] = True
+        return held
+
+    def _beginning(self, word: str) -> tuple[int, int]:
+        return bisect_left(self._words, word), bisect_left(self._words, word + "\U0010ffff")
+
+    def _of(self, first: int, last: int) -> _Places:
+        return self._owners[self._starts[first] : self._starts[last]]
+
+
+def largest(values: _Numbers, count: int) -> _Places:
+    """Return the places of the largest values, in no order."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    return np.argpartition(values, len(values) - count)[len(values) - count :]

@@ -1,4 +1,4 @@
-"""Search in a release: the pages that people who searched for this clicked on, and queries near to it.
+"""Search in a release: pages and queries near to a text, queries that fit a pattern, and all it says of one query.
 
 How a result is scored, so that anybody can check it:
 
@@ -27,10 +27,10 @@ How a result is scored, so that anybody can check it:
   query's quality times the clicks on the URL after it: a page that most people chose is not outvoted by one that a few
   chose after many similar queries.
 
-A weight is a count, or a share of 100,000 records (:mod:`hushquery.publish.tables`). Counts and clicks are noisy;
-negative ones are taken as zero here, for ranking only. Candidates come from an index of
-words, beginnings and character n-grams, so that a text is never compared with every query. Of more than 1,000 queries
-that hold its words the best are compared, as many as are asked for; the others are counted.
+A weight is a count, or a share of 100,000 records (:mod:`hushquery.publish.tables`). Negative noisy counts are taken
+as zero here, for ranking only. Candidates come from an index of words, beginnings and character n-grams, so that a text
+is never compared with every query. Of more than 1,000 queries that hold its words the best are compared, as many as are
+asked for; the others are counted.
 
 References:
     E. Ukkonen, Approximate string matching with q-grams and maximal matches, TCS 92(1), 1992.
@@ -39,20 +39,25 @@ References:
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hushquery.errors import UsageError
 from hushquery.publish.match import SAME, GramIndex, Match, Matcher, Typed, WordIndex, largest
-from hushquery.publish.tables import PER, checked_limit, queries_of, row_numbers, with_pages
+from hushquery.publish.tables import Rows, Shown, checked_limit, queries_of, weighted_rows
 from hushquery.publish.text import fold, key_of
+from hushquery.release.intervals import published
+from hushquery.release.tables import SHARE_SCALE
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["QueryHit", "SearchIndex", "SearchResult", "UrlHit"]
+__all__ = ["About", "Measured", "PatternHit", "QueryHit", "SearchIndex", "SearchResult", "UrlHit", "find", "look_up"]
 
 # Longer texts than anybody types are looked up by their beginning.
 _LONGEST = 256
@@ -80,15 +85,10 @@ class QueryHit:
 
 @dataclass(frozen=True)
 class UrlHit:
-    """A URL that was clicked after queries near to a text.
+    """A URL that was clicked after queries near to a text; ``why`` says how the first of them matches.
 
-    Attributes:
-        url: The URL.
-        score: What it is ranked by.
-        clicks: The noisy clicks after those queries, negative ones left out; None where shares were released.
-        queries: The queries it comes from, the one that says most first.
-        why: How the first of them matches.
-        share: The share of those queries with a click on the URL; None where counts were released.
+    ``clicks`` are the noisy clicks after those queries, negative ones left out (None in a release of shares);
+    ``share`` is the share of those queries with a click on the URL (None in a release of counts).
     """
 
     url: str
@@ -100,14 +100,14 @@ class UrlHit:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Shown):
     """What a search found; ``notes`` says what the release could not answer.
 
     ``more_urls`` and ``more_queries`` say how many were found beyond the limit.
     """
 
-    urls: tuple[UrlHit, ...]
-    queries: tuple[QueryHit, ...]
+    urls: Rows[UrlHit]
+    queries: Rows[QueryHit]
     notes: tuple[str, ...] = ()
     more_urls: int = 0
     more_queries: int = 0
@@ -118,10 +118,12 @@ class SearchIndex:
 
     >>> from hushquery.publish.example import tiny_release
     >>> index = SearchIndex(tiny_release())
-    >>> found = index.search("waether leds")
-    >>> found.queries[0].query, found.queries[0].why
+    >>> index
+    SearchIndex(9 queries, 8 clicks)
+    >>> result = index.search("waether leds")
+    >>> result.queries[0].query, result.queries[0].why
     ('weather leeds', '2 typing mistakes away')
-    >>> found.urls[0].url
+    >>> result.urls[0].url
     'https://weather.example.org/leeds'
     """
 
@@ -137,41 +139,37 @@ class SearchIndex:
         self._matcher = Matcher(self._words.frequency, len(folded))
         self._popularity = np.log(2.0 + self.queries.weight)
         self._highest = float(np.max(self._popularity, initial=0.0))
-        self._clicks = _Clicks(release, self.queries.by_name) if "clicks" in release.tables else None
+        self._clicks: dict[str, list[tuple[str, float]]] | None = {} if "clicks" in release.tables else None
+        self._click_shares = "clicks" in release.tables and "share" in release.tables["clicks"].column_names
+        for query, url, clicks in weighted_rows(release, "clicks", "url"):
+            if self._clicks is not None and clicks > 0 and query in self.queries.by_name:
+                self._clicks.setdefault(query, []).append((url, clicks))
+
+    def __repr__(self) -> str:
+        clicked = sum(map(len, (self._clicks or {}).values()))
+        return f"SearchIndex({len(self.queries.names):,} queries, {clicked:,} clicks)"
 
     def search(self, text: str, limit: int = 10) -> SearchResult:
-        """Find pages and queries for a text.
-
-        Args:
-            text: What a person types, in any script; mistakes and unfinished words are fine.
-            limit: How many URLs and how many queries to give at most.
-        """
+        """Find at most ``limit`` pages and queries for a text in any script; mistakes and unfinished words are fine."""
         hits, more = self._near(text, max(_HOLDERS, checked_limit(limit)))
         notes = []
-        urls: list[UrlHit] = []
         if self._clicks is None:
             notes.append("this release has no clicks, so there are queries but no URLs")
-        elif hits:
-            best = max(hit.quality for hit in hits)
-            urls = self._clicks.rank([hit for hit in hits if hit.quality >= _VOTES * best])
         if self.queries.measured is None:
             notes.append("this release has no counts, so queries rank by how well they match alone")
+        urls = self._rank_urls(hits)
         more_urls, more_queries = max(0, len(urls) - limit), more + max(0, len(hits) - limit)
-        return SearchResult(tuple(urls[:limit]), tuple(hits[:limit]), tuple(notes), more_urls, more_queries)
-
-    def near(self, text: str) -> list[QueryHit]:
-        """Give all released queries near to a text, the best first."""
-        return self._near(text, len(self.queries.names))[0]
+        return SearchResult(Rows(urls[:limit]), Rows(hits[:limit]), tuple(notes), more_urls, more_queries)
 
     def alike(self, text: str) -> list[str]:
-        """Give released queries that may be the text with typing mistakes, the most frequent first."""
+        """Return released queries that may be the text with typing mistakes, the most frequent first."""
         typed = Typed(fold(text)[:_LONGEST])
-        found = {*self._starting_with(typed.text), *self._sharing_grams(typed.key)} if typed.text else set()
+        places = {*self._starting_with(typed.text), *self._sharing_grams(typed.key)} if typed.text else set()
         names = self.queries.names
-        return [names[index] for index in sorted(found, key=lambda i: (-self._popularity[i], names[i]))]
+        return [names[index] for index in sorted(places, key=lambda i: (-self._popularity[i], names[i]))]
 
     def _near(self, text: str, most: int) -> tuple[list[QueryHit], int]:
-        """Give the queries near to a text, and how many hold words of it but were not compared."""
+        """Return the queries near to a text, and how many hold words of it but were not compared."""
         folded = fold(text)
         if not folded or not self.queries.names:
             return [], 0
@@ -186,26 +184,22 @@ class SearchIndex:
             *self._starting_with(typed.text),
             *self._sharing_grams(typed.key),
         }
-        found = []
+        hits = []
         for index in compared:
-            match = (
-                Match(SAME, 1.0, 1.0, "the same text")
-                if index in exact
-                else self._matcher.match(typed, self.queries.folded[index], self._keys[index])
-            )
+            match = Match(SAME, 1.0, 1.0, "the same text")
+            if index not in exact:
+                match = self._matcher.match(typed, self.queries.folded[index], self._keys[index])
             if match.kind:
                 score = match.kind + 0.9 * match.share * float(self._popularity[index]) / self._highest
-                name, told, share = self.queries.names[index], self.queries.numbers(index), self.queries.share(index)
-                found.append(QueryHit(name, *told, match.quality, score, match.why, share))
-        found.sort(key=lambda hit: (-hit.score, hit.query))
-        return found, len(set(holders.tolist()) - compared)
+                name, numbers = self.queries.names[index], self.queries.numbers(index)
+                hits.append(QueryHit(name, *numbers, match.quality, score, match.why, self.queries.share(index)))
+        hits.sort(key=lambda hit: (-hit.score, hit.query))
+        return hits, len(set(holders.tolist()) - compared)
 
     def _starting_with(self, text: str) -> list[int]:
         first = bisect_left(self._sorted_texts, text)
         last = bisect_left(self._sorted_texts, text + "\U0010ffff")
         inside = self._sorted[first:last]
-        if len(inside) <= _CANDIDATES:
-            return inside
         return [inside[i] for i in largest(self._popularity[inside], _CANDIDATES)]
 
     def _sharing_grams(self, key: str) -> list[int]:
@@ -214,35 +208,172 @@ class SearchIndex:
         picked = np.union1d(largest(alike, _CANDIDATES), largest(held * self._popularity[near], _CANDIDATES))
         return [int(index) for index in near[picked]]
 
-
-class _Clicks:
-    """The clicked URLs of each query."""
-
-    def __init__(self, release: Release, places: dict[str, int]) -> None:
-        table = with_pages(release.tables["clicks"])
-        numbers = row_numbers(table)
-        self._shares = numbers.measure == "share"
-        weight = numbers.weight
-        self._rows: dict[str, list[tuple[str, float]]] = {}
-        for query, url, clicks in zip(
-            table["query"].to_pylist(), table["url"].to_pylist(), weight.tolist(), strict=True
-        ):
-            if clicks > 0 and query in places:
-                self._rows.setdefault(query, []).append((url, clicks))
-
-    def rank(self, hits: list[QueryHit]) -> list[UrlHit]:
+    def _rank_urls(self, hits: Sequence[QueryHit]) -> list[UrlHit]:
         """Add up what the matched queries say of each URL."""
+        best = max((hit.quality for hit in hits), default=0.0)
         votes: dict[str, list[tuple[float, float, QueryHit]]] = {}
         for hit in hits:
-            for url, clicks in self._rows.get(hit.query, ()):
+            for url, clicks in (self._clicks or {}).get(hit.query, ()) if hit.quality >= _VOTES * best else ():
                 votes.setdefault(url, []).append((hit.quality**2 * clicks, clicks, hit))
-        found = []
+        ranked = []
         for url, cast in votes.items():
             cast.sort(key=lambda vote: (-vote[0], vote[2].query))
-            queries = tuple(hit.query for _, _, hit in cast)
-            total = sum(clicks for _, clicks, _ in cast)
-            number = (None, total / PER) if self._shares else (int(total), None)
-            score = sum(score for score, _, _ in cast)
-            found.append(UrlHit(url, score, number[0], queries, cast[0][2].why, number[1]))
-        found.sort(key=lambda hit: (-hit.score, hit.url))
-        return found
+            total, score = sum(clicks for _, clicks, _ in cast), sum(score for score, _, _ in cast)
+            count, share = (None, total / SHARE_SCALE) if self._click_shares else (int(total), None)
+            ranked.append(UrlHit(url, score, count, tuple(hit.query for _, _, hit in cast), cast[0][2].why, share))
+        return sorted(ranked, key=lambda hit: (-hit.score, hit.url))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A URL or a query with its noisy count or share and interval, as released."""
+
+    name: str
+    count: int | None
+    low: float
+    high: float
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class About(Shown):
+    """What a release says of a query; ``urls`` and ``next_queries`` are None where the release has no such table.
+
+    ``unclicked`` is what it says of searches for the query without a click; None where it says nothing.
+    """
+
+    query: str
+    count: int | None
+    low: float | None
+    high: float | None
+    urls: Rows[Measured] | None
+    next_queries: Rows[Measured] | None
+    share: float | None = None
+    unclicked: Measured | None = None
+
+
+def look_up(release: Release, query: str, limit: int = 10) -> About | None:
+    """Return a query's count or share, its URLs and what people searched for next, as released; None if not there.
+
+    >>> from hushquery.publish.example import tiny_release
+    >>> about = look_up(tiny_release(), "Weather  London")
+    >>> about.count, [(row.name, row.count) for row in about.urls]
+    (400, [('https://weather.example.org/', 150), ('https://news.example.org/', -3)])
+    """
+    limit = checked_limit(limit)
+    queries = queries_of(release)
+    place = queries.where(query)
+    if place is None:
+        return None
+    name = queries.names[place]
+    clicks = rows_of(release, "clicks", "url", name)
+    following = rows_of(release, "reformulations", "next_query", name)
+    return About(
+        name,
+        *queries.numbers(place),
+        None if clicks is None else Rows([row for row in clicks if row.name][:limit]),
+        None if following is None else Rows(following[:limit]),
+        queries.share(place),
+        next((row for row in clicks or () if not row.name), None),
+    )
+
+
+def rows_of(release: Release, table_name: str, column: str, query: str) -> list[Measured] | None:
+    """Return what a table says of a query, the most frequent first; None where the release has no such table."""
+    if table_name not in release.tables:
+        return None
+    table = release.tables[table_name]
+    numbers = published(table)
+    names = table[column].to_pylist()
+    rows = [
+        Measured(names[index], *numbers.row(index), numbers.share(index))
+        for index, other in enumerate(table["query"].to_pylist())
+        if other == query
+    ]
+    return sorted(rows, key=lambda row: (-(row.count or row.share or 0), row.name))
+
+
+@dataclass(frozen=True)
+class PatternHit:
+    """A query that fits a pattern, with its noisy count or share and interval; None where it was not released.
+
+    ``rank`` is its place among those that fit, from 1; by the intervals of all, it may truly lie anywhere from
+    ``best_rank`` to ``worst_rank``.
+    """
+
+    rank: int | None
+    query: str
+    count: int | None
+    low: float | None
+    high: float | None
+    best_rank: int | None
+    worst_rank: int | None
+    share: float | None = None
+
+
+def find(release: Release, patterns: str | Sequence[str], limit: int | None = None) -> Rows[PatternHit]:
+    """Return the queries that fit a pattern, the most frequent first: ``fear of *`` is the study of human fears.
+
+    Args:
+        release: Any release with queries.
+        patterns: ``*`` stands for any text, also none; ``?`` for one character; everything else for itself, whatever
+            its case, accents or width. Of several patterns a query has to fit one.
+        limit: How many to return at most; all by default.
+
+    References:
+        A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas, Releasing search queries and clicks privately, WWW 2009,
+        which ranks human fears from a private release and finds them much as the raw log has them.
+
+    >>> from hushquery.publish.example import tiny_release
+    >>> for row in find(tiny_release(), "fear of *"):
+    ...     print(row.rank, row.query, row.count, (row.best_rank, row.worst_rank))
+    1 fear of flying 90 (1, 2)
+    2 fear of heights 70 (1, 2)
+    """
+    wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not any(pattern.strip() for pattern in wanted):
+        raise UsageError("the pattern is empty", fix="Give a pattern such as 'fear of *'; '*' gives every query")
+    if limit is not None:
+        checked_limit(limit)
+    tests = [pattern_expression(pattern) for pattern in wanted if pattern.strip()]
+    queries = queries_of(release)
+    fits = [index for index in queries.ranked if any(test.fullmatch(queries.folded[index]) for test in tests)]
+    if queries.measured is None:
+        names = sorted(queries.names[index] for index in fits)
+        return Rows(PatternHit(None, name, None, None, None, None, None) for name in names[:limit])
+    lows, highs = queries.measured.low, queries.measured.high
+    all_lows, all_highs = sorted(lows[fits].tolist()), sorted(highs[fits].tolist())
+    rows = []
+    for rank, index in enumerate(fits[:limit], 1):
+        surely_above = len(fits) - bisect_right(all_lows, highs[index])
+        surely_below = bisect_left(all_highs, lows[index])
+        ranks = (1 + surely_above, len(fits) - surely_below)
+        rows.append(PatternHit(rank, queries.names[index], *queries.numbers(index), *ranks, queries.share(index)))
+    return Rows(rows)
+
+
+def pattern_expression(pattern: str) -> re.Pattern[str]:
+    """Return a pattern as a regular expression over folded texts that takes linear time per star.
+
+    What stands between two stars is taken where it first fits and never tried again (an atomic group): a later place
+    could not fit more.
+
+    >>> [bool(pattern_expression(p).fullmatch(t)) for p, t in (("Fear of *", "fear of flying"), ("c?t", "coat"))]
+    [True, False]
+    """
+    pieces = [re.sub(r"\s+", " ", fold(piece, trim=False)) for piece in re.split(r"[*?]", pattern)]
+    pieces[0] = pieces[0].lstrip()
+    pieces[-1] = pieces[-1].rstrip()
+    parts = [re.escape(pieces[0])]
+    for wildcard, piece in zip(re.findall(r"[*?]", pattern), pieces[1:], strict=True):
+        if wildcard == "*":
+            parts.append("")
+        else:
+            parts[-1] += "."
+        parts[-1] += re.escape(piece)
+    first, *rest = parts
+    if not rest:
+        return re.compile(first, re.DOTALL)
+    *middle, last = rest
+    between = "".join(f"(?>.*?{part})" for part in middle if part)
+    return re.compile(f"{first}{between}.*{last}", re.DOTALL)

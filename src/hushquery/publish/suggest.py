@@ -1,33 +1,54 @@
-"""What to search for next, and which queries mean the same: from reformulations and from shared clicks."""
+"""What to search for instead or next: spelling, suggestions, and similar queries.
+
+Suggestions come from reformulations and from shared clicks. Spelling is the noisy channel of spelling correction, with
+what a release knows. A released query ``c`` within a few typing mistakes of the text ``t`` scores::
+
+    ln (2 + weight of c) / (2 + weight of t)   people search for c more often
+    - mistakes * ln 20                         a mistake is made about once in 20 words
+    + ln (1 + 20 * share)                      share of the searches for t after which people went on to c
+    + ln (0.1 + clicks of c) / (0.1 + clicks of t)     clicks per search, at most 2 either way: few clicks on t
+
+A text that is released itself (a frequent mistake, or simply another word) is corrected only when the score is above
+zero; a text that is not released gets the best candidate. Texts that differ in a digit are never taken for each other.
+A weight is a count, or a share of 100,000 records; negative noisy counts are taken as zero.
+
+References:
+    M. D. Kernighan, K. W. Church, W. A. Gale, A spelling correction program based on a noisy channel model,
+    COLING 1990.
+    S. Cucerzan, E. Brill, Spelling correction as an iterative process that exploits the collective knowledge of web
+    users, EMNLP 2004.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hushquery.errors import DataError
-from hushquery.publish.tables import checked_limit, click_graph, queries_of, row_numbers
+from hushquery.publish.search import SearchIndex, rows_of
+from hushquery.publish.tables import Rows, checked_limit, click_graph, queries_of, weighted_rows
+from hushquery.publish.text import allowed_edits, edits, fold, has_digits_changed
+from hushquery.release.tables import SHARE_SCALE
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["Similar", "Suggestion", "similar", "suggest"]
+__all__ = ["Correction", "Similar", "Suggestion", "correct", "similar", "suggest"]
 
+_ONE_MISTAKE_IN = 20.0
+_FEWEST_CLICKS = 0.1
+_CLICKS_SAY_AT_MOST = 2.0
 # How many of the URLs that two queries share are named.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Similar:
-    """A query whose searchers clicked on the same URLs.
-
-    Attributes:
-        query: The query.
-        cosine: The cosine between the click vectors, 1 for the same clicks, 0 for none in common.
-        shared: The URLs they share, those that weigh most first.
-    """
+    """A query whose searchers clicked on the same URLs: the cosine between the click vectors, and the heaviest URLs."""
 
     query: str
     cosine: float
@@ -36,17 +57,7 @@ class Similar:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A query to try next.
-
-    Attributes:
-        query: The query.
-        source: Where it comes from: people went on to it, or it shares clicks.
-        count: How many went on to it, noisy; None for one that shares clicks.
-        low: The lower end of the interval of the count.
-        high: The upper end.
-        cosine: How alike the clicks are; None for one that people went on to.
-        why: The same in words.
-    """
+    """A query to try next: one that people went on to (how many, noisy), or one that shares clicks (their cosine)."""
 
     query: str
     source: Literal["reformulation", "clicks"]
@@ -57,8 +68,8 @@ class Suggestion:
     why: str
 
 
-def similar(release: Release, query: str, limit: int = 10) -> tuple[Similar, ...]:
-    """Give the queries whose searchers clicked on the same URLs, by the cosine of their click vectors.
+def similar(release: Release, query: str, limit: int = 10) -> Rows[Similar]:
+    """Return the queries whose searchers clicked on the same URLs, by the cosine of their click vectors.
 
     Negative clicks are taken as zero. Empty when the release does not know the query, or no click of it.
 
@@ -72,26 +83,24 @@ def similar(release: Release, query: str, limit: int = 10) -> tuple[Similar, ...
     limit = checked_limit(limit)
     graph = click_graph(release, "there is nothing to compare queries by")
     place = graph.query(query)
-    if place is None:
-        return ()
-    own = graph.weights[[place], :].toarray().ravel()
+    own = graph.weights[[place], :].toarray().ravel() if place is not None else np.zeros(0)
     size = float(np.linalg.norm(own))
     if size == 0:
-        return ()
+        return Rows()
     dots = np.asarray(graph.weights @ own).ravel()
     sizes = np.sqrt(np.asarray(graph.weights.multiply(graph.weights).sum(axis=1)).ravel())
-    found = [int(index) for index in np.flatnonzero(dots) if int(index) != place]
-    cosines = {index: min(1.0, float(dots[index] / (sizes[index] * size))) for index in found}
-    found.sort(key=lambda index: (-round(cosines[index], 9), graph.queries[index]))
+    others = [index for index in np.flatnonzero(dots).tolist() if index != place]
+    cosines = {index: min(1.0, float(dots[index] / (sizes[index] * size))) for index in others}
+    others.sort(key=lambda index: (-round(cosines[index], 9), graph.queries[index]))
     rows = []
-    for index in found[:limit]:
+    for index in others[:limit]:
         products = graph.weights[[index], :].toarray().ravel() * own
         heaviest = sorted(np.flatnonzero(products), key=lambda url: (-products[url], graph.urls[url]))
         rows.append(Similar(graph.queries[index], cosines[index], tuple(graph.urls[u] for u in heaviest[:_NAMED])))
-    return tuple(rows)
+    return Rows(rows)
 
 
-def suggest(release: Release, query: str, limit: int = 10) -> tuple[Suggestion, ...]:
+def suggest(release: Release, query: str, limit: int = 10) -> Rows[Suggestion]:
     """Suggest what to search for after a query: what people went on to, then queries that share clicks with it.
 
     A release with only one of the two tables gives what that one tells. Noisy counts of zero or less suggest nothing.
@@ -115,33 +124,112 @@ def suggest(release: Release, query: str, limit: int = 10) -> tuple[Suggestion, 
     queries = queries_of(release)
     place = queries.where(query)
     if place is None:
-        return ()
+        return Rows()
     name = queries.names[place]
-    rows = _went_on_to(release, name)
+    rows = [
+        Suggestion(row.name, "reformulation", row.count, row.low, row.high, None, "people went on to it")
+        for row in rows_of(release, "reformulations", "next_query", name) or ()
+        if row.count is not None and row.count > 0 and row.name != name
+    ]
     if "clicks" in release.tables:
         seen = {row.query for row in rows}
-        for other in similar(release, name, limit + len(seen)):
-            if other.query not in seen:
-                row = Suggestion(other.query, "clicks", None, None, None, other.cosine, "clicks on the same URLs")
-                rows.append(row)
-    return tuple(rows[:limit])
+        rows += [
+            Suggestion(other.query, "clicks", None, None, None, other.cosine, "clicks on the same URLs")
+            for other in similar(release, name, limit + len(seen))
+            if other.query not in seen
+        ]
+    return Rows(rows[:limit])
 
 
-def _went_on_to(release: Release, name: str) -> list[Suggestion]:
-    if "reformulations" not in release.tables:
-        return []
-    table = release.tables["reformulations"]
-    numbers = row_numbers(table)  # counts: there are no shares of reformulations
-    nexts = table["next_query"].to_pylist()
-    rows = [
-        Suggestion(
-            nexts[index],
-            "reformulation",
-            *numbers.told(index),
-            None,
-            "people went on to it",
-        )
-        for index, query in enumerate(table["query"].to_pylist())
-        if query == name and numbers.value[index] > 0 and nexts[index] != name
-    ]
-    return sorted(rows, key=lambda row: (-(row.count or 0), row.query))
+@dataclass(frozen=True)
+class Correction:
+    """The released query that a text was probably meant to be.
+
+    ``score`` and ``reasons`` are the evidence in natural logarithms and in words; ``known`` says whether the text is
+    itself a released query.
+    """
+
+    query: str
+    mistakes: int
+    score: float
+    reasons: tuple[str, ...]
+    known: bool
+
+
+def correct(release: Release, text: str, *, index: SearchIndex | None = None) -> Correction | None:
+    """Return the query that a text was probably meant to be, or None when there is no better one.
+
+    Args:
+        release: A release; clicks and reformulations make it better, but it works without.
+        text: The text as typed.
+        index: The index of the same release, to correct many texts without building it anew.
+
+    >>> from hushquery.publish.example import tiny_release
+    >>> correction = correct(tiny_release(), "waether leeds")
+    >>> correction.query, correction.mistakes, correction.known
+    ('weather leeds', 1, True)
+    >>> correct(tiny_release(), "weather") is None
+    True
+    """
+    index = index or SearchIndex(release)
+    typed = fold(text)
+    place = index.queries.where(text)
+    evidence = _Evidence(release, index, place)
+    best: Correction | None = None
+    for query in index.alike(text):
+        folded = fold(query)
+        mistakes = edits(typed, folded, allowed_edits(typed))
+        if not mistakes or has_digits_changed(typed, folded):
+            continue
+        score, reasons = evidence.weigh(query, mistakes)
+        if best is None or score > best.score:
+            best = Correction(query, mistakes, score, reasons, place is not None)
+    return best if best is not None and (place is None or best.score > 0) else None
+
+
+class _Evidence:
+    """What a release says about a text and its candidates."""
+
+    def __init__(self, release: Release, index: SearchIndex, place: int | None) -> None:
+        self._queries = index.queries
+        self._name = None if place is None else index.queries.names[place]
+        self._count = 0.0 if place is None else float(index.queries.weight[place])
+        self._counted = index.queries.measured is not None
+        self._measure = index.queries.measure
+        self._clicks: defaultdict[str, float] = defaultdict(float)
+        for query, _, clicks in weighted_rows(release, "clicks", "url"):
+            self._clicks[query] += clicks
+        rows = weighted_rows(release, "reformulations", "next_query")
+        self._next = {following: weight for query, following, weight in rows if query == self._name and weight > 0}
+
+    def weigh(self, candidate: str, mistakes: int) -> tuple[float, tuple[str, ...]]:
+        score = -mistakes * math.log(_ONE_MISTAKE_IN)
+        reasons = [f"{mistakes} typing mistake{'s' if mistakes > 1 else ''} away"]
+        weight = float(self._queries.weight[self._queries.by_name[candidate]])
+        if self._counted:
+            score += math.log((2 + weight) / (2 + self._count))
+            if self._name is None:
+                reasons.append(f"its {self._measure} is about {self._say(weight)}, the text is not in the release")
+            elif weight > self._count:
+                both = f"{self._say(weight)}, that of the text {self._say(self._count)}"
+                reasons.append(f"its {self._measure} is about {both}")
+        elif self._name is None:
+            reasons.append("the text is not in the release")
+        if self._name is None:
+            return score, tuple(reasons)
+        went = self._next.get(candidate, 0.0)
+        if went > 0:
+            share = went / max(self._count, sum(self._next.values()))
+            score += math.log1p(_ONE_MISTAKE_IN * share)
+            reasons.append(f"about {went:,.0f} went on to it from the text")
+        if self._clicks and self._counted:
+            theirs = self._clicks.get(candidate, 0.0) / max(weight, 1.0)
+            ours = self._clicks.get(self._name, 0.0) / max(self._count, 1.0)
+            say = math.log((_FEWEST_CLICKS + theirs) / (_FEWEST_CLICKS + ours))
+            score += max(-_CLICKS_SAY_AT_MOST, min(_CLICKS_SAY_AT_MOST, say))
+            if say > math.log(2):
+                reasons.append("the text got few clicks")
+        return score, tuple(reasons)
+
+    def _say(self, weight: float) -> str:
+        return f"{100 * weight / SHARE_SCALE:.3g}%" if self._measure == "share" else f"{weight:,.0f}"

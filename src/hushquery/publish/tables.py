@@ -1,4 +1,4 @@
-"""The tables of a release as arrays and as a graph, with clear words where one is missing.
+"""The tables of a release as arrays and as a graph, and the rows of results.
 
 A release holds counts, or shares of all records. Both are shown as released. Wherever one is used as a *weight* (a
 rank, a step of a walk) there is one notion of it: a count clipped at zero, because nobody can click a negative number
@@ -9,13 +9,14 @@ A record with an empty URL is a search without a click: it is no page, and no pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
@@ -24,63 +25,75 @@ from hushquery.publish.text import fold
 from hushquery.release.intervals import Published, published
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pandas
+    import polars
 
     from hushquery.release import Release
-
-__all__ = [
-    "PER",
-    "ClickGraph",
-    "Numbers",
-    "Queries",
-    "checked_limit",
-    "click_graph",
-    "need_table",
-    "queries_of",
-    "row_numbers",
-    "with_pages",
-]
-
-#: A share weighs as much as its count among so many records.
-PER = 100_000
 
 _MADE_BY = {
     "queries": "Every release of `hushquery release` has it",
     "clicks": "Make a release from a log that has URLs, with --clicks-per-user",
     "reformulations": "Make a release with --reformulations-per-user",
 }
+_SHOWN = 20
+
+Row = TypeVar("Row")
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """The noisy numbers of some rows, in the order of the rows: counts or shares, with errors and intervals.
+class Rows(tuple[Row, ...]):
+    """The rows of a result, the best first: a tuple that becomes a data frame, and a table in a notebook."""
 
-    ``published`` gives the intervals at other levels, where the rows are compared.
-    """
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table; columns that no row has are left out."""
+        return pa.Table.from_pylist(_plain(self))
 
-    measure: Literal["count", "share"]
-    value: npt.NDArray[np.float64]
-    stderr: npt.NDArray[np.float64]
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
-    published: Published | None = None
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the rows as a pandas data frame."""
+        from hushquery.release.export import to_pandas
 
-    @property
-    def weight(self) -> npt.NDArray[np.float64]:
-        """What ranks and walks weigh a row by; never below zero."""
-        return np.maximum(self.value, 0.0) * (PER if self.measure == "share" else 1.0)
+        return to_pandas(self.to_arrow())
 
-    def count(self, index: int) -> int | None:
-        """Give the count of a row; None where shares were released."""
-        return int(self.value[index]) if self.measure == "count" else None
+    def to_polars(self) -> polars.DataFrame:
+        """Return the rows as a Polars data frame."""
+        from hushquery.release.export import to_polars
 
-    def share(self, index: int) -> float | None:
-        """Give the share of a row; None where counts were released."""
-        return float(self.value[index]) if self.measure == "share" else None
+        return to_polars(self.to_arrow())
 
-    def told(self, index: int) -> tuple[int | None, float, float]:
-        """Give the count of a row (None for a share) and its interval, as released."""
-        return self.count(index), float(self.low[index]), float(self.high[index])
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of {type(self[0]).__name__}>" if self else "<no rows>"
+
+    def _repr_html_(self) -> str:
+        return _notebook({"rows": self})
+
+
+class Shown:
+    """A result that shows itself in a notebook: its numbers, the first of its rows, and its notes."""
+
+    def _repr_html_(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        facts = [f"{name} {value}" for name, value in values.items() if isinstance(value, str | int | float)]
+        rows = {name: value for name, value in values.items() if isinstance(value, Rows)}
+        return _notebook(rows, ", ".join(facts).replace("_", " "), values.get("notes", ()))
+
+
+def _plain(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    dicts = [asdict(row) for row in rows]
+    empty = {name for name in (dicts[0] if dicts else ()) if all(row[name] in (None, ()) for row in dicts)}
+    return [{name: value for name, value in row.items() if name not in empty} for row in dicts]
+
+
+def _notebook(tables: Mapping[str, Rows[Any]], title: str = "", notes: Sequence[str] = ()) -> str:
+    from hushquery.templates import render
+
+    shown = []
+    for name, rows in tables.items():
+        first = _plain(rows[:_SHOWN])
+        columns = list(first[0]) if first else []
+        shown.append({"name": name.replace("_", " "), "columns": columns, "rows": first, "all": len(rows)})
+    return render("notebook/tables.html", warnings=(), promises=filter(None, [title]), tables=shown, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,7 @@ class Queries:
     """The released queries, with numbers unless only the list was released."""
 
     names: list[str]
-    measured: Numbers | None
+    measured: Published | None
 
     @cached_property
     def by_name(self) -> dict[str, int]:
@@ -103,10 +116,16 @@ class Queries:
     @cached_property
     def by_folded(self) -> dict[str, list[int]]:
         """Where the queries with a folded form stand."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for index, folded in enumerate(self.folded):
-            found.setdefault(folded, []).append(index)
-        return found
+            places.setdefault(folded, []).append(index)
+        return places
+
+    @cached_property
+    def ranked(self) -> list[int]:
+        """The places of the queries, the most frequent first; in their own order where no numbers were released."""
+        order, measured = range(len(self.names)), self.measured
+        return list(order) if measured is None else sorted(order, key=lambda i: (-measured.value[i], self.names[i]))
 
     @cached_property
     def weight(self) -> npt.NDArray[np.float64]:
@@ -119,11 +138,11 @@ class Queries:
         return None if self.measured is None else self.measured.measure
 
     def numbers(self, index: int) -> tuple[int | None, float | None, float | None]:
-        """Give the count of one query (None for a share) and its interval, as released."""
-        return (None, None, None) if self.measured is None else self.measured.told(index)
+        """Return the count of one query (None for a share) and its interval, as released."""
+        return (None, None, None) if self.measured is None else self.measured.row(index)
 
     def share(self, index: int) -> float | None:
-        """Give the share of one query; None where no shares were released."""
+        """Return the share of one query; None where no shares were released."""
         return None if self.measured is None else self.measured.share(index)
 
     def where(self, text: str) -> int | None:
@@ -137,13 +156,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class ClickGraph:
-    """Queries on one side, URLs on the other; an edge weighs the noisy clicks, never below zero.
-
-    Attributes:
-        queries: The released queries, then those that have clicks only.
-        urls: The clicked URLs.
-        weights: Queries by URLs.
-    """
+    """The released queries, then those that have clicks only, by clicked URLs; weights are clicks, never below 0."""
 
     queries: list[str]
     urls: list[str]
@@ -161,8 +174,8 @@ class ClickGraph:
 
     def query(self, text: str) -> int | None:
         """Find a query by its released form, else by its folded form."""
-        found = self.by_query.get(text)
-        return found if found is not None else self.by_query.get(fold(text))
+        exact = self.by_query.get(text)
+        return exact if exact is not None else self.by_query.get(fold(text))
 
     def url(self, text: str) -> int | None:
         """Find a URL, with or without its scheme and its last slash."""
@@ -175,35 +188,26 @@ class ClickGraph:
 
 
 def queries_of(release: Release) -> Queries:
-    """Give the queries of a release."""
+    """Return the queries of a release."""
     table = need_table(release, "queries", "nothing can be looked up")
-    if table.num_columns == 1:
-        return Queries(table["query"].to_pylist(), None)
-    numbers = row_numbers(table)
-    return Queries(
-        table["query"].to_pylist(), replace(numbers, published=published(table, "queries", release.manifest))
-    )
+    numbers = published(table, "queries", release.manifest) if table.num_columns > 1 else None
+    return Queries(table["query"].to_pylist(), numbers)
 
 
 def click_graph(release: Release, purpose: str) -> ClickGraph:
-    """Give the clicks of a release as a graph.
-
-    Args:
-        release: The release.
-        purpose: What can't be done without clicks, for the message.
-    """
+    """Return the clicks of a release as a graph; ``purpose`` is what can't be done without clicks, for the message."""
     table = with_pages(need_table(release, "clicks", purpose))
     known = release.tables["queries"]["query"].to_pylist() if "queries" in release.tables else []
     queries, rows = _numbered(table["query"].to_pylist(), known)
     urls, columns = _numbered(table["url"].to_pylist(), ())
-    weight = row_numbers(table).weight
-    kept = weight > 0
-    shape = (len(queries), len(urls))
-    return ClickGraph(queries, urls, sparse.csr_array((weight[kept], (rows[kept], columns[kept])), shape=shape))
+    weight = published(table).weight
+    positive = weight > 0
+    edges = (weight[positive], (rows[positive], columns[positive]))
+    return ClickGraph(queries, urls, sparse.csr_array(edges, shape=(len(queries), len(urls))))
 
 
 def need_table(release: Release, name: str, purpose: str) -> pa.Table:
-    """Give a table of a release, or say what its absence means and what to do."""
+    """Return a table of a release, or refuse with what its absence means and what to do."""
     if name not in release.tables:
         raise DataError(
             f"this release has no table of {name}",
@@ -213,12 +217,13 @@ def need_table(release: Release, name: str, purpose: str) -> pa.Table:
     return release.tables[name]
 
 
-def row_numbers(table: pa.Table) -> Numbers:
-    """Give the numbers of a table's rows."""
-    measure: Literal["count", "share"] = "share" if "share" in table.column_names else "count"
-    columns = (measure, "stderr", "low", "high")
-    value, stderr, low, high = (np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns)
-    return Numbers(measure, value, stderr, low, high)
+def weighted_rows(release: Release, name: str, key: str) -> list[tuple[str, str, float]]:
+    """Return query, other key and weight of each row of a table; none where the release has no such table."""
+    if name not in release.tables:
+        return []
+    table = with_pages(release.tables[name]) if name == "clicks" else release.tables[name]
+    columns = (table["query"].to_pylist(), table[key].to_pylist(), published(table).weight.tolist())
+    return list(zip(*columns, strict=True))
 
 
 def with_pages(clicks: pa.Table) -> pa.Table:
@@ -229,7 +234,7 @@ def with_pages(clicks: pa.Table) -> pa.Table:
 def checked_limit(limit: int) -> int:
     """Refuse a number of results that makes no sense."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise UsageError("the number of results must be at least 1", fix="Give for example 10")
+        raise UsageError("the number of results must be at least 1", fix="Use a value such as 10")
     return limit
 
 

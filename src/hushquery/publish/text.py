@@ -1,4 +1,4 @@
-"""Text as a person means it: folding, words and character n-grams, for any script.
+"""Text as a person means it, in any script: folding, words, character n-grams, and typing mistakes.
 
 Folding is for matching only; what is shown is always the query as it was released. Two texts are the same when their
 folded forms are: case, width and compatibility forms (NFKC), accents, Hebrew points, Arabic vowel signs, invisible
@@ -18,43 +18,22 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["fold", "grams", "has_digits_changed", "key_of", "tokens"]
-
 # Scripts without blanks between words.
 _UNSPACED = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Burmese
-    (0x1780, 0x17FF),  # Khmer
-    (0x2E80, 0x2FDF),  # Chinese radicals
-    (0x3005, 0x3007),
-    (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
-    (0x31A0, 0x31BF),
-    (0x31F0, 0x31FF),
-    (0x3400, 0x4DBF),  # Chinese characters
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai and Lao, Burmese, Khmer
+    *((0x3040, 0x312F), (0x31A0, 0x31BF), (0x31F0, 0x31FF)),  # Hiragana, Katakana, Bopomofo
+    *((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF)),  # Chinese radicals and characters
+    *((0xF900, 0xFAFF), (0x20000, 0x3FFFF)),
 )
 
 # Marks that readers leave out: accents, Hebrew points, Arabic vowel signs; and what can't be seen at all.
 # Vowel signs of Indic and Thai writing are marks too, but words differ by them: they stay.
 _DROPPED = (
-    (0x00AD, 0x00AD),
-    (0x0300, 0x036F),
-    (0x0591, 0x05BD),
-    (0x05BF, 0x05C7),
-    (0x0610, 0x061A),
-    (0x0640, 0x0640),  # tatweel only stretches a word
-    (0x064B, 0x065F),
-    (0x0670, 0x0670),
-    (0x06D6, 0x06DC),
-    (0x06DF, 0x06E8),
-    (0x06EA, 0x06ED),
-    (0x200B, 0x200F),  # zero width characters and direction marks
-    (0x202A, 0x202E),
-    (0x2060, 0x206F),
-    (0xFE00, 0xFE0F),  # variation selectors: the same emoji in black or in colour
-    (0xFEFF, 0xFEFF),
+    *((0x0300, 0x036F), (0x0591, 0x05BD), (0x05BF, 0x05C7)),  # accents, Hebrew points
+    *((0x0610, 0x061A), (0x0640, 0x0640), (0x064B, 0x065F), (0x0670, 0x0670)),  # Arabic; tatweel stretches a word
+    *((0x06D6, 0x06DC), (0x06DF, 0x06E8), (0x06EA, 0x06ED)),
+    *((0x00AD, 0x00AD), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F)),  # zero width, marks of direction
+    *((0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),  # variation selectors: the same emoji in black or in colour
 )
 
 # Letters that are typed one for the other.
@@ -91,7 +70,7 @@ _BITS = 21
 
 
 def fold(text: str, *, trim: bool = True) -> str:
-    """Give the form of a text in which texts are compared.
+    """Return the form of a text in which texts are compared.
 
     Args:
         text: Any text; what is no valid Unicode becomes a replacement character.
@@ -111,7 +90,7 @@ def fold(text: str, *, trim: bool = True) -> str:
 
 
 def key_of(folded: str) -> str:
-    """Give the runs of a folded text with single blanks between: words, runs of unspaced script, symbols.
+    """Return the runs of a folded text with single blanks between: words, runs of unspaced script, symbols.
 
     A text without any of them (only punctuation) is its own key, so that it can be found at all.
     """
@@ -127,17 +106,15 @@ def tokens(key: str) -> tuple[str, ...]:
     >>> tokens(key_of(fold("Weather, Leeds"))), tokens(key_of("北京天气 app"))
     (('weather', 'leeds'), ('北京', '京天', '天气', 'app'))
     """
-    found: list[str] = []
+    words: list[str] = []
     for run in key.split():
-        if len(run) > 2 and _IS_UNSPACED[ord(run[0])]:
-            found.extend(run[i : i + 2] for i in range(len(run) - 1))
-        else:
-            found.append(run)
-    return tuple(found)
+        unspaced = len(run) > 2 and _IS_UNSPACED[ord(run[0])]
+        words += [run[i : i + 2] for i in range(len(run) - 1)] if unspaced else [run]
+    return tuple(words)
 
 
 def grams(keys: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Give the distinct character n-grams of many keys as (gram, index of key), sorted by gram.
+    """Return the distinct character n-grams of many keys as (gram, index of key), sorted by gram.
 
     Words give trigrams, their ends marked by a blank, and none across words, so that the order of words is free;
     unspaced scripts give bigrams.
@@ -159,5 +136,75 @@ def grams(keys: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 
 
 def has_digits_changed(one: str, other: str) -> bool:
-    """Tell whether two texts differ in their digits: then they mean different things, whatever their distance."""
+    """Return whether two texts differ in their digits: then they mean different things, whatever their distance."""
     return [c for c in one if c.isdigit()] != [c for c in other if c.isdigit()]
+
+
+def edits(one: str, other: str, limit: int) -> int | None:
+    """Count the typing mistakes between two texts; None when there are more than ``limit``.
+
+    A mistake is a character too many, too few, a wrong one, or two neighbours exchanged; no character takes part in two
+    mistakes. This is the restricted Damerau-Levenshtein distance (optimal string alignment). Only the diagonal band
+    that can stay within the limit is computed, so the cost is the length times the limit.
+
+    References:
+        F. J. Damerau, A technique for computer detection and correction of spelling errors, CACM 7(3), 1964.
+        E. Ukkonen, Algorithms for approximate string matching, Information and Control 64, 1985 (the band).
+
+    >>> edits("weather", "waether", 2), edits("weather", "whether", 2), edits("weather", "leeds", 2)
+    (1, 2, None)
+    """
+    if one == other:
+        return 0
+    if len(one) > len(other):
+        one, other = other, one
+    if limit <= 0 or len(other) - len(one) > limit:
+        return None
+    start = 0
+    while start < len(one) and one[start] == other[start]:
+        start += 1
+    end = 0
+    while end < len(one) - start and one[-1 - end] == other[-1 - end]:
+        end += 1
+    one, other = one[start : len(one) - end], other[start : len(other) - end]
+    if not one:
+        return len(other)
+    return _banded(one, other, limit)
+
+
+def _banded(one: str, other: str, limit: int) -> int | None:
+    too_many = limit + 1
+    width = len(other)
+    older = [too_many] * (width + 1)
+    old = [j if j <= limit else too_many for j in range(width + 1)]
+    for i, a in enumerate(one, 1):
+        first, last = max(1, i - limit), min(width, i + limit)
+        new = [too_many] * (width + 1)
+        if i <= limit:
+            new[0] = i
+        smallest = new[0]
+        for j in range(first, last + 1):
+            b = other[j - 1]
+            if a == b:
+                cost = old[j - 1]
+            else:
+                cost = 1 + min(old[j - 1], old[j], new[j - 1])
+                if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b and older[j - 2] < cost:
+                    cost = min(cost, older[j - 2] + 1)
+            new[j] = cost
+            smallest = min(smallest, cost)
+        # An exchange reaches back two rows, so both must be beyond the limit before giving up.
+        if smallest > limit and min(old) > limit:
+            return None
+        older, old = old, new
+    return old[width] if old[width] <= limit else None
+
+
+def allowed_edits(text: str) -> int:
+    """Return how many mistakes are forgiven in a text: more in a longer one, none in one or two characters.
+
+    >>> [allowed_edits(text) for text in ("ab", "leeds", "weather", "weather forecast leeds")]
+    [0, 1, 2, 3]
+    """
+    length = len(text)
+    return 0 if length < 3 else 1 if length < 6 else 2 if length < 13 else 3

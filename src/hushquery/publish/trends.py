@@ -21,22 +21,41 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from hushquery import plot
 from hushquery.errors import DataError, UsageError
-from hushquery.publish.tables import Queries, checked_limit, queries_of
+from hushquery.publish.tables import Queries, Rows, Shown, checked_limit, queries_of
 from hushquery.release.intervals import change_ends
 
 if TYPE_CHECKING:
+    import altair
+
     from hushquery.release import Release
 
-__all__ = ["Change", "Listed", "Top", "Trends", "trends"]
+__all__ = ["Change", "Listed", "Top", "Trends", "trend_chart", "trends"]
 
 # A query that is missing had more than is said with a chance of one in twenty at most.
 _MISSING_LEVEL = 0.95
 
 # What makes the numbers of two releases differ although nothing changed.
 _COMPARABLE = ("queries_per_user", "clicks_per_user", "keep", "selector", "records_per_user", "mode", "robust")
+
+_NO_ROWS: Rows[Any] = Rows()
+
+_NOISY = {
+    "count": "Counts are noisy, and capped: each person adds only a limited number of searches.",
+    "share": "Shares are noisy, and of records: each person takes part with a limited number of them.",
+}
+_MISSING = {
+    "count": "A query missing in a release was below the threshold then, which is not zero. Where it says at most, one "
+    "with more would have been missing with a chance of 5% or less.",
+    "share": "A query missing in a release was not on its head list then, which is not zero.",
+}
+_RELISTED = (
+    "Of some queries other pages are listed than before: their shares are sums over different pages, and the "
+    "difference says nothing."
+)
 
 
 @dataclass(frozen=True)
@@ -60,17 +79,10 @@ class Top:
 class Change:
     """How the count or the share of a query changed from the first release to the last.
 
-    Attributes:
-        query: The query.
-        counts: Its noisy count in each release; None where it was below the threshold. Empty for shares.
-        change: The last count or share less the first.
-        stderr: The standard error of the change.
-        low: The lower end of the interval of the change.
-        high: The upper end.
-        significant: Whether the interval leaves out zero, and the two numbers are of the same pages.
-        shares: Its share in each release; None where it was not on the head list. Empty for counts.
-        relisted: Whether the last release lists other pages of the query than the first. The share of a query is the
-            sum over its listed pages, so the difference is then no change of what people did.
+    ``counts`` and ``shares`` are its numbers in each release, None where it was not released; one of the two is empty.
+    A change is ``significant`` if its interval leaves out zero and both numbers are of the same pages. ``relisted``
+    says that they are not: the share of a query is the sum over its listed pages, so that the difference is then no
+    change of what people did.
     """
 
     query: str
@@ -86,10 +98,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Listed:
-    """A query that is in the first release or in the last, not in both; None where it was not released.
-
-    ``counts`` is empty for releases of shares, ``shares`` for releases of counts.
-    """
+    """A query that is in the first release or in the last, not in both, with its numbers as in :class:`Change`."""
 
     query: str
     counts: tuple[int | None, ...]
@@ -97,25 +106,18 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Trends:
-    """What is frequent, and what changed.
+class Trends(Shown):
+    """What is frequent in the last release, and what changed since the first, the surest changes first.
 
-    Attributes:
-        top: The most frequent queries of the last release.
-        changes: Queries in the first and the last release, the surest changes first.
-        appeared: Queries that were below the threshold in the first release, the most frequent first.
-        gone: Queries that are below the threshold in the last release.
-        compared: How many queries are in both.
-        level: The coverage of the intervals of changes, after the correction for many looks.
-        notes: What a reader has to know.
-        measure: Whether all of this is about counts or about shares.
-        most_missing: Of each release, how many a query that is not in it had at most, at 95%; None where nobody knows.
+    ``appeared`` and ``gone`` were below the threshold in the first and in the last release; ``compared`` queries are in
+    both. ``level`` is the coverage of the intervals of changes, after the correction for many looks. ``most_missing``
+    is, of each release, how many a query that is not in it had at most, at 95%; None where nobody knows.
     """
 
-    top: tuple[Top, ...]
-    changes: tuple[Change, ...] = ()
-    appeared: tuple[Listed, ...] = ()
-    gone: tuple[Listed, ...] = ()
+    top: Rows[Top]
+    changes: Rows[Change] = _NO_ROWS
+    appeared: Rows[Listed] = _NO_ROWS
+    gone: Rows[Listed] = _NO_ROWS
     compared: int = 0
     level: float = 0.95
     notes: tuple[str, ...] = ()
@@ -130,16 +132,13 @@ def trends(
 
     Args:
         releases: One release, or several, the oldest first.
-        limit: How many rows of each kind to give at most.
+        limit: How many rows of each kind to return at most.
         level: The coverage of the interval of a change.
         bonferroni: Make the level hold for all compared queries at once.
 
-    Raises:
-        DataError: A release of counts can't be compared with one of shares, nor a list without numbers looked at alone.
-
     >>> from hushquery.publish.example import tiny_release
-    >>> found = trends([tiny_release(), tiny_release()], limit=1)
-    >>> found.top[0].query, found.compared, found.changes[0].change, found.changes[0].significant
+    >>> result = trends([tiny_release(), tiny_release()], limit=1)
+    >>> result.top[0].query, result.compared, result.changes[0].change, result.changes[0].significant
     ('weather leeds', 9, 0, False)
     """
     several = list(releases) if isinstance(releases, Sequence) else [releases]
@@ -147,113 +146,109 @@ def trends(
         raise UsageError("trends need a release", fix="Give one, or several with the oldest first")
     limit = checked_limit(limit)
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+        raise UsageError("an interval's level lies between 0 and 1", fix="Use a value such as 0.95")
     tables = [queries_of(release) for release in several]
-    counted = [table.measured is not None for table in tables]
     measure = _measure(tables)
-    if not any(counted) and len(several) == 1:
+    if len(several) > 1:
+        before, after = (_pages(release) if measure == "share" else {} for release in (several[0], several[-1]))
+        relisted = {query for query in before if query in after and before[query] != after[query]}
+        return compare(tables, [r.manifest for r in several], limit, level, bonferroni=bonferroni, relisted=relisted)
+    if tables[0].measured is None:
         raise DataError(
             "this release has no counts",
             why="it was made with --select-only: a list of queries without an order",
             fix="Use a release with counts; `hushquery find DIR '*'` lists the queries",
         )
-    notes = [_NOISY[measure]]
-    if len(several) == 1:
-        return Trends(_top(tables[0], limit), notes=tuple(notes), measure=measure)
+    return Trends(_top(tables[0], limit), notes=(_NOISY[measure],), measure=measure)
+
+
+def compare(
+    tables: Sequence[Queries],
+    manifests: Sequence[Mapping[str, Any]],
+    limit: int,
+    level: float,
+    *,
+    bonferroni: bool,
+    relisted: Collection[str] = (),
+) -> Trends:
+    """Compare the first with the last of several tables, the oldest first, whatever their rows are of.
+
+    ``relisted`` are the names whose shares are sums over other pages than before; see :func:`trends` for the rest.
+    """
     first, last = tables[0], tables[-1]
+    measure = _measure(tables)
     both = [name for name in last.names if name in first.by_name]
     used = 1 - (1 - level) / max(1, len(both)) if bonferroni else level
-    relisted = _relisted(several[0], several[-1]) if measure == "share" else set()
-    changes = _changes(tables, both, used, relisted) if counted[0] and counted[-1] else []
-    if any(change.relisted for change in changes):
+    changes = _changes(tables, both, used, relisted)
+    notes = [_NOISY[measure], *([_RELISTED] if any(change.relisted for change in changes) else []), _MISSING[measure]]
+    if first.measured is None or last.measured is None:
+        notes.append("A release without counts (--select-only) is among them: only what appeared and went is known.")
+    elif both and not bonferroni:
         notes.append(
-            "Of some queries other pages are listed than before: their shares are sums over different pages, and the "
-            "difference says nothing."
+            f"At {100 * level:g}% per query, about {(1 - level) * len(both):.2g} of {len(both):,} unchanged queries "
+            "are marked as changed by chance; --bonferroni corrects for that."
         )
-    missing = tuple(_most_missing(table) for table in tables)
-    notes += [_MISSING[measure], *_warnings(several, counted, len(both), level, bonferroni)]
+    chosen = [manifest.get("parameters") or {} for manifest in (manifests[0], manifests[-1])]
+    differ = [name for name in _COMPARABLE if chosen[0].get(name) != chosen[1].get(name)]
+    if differ:
+        notes.append(f"The releases were made with different {', '.join(differ)}: their numbers are not alike.")
     appeared = [Listed(name, *_series(tables, name, measure)) for name in last.names if name not in first.by_name]
     gone = [Listed(name, *_series(tables, name, measure)) for name in first.names if name not in last.by_name]
     return Trends(
-        _top(last, limit) if counted[-1] else (),
-        tuple(changes[:limit]),
-        tuple(sorted(appeared, key=lambda row: (-((row.shares or row.counts)[-1] or 0), row.query))[:limit]),
-        tuple(sorted(gone, key=lambda row: (-((row.shares or row.counts)[0] or 0), row.query))[:limit]),
+        _top(last, limit),
+        Rows(changes[:limit]),
+        Rows(sorted(appeared, key=lambda row: (-((row.shares or row.counts)[-1] or 0), row.query))[:limit]),
+        Rows(sorted(gone, key=lambda row: (-((row.shares or row.counts)[0] or 0), row.query))[:limit]),
         len(both),
         used,
         tuple(notes),
         measure,
-        missing,
+        tuple(None if t.measured is None else t.measured.most_missing(_MISSING_LEVEL) for t in tables),
     )
 
 
-_NOISY = {
-    "count": "Counts are noisy, and capped: each person adds only a limited number of searches.",
-    "share": "Shares are noisy, and of records: each person takes part with a limited number of them.",
-}
-_MISSING = {
-    "count": "A query missing in a release was below the threshold then, which is not zero. Where it says at most, one "
-    "with more would have been missing with a chance of 5% or less.",
-    "share": "A query missing in a release was not on its head list then, which is not zero.",
-}
-
-
 def _measure(tables: Sequence[Queries]) -> Literal["count", "share"]:
-    found = {table.measure for table in tables if table.measure is not None}
-    if len(found) > 1:
+    measures = {table.measure for table in tables} - {None}
+    if len(measures) > 1:
         raise DataError(
             "a release of counts can't be compared with a release of shares",
             why="a count depends on how many people there are, a share does not",
             fix="Compare releases of one kind: curator with curator, hybrid with hybrid",
         )
-    return "share" if "share" in found else "count"
+    return "share" if "share" in measures else "count"
 
 
-def _most_missing(table: Queries) -> int | None:
-    known = table.measured.published if table.measured is not None else None
-    return None if known is None else known.most_missing(_MISSING_LEVEL)
-
-
-def _top(queries: Queries, limit: int) -> tuple[Top, ...]:
+def _top(queries: Queries, limit: int) -> Rows[Top]:
     measured = queries.measured
     if measured is None:
-        return ()
-    order = sorted(range(len(queries.names)), key=lambda i: (-measured.value[i], queries.names[i]))
-    return tuple(
-        Top(rank, queries.names[i], *measured.told(i), measured.share(i)) for rank, i in enumerate(order[:limit], 1)
-    )
-
-
-def _relisted(first: Release, last: Release) -> set[str]:
-    """Give the queries of which two releases list different pages, where a query is the sum of its pages."""
-    before, after = _pages(first), _pages(last)
-    return {query for query in before if query in after and before[query] != after[query]}
+        return Rows()
+    places = enumerate(queries.ranked[:limit], 1)
+    return Rows(Top(rank, queries.names[i], *measured.row(i), measured.share(i)) for rank, i in places)
 
 
 def _pages(release: Release) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    """Return the listed pages of each query."""
+    pages: dict[str, set[str]] = {}
     if (table := release.tables.get("clicks")) is not None:
         for query, url in zip(table["query"].to_pylist(), table["url"].to_pylist(), strict=True):
-            found.setdefault(query, set()).add(url)
-    return found
+            pages.setdefault(query, set()).add(url)
+    return pages
 
 
 def _changes(tables: Sequence[Queries], names: Sequence[str], level: float, relisted: Collection[str]) -> list[Change]:
-    first, last = tables[0], tables[-1]
-    if first.measured is None or last.measured is None:
+    first, last = tables[0].measured, tables[-1].measured
+    if first is None or last is None:
         return []
-    if first.measured.published is None or last.measured.published is None:
-        return []
-    measure, whole = first.measured.measure, first.measured.measure == "count"
-    before, after = first.measured.published.ends(level), last.measured.published.ends(level)
+    whole = first.measure == "count"
+    before, after = first.ends(level), last.ends(level)
     rows = []
     for name in names:
-        i, j = first.by_name[name], last.by_name[name]
-        difference = float(last.measured.value[j] - first.measured.value[i])
+        i, j = tables[0].by_name[name], tables[-1].by_name[name]
+        difference = float(last.value[j] - first.value[i])
         change = int(difference) if whole else difference
-        stderr = math.hypot(first.measured.stderr[i], last.measured.stderr[j])
+        stderr = math.hypot(first.stderr[i], last.stderr[j])
         low, high = change_ends(before[i], after[j], whole=whole)
-        counts, shares = _series(tables, name, measure)
+        counts, shares = _series(tables, name, first.measure)
         other = name in relisted
         sure = (low > 0 or high < 0) and not other
         rows.append(Change(name, counts, change, stderr, low, high, sure, shares, other))
@@ -269,28 +264,25 @@ def _significance(row: Change) -> float:
 def _series(
     tables: Sequence[Queries], name: str, measure: str
 ) -> tuple[tuple[int | None, ...], tuple[float | None, ...]]:
-    """Give the counts of a query, or its shares, release by release; the other of the two is empty."""
+    """Return the counts of a query, or its shares, release by release; the other of the two is empty."""
     places = [table.by_name.get(name) for table in tables]
     if measure == "count":
         return tuple(None if i is None else t.numbers(i)[0] for t, i in zip(tables, places, strict=True)), ()
     return (), tuple(None if i is None else t.share(i) for t, i in zip(tables, places, strict=True))
 
 
-def _warnings(
-    releases: Sequence[Release], counted: Sequence[bool], looks: int, level: float, bonferroni: bool
-) -> list[str]:
-    notes = []
-    if not (counted[0] and counted[-1]):
-        notes.append("A release without counts (--select-only) is among them: only what appeared and went is known.")
-    elif looks and not bonferroni:
-        notes.append(
-            f"At {100 * level:g}% per query, about {(1 - level) * looks:.2g} of {looks:,} unchanged queries are marked "
-            "as changed by chance; --bonferroni corrects for that."
-        )
-    chosen: list[Mapping[str, object]] = [
-        release.manifest.get("parameters") or {} for release in (releases[0], releases[-1])
-    ]
-    differ = [name for name in _COMPARABLE if chosen[0].get(name) != chosen[1].get(name)]
-    if differ:
-        notes.append(f"The releases were made with different {', '.join(differ)}: their numbers are not alike.")
-    return notes
+def trend_chart(result: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
+    """Draw the most frequent queries with their intervals, or the changes between releases so named."""
+    if result.changes:
+        rows = [
+            {"label": c.query, "value": c.change, "low": c.low, "high": c.high, "marked": c.significant}
+            for c in result.changes
+        ]
+        between = f" from {names[0]} to {names[-1]}" if len(names) > 1 else ""
+        title = f"change of the noisy {result.measure}{between}, with {100 * result.level:.4g}% interval"
+    elif result.top:
+        rows = [{"label": row.query, "value": row.value, "low": row.low, "high": row.high} for row in result.top]
+        title = f"noisy {result.measure} with its interval"
+    else:
+        raise DataError("there is nothing to draw", why="the releases have no counts to compare", fix="Use others")
+    return plot.intervals(rows, title, per_cent=result.measure == "share")

@@ -1,4 +1,4 @@
-"""A release for other programs: CSV for spreadsheets, SQLite for everything that speaks SQL."""
+"""A release for other programs: CSV for spreadsheets, SQLite for SQL, pandas and Polars for notebooks."""
 
 from __future__ import annotations
 
@@ -8,33 +8,56 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import DataError, Unavailable, UsageError
 from hushquery.release.manifest import FORMAT
-from hushquery.release.release import CARD, MANIFEST, can_not, manifest_bytes, sync_folder, write_folder
+from hushquery.release.release import CARD, MANIFEST, manifest_bytes, raise_io_error, sync_folder, write_folder
 from hushquery.release.tables import KINDS
 
-__all__ = ["to_csv", "to_sqlite"]
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from hushquery.release.release import Release
 
 _SQL_TYPES = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.float64(): "REAL"}
 
 
-def to_csv(
-    tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], card: str, folder: Path | str, force: bool = False
-) -> Path:
+def to_pandas(table: pa.Table) -> pandas.DataFrame:
+    """Return a table as a pandas data frame."""
+    _need("pandas")
+    frame: pandas.DataFrame = table.to_pandas()
+    return frame
+
+
+def to_polars(table: pa.Table) -> polars.DataFrame:
+    """Return a table as a Polars data frame."""
+    frame: polars.DataFrame = _need("polars").from_arrow(table)
+    return frame
+
+
+def _need(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        what = f"a data frame of {package} needs the package {package}"
+        raise Unavailable(what, why="it is not installed", fix=f"pip install {package}") from None
+
+
+def to_csv(release: Release, folder: Path | str, force: bool = False) -> Path:
     """Write every table as CSV (RFC 4180, UTF-8) with the manifest and the data card: all of it, or nothing.
 
     Text is written as it is. A query that begins with =, +, - or @ would be a formula to a spreadsheet that opens the
     file by double click; import it as text there.
     """
-    files = {f"{name}.csv": _csv_bytes(table) for name, table in tables.items()}
-    files |= {MANIFEST: manifest_bytes(manifest), CARD: card.encode()}
+    files = {f"{name}.csv": _csv_bytes(table) for name, table in release.tables.items()}
+    files |= {MANIFEST: manifest_bytes(release.manifest), CARD: release.card().encode()}
     return write_folder(folder, files, force, known={MANIFEST, CARD, *(f"{name}.csv" for name in KINDS)})
 
 
@@ -47,32 +70,27 @@ def _csv_bytes(table: pa.Table) -> bytes:
     return text.getvalue().encode()
 
 
-def to_sqlite(
-    tables: Mapping[str, pa.Table], manifest: Mapping[str, Any], file: Path | str, force: bool = False
-) -> Path:
+def to_sqlite(release: Release, file: Path | str, force: bool = False) -> Path:
     """Write every table with its key, and the manifest as rows of name and JSON, into one SQLite file."""
     target = Path(file)
     if os.path.lexists(target):
         if not force:
             raise UsageError(f"{target} exists already", fix="Give another file, or --force to replace an older export")
         if not _is_export(target):
-            raise UsageError(
-                f"{target} is not an export of hushquery",
-                why="only an older export is replaced",
-                fix="Give another file",
-            )
+            why = "only an older export is replaced"
+            raise UsageError(f"{target} is not an export of hushquery", why=why, fix="Give another file")
     fresh = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _fill(fresh, tables, manifest)
+            _fill(fresh, release)
             fresh.replace(target)
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
         sync_folder(target.parent)
     except OSError as error:
-        can_not(target, "written", error)
+        raise_io_error(target, "written", error)
     except sqlite3.Error as error:
         raise DataError(
             f"{target} can't be written", why=type(error).__name__, fix="Check the space on the disk and that you may"
@@ -80,12 +98,12 @@ def to_sqlite(
     return target
 
 
-def _fill(file: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:
+def _fill(file: Path, release: Release) -> None:
     with closing(sqlite3.connect(file)) as base, base:
         base.execute("CREATE TABLE manifest (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        told = [(name, json.dumps(value, ensure_ascii=False)) for name, value in manifest.items()]
-        base.executemany("INSERT INTO manifest VALUES (?, ?)", told)
-        for name, table in tables.items():
+        entries = [(name, json.dumps(value, ensure_ascii=False)) for name, value in release.manifest.items()]
+        base.executemany("INSERT INTO manifest VALUES (?, ?)", entries)
+        for name, table in release.tables.items():
             # Names of tables and columns are our own, never a value.
             columns = ", ".join(
                 f'"{field.name}" {_SQL_TYPES[field.type]}{"" if field.nullable else " NOT NULL"}'
@@ -104,7 +122,7 @@ def _is_export(file: Path) -> bool:
         return False
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
-            found = base.execute("SELECT value FROM manifest WHERE name = 'format'").fetchall()
+            (row,) = base.execute("SELECT value FROM manifest WHERE name = 'format'").fetchall() or [()]
+            return bool(row == (json.dumps(FORMAT),))
     except sqlite3.Error:
         return False
-    return found == [(json.dumps(FORMAT),)]

@@ -1,4 +1,4 @@
-"""Intervals of a release's numbers at any level, given that they were published, for whoever compares releases.
+"""The numbers of a table with their intervals at any level, given that they were published.
 
 A table states intervals at one level. To compare many rows at once, or two releases, their ends are needed at others:
 where the manifest says which noise met which threshold they are computed from it, and else scaled.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,36 +20,46 @@ from hushquery.core.estimates import Ends, difference_ends
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.errors import HushqueryError
 from hushquery.noise.law import LEVEL, DiscreteLaplace, RoundedGaussian, given_release, most_unreleased, on_public_keys
-from hushquery.release.tables import measure_of
-
-__all__ = ["Published", "change_ends", "half_widths", "published"]
+from hushquery.release.tables import SHARE_SCALE
 
 # What a count that passed a threshold has at least: somebody holds the key.
 _LEAST = 1
 _NO_CHANCE = 1e-9
 
 _Law = DiscreteLaplace | RoundedGaussian
+_Column = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Published:
-    """The numbers of a table with what is known of their noise.
+    """The counts or shares of a table with their intervals as released, and what is known of their noise.
 
-    Args:
-        value: The counts or shares.
-        low: The lower ends, as released.
-        high: The upper ends.
-        level: The coverage of these.
-        law: The noise, where the manifest tells.
-        threshold: What the noisy counts had to reach; None where no threshold met this noise.
+    ``law`` is the noise, where the manifest tells; ``threshold`` is what the noisy counts had to reach, None where no
+    threshold met this noise.
     """
 
-    value: npt.NDArray[np.float64]
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
-    level: float
+    measure: Literal["count", "share"]
+    value: _Column
+    stderr: _Column
+    low: _Column
+    high: _Column
+    level: float = LEVEL
     law: _Law | None = None
     threshold: int | None = None
+
+    @property
+    def weight(self) -> _Column:
+        """What ranks and walks weigh a row by: a count, or a share as a count; never below zero."""
+        return np.maximum(self.value, 0.0) * (SHARE_SCALE if self.measure == "share" else 1.0)
+
+    def row(self, index: int) -> tuple[int | None, float, float]:
+        """Return the count of a row (None for a share) and its interval, as released."""
+        count = int(self.value[index]) if self.measure == "count" else None
+        return count, float(self.low[index]), float(self.high[index])
+
+    def share(self, index: int) -> float | None:
+        """Return the share of a row; None where counts were released."""
+        return float(self.value[index]) if self.measure == "share" else None
 
     def ends(self, level: float) -> list[Ends]:
         """Return the interval of each number at a level, with a centre that is as likely too high as too low."""
@@ -80,16 +90,15 @@ class Published:
         return most_unreleased(self.threshold, self.law, level)
 
 
-def published(table: pa.Table, name: str, manifest: Mapping[str, Any]) -> Published | None:
-    """Read the numbers of a table and find their noise in the manifest; None where the table is a list."""
-    measure = measure_of(table)
-    if measure not in ("count", "share"):
-        return None
-    value, low, high = (np.asarray(table[column].to_numpy(), dtype=np.float64) for column in (measure, "low", "high"))
-    law = threshold = None
-    if measure == "count":
-        law, threshold = _noise_of(table["stderr"][0].as_py() if table.num_rows else None, name, manifest)
-    return Published(value, low, high, float(manifest.get("interval_level", LEVEL)), law, threshold)
+def published(table: pa.Table, name: str = "", manifest: Mapping[str, Any] | None = None) -> Published:
+    """Read the counts or shares of a table; with its name and the manifest, also what noise is in them."""
+    measure: Literal["count", "share"] = "share" if "share" in table.column_names else "count"
+    columns = (measure, "stderr", "low", "high")
+    value, stderr, low, high = (np.asarray(table[column].to_numpy(), dtype=np.float64) for column in columns)
+    manifest, law, threshold = manifest or {}, None, None
+    if measure == "count" and name:
+        law, threshold = _noise_of(float(stderr[0]) if len(stderr) else None, name, manifest)
+    return Published(measure, value, stderr, low, high, float(manifest.get("interval_level", LEVEL)), law, threshold)
 
 
 def _noise_of(stderr: float | None, name: str, manifest: Mapping[str, Any]) -> tuple[_Law | None, int | None]:

@@ -23,17 +23,6 @@ from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
 from hushquery.errors import DataError, UsageError
 
-__all__ = [
-    "FORMAT",
-    "FORMAT_VERSION",
-    "check_measures",
-    "check_shape",
-    "guarantee_from_json",
-    "make_manifest",
-    "plain",
-    "steps_of",
-]
-
 #: What the manifest calls its own format.
 FORMAT = "hushquery-release"
 
@@ -57,17 +46,10 @@ _SECRET_ENDINGS = ("_path", "_file", "_files", "_seconds", "_seen", "_read", "_d
 _DEEPEST = 12
 
 _SHAPE: Mapping[str, type | tuple[type, ...]] = {
-    "format": str,
-    "hushquery": str,
-    "kind": str,
-    "created": str,
-    "guarantees": list,
+    **dict.fromkeys(("format", "hushquery", "kind", "created"), str),
+    **dict.fromkeys(("guarantees", "steps", "notes"), list),
+    **dict.fromkeys(("parameters", "meanings", "versions"), dict),
     "interval_level": (int, float),
-    "parameters": dict,
-    "steps": list,
-    "meanings": dict,
-    "notes": list,
-    "versions": dict,
 }
 
 
@@ -85,7 +67,7 @@ def make_manifest(
 ) -> dict[str, Any]:
     """Write the manifest of a release; refuse what looks as if it came from the log."""
     if not 0 < level < 1:
-        raise UsageError("an interval's level lies between 0 and 1", fix="Give for example 0.95")
+        raise UsageError("an interval's level lies between 0 and 1", fix="Use a value such as 0.95")
     day = created or datetime.now(UTC)
     if isinstance(day, datetime):
         day = (day.astimezone(UTC) if day.tzinfo else day).date()
@@ -107,50 +89,36 @@ def make_manifest(
 
 
 def _steps(guarantees: Sequence[Guarantee], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Put the exact parameters beside each step of the guarantees; what is said twice has to agree."""
+    """Put the exact parameters beside each step of the guarantees."""
     promised = [(g.population, step) for g in guarantees for step in g.steps]
     if len(promised) != len(steps):
-        raise UsageError(
-            f"{len(steps)} steps are described and {len(promised)} are in the guarantees",
-            fix="Describe every randomised step, in the order of the guarantees",
-        )
-    found = []
+        what = f"{len(steps)} steps are described and {len(promised)} are in the guarantees"
+        raise UsageError(what, fix="Describe every randomised step, in the order of the guarantees")
+    described = []
     for number, ((population, step), given) in enumerate(zip(promised, steps, strict=True), 1):
-        own = {"name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
-        stated = {key: value.to_json() if isinstance(value, Loss) else value for key, value in given.items()}
-        if any(stated.get(key, value) != value for key, value in own.items()):
-            raise UsageError(
-                f"step {number} is described otherwise than in its guarantee", fix="Make both from the same object"
-            )
-        strange = set(given) - {*own, "parameters"}
-        if strange or not isinstance(given.get("parameters"), Mapping):
-            raise UsageError(
-                f"step {number} needs its parameters and has nothing else beside name, detail and loss",
-                why=f"it has: {', '.join(sorted(map(str, given)))}",
-                fix="Give the exact numbers the step ran with as parameters",
-            )
+        if set(given) != {"parameters"} or not isinstance(given["parameters"], Mapping):
+            what = f"step {number} needs its parameters and has nothing else"
+            raise UsageError(what, fix="Give the exact numbers the step ran with as parameters")
+        own = {"population": population, "name": step.name, "detail": step.detail, "loss": step.loss.to_json()}
         parameters = plain(given["parameters"], f"step {number}", names=True)
-        found.append({"population": plain(population, "population"), **plain(own, "step"), "parameters": parameters})
-    return found
+        described.append({**plain(own, "step"), "parameters": parameters})
+    return described
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name, package in _LIBRARIES.items():
         try:
-            found[name] = version(package)
+            versions[name] = version(package)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def plain(value: Any, where: str, *, names: bool = False, _depth: int = 0) -> Any:
-    """Give plain JSON data: fractions become text, and what is no plain data is refused.
+    """Return plain JSON data: fractions become text, and what is no plain data is refused, called by ``where``.
 
-    Args:
-        value: What to write down.
-        where: What it is called in a refusal.
-        names: Also refuse names that what a log alone knows usually has, and paths.
+    With ``names``, also refuse paths, and names that what a log alone knows usually has.
 
     >>> from fractions import Fraction
     >>> plain({"scale": Fraction(200, 23), "tables": ("queries",)}, "parameters", names=True)
@@ -214,14 +182,14 @@ def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
         raise DataError("a guarantee has a model this version does not know", fix="Upgrade hushquery")
     epsilon, delta = data["epsilon"], data["delta"]
     if not all(type(n) in (int, float) and math.isfinite(n) and n >= 0 for n in (epsilon, delta)):
-        raise DataError("a guarantee has an epsilon or delta that is no number", fix="Get the release again")
+        raise DataError("a guarantee has an epsilon or delta that is no number", fix="Download the release again")
     given, test_noise, population = data["steps"], data["test_noise"], data["population"]
     texts = [population, data["unit"], data["relation"]]
     if not isinstance(given, list) or type(test_noise) is not bool:
-        raise DataError("a guarantee lists no steps, or does not say whose noise it is", fix="Get the release again")
+        raise DataError("a guarantee lists no steps, or does not say whose noise it is", fix="Download it again")
     texts += [step[part] for step in given for part in ("name", "detail")]
     if not all(isinstance(text, str) for text in texts):
-        raise DataError("a guarantee has another thing where a text belongs", fix="Get the release again")
+        raise DataError("a guarantee has another thing where a text belongs", fix="Download the release again")
     steps = tuple(Step(step["name"], step["detail"], Loss.from_json(step["loss"])) for step in given)
     unit = Unit(data["unit"], data["relation"])
     return Guarantee(population, data["model"], unit, float(epsilon), float(delta), steps, test_noise)
@@ -240,33 +208,25 @@ def _least_version(measures: Mapping[str, str | None]) -> int:
 def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | None]) -> None:
     """Refuse a manifest that says other things of the numbers in its tables than the tables do.
 
-    Manifests that were written before there were shares do not say; all their numbers are counts.
+    A manifest from before there were shares does not say: all its numbers are counts.
     """
     stated = manifest.get("measures", measures)
     if stated != measures or manifest["format_version"] < _least_version(measures):
-        raise DataError(
-            "manifest.json does not say what the numbers in the tables are",
-            why="it states other measures, or a format that does not know them",
-            fix="Get the release again",
-        )
+        why = "it states other measures, or a format that does not know them"
+        what = "manifest.json does not say what the numbers in the tables are"
+        raise DataError(what, why=why, fix="Download the release again")
 
 
 def check_shape(manifest: Any) -> None:
     """Refuse a manifest that is not one, or is of a newer format."""
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise DataError(
-            "manifest.json is not the manifest of a hushquery release",
-            fix="Give the folder that a release was saved to",
-        )
+        raise DataError("manifest.json is not the manifest of a hushquery release", fix="Give the folder of a release")
     written = manifest.get("format_version")
     if type(written) is int and written > FORMAT_VERSION:
-        raise DataError(
-            f"the release has format {written}, and this version of hushquery knows up to {FORMAT_VERSION}",
-            fix="Upgrade hushquery",
-        )
+        what = f"the release has format {written}, and this version of hushquery knows up to {FORMAT_VERSION}"
+        raise DataError(what, fix="Upgrade hushquery")
     wrong = [] if type(written) is int and written > 0 else ["format_version"]
     wrong += [name for name, types in _SHAPE.items() if not isinstance(manifest.get(name), types)]
     if wrong:
-        raise DataError(
-            "manifest.json lacks parts or has them in another form", why=", ".join(wrong), fix="Get it again"
-        )
+        what = "manifest.json lacks parts or has them in another form"
+        raise DataError(what, why=", ".join(wrong), fix="Download it again")

@@ -1,57 +1,93 @@
-"""The page of a release: what came out, what it promises, and how it was made, in one file that loads nothing.
+"""What people read of a release: the data card, the page with its charts and search box, and what a notebook shows.
 
-There is no network, no script but that of the search box (of releases of shares), and a policy that forbids everything
-else. Queries are written by strangers: each is escaped, runs in its own direction, and no URL becomes a link.
+The page is one file that loads nothing. Its only script is that of the search box (in releases of shares), whose hash
+is in the page's policy, so that a browser runs nothing else. Queries are written by strangers: each is escaped, runs in
+its own direction, and no URL becomes a link. The box matches as :mod:`hushquery.publish.search` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 
 from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.release.page import (
-    Axis,
-    compared,
-    false_pairs,
-    limits,
-    nothing_promised,
-    populations,
-    search_box,
-    setting,
-    settings,
-    two_promises,
-    weakness,
-)
-from hushquery.release.tables import KINDS, REST, measure_of, release_measure
-from hushquery.templates import render
+from hushquery.release.tables import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
+from hushquery.templates import asset, number, percent, render
 
-__all__ = ["in_numbers", "page", "promise", "summary"]
+if TYPE_CHECKING:
+    from hushquery.release.release import Release
+
+# Where a step or a release states how many pairs noise alone is expected to make.
+_FALSE_PAIRS = "expected_false_reformulations"
+
+# Of a longer list the manifest has the rest; of longer numbers it has all digits.
+_LISTED = 12
+_LONG_NUMBER = 8
+_LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
+# The parameters whose numbers say little without it.
+_UNITS = {"session_gap": "seconds"}
 
 _TOP = 25
 _CLICKED_QUERIES = 8
 _PAGES_EACH = 5
-_FIRST_ROWS = 10
+_NOTEBOOK_ROWS = 10
+_COMPARED = 15
+
+# How many standard errors apart the groups are when they are said to disagree, and how far their lines reach.
+_APART, _REACH = 3.0, 2.0
+
+# The rows in the search box: a page is looked at on telephones too; whoever wants more has the tables.
+_SEARCHED = 2000
+
+#: The script of the search box; a script in a page can't be given a module of another file.
+SCRIPT = Markup(  # noqa: S704 -- two files of ours
+    str(asset("searchbox.js")).replace("/* matching.mjs */", re.sub("(?m)^export ", "", asset("matching.mjs")))
+)
+
+#: The name by which a content security policy lets this script run, and no other.
+SCRIPT_HASH = f"sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}"
 
 
-def page(
-    tables: Mapping[str, pa.Table],
-    guarantees: Sequence[Guarantee],
-    manifest: Mapping[str, Any],
-    *,
-    budget: Mapping[str, Any] | None = None,
-) -> str:
-    """Write the page."""
-    weak, void = any(map(weakness, guarantees)), nothing_promised(guarantees)
-    level, parameters = float(manifest["interval_level"]), manifest["parameters"]
+# ---- the data card, the page, and a notebook -------------------------------------------------------------------------
+
+
+def card(release: Release) -> str:
+    """Write the data card as Markdown."""
+    guarantees, manifest = release.guarantees, release.manifest
+    return render(
+        "card.md",
+        people=populations(guarantees),
+        nothing_promised=nothing_promised(guarantees),
+        two_promises=two_promises(guarantees),
+        promises=[
+            {"population": g.population, "weakness": weakness(g), "lines": list(map(_item, g.in_words().splitlines()))}
+            for g in guarantees
+        ],
+        tables=[_card_table(name, table, manifest) for name, table in release.tables.items()],
+        rest=manifest["parameters"][REST] if release_measure(release.tables) == "share" else None,
+        limits=limits(release),
+        settings=_settings(manifest["parameters"]),
+        manifest=manifest,
+    )
+
+
+def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
+    """Write the page; ``budget`` is what :meth:`Release.save` takes."""
+    tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
+    weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
     return render(
         "report.html",
         people=populations(guarantees),
@@ -64,30 +100,139 @@ def page(
         tables=tables,
         shares=release_measure(tables) == "share",
         rest=parameters.get(REST),
-        level=f"{100 * level:g}",
+        level=f"{100 * float(manifest['interval_level']):g}",
         search=search_box(tables),
-        queries=_drawn(tables, "queries"),
+        queries=_first_rows(tables, "queries"),
         clicks=_clicks(tables),
-        reformulations=_drawn(tables, "reformulations"),
+        reformulations=_first_rows(tables, "reformulations"),
         false_pairs=false_pairs(manifest),
         groups=compared(tables) if "records" in tables else None,
-        limits=limits(tables, level, guarantees),
+        limits=limits(release),
         budget=None if budget is None else _budget(budget),
-        settings=settings({name: value for name, value in parameters.items() if name != REST}),
+        settings=_settings({name: value for name, value in parameters.items() if name != REST}),
     )
 
 
-def summary(tables: Mapping[str, pa.Table], guarantees: Sequence[Guarantee], manifest: Mapping[str, Any]) -> str:
+def notebook(release: Release) -> str:
     """Return the promise and the first rows of each table for a notebook."""
-    return render(
-        "notebook/release.html",
-        warnings=[nothing_promised(guarantees), *map(weakness, guarantees)],
-        promises=[guarantee.summary() for guarantee in guarantees],
-        tables=tables,
-        rows={name: table.slice(0, _FIRST_ROWS).to_pylist() for name, table in tables.items()},
-        keys={name: KINDS[name].keys for name in tables},
-        meanings=manifest["meanings"],
+    meanings = release.manifest.get("meanings", {})
+    tables = [
+        {
+            "name": name,
+            "meaning": meanings.get(name, "no meaning stated"),
+            "columns": table.column_names,
+            "rows": table.slice(0, _NOTEBOOK_ROWS).to_pylist(),
+            "all": table.num_rows,
+        }
+        for name, table in release.tables.items()
+    ]
+    warnings = [nothing_promised(release.guarantees), *map(weakness, release.guarantees)]
+    promises = [guarantee.summary() for guarantee in release.guarantees]
+    return render("notebook/tables.html", warnings=warnings, promises=promises, tables=tables, notes=[])
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------------
+
+
+def populations(guarantees: Sequence[Guarantee]) -> str:
+    """Name the people a release speaks of."""
+    return " and ".join(guarantee.population for guarantee in guarantees)
+
+
+def nothing_promised(guarantees: Sequence[Guarantee]) -> str:
+    """Return the warning for a release whose noise came from a test; empty where it did not."""
+    if not any(guarantee.test_noise for guarantee in guarantees):
+        return ""
+    return (
+        "NOT PRIVATE. The noise in this release came from a seed that a test supplied. Nothing is promised to anybody: "
+        "do not publish it, and do not use it as if it were private."
     )
+
+
+def weakness(guarantee: Guarantee) -> str:
+    """Return the warning for a promise that is weaker than usual; empty for an ordinary one, or where there is none."""
+    if guarantee.test_noise or not guarantee.concerns:
+        return ""
+    return f"WEAK PROMISE. {'. '.join(c[0].upper() + c[1:] for c in guarantee.concerns)}."
+
+
+def two_promises(guarantees: Sequence[Guarantee]) -> str:
+    """Return the warning that the promises of a release are not one; empty where there is one only."""
+    if len(guarantees) < 2:
+        return ""
+    return (
+        "This release speaks of several groups of people, and each has a promise of its own. No number here holds for "
+        "all of them together: look for the group that somebody belongs to. Whoever was in two groups, one after the "
+        "other, spent in both."
+    )
+
+
+def false_pairs(manifest: Mapping[str, Any]) -> str:
+    """Return how many of the reformulations are expected to be noise alone; empty where nothing states it."""
+    places = [manifest["parameters"], *(step["parameters"] for step in manifest["steps"])]
+    stated = [place[_FALSE_PAIRS] for place in places if _FALSE_PAIRS in place]
+    if not stated:
+        return ""
+    expected = float(sum(exact(value, _FALSE_PAIRS) for value in stated))
+    return f"False pairs to expect among these, made by noise alone: {expected:.2g}."
+
+
+def limits(release: Release) -> list[str]:
+    """Return what the numbers can't tell, a sentence each."""
+    tables, level = release.tables, 100 * float(release.manifest["interval_level"])
+    missing = "What few people did is missing on purpose."
+    if any(guarantee.model == "curator" and weakness(guarantee) for guarantee in release.guarantees):
+        missing = "Rows may come from very few people, or from one: so large an epsilon or delta keeps few of them out."
+    sentences = [f"{missing} That something is not here does not mean that nobody did it."]
+    if release_measure(tables) == "share":
+        sentences += [
+            "Shares are shares of records, not of people or of all searches: every person takes part with a limited "
+            "number of records, so that very active people do not count for more.",
+            f"Shares have noise. An interval covers the true share in about {level:g} of 100 cases. Shares were made "
+            "to lie between 0 and 1 and to make up the whole together with the rest, so that a share of 0 means too "
+            "small to measure, not none.",
+            "A small difference between two shares may be noise alone.",
+        ]
+    else:
+        sentences.append(
+            "Every person counts in a limited number of rows, so counts are below the true number of searches, "
+            "and more so for what very active people do."
+        )
+    if "count" in measures_of(tables).values():
+        sentences += [
+            f"Counts have noise. An interval covers what the count would be without it in {level:g} of 100 "
+            "cases; where only counts above a threshold were released, it is computed given that the count was.",
+            "Sums over many rows add up their noise. A small difference between two counts may be noise alone.",
+        ]
+    if "reformulations" in tables:
+        sentences.append("A reformulation may be false: noise alone lets a few pairs through that nobody made.")
+    if "records" in tables:
+        sentences.append(
+            "People who opted in may search otherwise than the others. Where the two groups disagree by much more than "
+            "their standard errors, a blend of both describes neither."
+        )
+    sentences.append(
+        "It must not be used to look for individual people, nor joined with other data for that purpose. "
+        "The promise holds all the same, but a guess about a person that it allows is still a guess."
+    )
+    return sentences
+
+
+def disagreement(table: pa.Table) -> str:
+    """Return for how many records the two groups disagree, and how many of so many would by chance."""
+    scores = table["shift_z"].drop_null().to_pylist()
+    if not scores:
+        return ""
+    apart = sum(abs(z) > _APART for z in scores)
+    many = f"{number(len(scores))} tested record{'' if len(scores) == 1 else 's'}"
+    verb = "none is" if apart == 0 else "1 is" if apart == 1 else f"{number(apart)} are"
+    return (
+        f"Of {many}, {verb} more than {_APART:g} standard errors apart between the two groups; "
+        "of people who search alike, about 1 record in 370 would be, by chance."
+    )
+
+
+# ---- promises, settings and the budget -------------------------------------------------------------------------------
 
 
 def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,50 +274,13 @@ def in_numbers(guarantee: Guarantee) -> str:
     return f"epsilon {format_epsilon(guarantee.epsilon)}, delta {format_delta(guarantee.delta)}"
 
 
-def _drawn(tables: Mapping[str, pa.Table], name: str) -> dict[str, Any] | None:
-    """Return the first rows of a table and their axis; of a list without counts, more rows and none."""
-    if name not in tables:
-        return None
-    measure = measure_of(tables[name])
-    rows = tables[name].slice(0, _TOP if measure else 4 * _TOP).to_pylist()
-    return {"measure": measure, "rows": rows, "axis": Axis.of(rows, measure) if measure else None}
-
-
-def _clicks(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
-    """Return the pages most clicked on after the top queries, with an axis for each query."""
-    if "clicks" not in tables:
-        return None
-    measure = measure_of(tables["clicks"]) or "count"
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in _of_top_queries(tables).to_pylist():
-        if row["query"] in groups or len(groups) < _CLICKED_QUERIES:
-            groups.setdefault(row["query"], []).append(row)
-    shown = {query: rows[:_PAGES_EACH] for query, rows in groups.items()}
-    return {
-        "measure": measure,
-        "groups": [{"query": query, "rows": rows, "axis": Axis.of(rows, measure)} for query, rows in shown.items()],
-        "cut": sum(map(len, shown.values())) < tables["clicks"].num_rows,
-    }
-
-
-def _of_top_queries(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the clicks of the top queries, or of any where these have none."""
-    clicks = tables["clicks"]
-    if "queries" in tables:
-        top = tables["queries"]["query"].slice(0, _TOP).combine_chunks()
-        theirs = clicks.filter(pc.is_in(clicks["query"], value_set=top))
-        if theirs.num_rows:
-            return theirs
-    return clicks.slice(0, _TOP * _PAGES_EACH)
-
-
 @lru_cache(maxsize=64)
 def _alone(loss: Loss, delta: float) -> float:
     return loss.epsilon(delta)
 
 
 def _cost(loss: Loss) -> str:
-    """Say what a step costs in the form in which costs add."""
+    """Return what a step costs in the form in which costs add."""
     parts = []
     squared = loss.mu_squared + sum(sparse.mu_squared for sparse in loss.sparse)
     if squared:
@@ -183,6 +291,50 @@ def _cost(loss: Loss) -> str:
     if failures:
         parts.append(f"delta {format_delta(failures)} for what a threshold may let through")
     return "It cost " + (" and ".join(parts) or "nothing")
+
+
+def _item(line: str) -> tuple[str, str]:
+    """Split a line of the promise into its number or mark in a list, where it is indented, and its text."""
+    line = line.replace("->", "→")
+    if not line.startswith("  "):
+        return "", line
+    numbered = re.match(r"\s*([0-9]+)\. (.*)", line)
+    return (numbered[1], numbered[2]) if numbered else ("-", line)
+
+
+def setting(value: Any, name: str = "") -> str:
+    """Return a parameter in words; a long fraction or number is rounded, because the manifest has it exactly.
+
+    >>> setting(1800.0, "session_gap"), setting(0.9638621058683867), setting("1/3")
+    ('1800 seconds', 'about 0.9639', '1/3')
+    """
+    if name in _UNITS:
+        return f"{setting(value)} {_UNITS[name]}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {setting(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        first = ", ".join(map(setting, value[:_LISTED])) or "none"
+        return first if len(value) <= _LISTED else f"{first} and {len(value) - _LISTED} more"
+    if value is None:
+        return "none"
+    if isinstance(value, str) and _LONG_FRACTION.fullmatch(value):
+        return f"about {float(Fraction(value)):.6g}"
+    if isinstance(value, float):
+        digits = repr(value).removesuffix(".0")
+        return digits if len(digits) <= _LONG_NUMBER else f"about {value:.4g}"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _settings(parameters: Mapping[str, Any]) -> list[tuple[str, str | list[str]]]:
+    """Return the name of each parameter with what it is: in words, or in lines where commas would be ambiguous."""
+    return [(name.replace("_", " "), _setting_lines(v) or setting(v, name)) for name, v in parameters.items()]
+
+
+def _setting_lines(value: Any) -> list[str]:
+    if not isinstance(value, list) or not any("," in item for item in value if isinstance(item, str)):
+        return []
+    more = [f"and {len(value) - _LISTED} more"] if len(value) > _LISTED else []
+    return [*map(setting, value[:_LISTED]), *more]
 
 
 def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,3 +349,138 @@ def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
         "left": f"{float(left):.3g}",
         "spent": max(0.0, min(1.0, float(1 - left / whole))) if whole > 0 else 1.0,
     }
+
+
+# ---- tables and charts -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis that the rows of a chart share, in per cent of its width; it includes zero.
+
+    >>> axis = Axis.over([-25, 75])
+    >>> axis.at(0), axis.left(-25), axis.width(-25)
+    ('25.00', '0.00', '25.00')
+    """
+
+    least: float
+    most: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Axis:
+        """Return the axis that all values fit on."""
+        ends = [0.0, *values]
+        return cls(min(ends), max(ends))
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], measure: str) -> Axis:
+        """Return the axis of bars with their intervals."""
+        return cls.over(row[name] for row in rows for name in (measure, "low", "high"))
+
+    def at(self, value: float) -> str:
+        """Return where a value lies."""
+        return f"{self._place(value):.2f}"
+
+    def left(self, value: float) -> str:
+        """Return where the bar of a value begins."""
+        return self.at(min(0.0, value))
+
+    def width(self, value: float) -> str:
+        """Return how wide the bar of a value is."""
+        return f"{abs(self._place(value) - self._place(0)):.2f}"
+
+    def _place(self, value: float) -> float:
+        return 100 * (value - self.least) / ((self.most - self.least) or 1.0)
+
+
+def _card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    measure = measure_of(table)
+    url = "the page" if measure == "count" else "the page; empty for searches without a click"
+    words = {"query": "the query", "url": url, "next_query": "the query that came next"}
+    numbers = NUMBERS[measure].items() if measure else ()
+    doubts = [false_pairs(manifest), _doubtful(table)] if name == "reformulations" and table.num_rows else []
+    return {
+        "name": name,
+        "rows": table.num_rows,
+        "row": KINDS[name].row,
+        "measure": measure,
+        "columns": [
+            *((key, "text", words[key]) for key in KINDS[name].keys),
+            *((key, "whole number" if key == "count" else "number", meaning) for key, meaning in numbers),
+        ],
+        "doubts": " ".join(filter(None, doubts)),
+    }
+
+
+def _doubtful(table: pa.Table) -> str:
+    many = pc.sum(pc.less_equal(table["low"], 0)).as_py()
+    return (
+        f"The intervals of {many:,} of the {table.num_rows:,} rows reach 0: these may be noise alone." if many else ""
+    )
+
+
+def _first_rows(tables: Mapping[str, pa.Table], name: str) -> dict[str, Any] | None:
+    """Return the first rows of a table and their axis; of a list without counts, more rows and none."""
+    if name not in tables:
+        return None
+    measure = measure_of(tables[name])
+    rows = tables[name].slice(0, _TOP if measure else 4 * _TOP).to_pylist()
+    return {"measure": measure, "rows": rows, "axis": Axis.of(rows, measure) if measure else None}
+
+
+def _clicks(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
+    """Return the pages most clicked on after the top queries, or any where these have none, with an axis for each."""
+    if "clicks" not in tables:
+        return None
+    clicks, theirs = tables["clicks"], None
+    if "queries" in tables:
+        top = tables["queries"]["query"].slice(0, _TOP).combine_chunks()
+        theirs = clicks.filter(pc.is_in(clicks["query"], value_set=top))
+    measure = measure_of(clicks) or "count"
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in (theirs if theirs is not None and theirs.num_rows else clicks.slice(0, _TOP * _PAGES_EACH)).to_pylist():
+        if row["query"] in groups or len(groups) < _CLICKED_QUERIES:
+            groups.setdefault(row["query"], []).append(row)
+    first = {query: rows[:_PAGES_EACH] for query, rows in groups.items()}
+    return {
+        "measure": measure,
+        "groups": [{"query": query, "rows": rows, "axis": Axis.of(rows, measure)} for query, rows in first.items()],
+        "cut": sum(map(len, first.values())) < clicks.num_rows,
+    }
+
+
+def compared(tables: Mapping[str, pa.Table], most: int = _COMPARED) -> dict[str, Any]:
+    """Return the most frequent records of a release with what each group says of them alone, and their axis.
+
+    A record is shown with its published share where it has one, else with the plain blend.
+    """
+    rows = tables["records"].slice(0, most).to_pylist()
+    clicks = tables["clicks"].to_pylist() if "clicks" in tables else []
+    published = {(row["query"], row["url"]): row["share"] for row in clicks}
+    for row in rows:
+        blend = row["weight"] * row["optin"] + (1 - row["weight"]) * row["client"]
+        row["blended"] = published.get((row["query"], row["url"]), blend)
+        row["apart"] = row["shift_z"] is not None and abs(row["shift_z"]) > _APART
+        for who in ("optin", "client"):
+            reach = _REACH * row[f"{who}_stderr"]
+            row[f"{who}_low"], row[f"{who}_high"] = row[who] - reach, row[who] + reach
+    ends = ("blended", "optin_low", "optin_high", "client_low", "client_high")
+    axis = Axis.over(row[end] for row in rows for end in ends)
+    return {"rows": rows, "axis": axis, "disagreement": disagreement(tables["records"])}
+
+
+def search_box(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
+    """Return what the macro ``search_box`` shows; None for a release without shares of queries."""
+    queries = tables.get("queries")
+    if queries is None or measure_of(queries) != "share" or not queries.num_rows:
+        return None
+    pages: dict[str, list[list[str]]] = {}
+    for row in tables["clicks"].to_pylist() if "clicks" in tables else ():
+        known = pages.setdefault(row["query"], [])
+        if len(known) < _PAGES_EACH:
+            known.append([row["url"], percent(row["share"])])
+    rows = [
+        [row["query"], row["share"], percent(row["share"]), pages.get(row["query"], [])]
+        for row in queries.slice(0, _SEARCHED).to_pylist()
+    ]
+    return {"per": SHARE_SCALE, "rows": rows, "all": queries.num_rows, "script": SCRIPT, "hash": SCRIPT_HASH}

@@ -17,21 +17,11 @@ import pyarrow.compute as pc
 
 from hushquery.errors import DataError, UsageError
 
-__all__ = [
-    "KINDS",
-    "NUMBERS",
-    "REST",
-    "Measure",
-    "TableKind",
-    "check_references",
-    "checked_table",
-    "measure_of",
-    "measures_of",
-    "release_measure",
-]
-
 #: What the numbers of a table are: counts, shares of all records, or the two estimates behind a share.
 Measure = Literal["count", "share", "estimates"]
+
+#: A share is ranked as if so many records had been counted.
+SHARE_SCALE = 100_000
 
 #: The parameter of a release of shares that states the share of everything that is not listed.
 REST = "rest"
@@ -45,14 +35,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class TableKind:
-    """One kind of table.
-
-    Args:
-        keys: The text columns that name a row.
-        row: What one row is, in a clause.
-        measures: What its numbers may be.
-        bare: Whether the table may come as a list of keys without numbers.
-    """
+    """A kind of table: the columns that name a row, what a row is, what its numbers may be, if it may have none."""
 
     keys: tuple[str, ...]
     row: str
@@ -76,16 +59,10 @@ _INTERVAL = {"low": "the lower end of the interval", "high": "the upper end of t
 
 #: The columns that follow the keys, with what they hold, by what the numbers of a table are.
 NUMBERS: Mapping[Measure, Mapping[str, str]] = {
-    "count": {
-        "count": "the noisy count; it may be below zero, because noise is",
-        "stderr": "the standard error of the noise",
-        **_INTERVAL,
-    },
-    "share": {
-        "share": "the share of all records, from 0 to 1",
-        "stderr": "the standard error of the share",
-        **_INTERVAL,
-    },
+    "count": {"count": "the noisy count; it may be below zero, because noise is"}
+    | {"stderr": "the standard error of the noise", **_INTERVAL},
+    "share": {"share": "the share of all records, from 0 to 1"}
+    | {"stderr": "the standard error of the share", **_INTERVAL},
     "estimates": {
         "optin": "the share by the opt-in users alone; it may be below zero, because noise is",
         "optin_stderr": "its standard error",
@@ -99,78 +76,57 @@ NUMBERS: Mapping[Measure, Mapping[str, str]] = {
 
 
 def measure_of(table: pa.Table) -> Measure | None:
-    """Tell what the numbers of a table are by its columns; None for a bare list of keys."""
+    """Return what the numbers of a table are, by its columns; None for a bare list of keys."""
     return next((measure for measure, columns in NUMBERS.items() if next(iter(columns)) in table.column_names), None)
 
 
 def measures_of(tables: Mapping[str, pa.Table]) -> dict[str, Measure | None]:
-    """Tell it of each table, by name."""
+    """Return what the numbers of each table are, by name."""
     return {name: measure_of(table) for name, table in tables.items()}
 
 
 def release_measure(tables: Mapping[str, pa.Table]) -> Literal["count", "share"] | None:
-    """Tell whether a release speaks in counts or in shares; None where it has lists alone.
-
-    Raises:
-        DataError: It speaks in both: nobody could read one beside the other.
-    """
-    found = {measure for measure in measures_of(tables).values() if measure is not None}
-    if "count" in found and len(found) > 1:
+    """Return whether a release speaks in counts or in shares; None where it has lists alone. Refuse both at once."""
+    measures = set(measures_of(tables).values()) - {None}
+    if "count" in measures and len(measures) > 1:
         raise DataError(
             "the tables of a release mix counts with shares", fix="Make one release of counts and one of shares"
         )
-    return None if not found else "count" if "count" in found else "share"
+    return None if not measures else "count" if "count" in measures else "share"
 
 
 def checked_table(name: str, table: pa.Table) -> pa.Table:
-    """Give a table as a release holds it: known columns, types and order, no gaps, no key twice.
-
-    Raises:
-        UsageError: The table's name or its columns are not known.
-        DataError: What it holds can't be published. No value is shown.
-    """
+    """Return a table as a release holds it: known columns, types and order, no gaps, no key twice. Refuse any other."""
     kind = KINDS.get(name)
     if kind is None:
         raise UsageError(f"a release has no table {name!r}", fix=f"Give one of: {', '.join(KINDS)}")
     if not isinstance(table, pa.Table):
         raise UsageError(f"the table {name!r} is a {type(table).__name__}", fix="Give a pyarrow.Table")
     forms = [(*kind.keys, *NUMBERS[measure]) for measure in kind.measures]
-    names = table.column_names
-    wanted = next(
-        (form for form in (*forms, *([kind.keys] if kind.bare else [])) if sorted(form) == sorted(names)), None
-    )
+    known = [*forms, kind.keys] if kind.bare else forms
+    wanted = next((form for form in known if sorted(form) == sorted(table.column_names)), None)
     if wanted is None:
-        raise UsageError(
-            f"the table {name!r} does not have the columns of one",
-            why=f"a release holds what is listed and nothing else, and it has {len(names)} columns",
-            fix="Give exactly: " + "; or: ".join(", ".join(form) for form in forms),
-        )
+        fix = "Give exactly: " + "; or: ".join(", ".join(form) for form in forms)
+        raise UsageError(f"the table {name!r} does not have the columns of one, and no others", fix=fix)
     schema = pa.schema([pa.field(column, _type(column, kind), nullable=column in _MAY_MISS) for column in wanted])
     try:
         table.validate(full=True)
         plain = pa.Table.from_arrays([_cast(table[column], column, kind) for column in wanted], names=list(wanted))
         plain.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(
-            f"the table {name!r} has values of another type",
-            why=type(error).__name__,
-            fix="Keys are valid UTF-8 text, counts whole numbers, the others numbers",
-        ) from None
+        what, fix = f"the table {name!r} has values of another type", "Keys are UTF-8 text, counts whole numbers"
+        raise DataError(what, why=type(error).__name__, fix=fix) from None
     problem = _problem(plain, kind.keys)
     if problem:
         raise DataError(f"the table {name!r} can't be published", why=problem, fix="This is a defect of what made it")
     return _ordered(plain, kind.keys).combine_chunks().cast(schema)
 
 
-def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any] | None = None) -> None:
+def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> None:
     """Refuse tables that do not fit together.
 
     Reformulations are between released queries, because their keys would come from nowhere public otherwise; so are
     the records and clicks of a release of shares, which have one head list. Shares and the rest make up at most all.
-
-    Args:
-        tables: Checked tables, by name.
-        parameters: The release's parameters, where they are to be looked at too.
     """
     measure = release_measure(tables)
     if "queries" in tables:
@@ -179,22 +135,17 @@ def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, An
         rooted += [("clicks", "query"), ("records", "query")] if measure == "share" else []
         for name, column in rooted:
             if name in tables and not _all(pc.is_in(tables[name][column], value_set=public)):
-                raise DataError(
-                    f"a {name.removesuffix('s')} names a query that is not released",
-                    why="only released queries are a public domain",
-                    fix="Count what belongs to released queries only",
-                )
-    if measure == "share" and parameters is not None:
+                what = f"a {name.removesuffix('s')} names a query that is not released"
+                raise DataError(what, fix="Count what belongs to released queries only: only these are public")
+    if measure == "share":
         rest = parameters.get(REST)
         if isinstance(rest, bool) or not isinstance(rest, int | float) or not 0 <= rest <= 1:
-            raise DataError(
-                "a release of shares does not say which share the rest has",
-                fix=f"Give parameters a number {REST!r} from 0 to 1: the share of everything that is not listed",
-            )
+            fix = f"Give parameters a number {REST!r} from 0 to 1: the share of everything that is not listed"
+            raise DataError("a release of shares does not say which share the rest has", fix=fix)
         for name in ("queries", "clicks"):
             listed = pc.sum(tables[name]["share"]).as_py() if name in tables and tables[name].num_columns > 1 else 0.0
             if (listed or 0.0) + rest > 1 + _ROUNDING:
-                raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Get it again")
+                raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Download it again")
 
 
 def _type(column: str, kind: TableKind) -> pa.DataType:
@@ -221,7 +172,7 @@ def _blended(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _problem(table: pa.Table, keys: tuple[str, ...]) -> str:
-    """Say why a table can't be published; empty where it can."""
+    """Return why a table can't be published; empty where it can."""
     if any(table[column].null_count for column in table.column_names if column not in _MAY_MISS):
         return "it has missing values"
     if table.group_by(list(keys)).aggregate([]).num_rows != table.num_rows:
@@ -234,16 +185,14 @@ def _problem(table: pa.Table, keys: tuple[str, ...]) -> str:
     if "low" in columns and not _ascending(table["low"], table["high"]):
         return "an interval in it ends before it begins"
     for column in ("share", "weight"):
-        if column in columns and not (
-            _all(pc.greater_equal(table[column], 0.0)) and _all(pc.less_equal(table[column], 1.0))
-        ):
+        if column in columns and not _ascending(pa.scalar(0.0), table[column], pa.scalar(1.0)):
             return f"a {column} in it is not from 0 to 1"
     if "share" in columns and not _ascending(table["low"], table["share"], table["high"]):
         return "a share in it is outside its interval"
     return ""
 
 
-def _ascending(*columns: pa.ChunkedArray) -> bool:
+def _ascending(*columns: Any) -> bool:
     return all(_all(pc.less_equal(one, other)) for one, other in pairwise(columns))
 
 

@@ -5,45 +5,53 @@ Verification finds accidents and inconsistencies, not forgers: nothing here is s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hushquery._version import __version__
 from hushquery.core.budget import Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee
 from hushquery.core.loss import Loss, loss_from
-from hushquery.errors import HushqueryError
+from hushquery.errors import DataError, HushqueryError
 from hushquery.release.manifest import check_measures, guarantee_from_json, plain, steps_of
 from hushquery.release.page import weakness
-from hushquery.release.release import CARD, MANIFEST, Release, known_files, read_manifest, read_table, sha256
-from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
-from hushquery.release.verification import card_problems, people_problems, share_problems
+from hushquery.release.release import CARD, MANIFEST, PAGE, Release, known_files, read_manifest, read_table, sha256
+from hushquery.release.tables import KINDS, REST, check_references, checked_table, measures_of, release_measure
 
-__all__ = ["Verification", "read_release", "verify"]
+__all__ = ["Verification", "verify"]
 
 # What damaged data raises where it is taken for data.
 _DAMAGE = (HushqueryError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
-# Two epsilons this close are the same number, rounded at different times.
+# Two epsilons this close are the same number, rounded at different times; shares add up to this much.
 _SAME = 1e-9
+_ROUNDING = 1e-6
 
 # What describes the folder and not the release.
 _OF_THE_FOLDER = ("files", "manifest_sha256")
 
+# Whom a release protects, by who is trusted; who is trusted in each kind of release, and what its numbers are.
+_UNITS = {"curator": "user", "local": "client"}
+_KINDS: Mapping[str, tuple[tuple[tuple[str, ...], ...], tuple[str | None, ...]]] = {
+    "curator": ((("curator",),), ("count", None)),
+    "hybrid": ((("curator",), ("curator", "local")), ("share",)),
+}
+# The chance of a false alarm that the two groups are compared with; one half of it is for single records.
+_FALSE_ALARMS = 0.01
+# What reports in two stages are called: they alone are blended in another mode than the best.
+_TWO_STAGE = "two-stage"
+
 
 @dataclass(frozen=True)
 class Verification:
-    """What :func:`verify` found.
-
-    Args:
-        ok: Whether nothing is wrong.
-        problems: What is wrong, a sentence each.
-        guarantees: What the release promises by its own word; believe it only when ``ok``.
-    """
+    """What :func:`verify` found wrong, a sentence each. Believe the guarantees, the release's own, only if ``ok``."""
 
     ok: bool
     problems: tuple[str, ...]
@@ -52,10 +60,10 @@ class Verification:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is weak about the promises; a release can be whole and its promise weak."""
-        return tuple(said for said in map(weakness, self.guarantees) if said)
+        return tuple(filter(None, map(weakness, self.guarantees)))
 
     def to_json(self) -> dict[str, Any]:
-        """Give the findings as plain data."""
+        """Return the findings as plain data."""
         return {
             "ok": self.ok,
             "problems": list(self.problems),
@@ -85,6 +93,9 @@ def verify(folder: Path | str) -> Verification:
     return Verification(not problems, tuple(problems), release.guarantees)
 
 
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
 def read_release(folder: Path) -> tuple[Release | None, list[str], Mapping[str, Any]]:
     """Read a folder as far as it goes: the release (None where there is none), what is wrong, the manifest."""
     try:
@@ -103,7 +114,12 @@ def read_release(folder: Path) -> tuple[Release | None, list[str], Mapping[str, 
         problems.append(_say(error))
     try:
         guarantees = tuple(guarantee_from_json(g) for g in manifest["guarantees"])
-        problems += [_exceeds(g) for g in guarantees if not g.loss.fits(g.epsilon, g.delta)]
+        problems += [
+            f"the steps cost more than the guarantee states: epsilon {format_epsilon(g.epsilon)} does not hold at "
+            f"delta {format_delta(g.delta)}"
+            for g in guarantees
+            if not g.loss.fits(g.epsilon, g.delta)
+        ]
         if not tables or not guarantees or not all(g.steps for g in guarantees):
             problems.append(f"{MANIFEST} lacks a table, a guarantee, or the steps that a guarantee comes from")
     except _DAMAGE as error:
@@ -113,20 +129,17 @@ def read_release(folder: Path) -> tuple[Release | None, list[str], Mapping[str, 
 
 
 def _listed(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Give the files the manifest lists. Their names are checked: a manifest could name a file outside the folder."""
+    """Return the files the manifest lists. Their names are checked: a manifest could name a file outside the folder."""
     listed = manifest.get("files")
     if not isinstance(listed, dict) or not all(isinstance(entry, dict) for entry in listed.values()):
-        message = f"{MANIFEST} does not list the files of the release"
-        raise ValueError(message)
-    strange = set(listed) - known_files()
-    if strange or MANIFEST in listed:
-        message = f"{MANIFEST} lists files that no release has"
-        raise ValueError(message)
+        raise DataError(f"{MANIFEST} does not list the files of the release", fix="Download it again")
+    if set(listed) - known_files() or MANIFEST in listed:
+        raise DataError(f"{MANIFEST} lists files that no release has", fix="Download it again")
     return listed
 
 
 def _file_problems(path: Path, listed: Mapping[str, Any], tables: dict[str, pa.Table]) -> Iterator[str]:
-    """Say what is wrong with a file, and add the table it holds."""
+    """Yield what is wrong with a file, and add the table it holds."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -156,9 +169,12 @@ def _strange_files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     for entry in sorted(folder.iterdir()):
         if entry.name not in expected:
             yield f"{entry.name} is not part of the release"
-    for name in ("README.md", "report.html", *(f"{table}.parquet" for table in manifest["meanings"])):
+    for name in (CARD, PAGE, *(f"{table}.parquet" for table in manifest["meanings"])):
         if name not in expected:
             yield f"{name} is missing from the manifest"
+
+
+# ---- costs -----------------------------------------------------------------------------------------------------------
 
 
 def _guarantee_problems(release: Release) -> Iterator[str]:
@@ -177,15 +193,8 @@ def _guarantee_problems(release: Release) -> Iterator[str]:
             )
 
 
-def _exceeds(stated: Guarantee) -> str:
-    return (
-        f"the steps cost more than the guarantee states: epsilon {format_epsilon(stated.epsilon)} does not hold at "
-        f"delta {format_delta(stated.delta)}"
-    )
-
-
 def _step_problems(release: Release) -> Iterator[str]:
-    """Compute what each step costs anew from the numbers it ran with, and look whether its table obeys them."""
+    """Compute what each step costs anew from the numbers it ran with, and check that its table obeys them."""
     try:
         pairs = steps_of(release.manifest)
         relations = [g.unit.relation.value for g in release.guarantees for _ in g.steps]
@@ -198,20 +207,6 @@ def _step_problems(release: Release) -> Iterator[str]:
             yield from _one_step(f"step {number}", promised, ran, relation, release.tables)
         except _DAMAGE as error:
             yield f"step {number} can't be checked: {_say(error)}"
-
-
-def _disagreements(folder: Path, release: Release, *, whole: bool) -> list[str]:
-    """Say what the release says in two ways. The data card is only read where nothing else is wrong."""
-    found: list[str] = []
-    try:
-        found += people_problems(release)
-        found += share_problems(release)
-        if whole and not found:
-            text = (folder / CARD).read_text("utf-8")
-            found += card_problems(release.tables, release.guarantees, release.manifest, text)
-    except _DAMAGE as error:
-        found += [] if found or not whole else [f"the release can't be compared with itself: {_say(error)}"]
-    return found
 
 
 def _one_step(
@@ -233,6 +228,102 @@ def _one_step(
         least = pc.min(tables[table]["count"]).as_py()  # None without rows
         if least is not None and least < exact(threshold, "a threshold"):
             yield f"a count in {table} is below the threshold {threshold} of {step}"
+
+
+# ---- what is said in two places --------------------------------------------------------------------------------------
+
+
+def _disagreements(folder: Path, release: Release, *, whole: bool) -> list[str]:
+    """Return what the release says in two ways. The data card is only read where nothing else is wrong."""
+    problems: list[str] = []
+    try:
+        problems += _people_problems(release)
+        problems += _share_problems(release)
+        if whole and not problems:
+            text = (folder / CARD).read_text("utf-8")
+            # Of another version's card only what it says of its making is known.
+            made = f"Made with hushquery {release.manifest['hushquery']} on {release.manifest['created']}."
+            if not (text == release.card() if release.manifest["hushquery"] == __version__ else made in text):
+                problems.append(f"{CARD} does not say what the manifest says")
+    except _DAMAGE as error:
+        problems += [] if problems or not whole else [f"the release can't be compared with itself: {_say(error)}"]
+    return problems
+
+
+def _people_problems(release: Release) -> Iterator[str]:
+    """Compare whom steps, guarantees and the kind of the release speak of."""
+    manifest, guarantees = release.manifest, release.guarantees
+    owners = [guarantee for guarantee in guarantees for _ in guarantee.steps]
+    for number, ((_, ran), owner) in enumerate(zip(steps_of(manifest), owners, strict=True), 1):
+        if ran["population"] != owner.population:
+            yield f"step {number} speaks of other people than its guarantee"
+    for guarantee in guarantees:
+        if guarantee.unit.name != _UNITS[guarantee.model]:
+            yield f"a {guarantee.model} guarantee protects one {_UNITS[guarantee.model]}, and this one says otherwise"
+    if len({guarantee.test_noise for guarantee in guarantees}) > 1:
+        yield "some guarantees say that the noise came from a test, and some say it did not"
+    models, numbers = _KINDS.get(manifest["kind"], ((), ()))
+    if tuple(g.model for g in guarantees) not in models or release_measure(release.tables) not in numbers:
+        yield "the kind of the release does not fit its guarantees and tables"
+    level = manifest["interval_level"]
+    if isinstance(level, bool) or not 0 < level < 1:
+        yield "the level of its intervals is not between 0 and 1"
+
+
+def _share_problems(release: Release) -> Iterator[str]:
+    """Compare the tables of a blend with each other and with what its parameters say of them."""
+    tables, stated = release.tables, release.manifest["parameters"]
+    if release.manifest["kind"] != "hybrid" or not {"queries", "clicks", "records"} <= set(tables):
+        return
+    clicks, records = (
+        {(row["query"], row["url"]) for row in tables[name].select(["query", "url"]).to_pylist()}
+        for name in ("clicks", "records")
+    )
+    if clicks != records:
+        yield "clicks and records do not list the same"
+    if "head_size" in stated and stated["head_size"] != tables["records"].num_rows:
+        yield "the head list does not have the size that the parameters state"
+    if not _same_sums(tables):
+        yield "the share of a query is not the sum of the shares of its clicks"
+    if abs(math.fsum(tables["clicks"]["share"].to_pylist()) + stated[REST] - 1) > _ROUNDING:
+        yield "the shares of clicks and the rest are not the whole"
+    if "shifted_records" in stated and stated["shifted_records"] != _shifted(tables["records"]["shift_z"]):
+        yield "the number of records that differ between the groups does not follow from their column shift_z"
+    if not 0 <= stated.get("shift_p_value", 0) <= 1 or not 0 <= stated.get("rest_stderr", 0) < math.inf:
+        yield "a chance or a standard error in the parameters is none"
+    if not 0 <= stated.get("rest_low", 0) <= stated[REST] + _ROUNDING <= stated.get("rest_high", 1) + 2 * _ROUNDING:
+        yield "the share of the rest is outside its own interval"
+    if "optin_users" in stated and not _whole_counts(release, stated["optin_users"]):
+        yield "the shares of the opt-in users are no counts of as many users as the parameters state"
+    local = [step.name for guarantee in release.guarantees for step in guarantee.steps if guarantee.model == "local"]
+    if "mode" in stated and local and (stated["mode"] == "best") is (_TWO_STAGE in local):
+        yield "the mode of blending does not fit the clients' reports"
+
+
+def _same_sums(tables: Mapping[str, pa.Table]) -> bool:
+    sums = tables["clicks"].group_by("query").aggregate([("share", "sum")])
+    summed = dict(zip(sums["query"].to_pylist(), sums["share_sum"].to_pylist(), strict=True))
+    stated = tables["queries"].select(["query", "share"]).to_pylist()
+    return all(abs(summed.pop(row["query"], math.inf) - row["share"]) <= _ROUNDING for row in stated) and not summed
+
+
+def _shifted(scores: pa.ChunkedArray) -> int:
+    """Count the records that differ, by Holm's rule at half the chance of a false alarm."""
+    chances = sorted(2 * NormalDist().cdf(-abs(z)) for z in pc.drop_null(scores).to_pylist())
+    tested = len(chances)
+    # The first chance that is too large ends the list.
+    rejected = [chance * (tested - place) <= _FALSE_ALARMS / 2 for place, chance in enumerate(chances)]
+    return rejected.index(False) if False in rejected else tested
+
+
+def _whole_counts(release: Release, users: int) -> bool:
+    """Return whether opt-in shares times users, times the records of each, are whole numbers for some step."""
+    per_user = [ran["parameters"].get("keys_per_user", 1) for _, ran in steps_of(release.manifest)]
+    shares = release.tables["records"]["optin"].to_pylist()
+    return any(
+        all(abs(count - round(count)) <= _ROUNDING * max(1.0, abs(count)) for count in counts)
+        for counts in ([share * users * each for share in shares] for each in {1, *per_user})
+    )
 
 
 def _say(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Everything people read as a page: Jinja2 templates, the one environment that fills them, one style, and its scripts.
 
-Whatever a template prints was perhaps written by a stranger. In HTML it is escaped and its control characters are made
-visible, in Markdown it is escaped as Markdown; what a template does not know, or None, is an error and not a blank.
+A stranger may have written what a template prints. In HTML it is escaped and its control characters are made visible;
+in Markdown it is escaped as Markdown. What a template does not know, or None, is an error and not a blank.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def macro(name: str) -> Macro:
     >>> str(macro("key")("a < b"))
     '<bdi dir="auto">a &lt; b</bdi>'
     """
-    found: Macro = getattr(_environment().get_template("parts.html").module, name)
-    return found
+    part: Macro = getattr(_environment().get_template("parts.html").module, name)
+    return part
 
 
 def shown(text: object) -> Markup:
@@ -90,9 +90,8 @@ def plural(many: int, name: str) -> str:
     >>> plural(1, "queries"), plural(1, "reformulations"), plural(2, "clicks")
     ('query', 'reformulation', 'clicks')
     """
-    if many != 1:
-        return name
-    return f"{name.removesuffix('ies')}y" if name.endswith("ies") else name.removesuffix("s")
+    one = f"{name.removesuffix('ies')}y" if name.endswith("ies") else name.removesuffix("s")
+    return one if many == 1 else name
 
 
 def number(value: float) -> str:
@@ -132,7 +131,7 @@ def _runs(text: str) -> list[tuple[bool, list[str]]]:
 def _json(value: object) -> str:
     """Write compact JSON; the filter ``tojson`` keeps it from ending the element it stands in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return re.sub("[\u2028\u2029\x7f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[\u2028\u2029\x7f]", lambda one: f"\\u{ord(one[0]):04x}", text)
 
 
 @pass_context
@@ -147,7 +146,7 @@ def _as_text(context: Context, value: object) -> object:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("hushquery"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -157,10 +156,10 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    made.filters.update(
+    environment.filters.update(
         amount=_amount, cut=_cut, interval=_interval, joints=_JOINT.split, literal=_literal, number=number,
         percent=percent, plural=plural, runs=_runs,
     )  # fmt: skip
-    made.globals["asset"] = asset
-    made.policies["json.dumps_function"], made.policies["json.dumps_kwargs"] = _json, {}
-    return made
+    environment.globals["asset"] = asset
+    environment.policies |= {"json.dumps_function": _json, "json.dumps_kwargs": {}}
+    return environment

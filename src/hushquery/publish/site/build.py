@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from hushquery.errors import UsageError
-from hushquery.publish.site.build import search_data
 from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
-from hushquery.publish.tables import checked_limit, need_table
+from hushquery.publish.tables import checked_limit, need_table, queries_of
+from hushquery.release.intervals import published
 from hushquery.release.page import nothing_promised, populations
-from hushquery.release.release import MANIFEST, check_target, manifest_bytes, write_folder
-from hushquery.release.tables import release_measure
+from hushquery.release.release import MANIFEST, manifest_bytes, write_folder
+from hushquery.release.tables import SHARE_SCALE, release_measure
 from hushquery.templates import STYLE, asset, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
-
-__all__ = ["HEADERS", "SITE_FILES", "build_site", "media_type", "write_site"]
 
 # What a page may do: load its own files, and nothing else from anywhere.
 _POLICY = Markup(
@@ -45,20 +43,12 @@ _STATIC = (
     *("icon.svg", "trends.mjs", "search.mjs", "search-page.mjs", "privacy.mjs", "demonstration.mjs", "pages.mjs"),
     *("client.mjs", "more.js", "reading.js"),
 )
-_MADE = (
-    "index.html",
-    "search.html",
-    "privacy.html",
-    "site.css",
-    "matching.mjs",
-    "index.json",
-    "task.json",
-    "sw.js",
-    MANIFEST,
-)
 
 #: Every file that a site may hold.
-SITE_FILES = frozenset({*_STATIC, *_MADE})
+SITE_FILES = frozenset(
+    {*_STATIC, "index.html", "search.html", "privacy.html", "site.css", "matching.mjs"}
+    | {"index.json", "task.json", "sw.js", MANIFEST}
+)
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -93,55 +83,49 @@ def build_site(
     several = list(releases)
     if not several:
         raise UsageError("a site needs a release", fix="Give one, or several with the oldest first")
-    last, told = several[-1], dict(privacy or {})
-    if strange := set(told) - {"task", "ledger", "accounts"}:
-        raise UsageError(
-            f"a site shows nothing called {', '.join(sorted(strange))}", fix="Give task, ledger or accounts"
-        )
+    last, privacy = several[-1], privacy or {}
+    if strange := set(privacy) - {"task", "ledger", "accounts"}:
+        what = f"a site shows nothing called {', '.join(sorted(strange))}"
+        raise UsageError(what, fix="Give task, ledger or accounts")
     for release in several:
         need_table(release, "queries", "there are no pages to make")
-    names, task = _names(several), checked_task(told)
+    names, task = _names(several), checked_task(privacy)
+    name, day = names[-1], str(last.manifest["created"])
     site = {
         "whom": title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
         "version": last.manifest["hushquery"],
-        "release": _published(names[-1], str(last.manifest["created"])),
+        "release": name if day in name else f"{name}, published {day}",
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
         "policy": _POLICY,
     }
-    pages = {
-        "index.html": render("trends.html", site=site, **trends_page(several, names, checked_limit(rows))),
-        "search.html": render("search.html", site=site, measure=release_measure(last.tables)),
-        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, told)),
-    }
+    shown = trends_page(several, names, checked_limit(rows))
     files = {
-        **{name: page.encode() for name, page in pages.items()},
+        "index.html": render("trends.html", site=site, **shown).encode(),
+        "search.html": render("search.html", site=site, measure=release_measure(last.tables)).encode(),
+        "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)).encode(),
         "site.css": STYLE.encode() + _static("site.css"),
         "matching.mjs": asset("matching.mjs").encode(),
-        "index.json": search_data(last, checked_limit(searched)),
+        "index.json": _search_data(last, checked_limit(searched)),
         MANIFEST: manifest_bytes(last.manifest),
         **{name: _static(name) for name in _STATIC},
     }
     if task is not None:
-        kept = {name: task[name] for name in ("id", "task", "configuration")}
-        files["task.json"] = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        served = {name: task[name] for name in ("id", "task", "configuration")}
+        files["task.json"] = json.dumps(served, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     files["sw.js"] = _worker(files)
     return dict(sorted(files.items()))
 
 
 def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = False) -> Path:
-    """Write a site into a new folder: whole, or not at all.
+    """Write what :func:`build_site` returned into a new folder: whole, or not at all.
 
-    Args:
-        files: What :func:`build_site` gave.
-        folder: Where to; must not exist.
-        force: Replace an older site there. Nothing else is ever replaced.
+    With ``force``, replace an older site there. Nothing else is ever replaced.
     """
-    check_target(folder, force, known=SITE_FILES)
     return write_folder(folder, files, force, known=SITE_FILES)
 
 
 def media_type(name: str) -> str:
-    """Give the type with which a file of a site is served; browsers run no module of another type.
+    """Return the type with which a file of a site is served; browsers run no module of another type.
 
     >>> media_type("search.mjs")
     'text/javascript; charset=utf-8'
@@ -149,8 +133,27 @@ def media_type(name: str) -> str:
     return _TYPES[Path(name).suffix]
 
 
+def _search_data(release: Release, most: int) -> bytes:
+    """Return what the search knows: ``[query, value, low, high, [[url, value], ...]]``, the most frequent first."""
+    queries = queries_of(release)
+    pages: dict[str, list[list[Any]]] = {}
+    if (table := release.tables.get("clicks")) is not None:
+        numbers = published(table)
+        values = numbers.value.tolist() if numbers.measure == "share" else map(int, numbers.value)
+        for query, url, value in zip(table["query"].to_pylist(), table["url"].to_pylist(), values, strict=True):
+            pages.setdefault(query, []).append([url, value])
+    rows = []
+    for place, name in enumerate(queries.names[:most]):
+        count, low, high = queries.numbers(place)
+        rows.append([name, count if count is not None else queries.share(place), low, high, pages.get(name, [])])
+    per = SHARE_SCALE if queries.measure == "share" else 1
+    data = {"format": "hushquery-index", "version": 1, "created": release.manifest["created"]}
+    data |= {"measure": queries.measure, "per": per, "all": len(queries.names), "queries": rows}
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+
+
 def _names(releases: Sequence[Release]) -> list[str]:
-    """Call a release by its epoch, else by its day; tell those of one day apart."""
+    """Name a release by its epoch, else by its day; number those of one day."""
     epochs = [release.manifest["parameters"].get("epoch") for release in releases]
     if all(type(epoch) is int for epoch in epochs) and len(set(epochs)) == len(epochs):
         return [f"epoch {epoch}" for epoch in epochs]
@@ -160,23 +163,14 @@ def _names(releases: Sequence[Release]) -> list[str]:
     return [f"release {place}" for place in range(1, len(days) + 1)]
 
 
-def _published(name: str, day: str) -> str:
-    """Say which release it is and of which day, the day once.
-
-    >>> _published("epoch 2", "2026-11-15"), _published("the release of 2026-11-15", "2026-11-15")
-    ('epoch 2, published 2026-11-15', 'the release of 2026-11-15')
-    """
-    return name if day in name else f"{name}, published {day}"
-
-
 def _worker(files: Mapping[str, bytes]) -> bytes:
     """Complete the worker: which files it keeps, and a version that changes whenever one of them does."""
     code = _static("sw.js")
     whole = hashlib.sha256(code)
     for name, data in sorted(files.items()):
         whole.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(data).digest())
-    kept = json.dumps(sorted(files), separators=(",", ":"))
-    return code.replace(b'"VERSION"', f'"{whole.hexdigest()[:16]}"'.encode()).replace(b'["FILES"]', kept.encode())
+    names = json.dumps(sorted(files), separators=(",", ":"))
+    return code.replace(b'"VERSION"', f'"{whole.hexdigest()[:16]}"'.encode()).replace(b'["FILES"]', names.encode())
 
 
 def _static(name: str) -> bytes:

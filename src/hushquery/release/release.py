@@ -1,0 +1,405 @@
+"""The release and its folder: made once by a curator, saved, loaded, and read by everybody else.
+
+A release is written to a hidden folder beside its target and renamed when everything is on the disk. Killed half-way,
+it leaves at most that hidden folder, never half a release under the name it was to have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hushquery.core.guarantee import Guarantee
+from hushquery.errors import DataError, UsageError
+from hushquery.release.manifest import FORMAT, check_shape, make_manifest
+from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["Release", "check_target", "write_folder"]
+
+#: The file that says how the release was made and what the others must hash to; the data card; the page to look at.
+MANIFEST, CARD, PAGE = "manifest.json", "README.md", "report.html"
+
+# The last entry of the manifest: the hash of all of it above. It can't be among the hashes of files.
+_SEAL = "manifest_sha256"
+_ROWS_PER_GROUP = 2**20
+
+
+@dataclass(frozen=True, repr=False)
+class Release:
+    """Public tables, what their publication promises, and how they were made. Made by :meth:`make` or :meth:`load`.
+
+    ``tables`` are any of ``queries``, ``clicks``, ``reformulations`` and ``records``; ``guarantees``, one per
+    population; ``manifest`` says how it was made, as plain JSON data.
+
+    >>> from hushquery.core.guarantee import Guarantee, Step
+    >>> from hushquery.core.loss import LaplaceHistogram
+    >>> from hushquery.core.budget import Unit
+    >>> from fractions import Fraction
+    >>> ran = LaplaceHistogram(1, Fraction(2), 30)
+    >>> step = Step("laplace", "queries with noise of scale 2, released from 30 on", ran.loss)
+    >>> promise = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step], delta=1e-6)
+    >>> release = Release.make(
+    ...     {"queries": pa.table({"query": ["weather", "news"]})},
+    ...     [promise],
+    ...     kind="curator",
+    ...     parameters={"epsilon": "1/2", "delta": 1e-6},
+    ...     steps=[{"parameters": ran.to_json()}],
+    ...     meanings={"queries": "queries that enough users searched for"},
+    ... )
+    >>> release
+    Release(2 queries; epsilon 0.5, delta 1e-06 for one user, present or absent (add-remove), of "readers of
+    example.org")
+    >>> release.queries["query"].to_pylist()
+    ['news', 'weather']
+    """
+
+    tables: Mapping[str, pa.Table]
+    guarantees: tuple[Guarantee, ...]
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def make(
+        cls,
+        tables: Mapping[str, pa.Table],
+        guarantees: Sequence[Guarantee],
+        *,
+        kind: str,
+        parameters: Mapping[str, Any],
+        steps: Sequence[Mapping[str, Any]],
+        meanings: Mapping[str, str],
+        notes: Sequence[str] = (),
+        created: date | None = None,
+        level: float = 0.95,
+    ) -> Release:
+        """Make a release from what may be published, in one order and form whatever made it.
+
+        Args:
+            tables: The tables, by name; their rows in any order. Their columns say whether they hold counts or
+                shares; a release holds one of the two.
+            guarantees: What is promised, one per population.
+            kind: How it came about: ``curator`` or ``hybrid``.
+            parameters: What the steward chose. Nothing that was computed from the log. A release of shares also states
+                ``rest`` here: the share of everything that is not listed.
+            steps: One mapping per randomised step, in the order of the guarantees' steps, with ``parameters``: the
+                exact numbers it ran with, from which :func:`hushquery.release.verify` computes its cost anew.
+                ``threshold`` and ``table`` among them say that no count in that table is below the threshold.
+            meanings: What a count or a share is, in a sentence per table.
+            notes: What else a reader should know.
+            created: The day; today in UTC by default.
+            level: The coverage of the intervals.
+        """
+        if not tables:
+            raise UsageError("a release needs a table", fix=f"Give any of: {', '.join(KINDS)}")
+        if not guarantees or len({g.population for g in guarantees}) < len(guarantees):
+            raise UsageError("a release needs one guarantee per population", fix="State what is promised, and to whom")
+        known = list(KINDS)
+        names = sorted(tables, key=lambda name: known.index(name) if name in known else len(known))
+        checked = {name: checked_table(name, tables[name]) for name in names}
+        check_references(checked, parameters)
+        if set(meanings) != set(checked):
+            raise UsageError("each table of a release needs what a number in it is", fix="Give meanings by table")
+        manifest = make_manifest(
+            guarantees,
+            kind=kind,
+            parameters=parameters,
+            steps=steps,
+            meanings={name: meanings[name] for name in checked},
+            measures=measures_of(checked),
+            notes=notes,
+            created=created,
+            level=level,
+        )
+        return cls(checked, tuple(guarantees), manifest)
+
+    @property
+    def queries(self) -> pa.Table | None:
+        """The queries, or None."""
+        return self.tables.get("queries")
+
+    @property
+    def clicks(self) -> pa.Table | None:
+        """The clicks, or None."""
+        return self.tables.get("clicks")
+
+    @property
+    def reformulations(self) -> pa.Table | None:
+        """The reformulations, or None."""
+        return self.tables.get("reformulations")
+
+    @property
+    def records(self) -> pa.Table | None:
+        """The two estimates behind each blended share, or None."""
+        return self.tables.get("records")
+
+    @property
+    def test_noise(self) -> bool:
+        """Whether the noise came from a test's seed, so that nothing is promised."""
+        return any(guarantee.test_noise for guarantee in self.guarantees)
+
+    def save(self, folder: Path | str, force: bool = False, *, budget: Mapping[str, Any] | None = None) -> Path:
+        """Save the release as a folder: whole, or not at all.
+
+        Args:
+            folder: Where to; must not exist.
+            force: Replace an older release there. Nothing else is ever replaced.
+            budget: What is left of the population's budget, to show on the page if the steward wants it public:
+                ``population, epsilon, delta, remaining_epsilon``.
+        """
+        check_target(folder, force)
+        data = {f"{name}.parquet": parquet_bytes(table) for name, table in self.tables.items()}
+        data |= {CARD: self.card().encode(), PAGE: self.page(budget=budget).encode()}
+        files: dict[str, dict[str, Any]] = {name: {"sha256": sha256(body)} for name, body in data.items()}
+        for name, table in self.tables.items():
+            files[f"{name}.parquet"] |= {"rows": table.num_rows, "columns": table.column_names}
+        data[MANIFEST] = manifest_bytes(sign({**self.manifest, "files": files}))
+        return write_folder(folder, data, force)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Release:
+        """Load a release; refuse one whose files do not have the hashes that its manifest states."""
+        from hushquery.release.verification import read_release
+
+        check_there(Path(folder))
+        release, problems, _ = read_release(Path(folder))
+        if release is None or problems:
+            fix = "Download it again; `hushquery verify` lists everything that is wrong"
+            raise DataError(f"{folder} can't be used as a release", why="; ".join(problems[:5]), fix=fix)
+        return release
+
+    def card(self) -> str:
+        """Return the data card: what this is and what it promises, in plain words, as Markdown."""
+        from hushquery.release.page import card
+
+        return card(self)
+
+    def page(self, *, budget: Mapping[str, Any] | None = None) -> str:
+        """Return the page to look at, as HTML that needs no network; only the search box of shares needs a script."""
+        from hushquery.release.page import page
+
+        return page(self, budget)
+
+    def to_csv(self, folder: Path | str, force: bool = False) -> Path:
+        """Write every table as CSV (RFC 4180) into a new folder, with the manifest and the data card."""
+        from hushquery.release.export import to_csv
+
+        return to_csv(self, folder, force)
+
+    def to_sqlite(self, file: Path | str, force: bool = False) -> Path:
+        """Write every table, and the manifest as a table of its own, into a new SQLite file."""
+        from hushquery.release.export import to_sqlite
+
+        return to_sqlite(self, file, force)
+
+    def to_pandas(self, table: str = "queries") -> pandas.DataFrame:
+        """Return a table as a pandas data frame."""
+        from hushquery.release.export import to_pandas
+
+        return to_pandas(self._named(table))
+
+    def to_polars(self, table: str = "queries") -> polars.DataFrame:
+        """Return a table as a Polars data frame."""
+        from hushquery.release.export import to_polars
+
+        return to_polars(self._named(table))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._named("queries").__arrow_c_stream__(requested_schema)
+
+    def _named(self, name: str) -> pa.Table:
+        if name not in self.tables:
+            raise DataError(f"this release has no table {name!r}", fix=f"It has: {', '.join(self.tables)}")
+        return self.tables[name]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{table.num_rows:,} {name}" for name, table in self.tables.items())
+        return f"Release({sizes}; {'; '.join(g.summary() for g in self.guarantees)})"
+
+    def _repr_html_(self) -> str:
+        from hushquery.release.page import notebook
+
+        return notebook(self)
+
+
+def known_files() -> set[str]:
+    """Return the name of every file that a release may hold."""
+    return {MANIFEST, CARD, PAGE, *(f"{name}.parquet" for name in KINDS)}
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of some bytes in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """Return a table as Parquet; the same table gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    bare = table.replace_schema_metadata(None)
+    pq.write_table(bare, sink, compression="zstd", row_group_size=_ROWS_PER_GROUP, store_schema=False)
+    return bytes(sink.getvalue())
+
+
+def read_table(data: bytes) -> pa.Table:
+    """Read what :func:`parquet_bytes` wrote."""
+    try:
+        return pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError("a table can't be read as Parquet", why=type(error).__name__, fix="Download it again") from None
+
+
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as the only text that stands for it."""
+    return (json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def sign(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the manifest's own hash as its last entry. It finds accidents; whoever forges a release can compute it."""
+    body = {name: value for name, value in manifest.items() if name != _SEAL}
+    return {**body, _SEAL: sha256(manifest_bytes(body))}
+
+
+def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """Read the manifest of a folder with its entries about files, and what is wrong with its bytes (else empty)."""
+    check_there(folder)
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise_io_error(folder / MANIFEST, "read", error)
+    try:
+        manifest = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise DataError(f"{MANIFEST} is not JSON", fix="Download the release again") from None
+    check_shape(manifest)
+    try:
+        intact = manifest_bytes(sign(manifest)) == data
+    except (ValueError, RecursionError):
+        intact = False
+    return manifest, "" if intact else f"{MANIFEST} was changed: it does not have the hash it states"
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def check_there(folder: Path) -> None:
+    """Refuse a name that no release has: it is probably mistyped, and nothing is wrong with any release."""
+    try:
+        (folder / MANIFEST).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        what = f"{folder} holds no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}"
+        raise DataError(what, fix="Check the name: give the folder that a release was saved to") from None
+    except OSError as error:
+        raise_io_error(folder / MANIFEST, "read", error)
+
+
+def check_target(folder: Path | str, force: bool = False, *, known: Collection[str] | None = None) -> Path:
+    """Refuse a folder that a release can't be saved to; call it before a budget is spent on one.
+
+    With ``force``, an older release (or an empty folder) may be replaced: one that holds files of ``known`` only, by
+    default those of a release. Anything else is never replaced.
+    """
+    target = Path(folder)
+    if not target.name or target.name == "..":
+        raise UsageError(f"{target} can't be a release's folder", fix="Give the name of a new folder")
+    if not os.path.lexists(target):
+        nearest = next(parent for parent in target.absolute().parents if os.path.lexists(parent))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise DataError(f"{target} can't be written", why=f"nothing can be made in {nearest}", fix="Give another")
+        return target
+    if not force:
+        raise UsageError(f"{target} exists already", fix="Give another folder, or --force to replace an older release")
+    why = "only an older release is replaced"
+    if target.is_symlink() or not target.is_dir():
+        raise UsageError(f"{target} is not a folder", why=why, fix="Give another")
+    there = {entry.name for entry in target.iterdir()}
+    if there and not _is_release(target):
+        raise UsageError(f"{target} is not a release of hushquery", why=why, fix="Give another folder")
+    if strange := sorted(there - set(known or known_files())):
+        why = f"replacing it would delete: {', '.join(strange[:5])}"
+        raise UsageError(f"{target} holds what no release has", why=why, fix="Move these files, or give another folder")
+    return target
+
+
+def _is_release(folder: Path) -> bool:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def write_folder(
+    folder: Path | str, files: Mapping[str, bytes], force: bool = False, *, known: Collection[str] | None = None
+) -> Path:
+    """Write all files or nothing; see :func:`check_target` for what ``force`` allows."""
+    target = check_target(folder, force, known=known)
+    tag = secrets.token_hex(4)
+    fresh, aside = (target.parent / f".{target.name}.{what}-{tag}" for what in ("partial", "old"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.mkdir()
+        try:
+            for name, data in files.items():
+                with (fresh / name).open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            sync_folder(fresh)
+            _move_in(fresh, target, aside)
+        except BaseException:
+            _remove(fresh, files)
+            raise
+        sync_folder(target.parent)
+        _remove(aside, known or known_files())
+    except OSError as error:
+        raise_io_error(target, "written", error)
+    return target
+
+
+def _move_in(fresh: Path, target: Path, aside: Path) -> None:
+    """Give the fresh folder its name; an older release steps aside first and comes back if that fails."""
+    if not target.exists():
+        os.rename(fresh, target)  # noqa: PTH104 -- the one call that must be atomic, by its own name
+        return
+    os.rename(target, aside)  # noqa: PTH104
+    try:
+        os.rename(fresh, target)  # noqa: PTH104
+    except BaseException:
+        os.rename(aside, target)  # noqa: PTH104
+        raise
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove a folder of ours, and nothing in it that is not."""
+    if folder.is_dir():
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a folder's list of names is on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def raise_io_error(path: Path, done: str, error: OSError) -> NoReturn:
+    """Raise what the operating system refused as an error of ours: ``done`` is read or written."""
+    why, fix = error.strerror or type(error).__name__, "Check the name, the space on the disk, and that you may"
+    raise DataError(f"{path} can't be {done}", why=why, fix=fix) from None
