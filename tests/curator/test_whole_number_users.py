@@ -13,7 +13,7 @@ import hushquery as hq
 from hushquery.curator.counting import Keep
 from hushquery.hybrid.headlist import number_of_users
 from hushquery.hybrid.remeasure import split_users
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from statistical import bits, number
 
 

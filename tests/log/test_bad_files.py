@@ -10,7 +10,7 @@ import pytest
 
 from hushquery.errors import DataError
 from hushquery.log import read_log
-from hushquery.log.lines import LONGEST_LINE
+from hushquery.log.files import LONGEST_LINE
 
 CANARY = "zebra-canary"
 GOOD = "".join(f"u{n}\t97091610543{n}\tquery {n}\n" for n in range(5)).encode()

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hushquery import statistics
 from hushquery.core.budget import PrivacyWarning
 from hushquery.log import read_log
+from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql
 from hushquery.log.formats import csv
-from hushquery.log.lines import LONGEST_LINE, cells_sql, lines_sql
-from hushquery.log.tables import read_table
+from hushquery.log.sources import read_table
 
 ENGINE = ibis.duckdb.connect()
 

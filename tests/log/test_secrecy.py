@@ -13,7 +13,7 @@ import pytest
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
-from hushquery.log.defects import KINDS, LINES_SHOWN
+from hushquery.log.report import KINDS, LINES_SHOWN
 
 CANARIES = ("zebra-user", "zebra-query", "zebra-host")
 ROW = "zebra-user,zebra-query,2006-03-01,http://zebra-host.example\n"
@@ -122,7 +122,8 @@ def test_counts_over_many_lines_and_files(tmp_path):
 
 
 def test_every_kind_that_a_report_may_have_is_listed():
-    from hushquery.log import formats, yandex
+    from hushquery.log import formats
+    from hushquery.log import formats as yandex
 
     forms = [formats.aol(), formats.sogou(), formats.excite(), yandex.yandex(), formats.jsonl({"user": "user"})]
     forms += [make(["user", "query"], {"user": 0, "query": 1}) for make in (formats.csv, formats.tsv)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log import read_log
+from hushquery.log.normalise import micros
 from hushquery.log.time_format import EXAMPLES, TimeFormat
-from hushquery.log.times import micros
 
 ENGINE = ibis.duckdb.connect()
 #: Texts that each form reads, and such as look like it and are none.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log import read_log
-from hushquery.log.times import instant, micros
+from hushquery.log.normalise import instant, micros
 
 ENGINE = ibis.duckdb.connect()
 TEN = 1141207200  # 2006-03-01 10:00:00 UTC

@@ -150,7 +150,7 @@ class LogOptions:
         Where the column of users is not obvious it is named, because they are whom the guarantee protects.
         """
         from hushquery.log import read_log
-        from hushquery.log.columns import shown
+        from hushquery.log.formats import shown
 
         names = columns_of(self.columns)
         log = read_log(

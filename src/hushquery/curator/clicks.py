@@ -34,7 +34,7 @@ from hushquery.curator.counting import (
     with_intervals,
 )
 from hushquery.curator.selectors import PlannedStep
-from hushquery.engine import execute, held
+from hushquery.engine import execute, materialize
 from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import Bits, IntArray
 
@@ -84,11 +84,11 @@ class Clicks:
         """Count the pairs of the released queries, and publish."""
         queries = released_table(released)
         if self.public_pairs is None:
-            with held(self._by_number(table, bound, queries)) as counted:
+            with materialize(self._by_number(table, bound, queries)) as counted:
                 passed = passing(counted, _NUMBERED, self.step, bits)
             names = released.sort_by("query")["query"].take(passed["number"])
             return with_intervals(passed.set_column(0, "query", names), self.step)
-        with held(self.expression(table, bound, queries)) as counted:
+        with materialize(self.expression(table, bound, queries)) as counted:
             listed = execute(self.public_pairs.select(*PAIR).distinct().semi_join(queries, "query"))
             return with_intervals(noisy_on_public_keys(counted, listed, PAIR, self.step, bits), self.step)
 

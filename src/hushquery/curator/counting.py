@@ -192,7 +192,7 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     The noise is drawn once per key: it selects and it is published. Keys that many share a low count with are not
     fetched: how many of them pass is drawn for all at once (docs/proofs/bulk.md), and only those are looked up.
 
-    ``counted`` has the columns and ``n``, and is evaluated once (:func:`hushquery.engine.held`).
+    ``counted`` has the columns and ``n``, and is evaluated once (:func:`hushquery.engine.materialize`).
     """
     import pyarrow as pa
 

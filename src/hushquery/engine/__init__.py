@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from hushquery.engine.connect import connect
-from hushquery.engine.execution import call, check, dialect, execute, fetch, held, java, md5, read_otherwise, tried
+from hushquery.engine.execute import (
+    call,
+    check,
+    dialect,
+    execute,
+    fetch,
+    java,
+    materialize,
+    md5,
+    or_null,
+    read_otherwise,
+)
 from hushquery.engine.tables import as_table, engine_table, is_text, no_such_column
 
 __all__ = [
@@ -15,11 +26,11 @@ __all__ = [
     "engine_table",
     "execute",
     "fetch",
-    "held",
+    "materialize",
     "is_text",
     "java",
     "md5",
     "no_such_column",
     "read_otherwise",
-    "tried",
+    "or_null",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from hushquery.engine.inprocess import connect_duckdb
+from hushquery.engine.duckdb import connect_duckdb
 from hushquery.errors import HushqueryError, Unavailable
 
 __all__ = ["connect"]

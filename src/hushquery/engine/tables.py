@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine.inprocess import count_in_memory_here
+from hushquery.engine.duckdb import count_in_memory_here
 from hushquery.errors import DataError, UsageError
 
 __all__ = ["as_table", "engine_table", "is_text", "no_such_column"]

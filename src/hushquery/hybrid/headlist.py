@@ -27,9 +27,9 @@ from hushquery.core.budget import Budget, Number, Relation, rational_mpf, smalle
 from hushquery.core.calibration import laplace_scale, laplace_threshold
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, Loss, StepParameters, step_from
 from hushquery.curator.counting import Bound, law_of, passing, tally
-from hushquery.engine import execute, held
+from hushquery.engine import execute, materialize
 from hushquery.errors import CalibrationError, DataError, HushqueryError, UsageError
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.sampler import Bits, SystemBits
 from hushquery.task.domain import LONGEST, WILDCARD
 
@@ -263,7 +263,7 @@ def draw_head(
     source = bits or SystemBits()
     chosen = bound or Bound("random", fresh_key(source))
     total = public_users(log, step.relation, users)
-    with held(tally(records_of(log, chosen, step.keys_per_user, part), RECORD)) as counted:
+    with materialize(tally(records_of(log, chosen, step.keys_per_user, part), RECORD)) as counted:
         return NoisyHead.ordered(passing(counted, RECORD, step, source), total, step)
 
 

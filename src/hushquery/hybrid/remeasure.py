@@ -25,7 +25,7 @@ from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold, laplace_
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, StepParameters
 from hushquery.curator.counting import Bound, law_of, noisy_on_public_keys, tally
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
-from hushquery.engine import execute, held, md5
+from hushquery.engine import execute, materialize, md5
 from hushquery.errors import CalibrationError, DataError, UsageError
 from hushquery.hybrid.headlist import (
     RECORD,
@@ -40,7 +40,7 @@ from hushquery.hybrid.headlist import (
     record_rows,
     records_of,
 )
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.sampler import Bits, IntArray, SystemBits, add_noise
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _measure(
 
     The second number is secret: it may be published with a draw of its own, or not at all.
     """
-    with held(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
+    with materialize(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
         measured = noisy_on_public_keys(counted, _record_table(records), RECORD, step, bits)
         total = execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py()
     return measured, int(total)
@@ -347,6 +347,6 @@ def draw_guided_head(
     pairs = [text.rpartition(_SEPARATOR) for text in selected]
     listed = _record_table([(query, url) for query, _, url in pairs])
     one_each = records_of(log, chosen, steps.counts.keys_per_user).semi_join(ibis.memtable(listed), RECORD)
-    with held(tally(one_each, RECORD)) as counted:
+    with materialize(tally(one_each, RECORD)) as counted:
         noisy = noisy_on_public_keys(counted, listed, RECORD, steps.counts, source)
     return NoisyHead.ordered(noisy, total, steps.counts, (steps.sketch, steps.selection))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hushquery.errors import DataError, UsageError
-from hushquery.log.schema import COLUMNS, OPTIONAL
+from hushquery.log.read import COLUMNS, OPTIONAL
 
 __all__ = ["Wanted", "in_words", "its_columns", "shown"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hushquery.log.columns import shown
-from hushquery.log.lines import cells_sql, lines_sql, quoted
+from hushquery.log.files import cells_sql, lines_sql, quoted
+from hushquery.log.formats import shown
 
 __all__ = [
     "FORMATS",

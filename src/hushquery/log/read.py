@@ -9,14 +9,14 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table, check, connect, tried
+from hushquery.engine import as_table, check, connect, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
-from hushquery.log import private, times
-from hushquery.log.columns import Wanted
-from hushquery.log.schema import Log
-from hushquery.log.sources import Source, files_source, named_source, table_source
-from hushquery.log.tables import FILE_ENDINGS
+from hushquery.log import normalise as private
+from hushquery.log import normalise as times
+from hushquery.log.formats import Wanted
+from hushquery.log.read import Log
+from hushquery.log.sources import FILE_ENDINGS, Source, files_source, named_source, table_source
 from hushquery.log.time_format import TimeFormat
 
 __all__ = ["read_log"]
@@ -67,7 +67,7 @@ def read_log(
         engine: Where to read: a connection or a URL, see :func:`hushquery.engine.connect`. DuckDB in this process by
             default, which reads every format; Spark reads Parquet files, which all its machines must see.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
-        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.private`. Has no effect on ``yandex``,
+        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.normalise`. Has no effect on ``yandex``,
             whose words and URLs are numbers.
         drop: A deny list, as a file with one entry per line or as the entries: a query that equals an entry or
             contains it as whole words is removed.
@@ -223,14 +223,14 @@ class _Rules:
 
 
 def _text(column: Any) -> Any:
-    return column if column.type().is_string() else tried(column.cast("string"))
+    return column if column.type().is_string() else or_null(column.cast("string"))
 
 
 def _rank(rank: Any, dialect: str) -> Any:
     import ibis
 
     if rank.type().is_integer():
-        return tried(rank.cast("int64"))
+        return or_null(rank.cast("int64"))
     if rank.type().is_numeric():
         number = times.as_double(rank, dialect)
         number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))

@@ -8,11 +8,10 @@ from typing import Any
 
 from hushquery.engine import connect, fetch
 from hushquery.errors import DataError
-from hushquery.log.defects import LINES_SHOWN, Defect, Defects
+from hushquery.log.files import LONGEST_LINE, line_batches
 from hushquery.log.formats import Format
-from hushquery.log.lines import LONGEST_LINE, line_batches
-from hushquery.log.normalise import has_text, stripped
-from hushquery.log.times import Written
+from hushquery.log.normalise import Written, has_text, stripped
+from hushquery.log.report import LINES_SHOWN, Defect, Defects
 
 __all__ = ["defects_of_files", "defects_of_table", "times_of_lines"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from hushquery.errors import DataError, UsageError
-from hushquery.log.defects import Defects
+from hushquery.log.report import Defects
 
 __all__ = ["COLUMNS", "OPTIONAL", "Log"]
 

@@ -11,14 +11,13 @@ from typing import Any
 
 from hushquery.engine import connect, engine_table, postgres
 from hushquery.errors import DataError, UsageError
-from hushquery.log import formats, yandex
-from hushquery.log.columns import Wanted, in_words, its_columns, shown
-from hushquery.log.defects import Defects
-from hushquery.log.files import Peek, check_compressed, find_files, look
-from hushquery.log.lines import EncodedLines, checked_encoding, lines_sql
-from hushquery.log.report import defects_of_files, defects_of_table, times_of_lines
-from hushquery.log.tables import format_by_ending, parquet_table, view
-from hushquery.log.times import Written
+from hushquery.log import formats
+from hushquery.log import formats as yandex
+from hushquery.log.files import EncodedLines, Peek, check_compressed, checked_encoding, find_files, lines_sql, look
+from hushquery.log.formats import Wanted, in_words, its_columns, shown
+from hushquery.log.normalise import Written
+from hushquery.log.report import Defects, defects_of_files, defects_of_table, times_of_lines
+from hushquery.log.sources import format_by_ending, parquet_table, view
 
 __all__ = ["Source", "files_source", "named_source", "table_source"]
 

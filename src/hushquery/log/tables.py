@@ -15,8 +15,7 @@ from typing import Any
 from hushquery.engine import as_table, connect, is_text, read_otherwise, spark
 from hushquery.errors import DataError, UsageError
 from hushquery.log import formats
-from hushquery.log.files import Peek, look
-from hushquery.log.lines import literally, named, quoted
+from hushquery.log.files import Peek, literally, look, named, quoted
 from hushquery.log.report import defects_of_files
 
 __all__ = ["FILE_ENDINGS", "format_by_ending", "parquet_table", "read_table", "view"]

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from hushquery.errors import UsageError
-from hushquery.log.normalise import pattern_for, stripped
-from hushquery.log.times import after_1970
+from hushquery.log.normalise import after_1970, pattern_for, stripped
 
 __all__ = ["EXAMPLES", "TimeFormat"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from hushquery.engine import call, tried
+from hushquery.engine import call, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log.normalise import pattern_for, stripped
 
@@ -145,7 +145,7 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
         near = column.between(ibis.date(1, 1, 1), ibis.date(9999, 12, 31))
         column = ibis.ifelse(near, column, ibis.null("date"))
     if dialect == "duckdb":
-        return in_range(tried(call("epoch_us", column, "int64")))
+        return in_range(or_null(call("epoch_us", column, "int64")))
     if dialect == "pyspark":
         return in_range(call("unix_micros", column.cast("timestamp('UTC')"), "int64"))
     if column.type().is_date():
@@ -168,12 +168,12 @@ def _of_text_duckdb(text: Any, unit: str | None) -> Any:
     import ibis
 
     short = text.length() <= len("2006-03-01T00:00:00")
-    usual = ibis.ifelse(short, tried(call("epoch_us", text.try_cast("timestamp"), "int64")), ibis.null("int64"))
+    usual = ibis.ifelse(short, or_null(call("epoch_us", text.try_cast("timestamp"), "int64")), ibis.null("int64"))
     number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, "duckdb", unit))[0]
     # What has no zone is in UTC, and DuckDB wants seconds before a zone, and no blank.
     zoned = text.strip().re_replace(r"^(.{10}[T ][0-9:.]+)$", r"\1Z").re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
     zoned = zoned.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
-    rest = tried(call("epoch_us", zoned.try_cast("timestamp('UTC')"), "int64"))
+    rest = or_null(call("epoch_us", zoned.try_cast("timestamp('UTC')"), "int64"))
     return in_range(ibis.coalesce(usual, number, rest))
 
 

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 from hushquery.core.budget import Relation, Unit
 from hushquery.core.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
-from hushquery.engine import dialect, md5, no_such_column, tried
+from hushquery.engine import dialect, md5, no_such_column, or_null
 from hushquery.errors import DataError, UsageError
-from hushquery.log.times import as_double
+from hushquery.log.normalise import as_double
 
 #: A clamped value's bound is this many steps of the noise grid ...
 _STEPS = 1024
@@ -248,7 +248,7 @@ class Histogram(Question):
         place = column.cases(*((key, i) for i, key in enumerate(wanted)), else_=-1)
         rows = table.select(unit=table[unit.name], key=place.cast("int64"))
         rows = rows.filter(rows.key >= 0).distinct()
-        rows = rows.mutate(digest=md5(tried(rows.unit.cast("string")).fill_null("") + "|" + rows.key.cast("string")))
+        rows = rows.mutate(digest=md5(or_null(rows.unit.cast("string")).fill_null("") + "|" + rows.key.cast("string")))
         rows = rows.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
         rows = rows.filter(rows.position < self.keys_per_unit)
         return rows.group_by("key").agg(n=rows.count())
@@ -327,7 +327,7 @@ def _condition(condition: Condition, table: Any) -> Any:
             why="one that looks at other rows would let one person change the answer for everybody",
             fix="Use comparisons of columns with fixed values",
         )
-    return tried(_forgiving(node).to_expr()) if dialect(table) == "duckdb" else result
+    return or_null(_forgiving(node).to_expr()) if dialect(table) == "duckdb" else result
 
 
 def _forgiving(condition: Any) -> Any:

@@ -29,7 +29,7 @@ from hushquery.curator.counting import (
     released_table,
     with_intervals,
 )
-from hushquery.engine import held
+from hushquery.engine import materialize
 from hushquery.noise.sampler import Bits
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Selector(ABC):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Read the log and return the released queries: ``query``, and with counts ``count, stderr, low, high``."""
-        with held(self.to_select(table, bound)) as counted:
+        with materialize(self.to_select(table, bound)) as counted:
             chosen = self.select(counted, bits)
         if self.counts is None:
             return chosen.select(QUERY)

@@ -39,7 +39,7 @@ from hushquery.curator.counting import (
 )
 from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.curator.selectors.weighted import equal_weights
-from hushquery.engine import dialect, execute, held, md5
+from hushquery.engine import dialect, execute, materialize, md5
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import Bits, IntArray, add_noise
 
@@ -105,9 +105,9 @@ class Guided(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Sketch, weigh, draw, count."""
-        with held(self.each(table, bound)) as each:
+        with materialize(self.each(table, bound)) as each:
             noisy = self.noisy_sketch(self.exact_sketch(each), bits)
-            with held(self.guided_sums(each, noisy)) as weighed:
+            with materialize(self.guided_sums(each, noisy)) as weighed:
                 chosen = self.select(weighed, bits)
             if self.counts is None:
                 return chosen

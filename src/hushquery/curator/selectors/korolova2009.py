@@ -27,7 +27,7 @@ from hushquery.core.registry import Pair
 from hushquery.curator.audit import CountedAgain, Key, Rows, crowd, passing_bit, searcher
 from hushquery.curator.counting import QUERY, Bound, law_of, noisy_on_public_keys, searches, tally, with_intervals
 from hushquery.curator.selectors import Selector
-from hushquery.engine import held
+from hushquery.engine import materialize
 from hushquery.errors import CalibrationError
 from hushquery.noise.sampler import Bits
 
@@ -192,7 +192,7 @@ class Korolova(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Count once, draw for the selection, draw again for the counts."""
-        with held(self.to_select(table, bound)) as counted:
+        with materialize(self.to_select(table, bound)) as counted:
             chosen = self.select(counted, bits)
             if self.counts is None:
                 return chosen

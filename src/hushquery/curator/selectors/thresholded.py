@@ -16,7 +16,7 @@ from hushquery.core.registry import Law, Pair
 from hushquery.curator.audit import QueryMechanism, Rows, passing_bit, passing_law, query_pairs
 from hushquery.curator.counting import QUERY, Bound, law_of, noise_in_words, passing, tally, with_intervals
 from hushquery.curator.selectors import PlannedStep, Selector
-from hushquery.engine import held
+from hushquery.engine import materialize
 from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import Bits
 
@@ -70,7 +70,7 @@ class ThresholdedCounts(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Count once, draw once."""
-        with held(self.to_select(table, bound)) as counted:
+        with materialize(self.to_select(table, bound)) as counted:
             chosen = self.select(counted, bits)
         return with_intervals(chosen, self.selection) if self.with_counts else chosen
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hushquery.log.synthetic.language import FEARS, MODIFIERS, PLACES, SERVICES, THEMES, misspell
 from hushquery.log.synthetic.private import private_texts
-from hushquery.log.synthetic.words import FEARS, MODIFIERS, PLACES, SERVICES, THEMES, misspell
 
 __all__ = ["RESULTS", "Ints", "Language", "language", "private_code"]
 

@@ -1,8 +1,8 @@
 """A realistic synthetic search log, for trying things out: no person is in it.
 
 The flow: ranks and codes (:mod:`~hushquery.log.synthetic.language`, words in
-:mod:`~hushquery.log.synthetic.words`) are drawn by made-up people (:mod:`~hushquery.log.synthetic.people`) whose
-private tail is in :mod:`~hushquery.log.synthetic.private`; :mod:`~hushquery.log.synthetic.files` writes the rows. The
+:mod:`~hushquery.log.synthetic.language`) are drawn by made-up people (:mod:`~hushquery.log.synthetic.people`) whose
+private tail is in :mod:`~hushquery.log.synthetic.private`; :mod:`~hushquery.log.synthetic.logs` writes the rows. The
 log is made a chunk of users at a time, so its size needs disk, not memory.
 """
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.errors import UsageError
+from hushquery.log.synthetic.language import FEARS
 from hushquery.log.synthetic.people import PROFILES, Chunk, Profile, draw_chunk
 from hushquery.log.synthetic.private import is_private, which_private
-from hushquery.log.synthetic.words import FEARS
 
 __all__ = ["FEARS", "MOST_USERS", "PROFILE_NAMES", "batches", "is_private", "which_private", "write_log"]
 
@@ -41,7 +41,7 @@ def batches(profile: str = "aol", users: int = 1000, seed: int = 0) -> Iterator[
     >>> next(batches("tiny", users=1)).schema.names
     ['user', 'time', 'query', 'url', 'rank']
     """
-    from hushquery.log.synthetic.files import as_batch
+    from hushquery.log.synthetic.logs import as_batch
 
     shape, users, seed = _checked(profile, users, seed)
     return (as_batch(shape, chunk) for chunk in _chunks(shape, users, seed))
@@ -70,7 +70,7 @@ def write_log(
         progress: Called after each chunk with the users and the rows written so far.
         force: Whether an existing file may be replaced.
     """
-    from hushquery.log.synthetic.files import write_chunks
+    from hushquery.log.synthetic.logs import write_chunks
 
     shape, users, seed = _checked(profile, users, seed)
     return write_chunks(Path(path), shape, _chunks(shape, users, seed), progress, force=force)
