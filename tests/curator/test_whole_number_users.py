@@ -12,7 +12,7 @@ import pytest
 import hushquery as hq
 from hushquery.curator.bound import Keep
 from hushquery.hybrid.records import number_of_users, split_users
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from statistical import bits, number
 
 

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 from hushquery.cli.app import app
 from hushquery.engine import connect
-from hushquery.engine.meter import metered
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.local.configuration import Configuration
+from hushquery.local.server import spark as counting
 from hushquery.local.server.counting import CONFLICT
 from hushquery.local.server.estimate import estimate
 from hushquery.task import Task
+from meter import metered
 from setting_reports import DAY, FIXED, REPORTS, SETTING, TASK, changed, made
 from spark_cluster import Cluster
 
@@ -167,9 +168,9 @@ def test_what_comes_to_the_driver_does_not_grow_with_the_reports(spark: Any, tmp
     came = []
     for number in (200, 1000):
         paths = write(tmp_path, rows[:number])
-        with metered() as meter:
+        with metered(counting, "_fetched") as meter:
             estimate(TASK, paths, engine=spark)
-        came.append((meter.answers, meter.rows, meter.bytes))
+        came.append((len(meter.tables), meter.rows, meter.bytes))
     assert came[0] == came[1]
     # The chosen period; then read, n, repeated, the period's number, and the support of each cell.
     assert came[0][:2] == (2, 1 + 4 + FIXED.channel.length)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError
 from hushquery.log import read_log
-from hushquery.log.normalise import PLAIN, normal_query
-from hushquery.log.private import holds_private_text, without_private_url
+from hushquery.log.normalise import PLAIN, holds_private_text, normal_query, without_private_url
 
 ENGINE = ibis.duckdb.connect()
 

@@ -17,11 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushquery.log.synthetic import people as synthetic_people
-from hushquery.log.synthetic.language import language
+from hushquery.log.synthetic.language import MODIFIERS, PLACES, SERVICES, THEMES, language
 from hushquery.log.synthetic.logs import FEARS, batches, is_private, which_private
 from hushquery.log.synthetic.people import PROFILES
 from hushquery.log.synthetic.private import PRIVATE_WORDS, private_numbers, private_texts
-from hushquery.log.synthetic.words import MODIFIERS, PLACES, SERVICES, THEMES
 
 # Longer than any pause inside a session, shorter than any between two.
 SESSION_GAP = timedelta(minutes=30)

@@ -125,7 +125,7 @@ MUTANTS = (
     mutant(
         "clicks-of-unreleased-queries",
         "clicks after queries that were not released take places and are counted",
-        "src/hushquery/log/schema.py",
+        "src/hushquery/log/read.py",
         (
             'joined = clicked.inner_join(queries, "query")',
             'joined = clicked.left_join(queries, "query")\n'
@@ -325,7 +325,7 @@ MUTANTS = (
     mutant(
         "row-in-a-repr",
         "what a notebook shows of a log is its first row",
-        "src/hushquery/log/schema.py",
+        "src/hushquery/log/read.py",
         (
             'return f"Log({columns}; rows are secret)"',
             'return f"Log({columns}; {self.table.limit(1).to_pyarrow().to_pylist()})"',

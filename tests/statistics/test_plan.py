@@ -28,7 +28,7 @@ from hushquery.core.loss import Loss
 from hushquery.core.sensitivity import ClampedMean
 from hushquery.core.unit import Relation
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
-from hushquery.log.tables import read_table
+from hushquery.log.sources import read_table
 from hushquery.noise.bits import SeededBits
 
 ALPHA = 1e-9

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hushquery.engine import execute, held, no_such_column
+from hushquery.engine import execute, materialize, no_such_column
 from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
 from hushquery.release import Release
@@ -55,7 +55,7 @@ def coverage(log: Any, released: Any) -> Coverage:
 
 @dataclass(frozen=True)
 class SearchVolume:
-    """How often each query of a log was searched, held in the engine to be asked many times."""
+    """How often each query of a log was searched, materialized in the engine for several queries."""
 
     table: Any
     distinct: int
@@ -75,7 +75,7 @@ class SearchVolume:
 def search_volume(log: Any) -> Iterator[SearchVolume]:
     """Count the searches for each query of a log once, for as long as the block runs."""
     searches = searches_of(rows_of(log))
-    with held(searches.group_by("query").agg(n=searches.count())) as volume:
+    with materialize(searches.group_by("query").agg(n=searches.count())) as volume:
         total = execute(volume.agg(distinct=volume.count(), searches=volume.n.sum().fill_null(0))).to_pylist()[0]
         if not total["searches"]:
             raise DataError("the log has no searches", why="there is nothing to cover", fix="Give a log with rows")
@@ -85,7 +85,7 @@ def search_volume(log: Any) -> Iterator[SearchVolume]:
 def rows_of(log: Any) -> Any:
     """Give the secret rows of a log as an Ibis table.
 
-    An Ibis table is taken as it is, with the columns that :attr:`~hushquery.log.schema.Log.table` has; anything else
+    An Ibis table is taken as it is, with the columns that :attr:`~hushquery.log.read.Log.table` has; anything else
     is read.
     """
     import ibis

@@ -70,8 +70,8 @@ def _end_tidily() -> None:
 
     def listen() -> None:
         while number := os.read(heard, 1):
-            if number[0] in numbers and "hushquery.engine.inprocess" in sys.modules:
-                sys.modules["hushquery.engine.inprocess"].interrupt()
+            if number[0] in numbers and "hushquery.engine.duckdb" in sys.modules:
+                sys.modules["hushquery.engine.duckdb"].interrupt()
 
     if threading.current_thread() is not threading.main_thread():
         return  # Python lets no other thread say what a signal does

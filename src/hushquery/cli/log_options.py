@@ -166,7 +166,7 @@ def open_log(
     import json
 
     from hushquery.log import read_log
-    from hushquery.log.columns import shown
+    from hushquery.log.formats import quote_name
 
     names = columns_of(columns)
 
@@ -188,7 +188,7 @@ def open_log(
     )
     user = (names or {}).get("user", "user")
     if user.lower() != "user":
-        typer.secho(f"note: one user is one value of the column {shown(user)}", err=True, fg=typer.colors.YELLOW)
+        typer.secho(f"note: one user is one value of the column {quote_name(user)}", err=True, fg=typer.colors.YELLOW)
     if private_report is not None:
         defects = log.describe_defects()
         write_secret(private_report, json.dumps(defects.to_json(), indent=2) + "\n")

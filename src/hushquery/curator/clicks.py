@@ -20,7 +20,7 @@ from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals
 from hushquery.curator.select import PlannedStep, released_placeholder, released_table
-from hushquery.engine import execute, held
+from hushquery.engine import execute, materialize
 from hushquery.noise.bits import Bits
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class Clicks:
         """
         queries = released_table(released)
         if self.results is None:
-            with held(self._by_number(table, bound, queries)) as counted:
+            with materialize(self._by_number(table, bound, queries)) as counted:
                 passed = passing(counted, _NUMBERED, self.step, bits)
             names = released.sort_by("query")["query"].take(passed["number"])
             return with_intervals(passed.set_column(0, "query", names), self.step)
-        with held(self.expression(table, bound, queries)) as counted:
+        with materialize(self.expression(table, bound, queries)) as counted:
             listed = execute(self.results.select(*PAIR).distinct().semi_join(queries, "query"))
             return with_intervals(noisy_on_public_keys(counted, listed, PAIR, self.step, bits), self.step)

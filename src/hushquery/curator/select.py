@@ -23,7 +23,7 @@ from hushquery.curator.bound import Bound, first_rows, searches
 from hushquery.curator.count import keys_at, law_of, noisy_on_public_keys, passing, tally
 from hushquery.curator.intervals import with_intervals
 from hushquery.curator.selectors.korolova import Theorem1
-from hushquery.engine import execute, held
+from hushquery.engine import execute, materialize
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import Binomial, SelectionCoin
 from hushquery.noise.sampler import sampler
@@ -192,7 +192,7 @@ class Reused(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Count once, draw once."""
-        with held(self.expressions(table, bound)["queries"]) as counted:
+        with materialize(self.expressions(table, bound)["queries"]) as counted:
             chosen = self.select(counted, bits)
         return with_intervals(chosen, self.step) if self.with_counts else chosen
 
@@ -243,7 +243,7 @@ class Korolova(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Count once, draw for the selection, draw again for the counts."""
-        with held(self.expressions(table, bound)["queries"]) as counted:
+        with materialize(self.expressions(table, bound)["queries"]) as counted:
             chosen = self.select(counted, bits)
             if self.counts is None:
                 return chosen
@@ -302,7 +302,7 @@ class Optimal(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Toss a coin per query, then count the released ones."""
-        with held(self.expressions(table, bound)["selection"]) as counted:
+        with materialize(self.expressions(table, bound)["selection"]) as counted:
             chosen = self.select(counted, bits)
         return finish_by_counting(chosen, table, bound, self.counts, bits)
 

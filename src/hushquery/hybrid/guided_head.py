@@ -23,11 +23,11 @@ from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import noisy_on_public_keys, tally
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
-from hushquery.engine import held
+from hushquery.engine import materialize
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import MOST_RECORDS, NoisyHead, Threshold, create_head, ordered_head, public_users
 from hushquery.hybrid.records import RECORD, fresh_key, record_rows, records_of
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.bits import Bits, SystemBits
 
 __all__ = ["HEAD_ALGORITHMS", "GuidedSteps", "calibrate_guided_head", "create_guided_head", "draw_guided_head"]
@@ -129,7 +129,7 @@ def draw_guided_head(
     found = Guided(steps.sketch, steps.selection, None).run(_as_one_text(log), chosen, source)
     listed = _as_records(found["query"].to_pylist())
     one_each = records_of(log, chosen, steps.counts.keys_per_user).semi_join(ibis.memtable(listed), RECORD)
-    with held(tally(one_each, RECORD)) as counted:
+    with materialize(tally(one_each, RECORD)) as counted:
         noisy = noisy_on_public_keys(counted, listed, RECORD, steps.counts, source)
     return ordered_head(noisy, total, steps.counts.keys_per_user, steps.counts, (steps.sketch, steps.selection))
 

@@ -24,10 +24,10 @@ from hushquery.core.thresholds import laplace_scale, laplace_threshold
 from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, passing, tally
-from hushquery.engine import held
+from hushquery.engine import materialize
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.records import RECORD, fresh_key, number_of_users, records_of
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.bits import Bits, SystemBits
 
 __all__ = [
@@ -237,7 +237,7 @@ def draw_head(
     chosen = bound or Bound("random", fresh_key(source))
     counted_users = public_users(log, step.relation, users, whole=part is None)
     records = records_of(log, chosen, step.keys_per_user, part)
-    with held(tally(records, RECORD)) as counted:
+    with materialize(tally(records, RECORD)) as counted:
         passed = passing(counted, RECORD, step, source)
     return ordered_head(passed, counted_users, step.keys_per_user, step)
 

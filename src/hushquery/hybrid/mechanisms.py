@@ -43,7 +43,7 @@ from hushquery.curator.select import QUERY
 from hushquery.hybrid.headlist import calibrate_head, draw_head
 from hushquery.hybrid.optin import calibrate_split, head_counts, measure_parts, noisy_rest
 from hushquery.hybrid.records import RECORD, Parts, number_of_users, records_of, split_users
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.bits import Bits
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import IntArray

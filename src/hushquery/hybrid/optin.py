@@ -29,7 +29,7 @@ from hushquery.core.thresholds import laplace_scale
 from hushquery.core.unit import Relation
 from hushquery.curator.bound import Bound
 from hushquery.curator.count import law_of, noisy_on_public_keys, tally
-from hushquery.engine import execute, held
+from hushquery.engine import execute, materialize
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.hybrid.headlist import (
     NoisyHead,
@@ -40,7 +40,7 @@ from hushquery.hybrid.headlist import (
     ordered_head,
 )
 from hushquery.hybrid.records import RECORD, Parts, fresh_key, records_of, split_users
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.sampler import IntArray, add_noise
 
@@ -356,7 +356,7 @@ def measure_list(
 
     The second number is secret: it may be published with a draw of its own, or not at all.
     """
-    with held(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
+    with materialize(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
         measured = noisy_on_public_keys(counted, _record_table(records), RECORD, step, bits)
         total = execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py()
     return measured, int(total)

@@ -16,7 +16,7 @@ from hushquery.core.rounding import Number, exact
 from hushquery.curator.bound import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import DataError, UsageError
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.bits import Bits
 from hushquery.task.domain import LONGEST, WILDCARD
 

@@ -23,7 +23,7 @@ from hushquery.errors import CalibrationError, UsageError
 from hushquery.hybrid.headlist import public_users
 from hushquery.hybrid.optin import OptInShares, measure_list
 from hushquery.hybrid.records import fresh_key
-from hushquery.log.schema import Log
+from hushquery.log.read import Log
 from hushquery.noise.bits import Bits, SystemBits
 from hushquery.noise.sampler import sampler
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hushquery.log.defects import Defect, Defects
-from hushquery.log.read import read_log
-from hushquery.log.schema import Log
+from hushquery.log.read import Log, read_log
+from hushquery.log.report import Defect, Defects
 
 __all__ = ["Defect", "Defects", "Log", "read_log"]

@@ -17,7 +17,7 @@ from hushquery.core.thresholds import laplace_scale
 from hushquery.core.unit import Unit
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
-from hushquery.log.tables import read_table
+from hushquery.log.sources import read_table
 from hushquery.noise.bits import Bits
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import sampler

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from hushquery.core.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
 from hushquery.core.unit import Relation, Unit
-from hushquery.engine import dialect, md5, no_such_column, tried
+from hushquery.engine import dialect, md5, no_such_column, or_null
 from hushquery.errors import DataError, UsageError
-from hushquery.log.times import as_double
+from hushquery.log.normalise import as_double
 from hushquery.statistics.keys import keys_in_column
 
 __all__ = [
@@ -297,7 +297,7 @@ class Histogram(_Exact):
         place = column.cases(*((key, i) for i, key in enumerate(wanted)), else_=-1)
         held = table.select(unit=table[unit.name], key=place.cast("int64"))
         held = held.filter(held.key >= 0).distinct()
-        held = held.mutate(digest=md5(tried(held.unit.cast("string")).fill_null("") + "|" + held.key.cast("string")))
+        held = held.mutate(digest=md5(or_null(held.unit.cast("string")).fill_null("") + "|" + held.key.cast("string")))
         kept = held.mutate(position=ibis.row_number().over(ibis.window(group_by="unit", order_by=["digest", "key"])))
         kept = kept.filter(kept.position < self.keys_per_unit)
         return kept.group_by("key").agg(n=kept.count())
@@ -389,7 +389,7 @@ def _condition(condition: Condition, table: Any) -> Any:
             why="one that looks at other rows would let one person change the answer for everybody",
             fix="Use comparisons of columns with fixed values",
         )
-    return tried(_forgiving(node).to_expr()) if dialect(table) == "duckdb" else result
+    return or_null(_forgiving(node).to_expr()) if dialect(table) == "duckdb" else result
 
 
 def _forgiving(condition: Any) -> Any:

@@ -23,7 +23,7 @@ from hushquery.core.budget import Budget
 from hushquery.curator.bound import Bound
 from hushquery.curator.calibrate import Request, SelectorName, calibrate
 from hushquery.curator.select import Selector
-from hushquery.engine import execute, held
+from hushquery.engine import execute, materialize
 from hushquery.errors import UsageError
 from hushquery.log import Log, read_log
 from hushquery.noise.bits import Bits, SeededBits, SystemBits
@@ -316,15 +316,15 @@ def _tables(log: Log) -> Iterator[_Tables]:
 
     with ExitStack() as stack:
         wanted = [column for column in log.table.columns if column != "rank"]
-        rows = stack.enter_context(held(log.table.select(*wanted)))
-        searches = stack.enter_context(held(searches_of(rows)))
+        rows = stack.enter_context(materialize(log.table.select(*wanted)))
+        searches = stack.enter_context(materialize(searches_of(rows)))
         firsts, placed = searches, None
         if log.has_time:
             each = searches.group_by("user", "query").agg(time=searches.time.min())
-            firsts = stack.enter_context(held(each))
+            firsts = stack.enter_context(materialize(each))
             order = [ibis.asc(firsts.time, nulls_first=False), firsts["query"]]
             place = ibis.row_number().over(ibis.window(group_by="user", order_by=order))
-            placed = stack.enter_context(held(firsts.select("user", "query", place=place)))
+            placed = stack.enter_context(materialize(firsts.select("user", "query", place=place)))
         yield _Tables(
             rows, searches, _HeldBound(firsts=firsts, placed=placed), stack.enter_context(search_volume(rows))
         )
@@ -344,7 +344,7 @@ def _release(tables: _Tables, bits: Bits) -> Release:
 
 def _synthetic_topics() -> dict[str, list[str]]:
     """Give the first themes of the synthetic language, each as the hosts of its sites."""
-    from hushquery.log.synthetic.words import THEMES
+    from hushquery.log.synthetic.language import THEMES
 
     chosen = list(THEMES)[:_TOPICS]
     return {theme: [f"{name}.example.com" for name in (theme, *THEMES[theme])] for theme in chosen}

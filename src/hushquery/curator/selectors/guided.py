@@ -34,7 +34,7 @@ from hushquery.curator.select import (
     released_table,
 )
 from hushquery.curator.selectors.weighted import equal_weights
-from hushquery.engine import dialect, execute, held, md5
+from hushquery.engine import dialect, execute, materialize, md5
 from hushquery.noise.bits import Bits
 from hushquery.noise.sampler import add_noise
 
@@ -117,9 +117,9 @@ class Guided(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Sketch, weigh, draw, count."""
-        with held(self.each(table, bound)) as each:
+        with materialize(self.each(table, bound)) as each:
             noisy = self.noisy_sketch(self.exact_sketch(each), bits)
-            with held(self.guided_sums(each, noisy)) as weighed:
+            with materialize(self.guided_sums(each, noisy)) as weighed:
                 chosen = self.select(weighed, bits)
             if self.counts is None:
                 return chosen

@@ -24,7 +24,7 @@ from hushquery.curator.select import (
     finish_by_counting,
     released_placeholder,
 )
-from hushquery.engine import held
+from hushquery.engine import materialize
 from hushquery.errors import CalibrationError
 from hushquery.noise.bits import Bits
 
@@ -77,7 +77,7 @@ class Weighted(Selector):
 
     def run(self, table: Any, bound: Bound, bits: Bits) -> pa.Table:
         """Sum, draw, then count."""
-        with held(self.expressions(table, bound)["selection"]) as weighed:
+        with materialize(self.expressions(table, bound)["selection"]) as weighed:
             chosen = self.select(weighed, bits)
         return finish_by_counting(chosen, table, bound, self.counts, bits)
 
