@@ -81,12 +81,10 @@ def _temporary_folder() -> str:
 
 
 def on_unreadable(engine: Any, change: Callable[[Any], None]) -> None:
-    """Register a slower reader of files, for when DuckDB's own fails on a value, whoever's it is.
+    """Register a change for when DuckDB's reader of files fails on a value, whoever's it is.
 
-    Args:
-        engine: A connection to DuckDB.
-        change: Called with the connection, at most once: replaces the fast reader by one that fails on no value. For
-            all values that the fast one reads it must return the same.
+    It is called with the connection, at most once, and replaces the fast reader by a slower one that fails on no value.
+    For all values that the fast one reads it must return the same.
     """
     engine.__dict__.setdefault("hushquery_changes", []).append(change)
 

@@ -94,19 +94,12 @@ def _matching(name: str | Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file.
+    """The beginning of a file."""
 
-    Attributes:
-        path: The file.
-        gzip: Whether it is compressed; its first bytes say so, whatever its name.
-        data: Its first bytes, decompressed.
-        complete: Whether that is all of it.
-    """
-
-    path: Path
-    gzip: bool
-    data: bytes
-    complete: bool
+    path: Path  # the file
+    gzip: bool  # whether it is compressed; its first bytes say so, whatever its name
+    data: bytes  # its first bytes, decompressed
+    complete: bool  # whether that is all of it
 
     @property
     def type(self) -> str:
@@ -137,11 +130,8 @@ def decodes(line: bytes, encoding: str = "utf-8") -> bool:
 def read_head(path: Path, *, may_be_blank: bool = False) -> FileHead:
     """Read the first bytes of a file, and the end of its first line; refuse one that is empty or can't be opened.
 
-    A first line that is too long is one person's row in a format without a header, so what follows it is read too.
-
-    Args:
-        path: The file.
-        may_be_blank: Whether it may hold nothing but blanks and ends of lines, as JSON lines of nobody do.
+    A first line that is too long is one person's row in a format without a header, so what follows it is read too. With
+    ``may_be_blank`` a file may hold nothing but blanks and ends of lines, as JSON lines of nobody do.
     """
     try:
         with path.open("rb") as file:
@@ -278,14 +268,10 @@ class EncodedLines:
     """Lines of files in an encoding other than UTF-8, as Arrow's stream interface passes them to DuckDB.
 
     A file is read when the engine reads, each time anew, and not when a query about it is written: a plan reads no row.
-
-    Attributes:
-        paths: The files.
-        encoding: What they are in.
     """
 
-    paths: tuple[Path, ...]
-    encoding: str
+    paths: tuple[Path, ...]  # the files
+    encoding: str  # what they are in
 
     def sql(self, engine: Any) -> str:
         """Write the query that reads them as one column ``line``, malformed ones left out."""

@@ -67,15 +67,10 @@ def describe_columns(origins: Mapping[str, str], time_format: str = "") -> str:
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Which of the source's columns is which of ours.
+    """Which of the source's columns is which of ours."""
 
-    Attributes:
-        names: Their name for each of ours that may be read.
-        required: Ours that must be there.
-    """
-
-    names: Mapping[str, str]
-    required: frozenset[str]
+    names: Mapping[str, str]  # their name for each of ours that may be read
+    required: frozenset[str]  # ours that must be there
 
     @classmethod
     def of(cls, columns: Mapping[str, str | None]) -> ColumnNames:
@@ -165,30 +160,19 @@ def _squeezed(text: str) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """How the lines of one file become rows.
+    """How the lines of one file become rows."""
 
-    Attributes:
-        name: One of ``FORMATS``.
-        fields: SQL for each of our columns that the source has.
-        origins: What each of our columns is in the source, in words that may be published.
-        problem: SQL, the kind of defect that makes a line no row, or null.
-        cells: How many cells ``c0``, ``c1``, ... a line has at most; 0 where lines are not cut at a separator.
-        parsed: Where there are no such cells, SQL from a relation ``{lines}`` with a column ``line`` to the columns
-            that the rest is about. Columns of the relation other than ``line`` pass through.
-        skipped: SQL, true for a line that is no row: a header.
-        raw_time: SQL for the time as the line has it, where ``fields["time"]`` is in microseconds already.
-        separator: What is between cells.
-    """
-
-    name: str
-    fields: Mapping[str, str]
-    origins: Mapping[str, str]
-    problem: str
-    cells: int = 0
+    name: str  # one of ``FORMATS``
+    fields: Mapping[str, str]  # SQL for each of our columns that the source has
+    origins: Mapping[str, str]  # what each of our columns is in the source, in words that may be published
+    problem: str  # SQL, the kind of defect that makes a line no row, or null
+    cells: int = 0  # how many cells ``c0``, ``c1``, ... a line has at most; 0 where lines are not cut at a separator
+    # Where there are no such cells, SQL from a relation ``{lines}`` with a column ``line`` to the columns that
+    # the rest is about. Columns of the relation other than ``line`` pass through.
     parsed: str = ""
-    skipped: str = "false"
-    raw_time: str = ""
-    separator: str = "\t"
+    skipped: str = "false"  # SQL, true for a line that is no row: a header
+    raw_time: str = ""  # SQL for the time as the line has it, where ``fields["time"]`` is in microseconds already
+    separator: str = "\t"  # what is between cells
 
     @property
     def description(self) -> str:
@@ -272,6 +256,10 @@ def _problem(cells: int, too_few: str, unclosed: str = "") -> str:
     return f"CASE WHEN c{cells} IS NOT NULL THEN 'too many columns' {unclosed}WHEN {too_few} THEN 'too few columns' END"
 
 
+def _origins(*words: str) -> dict[str, str]:
+    return dict(zip(COLUMNS, words, strict=False))
+
+
 def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], separator: str = "\t") -> Format:
     """Return the format of ``csv`` or ``tsv`` files with this header; ``places`` are those of our columns in it.
 
@@ -319,13 +307,7 @@ FIXED = {
     "aol": Format(
         "aol",
         fields={"user": "c0", "query": "c1", "time": "c2", "url": "c4", "rank": "c3"},
-        origins={
-            "user": "the column 'AnonID'",
-            "query": "the column 'Query'",
-            "time": "the column 'QueryTime'",
-            "url": "the column 'ClickURL'",
-            "rank": "the column 'ItemRank'",
-        },
+        origins=_origins(*(f"the column '{n}'" for n in ("AnonID", "Query", "QueryTime", "ClickURL", "ItemRank"))),
         problem=_problem(5, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR (c3 IS NULL) <> (c4 IS NULL)"),
         cells=5,
         skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime'",
@@ -341,13 +323,9 @@ FIXED = {
             "url": "coalesce(c5, c4)",
             "rank": "split_part(c3, ' ', 1)",
         },
-        origins={
-            "user": "the second cell of a line",
-            "query": "the third cell",
-            "time": "the first cell",
-            "url": "the last cell",
-            "rank": "the fourth cell",
-        },
+        origins=_origins(
+            "the second cell of a line", "the third cell", "the first cell", "the last cell", "the fourth cell"
+        ),
         problem=_problem(6, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR c4 IS NULL AND c5 IS NULL"),
         cells=6,
         raw_time="c0",
@@ -360,7 +338,7 @@ FIXED = {
             "query": "c2",
             "time": "CASE WHEN length(c1) = 12 THEN epoch_us(try_strptime(c1, '%y%m%d%H%M%S')) END",
         },
-        origins={"user": "the first cell of a line", "query": "the third cell", "time": "the second cell"},
+        origins=_origins("the first cell of a line", "the third cell", "the second cell"),
         problem=_problem(3, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL"),
         cells=3,
         raw_time="c1",
@@ -374,13 +352,13 @@ FIXED = {
             "query": "CASE WHEN cells[3] IN ('Q', 'T') THEN replace(cells[6], ',', ' ') ELSE cells[1] END",
             "time": f"TRY_CAST({_YANDEX_TIME} AS INTEGER)::BIGINT",
         },
-        origins={
-            "user": "the user that a session's M line names",
-            "query": "the words of a Q or T line",
-            "time": "the session's day and the line's time",
-            "url": "the URL of a C line",
-            "rank": "its place among the results",
-        },
+        origins=_origins(
+            "the user that a session's M line names",
+            "the words of a Q or T line",
+            "the session's day and the line's time",
+            "the URL of a C line",
+            "its place among the results",
+        ),
         problem=_YANDEX_PROBLEM,
         parsed="SELECT *, string_split(line, '\t') AS cells FROM ({lines})",
         raw_time=_YANDEX_TIME,

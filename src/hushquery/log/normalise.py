@@ -108,9 +108,7 @@ _DIGITS = ("０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴
 
 def not_too_long(text: Any) -> Any:
     """Return a text column, missing where it has more than ``LONGEST`` characters."""
-    import ibis
-
-    return ibis.ifelse(text.length() <= LONGEST, text, ibis.null("string"))
+    return (text.length() <= LONGEST).ifelse(text, None)
 
 
 def blanks(dialect: str) -> str:
@@ -134,11 +132,9 @@ def steps(dialect: str, *, with_url: bool) -> list[str]:
 
 def normal_query(query: Any, dialect: str) -> Any:
     """Return the normal form of a text column; empty where nothing but blanks was there."""
-    import ibis
-
     # Blanks first: DuckDB's NFC ends a text at a null byte. NFC last: lower case can call for it again.
     changed = stripped(_nfc(_lower(query, dialect).re_replace(f"[{blanks(dialect)}]+", " "), dialect), dialect)
-    return ibis.ifelse(query.re_search(_UNUSUAL_QUERY), changed, query) if dialect == "duckdb" else changed
+    return query.re_search(_UNUSUAL_QUERY).ifelse(changed, query) if dialect == "duckdb" else changed
 
 
 def has_text(query: Any, dialect: str) -> Any:
@@ -160,7 +156,7 @@ def normal_url(url: Any, dialect: str) -> Any:
 
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
     host = pattern_for(HOST, dialect)
-    changed = ibis.ifelse(url.re_search(host), _lower(url.re_extract(host, 0), dialect) + url.re_replace(host, ""), url)
+    changed = url.re_search(host).ifelse(_lower(url.re_extract(host, 0), dialect) + url.re_replace(host, ""), url)
     for pattern, replacement in URL_CHANGES:
         if dialect == "pyspark":
             replacement = replacement.replace("\\", "$")
@@ -204,12 +200,10 @@ def _lower(text: Any, dialect: str) -> Any:
 
 
 def _nfc(text: Any, dialect: str) -> Any:
-    import ibis
-
     if dialect == "pyspark":
         # Spark has no function for it, but the library that has one, which fails on what is missing.
         composed = call("reflect", _NFC[dialect], "compose", text.fill_null(""), False, returns="string")
-        return ibis.ifelse(text.isnull(), ibis.null("string"), composed)
+        return text.isnull().ifelse(None, composed)
     return call(_NFC[dialect], text, returns="string") if dialect in _NFC else text
 
 
@@ -217,13 +211,7 @@ def _nfc(text: Any, dialect: str) -> Any:
 
 
 def micros(column: Any, dialect: str, options: TimeOptions) -> Any:
-    """Return a column of times as an Ibis expression of whole microseconds.
-
-    Args:
-        column: Timestamps, dates, numbers, or text that holds ISO times or numbers.
-        dialect: The engine's name.
-        options: How they are written.
-    """
+    """Return a column of times, which may be timestamps, dates, numbers or text, in whole microseconds."""
     kind, unit = column.type(), options.unit
     if options.form is not None:
         if kind.is_string():
@@ -242,38 +230,32 @@ def micros(column: Any, dialect: str, options: TimeOptions) -> Any:
 
 
 def _of_number(number: Any, dialect: str, unit: str | None) -> Any:
-    import ibis
-
     size = number.abs()
     if unit:
         scaled, largest = number * SCALE[unit], TIME_LIMIT / SCALE[unit]
     else:
-        scaled = ibis.ifelse(size >= MILLISECONDS_FROM, number * SCALE["ms"], number * SCALE["s"])
+        scaled = (size >= MILLISECONDS_FROM).ifelse(number * SCALE["ms"], number * SCALE["s"])
         largest = TIME_LIMIT / SCALE["ms"]
     # Engines sort NaN above every number, so that it fails this test as infinity does.
-    return rounded(ibis.ifelse(size < largest, scaled, ibis.null("float64")), dialect)
+    return rounded((size < largest).ifelse(scaled, None), dialect)
 
 
 def as_double(number: Any, dialect: str) -> Any:
     """Return a column of numbers as doubles; PostgreSQL has numbers that no double holds, and fails on them."""
-    import ibis
-
     if dialect == "postgres" and number.type().is_decimal():
         kind = "decimal(38, 12)"
-        number = ibis.ifelse(number.abs() < 10**18, number.cast(kind), ibis.null(kind))
+        number = (number.abs() < 10**18).ifelse(number.cast(kind), None)
     return number.cast("float64")
 
 
 def rounded(number: Any, dialect: str) -> Any:
     """Return the nearest whole number, halves away from zero; PostgreSQL would round them to even ones."""
-    import ibis
-
     if dialect != "postgres":
         return number.round().cast("int64")
     size = number.abs()
     down = size.floor()
-    whole = ibis.ifelse(size - down >= 0.5, down + 1, down)
-    return ibis.ifelse(number < 0, -whole, whole).cast("int64")
+    whole = (size - down >= 0.5).ifelse(down + 1, down)
+    return (number < 0).ifelse(-whole, whole).cast("int64")
 
 
 def _of_timestamp(column: Any, dialect: str) -> Any:
@@ -282,7 +264,7 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
     if column.type().is_date():
         # A date may be so far away that it is no timestamp, and an engine fails on it.
         near = column.between(ibis.date(1, 1, 1), ibis.date(9999, 12, 31))
-        column = ibis.ifelse(near, column, ibis.null("date"))
+        column = near.ifelse(column, None)
     if dialect == "duckdb":
         return in_range(or_null(call("epoch_us", column, returns="int64")))
     if dialect == "pyspark":
@@ -294,7 +276,7 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
         ibis.literal(datetime(year, 1, 1)).cast(f"timestamp('{zone}')" if zone else "timestamp") for year in (1, 9999)
     )
     # PostgreSQL's infinity has no number of seconds.
-    finite = ibis.ifelse(column.between(low, high), column, ibis.null(column.type()))
+    finite = column.between(low, high).ifelse(column, None)
     return finite.epoch_seconds().cast("int64") * 10**6 + finite.microsecond().cast("int64")
 
 
@@ -308,33 +290,32 @@ def _of_text_duckdb(text: Any, unit: str | None) -> Any:
 
     short = text.length() <= len("2006-03-01T00:00:00")
     usual = or_null(call("epoch_us", text.try_cast("timestamp"), returns="int64"))
-    usual = ibis.ifelse(short, usual, ibis.null("int64"))
+    usual = short.ifelse(usual, None)
     number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, "duckdb", unit))[0]
     # What has no zone is in UTC, and DuckDB wants seconds before a zone, and no blank.
     zoned = text.strip().re_replace(r"^(.{10}[T ][0-9:.]+)$", r"\1Z").re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
     zoned = zoned.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
     rest = or_null(call("epoch_us", zoned.try_cast("timestamp('UTC')"), returns="int64"))
-    return in_range(ibis.coalesce(usual, number, rest))
+    return in_range(usual.coalesce(number, rest))
 
 
 def _of_text(column: Any, dialect: str, unit: str | None) -> Any:
     """Read text where the engine has no cast that forgives: integers only, behind a test of the shape."""
-    import ibis
 
     def part(start: int, length: int) -> Any:
         digits = moment.substr(start, length)
-        return ibis.ifelse(digits == "", "0", digits).cast("int64")
+        return (digits == "").ifelse("0", digits).cast("int64")
 
     text = stripped(column, dialect)
     is_number, is_moment = (text.re_search(pattern_for(shape, dialect)) for shape in (_NUMBER, _ISO))
-    number = _of_number(ibis.ifelse(is_number, text, ibis.null("string")).cast("float64"), dialect, unit)
-    moment = ibis.ifelse(is_moment, text, "1970-01-01")
+    number = _of_number(is_number.ifelse(text, None).cast("float64"), dialect, unit)
+    moment = is_moment.ifelse(text, "1970-01-01")
     year, month, day, hour, minute = part(0, 4), part(5, 2), part(8, 2), part(11, 2), part(14, 2)
-    with_second = ibis.ifelse(moment.substr(16, 1) == ":", moment.substr(17, 2), "0")
+    with_second = (moment.substr(16, 1) == ":").ifelse(moment.substr(17, 2), "0")
     second = with_second.cast("int64")
     fraction = _digits(moment.re_extract("[.,]([0-9]{1,6})", 1)).rpad(6, "0").cast("int64")
     exists, answer = after_1970(year, month, day, hour, minute, second)
-    return ibis.ifelse(is_moment & exists, answer + fraction - _offset(moment, dialect), number)
+    return (is_moment & exists).ifelse(answer + fraction - _offset(moment, dialect), number)
 
 
 def after_1970(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any) -> tuple[Any, Any]:
@@ -342,7 +323,7 @@ def after_1970(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: 
     import ibis
 
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    longest = ibis.cases((month == 2, ibis.ifelse(leap, 29, 28)), (month.isin([4, 6, 9, 11]), 30), else_=31)
+    longest = ibis.cases((month == 2, leap.ifelse(29, 28)), (month.isin([4, 6, 9, 11]), 30), else_=31)
     clock = (hour < 24) & (minute < 60) & (second < 60)
     exists = (year > 0) & month.between(1, 12) & day.between(1, longest) & clock
     seconds = ((_days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second
@@ -351,10 +332,8 @@ def after_1970(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: 
 
 def _days(year: Any, month: Any, day: Any) -> Any:
     """Count days from 1970-01-01 in the Gregorian calendar, with integers (Howard Hinnant's days_from_civil)."""
-    import ibis
-
-    year = ibis.ifelse(month <= 2, year - 1, year)
-    shifted = ibis.ifelse(month > 2, month - 3, month + 9)
+    year = (month <= 2).ifelse(year - 1, year)
+    shifted = (month > 2).ifelse(month - 3, month + 9)
     era = year // 400
     of_era = year - era * 400
     of_year = (shifted * 153 + 2) // 5 + day - 1
@@ -363,25 +342,19 @@ def _days(year: Any, month: Any, day: Any) -> Any:
 
 def _offset(text: Any, dialect: str) -> Any:
     """Return how far a text's zone is ahead of UTC, in microseconds; zero where it names none."""
-    import ibis
-
     sign, hours, minutes = (text.re_extract(pattern_for(_ZONE, dialect), group) for group in (1, 2, 3))
     ahead = (_digits(hours).cast("int64") * 60 + _digits(minutes).cast("int64")) * (60 * 10**6)
-    return ibis.ifelse(sign == "-", -ahead, ahead)
+    return (sign == "-").ifelse(-ahead, ahead)
 
 
 def _digits(text: Any) -> Any:
     """Return zero for what a pattern did not match, which some engines call empty and some missing."""
-    import ibis
-
-    return ibis.ifelse(text.fill_null("") == "", "0", text)
+    return (text.fill_null("") == "").ifelse("0", text)
 
 
 def in_range(number: Any) -> Any:
     """Return a column of whole microseconds, missing where the gap between two of them might not fit 64 bits."""
-    import ibis
-
-    return ibis.ifelse(number.between(-TIME_LIMIT + 1, TIME_LIMIT - 1), number, ibis.null("int64"))
+    return number.between(-TIME_LIMIT + 1, TIME_LIMIT - 1).ifelse(number, None)
 
 
 # Personal text.
@@ -392,14 +365,12 @@ def holds_private_text(query: Any, dialect: str) -> Any:
 
     The result is the same before and after normalisation.
     """
-    import ibis
-
     ascii_only = query.translate("".join(_DIGITS) + "＠．－", "0123456789" * len(_DIGITS) + "@.-")
     private = _has_personal(ascii_only, dialect)
     if dialect != "duckdb":
         return private
     is_ascii = call("strlen", query, returns="int64") == query.length()
-    return ibis.ifelse(is_ascii, _has_personal(query, dialect), private)
+    return is_ascii.ifelse(_has_personal(query, dialect), private)
 
 
 def _has_personal(query: Any, dialect: str) -> Any:
@@ -412,15 +383,13 @@ def _has_personal(query: Any, dialect: str) -> Any:
 
 def without_private_url(url: Any, dialect: str) -> Any:
     """Return each URL, missing where it holds an e-mail address, a token, or a long identifier."""
-    import ibis
-
     if dialect in ("duckdb", "pyspark"):
         # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
         token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN_ON_JAVA)
         private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
         return url.re_replace(private, "").nullif("")
     private = url.re_search(_LONG_HEX) | url.re_search(_in_any_case(_TOKEN)) | url.re_search(_MAIL_IN_URL)
-    return ibis.ifelse(private, ibis.null("string"), url)
+    return private.ifelse(None, url)
 
 
 def _in_any_case(pattern: str) -> str:

@@ -10,12 +10,12 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hushquery.engine import as_table, check, connect, or_null
+from hushquery.engine import as_table, check, connect, engine_table, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log.formats import COLUMNS, ColumnNames
 from hushquery.log.report import Defects
-from hushquery.log.sources import FILE_ENDINGS, Source, files_source, named_source, table_source
+from hushquery.log.sources import FILE_ENDINGS, Source, files_source, table_source
 from hushquery.log.time_format import TimeFormat, TimeOptions, instant
 
 _LARGEST_RANK = 10**15
@@ -176,8 +176,8 @@ def read_log(
 
     The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
     out, and a query or URL of more than 4,096 characters counts as missing; users who object; rows outside the range
-    of times, and with a range also the timeless ones; queries that hold personal numbers or
-    addresses; normalisation; the deny list.
+    of times, and with a range also the timeless ones; queries that hold personal numbers or addresses; normalisation;
+    the deny list.
 
     A row that is left out for what it says (its query, its time) stays in :attr:`Log.rows` without its query, so its
     user still counts as one of the users: their number then depends on the ids in the log and on nobody's searches,
@@ -229,7 +229,8 @@ def read_log(
     if isinstance(engine, str):
         engine = connect(engine)
     if _names_table(data, engine) and format is None:
-        source = named_source(str(data), names, engine, options)
+        step = "read as parquet" if "://" in data else f"read from a table of {engine.name}"
+        source = table_source(engine_table(data, engine), names, engine, options, step)
     elif _names_files(data):
         source = files_source(data, format, names, engine, encoding, options)
     elif format is not None:
@@ -269,31 +270,22 @@ def read_log(
 
 @dataclass(frozen=True)
 class Rules:
-    """What is done to the rows of a source, each on its own.
+    """What is done to the rows of a source, each on its own."""
 
-    Attributes:
-        source: The rows.
-        normalise: Whether queries and URLs are brought to one form.
-        patterns: Whether personal text is removed.
-        options: How times are written.
-    """
-
-    source: Source
-    normalise: bool
-    patterns: bool
-    options: TimeOptions
+    source: Source  # the rows
+    normalise: bool  # whether queries and URLs are brought to one form
+    patterns: bool  # whether personal text is removed
+    options: TimeOptions  # how times are written
 
     def rows_with_user(self) -> Any:
         """Return the rows that have a user; a query that is too long is missing."""
-        import ibis
-
         rows = self.source.rows
         rows = rows.mutate(query=normal.not_too_long(_text(rows.query)))
         if rows.user.type().is_integer():
             # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
             return rows.filter(rows.user.notnull())
         user = _text(rows.user)
-        user = ibis.ifelse(user.contains(" "), normal.stripped(user, self.source.dialect), user)
+        user = user.contains(" ").ifelse(normal.stripped(user, self.source.dialect), user)
         rows = rows.mutate(user=user)
         return rows.filter(rows.user != "")
 
@@ -301,15 +293,13 @@ class Rules:
         """Return the table without the queries outside a range of times, and without the timeless ones."""
         if "time" not in table.columns:
             raise DataError("the log has no times, so since and until can't select", fix="Leave them out")
-        import ibis
-
-        time, inside = self._time(table), ibis.literal(value=True)
-        if since is not None:
-            inside = inside & (time >= instant(since, "since", self.options.unit))
-        if until is not None:
-            inside = inside & (time < instant(until, "until", self.options.unit))
+        time, query = self._time(table), table.query
         # Not a filter: who searched outside the range only would leave the number of users.
-        return table.mutate(query=ibis.ifelse(inside, table.query, ibis.null("string")))
+        if since is not None:
+            query = (time >= instant(since, "since", self.options.unit)).ifelse(query, None)
+        if until is not None:
+            query = (time < instant(until, "until", self.options.unit)).ifelse(query, None)
+        return table.mutate(query=query)
 
     def canonical(self, table: Any) -> Any:
         """Return the columns in their final order and, all but the URL, form; a query left out is missing."""
@@ -331,7 +321,7 @@ class Rules:
         if self.patterns:
             left_out = left_out | normal.holds_private_text(query, dialect)
         text = normal.normal_query(query, dialect) if self.normalise else query
-        final = ibis.ifelse(left_out, ibis.null("string"), text)
+        final = left_out.ifelse(None, text)
         if dialect != "duckdb":
             return final
         # One cheap look spares most rows everything else.
@@ -342,8 +332,6 @@ class Rules:
 
     def finish_urls(self, table: Any) -> Any:
         """Return a canonical table with its URLs in their final form."""
-        import ibis
-
         if "url" not in table.columns:
             return table
         dialect = self.source.dialect
@@ -352,7 +340,7 @@ class Rules:
         if self.patterns:
             url = normal.without_private_url(url, dialect)
         if dialect == "duckdb":
-            url = ibis.ifelse(given.re_search(normal.PLAIN_URL), given, url)
+            url = given.re_search(normal.PLAIN_URL).ifelse(given, url)
         return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:
@@ -366,19 +354,17 @@ def _text(column: Any) -> Any:
 
 
 def _rank(rank: Any, dialect: str) -> Any:
-    import ibis
-
     if rank.type().is_integer():
         return or_null(rank.cast("int64"))
     if rank.type().is_numeric():
         number = normal.as_double(rank, dialect)
-        number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))
+        number = (number.abs() < _LARGEST_RANK).ifelse(number, None)
         return normal.rounded(number, dialect)
     if dialect == "duckdb":
         return rank.try_cast("int64")
     text = normal.stripped(rank.cast("string"), dialect)
     shape = normal.pattern_for("^[+-]?[0-9]{1,15}(?:[.][0-9]{0,15})?$", dialect)
-    number = ibis.ifelse(text.re_search(shape), text, ibis.null("string")).cast("float64")
+    number = text.re_search(shape).ifelse(text, None).cast("float64")
     return normal.rounded(number, dialect)
 
 
@@ -409,7 +395,7 @@ def _without_denied(table: Any, drop: str | Path | Iterable[str], dialect: str, 
     padded = ibis.literal(" ") + near.query + " "
     hit = near.filter(padded.contains(ibis.literal(" ") + near.entry + " ")).select(denied="query").distinct()
     marked = table.left_join(hit, table["query"] == hit.denied)
-    left = ibis.ifelse(marked.denied.isnull(), marked["query"], ibis.null("string"))
+    left = marked.denied.isnull().ifelse(marked["query"], None)
     return marked.mutate(query=left).select(*table.columns)
 
 
@@ -456,6 +442,4 @@ def _names_table(data: Any, engine: Any) -> bool:
 
 
 def _names_files(data: Any) -> bool:
-    if isinstance(data, str | Path):
-        return True
-    return isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
+    return all(isinstance(one, str | Path) for one in (data if isinstance(data, list | tuple) else [data]))

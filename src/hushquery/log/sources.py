@@ -15,21 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table, connect, engine_table, is_text, on_unreadable, postgres, spark
+from hushquery.engine import as_table, connect, is_text, on_unreadable, postgres, spark
 from hushquery.errors import DataError, UsageError
-from hushquery.log import formats
-from hushquery.log.files import (
-    EncodedLines,
-    FileHead,
-    check_compressed,
-    checked_encoding,
-    decodes,
-    escape_path,
-    find_files,
-    lines_sql,
-    read_head,
-    sql_text,
-)
+from hushquery.log import files, formats
 from hushquery.log.formats import ColumnNames, Format, describe_columns, list_names, quote_name
 from hushquery.log.normalise import micros, stripped
 from hushquery.log.report import Defects, defects_of_files, defects_of_table
@@ -62,25 +50,15 @@ _REWRITE = {
 
 @dataclass(frozen=True)
 class Source:
-    """Rows under our column names, not yet in their final form.
+    """Rows under our column names, not yet in their final form."""
 
-    Attributes:
-        rows: The Ibis table.
-        dialect: The engine's name.
-        steps: What is read and which column is which, in words that may be published.
-        count_defects: Counts the source's defects.
-        check_files: Raises if a file is damaged.
-        in_micros: Whether ``time`` is in microseconds already.
-        coded: Whether queries are numbers that stand for words, in which no pattern of text means anything.
-    """
-
-    rows: Any
-    dialect: str
-    steps: tuple[str, ...]
-    count_defects: Callable[[], Defects]
-    check_files: Callable[[], None] = lambda: None
-    in_micros: bool = False
-    coded: bool = False
+    rows: Any  # the Ibis table
+    dialect: str  # the engine's name
+    steps: tuple[str, ...]  # what is read and which column is which, in words that may be published
+    count_defects: Callable[[], Defects]  # counts the source's defects
+    check_files: Callable[[], None] = lambda: None  # raises if a file is damaged
+    in_micros: bool = False  # whether ``time`` is in microseconds already
+    coded: bool = False  # whether queries are numbers that stand for words, in which no pattern of text means anything
 
 
 def table_source(table: Any, names: ColumnNames, engine: Any, options: TimeOptions, step: str) -> Source:
@@ -108,21 +86,15 @@ def table_source(table: Any, names: ColumnNames, engine: Any, options: TimeOptio
     return Source(rows, dialect, steps, partial(defects_of_table, rows, dialect, options))
 
 
-def named_source(name: str, names: ColumnNames, engine: Any, options: TimeOptions) -> Source:
-    """Return the rows of a table that an engine knows by name, or of Parquet files that Spark itself finds."""
-    step = "read as parquet" if "://" in name else f"read from a table of {engine.name}"
-    return table_source(engine_table(name, engine), names, engine, options, step)
-
-
 def files_source(
     data: Any, kind: str | None, names: ColumnNames, engine: Any, encoding: str, options: TimeOptions
 ) -> Source:
     """Return the rows of files."""
-    paths = find_files(data)
+    paths = files.find_files(data)
     if kind is not None and kind not in formats.FORMATS:
         raise UsageError(f"the format {kind!r} is not known", fix=f"Use one of {', '.join(formats.FORMATS)}")
     kind = kind or _format_by_ending(paths)
-    heads = [read_head(path) for path in paths]
+    heads = [files.read_head(path) for path in paths]
     engine = engine if engine is not None else connect()
     if kind == "parquet":
         return _parquet_source(heads, names, engine, options)
@@ -131,7 +103,7 @@ def files_source(
             f"the engine {engine.name} does not read {kind} files line by line",
             fix="Leave engine out (DuckDB reads them), or load the log into a table of that engine and give the table",
         )
-    encoding = checked_encoding(encoding)
+    encoding = files.checked_encoding(encoding)
     forms = [_format_of(kind, head, names, encoding) for head in heads]
     form = forms[0]
     if any(other != form for other in forms):
@@ -145,7 +117,7 @@ def files_source(
     _refuse_unreadable_times(heads, form, encoding, options, names)
     plain, compressed = ([head.path for head in heads if head.gzip is packed] for packed in (False, True))
     utf8 = encoding == "utf-8"
-    lines = lines_sql(plain, compressed) if utf8 else EncodedLines(tuple(paths), encoding).sql(engine)
+    lines = files.lines_sql(plain, compressed) if utf8 else files.EncodedLines(tuple(paths), encoding).sql(engine)
     if kind == "yandex":
         sql = formats.yandex_rows(lines)
     else:
@@ -159,7 +131,7 @@ def files_source(
             describe_columns(form.origins, options.form.format if options.form else ""),
         ),
         count_defects=partial(defects_of_files, paths, form, options, encoding),
-        check_files=partial(check_compressed, paths),
+        check_files=partial(files.check_compressed, paths),
         in_micros=bool(form.raw_time),
         coded=kind == "yandex",
     )
@@ -182,7 +154,7 @@ def _format_by_ending(paths: Sequence[Path]) -> str:
     return kind
 
 
-def _format_of(kind: str, head: FileHead, names: ColumnNames, encoding: str) -> Format:
+def _format_of(kind: str, head: files.FileHead, names: ColumnNames, encoding: str) -> Format:
     """Return the format of a text file; refuse a file that shows nothing of it."""
     lines = head.lines(encoding)
     if not lines:
@@ -215,7 +187,7 @@ def _format_of(kind: str, head: FileHead, names: ColumnNames, encoding: str) -> 
     return formats.with_header(kind, header, places, separator)
 
 
-def _not_of_format(head: FileHead, kind: str, encoding: str) -> DataError:
+def _not_of_format(head: files.FileHead, kind: str, encoding: str) -> DataError:
     looks = head.type or formats.looks_like(head.lines(encoding)) or ("binary data" if b"\0" in head.data else "")
     return DataError(
         f"the file {head.path} is not {kind} ({formats.FORMATS[kind]})",
@@ -228,7 +200,7 @@ def _not_of_format(head: FileHead, kind: str, encoding: str) -> DataError:
 # asks whether any of them is good: a single person's lines refuse a log only where they are all that is looked at.
 
 
-def _refuse_other_encodings(heads: Sequence[FileHead], form: Format, encoding: str) -> None:
+def _refuse_other_encodings(heads: Sequence[files.FileHead], form: Format, encoding: str) -> None:
     """Refuse files of whose first lines none can be read: all their rows would be left out."""
     readable = [good for head in heads for good in head.decodes(encoding, skip=int(form.with_header))]
     if readable and not any(readable):
@@ -239,7 +211,7 @@ def _refuse_other_encodings(heads: Sequence[FileHead], form: Format, encoding: s
         )
 
 
-def _refuse_other_keys(heads: Sequence[FileHead], form: Format, encoding: str, names: ColumnNames) -> None:
+def _refuse_other_keys(heads: Sequence[files.FileHead], form: Format, encoding: str, names: ColumnNames) -> None:
     """Refuse JSON lines of which none of the first has the needed keys: their rows would all be without a user."""
     if form.name != "jsonl":
         return
@@ -254,7 +226,7 @@ def _refuse_other_keys(heads: Sequence[FileHead], form: Format, encoding: str, n
 
 
 def _refuse_unreadable_times(
-    heads: Sequence[FileHead], form: Format, encoding: str, options: TimeOptions, names: ColumnNames
+    heads: Sequence[files.FileHead], form: Format, encoding: str, options: TimeOptions, names: ColumnNames
 ) -> None:
     """Refuse files of whose first lines none has a time that can be read: "first by time" would mean nothing."""
     lines = [line for head in heads for line in head.lines(encoding)[form.with_header :]]
@@ -289,7 +261,7 @@ def _count_times(lines: Sequence[str], form: Format, options: TimeOptions) -> tu
     return read, unreadable or 0
 
 
-def _listed(heads: Sequence[FileHead]) -> str:
+def _listed(heads: Sequence[files.FileHead]) -> str:
     return str(heads[0].path) + (f" and {len(heads) - 1} more" if len(heads) > 1 else "")
 
 
@@ -310,7 +282,7 @@ def _view(engine: Any, sql: str) -> Any:
 # Parquet.
 
 
-def _parquet_source(heads: Sequence[FileHead], names: ColumnNames, engine: Any, options: TimeOptions) -> Source:
+def _parquet_source(heads: Sequence[files.FileHead], names: ColumnNames, engine: Any, options: TimeOptions) -> Source:
     for head in heads:
         if head.type != "a Parquet file" or head.gzip:
             raise _not_of_format(head, "parquet", "utf-8")
@@ -346,7 +318,7 @@ def _parquet_table(engine: Any, paths: Sequence[Path]) -> Any:
     """Return Parquet files as a table of an engine, without a look at their rows."""
     try:
         if engine.name == "duckdb":
-            listed = ", ".join(sql_text(escape_path(path)) for path in paths)
+            listed = ", ".join(files.sql_text(files.escape_path(path)) for path in paths)
             table = _view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
             on_unreadable(engine, partial(_read_by_arrow, name=table.get_name(), paths=paths))
             return table
@@ -428,7 +400,7 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: boo
     kind = _format_by_ending([path])
     if "\0" in str(path) or not path.is_file():
         raise DataError(f"there is no file {path}".replace("\0", "?"), fix="Check the name")
-    head = read_head(path, may_be_blank=kind == "jsonl")
+    head = files.read_head(path, may_be_blank=kind == "jsonl")
     if head.gzip:
         raise DataError(f"the file {path} is compressed", fix="Unpack it: gunzip FILE")
     engine = connect()
@@ -448,7 +420,7 @@ def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: boo
     return _view(engine, f"SELECT {picked} FROM ({form.rows_of_files([path], [])})")  # noqa: S608
 
 
-def _all_columns(head: FileHead, kind: str, types: Mapping[str, str]) -> tuple[Format, dict[str, str]]:
+def _all_columns(head: files.FileHead, kind: str, types: Mapping[str, str]) -> tuple[Format, dict[str, str]]:
     """Return how lines become rows, and the source's name for each of its columns, which we number."""
     lines = head.lines("utf-8")
     if kind == "jsonl":
@@ -461,7 +433,7 @@ def _all_columns(head: FileHead, kind: str, types: Mapping[str, str]) -> tuple[F
     header = formats.header_cells(lines[0], separator) if lines else []
     bare = [name.strip() for name in header]
     alike = {name.lower() for name in bare}  # to an engine capitals are no difference
-    if not all(bare) or len(alike) < len(bare) or not bare or head.type or b"\0" in first or not decodes(first):
+    if not all(bare) or len(alike) < len(bare) or not bare or head.type or b"\0" in first or not files.decodes(first):
         raise _unreadable(head.path, kind)
     places = {f"v{place}": place for place in range(len(bare))}
     names = {f"v{place}": name for place, name in enumerate(bare)}

@@ -51,15 +51,11 @@ _WORDS = set("bBpz")
 
 @dataclass(frozen=True)
 class TimeOptions:
-    """How times are written, as the caller says.
+    """How times are written, as the caller says."""
 
-    Attributes:
-        unit: ``s`` or ``ms`` for numbers; by default each number's size decides, see ``MILLISECONDS_FROM``.
-        form: The form of text; then nothing else is read.
-    """
-
+    # ``s`` or ``ms`` for numbers; by default each number's size decides, see ``MILLISECONDS_FROM``.
     unit: str | None = None
-    form: TimeFormat | None = None
+    form: TimeFormat | None = None  # the form of text; then nothing else is read
 
 
 @dataclass(frozen=True)
@@ -130,20 +126,18 @@ class TimeFormat:
 
     def micros(self, column: Any, dialect: str) -> Any:
         """Return a column of text in whole microseconds, missing where it is not of this form or no such day exists."""
-        import ibis
-
         text = stripped(column, dialect)
         shape = pattern_for(self._shape, dialect)
         if dialect == "duckdb":
-            fits = ibis.ifelse(text.re_search(shape), text, ibis.null("string"))
+            fits = text.re_search(shape).ifelse(text, None)
             moment = call("try_strptime", fits, self.format, returns="timestamp")
             return call("epoch_us", moment, returns="int64")
         fits = text.re_search(shape).fill_null(False)
         sample = re.sub("%([a-zA-Z])", lambda match: _PARTS[match[1]][1], self.format)
-        known = ibis.ifelse(fits, text, sample)
+        known = fits.ifelse(text, sample)
         parts = {letter: known.re_extract(shape, place) for place, letter in enumerate(self.letters, start=1)}
         exists, answer = _parts_to_micros(parts)
-        return ibis.ifelse(fits & exists, answer, ibis.null("int64"))
+        return (fits & exists).ifelse(answer, None)
 
 
 def _parts_to_micros(parts: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -156,7 +150,7 @@ def _parts_to_micros(parts: Mapping[str, Any]) -> tuple[Any, Any]:
     year = number("Y")
     if "y" in parts:
         short = number("y")
-        year = ibis.ifelse(short < 69, short + 2000, short + 1900)
+        year = (short < 69).ifelse(short + 2000, short + 1900)
     name = parts.get("b", parts.get("B"))
     month = number("m")
     if name is not None:
@@ -164,14 +158,14 @@ def _parts_to_micros(parts: Mapping[str, Any]) -> tuple[Any, Any]:
         month = ibis.cases(*((begins == one[:3].lower(), i) for i, one in enumerate(_MONTHS, start=1)), else_=0)
     hour = number("H")
     if "I" in parts:
-        hour = number("I") % 12 + ibis.ifelse(parts["p"].lower() == "pm", 12, 0)
+        hour = number("I") % 12 + (parts["p"].lower() == "pm").ifelse(12, 0)
     exists, answer = after_1970(year, month, number("d"), hour, number("M"), number("S"))
     if "f" in parts:
         answer = answer + parts["f"].rpad(6, "0").cast("int64")
     if "z" in parts:
         zone = parts["z"].replace(":", "")
         ahead = (zone.substr(1, 2).cast("int64") * 60 + zone.substr(3, 2).cast("int64")) * (60 * 10**6)
-        answer = answer - ibis.ifelse(zone.substr(0, 1) == "-", -ahead, ahead)
+        answer = answer - (zone.substr(0, 1) == "-").ifelse(-ahead, ahead)
     return exists, answer
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hushquery.log.synthetic.private import private_texts
 
@@ -144,7 +146,7 @@ Ints = npt.NDArray[np.int64]
 #: How many results a page has.
 RESULTS = 10
 
-_TOPIC, _MODIFIER, _PLACE, _SLIP, _KIND = 0, 20, 36, 52, 56
+_MODIFIER, _PLACE, _SLIP, _KIND = 20, 36, 52, 56
 _FEAR, _PRIVATE = 1 << _KIND, 2 << _KIND
 _THEME_SIZE = 8
 _TERM_STEP, _TERM_PRIME = 48_271, 4_999_999  # a prime: the terms of the yandex profile are numbers below it
@@ -180,31 +182,16 @@ def private_code(kind: Ints, number: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """The words of a profile and how queries are made of them.
+    """The words of a profile and how queries are made of them."""
 
-    Attributes:
-        topics: Number of topics, a multiple of eight.
-        modifiers: Number of modifiers, a power of two.
-        places: Number of places, a power of two.
-        lexicon: Every text a query begins or goes on with: topics, their misspellings, modifiers, places, fears.
-        hosts: The front of a URL by host: topics, modifiers, places, themes, services.
-        paths: The end of a URL: nothing, then topics, modifiers, fears.
-        fear_ranks: The ranks of the queries on fears, rising.
-        terms: Whether words are term ids, as in the yandex profile.
-    """
-
-    topics: int
-    modifiers: int
-    places: int
-    lexicon: Any
-    hosts: Any
-    paths: Any
-    fear_ranks: Ints
-    terms: bool
-
-    def size(self) -> int:
-        """Return how many ranks there are."""
-        return self.topics * (1 + self.modifiers * (1 + self.places)) + len(self.fear_ranks)
+    topics: int  # number of topics, a multiple of eight
+    modifiers: int  # number of modifiers, a power of two
+    places: int  # number of places, a power of two
+    lexicon: Any  # every text a query begins or goes on with: topics, their misspellings, modifiers, places, fears
+    hosts: Any  # the front of a URL by host: topics, modifiers, places, themes, services
+    paths: Any  # the end of a URL: nothing, then topics, modifiers, fears
+    fear_ranks: Ints  # the ranks of the queries on fears, rising
+    terms: bool  # whether words are term ids, as in the yandex profile
 
     # From rank to code.
 
@@ -253,10 +240,7 @@ class Language:
     def reformulate(self, code: Ints, way: npt.NDArray[np.float64], turn: Ints) -> Ints:
         """Return the next query on the same subject: more special, more general, or one that shares sites.
 
-        Args:
-            code: The queries, public ones as meant.
-            way: A number from 0 to 1 that chooses the way; the same code and way always go the same way.
-            turn: Which of the favourites is taken, 0 the first.
+        A number from 0 to 1 chooses the way; ``turn`` is which of the favourites is taken, 0 the first.
         """
         topic, modifier, place = _fields(code)
         bare, full = modifier < 0, place >= 0
@@ -299,9 +283,6 @@ class Language:
 
     def text(self, code: Ints) -> Any:
         """Write queries as an Arrow array of text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         topic, modifier, place = _fields(code)
         topics, fear = self.topics, code & _FEAR != 0
         slip = code >> _SLIP & 3
@@ -353,11 +334,7 @@ class Language:
             "P": (self.topics + self.modifiers + place, on_topic),  # the place's site
             "T": (theme + topic // _THEME_SIZE, nothing),  # the site of the theme
             "D": (cousin, nothing),  # the site of a related topic
-            "E": (np.full_like(topic, service), on_topic),
-            "C": (np.full_like(topic, service + 1), on_topic),
-            "S": (np.full_like(topic, service + 2), on_topic),
-            "A": (np.full_like(topic, service + 3), on_topic),
-            "N": (np.full_like(topic, service + 4), on_topic),
+            **{letter: (np.full_like(topic, service + place), on_topic) for place, letter in enumerate("ECSAN")},
             "B": (np.full_like(topic, service + 5), fear_path),
             "O": (np.full_like(topic, service + 5), nothing),
             "K": (self.topics + second, on_topic),
@@ -373,9 +350,6 @@ class Language:
 
     def url(self, host: Ints, path: Ints, mask: npt.NDArray[np.bool_] | None = None) -> Any:
         """Write URLs as an Arrow array of text, null where ``mask`` is true."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.terms:
             return pa.array(self.url_ids(host, path), mask=mask).cast(pa.string())
         return pc.binary_join_element_wise(self.hosts.take(pa.array(host, mask=mask)), self.paths.take(path), "")
@@ -408,8 +382,6 @@ def language(themes: int, modifiers: int, places: int, *, terms: bool = False) -
     >>> str(language(8, 16, 16).text(np.array([0, 1, 2]))[0])
     'chicken'
     """
-    import pyarrow as pa
-
     topics = themes * _THEME_SIZE
     steps = np.arange(2 * len(FEARS))
     fear_ranks = 20 + 6 * steps + steps**2 // 8

@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log.synthetic.language import FEARS, RESULTS, Ints
 from hushquery.log.synthetic.people import PROFILES, Chunk, Profile, draw_chunk
-from hushquery.log.synthetic.private import is_private, which_private
+from hushquery.log.synthetic.private import which_private
 
-__all__ = ["FEARS", "MOST_USERS", "PROFILE_NAMES", "batches", "is_private", "which_private", "write_log"]
+__all__ = ["FEARS", "MOST_USERS", "PROFILE_NAMES", "batches", "which_private", "write_log"]
 
 #: The names of the profiles.
 PROFILE_NAMES: tuple[str, ...] = tuple(PROFILES)
@@ -147,8 +150,6 @@ def _whole(value: int, name: str) -> int:
 
 def _as_batch(profile: Profile, chunk: Chunk) -> Any:
     """Return a chunk as a record batch, with times in microseconds, as Parquet and DuckDB have them."""
-    import pyarrow as pa
-
     none = chunk.rank == 0
     words = profile.language()
     time = _START + (chunk.seconds * 1_000_000).astype("timedelta64[us]")
@@ -163,9 +164,6 @@ def _as_batch(profile: Profile, chunk: Chunk) -> Any:
 
 
 def _write(file: Any, kind: str, profile: Profile, chunks: Iterator[Chunk]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if kind == ".parquet":
         types = (pa.string(), pa.timestamp("us"), pa.string(), pa.string(), pa.int64())
         schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
@@ -187,9 +185,6 @@ def _write(file: Any, kind: str, profile: Profile, chunks: Iterator[Chunk]) -> N
 
 def _write_batch(file: Any, kind: str, batch: Any) -> None:
     """Write rows as lines; no text of the log holds a separator or a quote."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     form = "%Y-%m-%d %H:%M:%S" if kind == ".txt" else "%Y-%m-%dT%H:%M:%S"
     time = pc.strftime(batch["time"].cast(pa.timestamp("s")), format=form)
     user, query, url, rank = batch["user"], batch["query"], batch["url"], batch["rank"]
@@ -206,9 +201,6 @@ def _write_batch(file: Any, kind: str, batch: Any) -> None:
 
 def _write_yandex(file: Any, profile: Profile, chunk: Chunk) -> None:
     """Write a line for every session (M), every search with its results (Q) and every click (C), in that order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     words = profile.language()
     # Ids of sessions go on over all chunks: every user has fewer of them than this.
     session = chunk.user * profile.most + chunk.session - _first_of(chunk.user, chunk.session)
@@ -252,9 +244,6 @@ def _user_ids(user: Ints) -> Ints:
 
 def _text(separator: str, *parts: Any) -> Any:
     """Join columns to one of text; what is null becomes nothing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = []
     for part in parts:
         column = pa.array(part) if isinstance(part, np.ndarray) else part
@@ -264,8 +253,6 @@ def _text(separator: str, *parts: Any) -> Any:
 
 def _write_lines(file: Any, separator: str, *parts: Any) -> None:
     """Write columns as lines: the bytes of one column of text are the bytes of the file."""
-    import pyarrow as pa
-
     lines = _text("", _text(separator, *parts), "\n")
     if not isinstance(lines, pa.Array):
         lines = lines.combine_chunks()

@@ -32,48 +32,27 @@ class Profile:
     """What sets the size and the shape of a synthetic log; by default the AOL log's.
 
     The defaults are fitted to what is known of that log; tests/log/test_synthetic.py measures how close they come.
-
-    Attributes:
-        name: Its name.
-        number: Its part of the seed.
-        themes: Themes of eight topics each.
-        modifiers: Second words of queries.
-        places: Third words.
-        vocabulary: How many ranks are drawn from.
-        exponent: The s of Zipf-Mandelbrot, p proportional to (rank + shift)^-s, ranks from 1.
-        shift: The q of it.
-        searches: Median searches of a user.
-        spread: Standard deviation of their logarithm.
-        most: Searches of the busiest user at most.
-        chunk: Users drawn together.
-        terms: Whether queries and URLs are numbers.
-        starts_session: Share of searches that begin a session.
-        finds_again: Share of those that are a query of the person's own once more.
-        finds_again_inside: The same, of the other searches.
-        reformulates: Share of the other searches that reformulate the one before.
-        is_private: Share of new queries that are of the private tail.
-        slips: Share of searches that are misspelt at first.
     """
 
-    name: str = "aol"
-    number: int = 1
-    themes: int = 64
-    modifiers: int = 128
-    places: int = 128
-    vocabulary: int = 8_000_000
-    exponent: float = 0.9
-    shift: float = 0.5
-    searches: float = 13.5
-    spread: float = 1.25
-    most: int = 2500
-    chunk: int = 10_000
-    terms: bool = False
-    starts_session: float = 0.35
-    finds_again: float = 0.27
-    finds_again_inside: float = 0.12
-    reformulates: float = 0.42
-    is_private: float = 0.012
-    slips: float = 0.02
+    name: str = "aol"  # its name
+    number: int = 1  # its part of the seed
+    themes: int = 64  # themes of eight topics each
+    modifiers: int = 128  # second words of queries
+    places: int = 128  # third words
+    vocabulary: int = 8_000_000  # how many ranks are drawn from
+    exponent: float = 0.9  # the s of Zipf-Mandelbrot, p proportional to (rank + shift)^-s, ranks from 1
+    shift: float = 0.5  # the q of it
+    searches: float = 13.5  # median searches of a user
+    spread: float = 1.25  # standard deviation of their logarithm
+    most: int = 2500  # searches of the busiest user at most
+    chunk: int = 10_000  # users drawn together
+    terms: bool = False  # whether queries and URLs are numbers
+    starts_session: float = 0.35  # share of searches that begin a session
+    finds_again: float = 0.27  # share of those that are a query of the person's own once more
+    finds_again_inside: float = 0.12  # the same, of the other searches
+    reformulates: float = 0.42  # share of the other searches that reformulate the one before
+    is_private: float = 0.012  # share of new queries that are of the private tail
+    slips: float = 0.02  # share of searches that are misspelt at first
 
     def language(self) -> Language:
         """Return the words of the profile; built once."""
@@ -90,29 +69,17 @@ PROFILES: dict[str, Profile] = {profile.name: profile for profile in (Profile(),
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Rows of a chunk of users, by user and time.
+    """Rows of a chunk of users, by user and time."""
 
-    Attributes:
-        user: Index of the user in the whole log.
-        session: Index of the session in the chunk.
-        session_start: Seconds from the start of the period, per row.
-        search: Index of the search in the chunk; the clicks of one search share it.
-        seconds: Time from the start of the period.
-        code: The query.
-        rank: Position of the click from 1, or 0 where nothing was clicked.
-        host: Of the clicked URL.
-        path: Of the clicked URL.
-    """
-
-    user: Ints
-    session: Ints
-    session_start: Ints
-    search: Ints
-    seconds: Ints
-    code: Ints
-    rank: Ints
-    host: Ints
-    path: Ints
+    user: Ints  # index of the user in the whole log
+    session: Ints  # index of the session in the chunk
+    session_start: Ints  # seconds from the start of the period, per row
+    search: Ints  # index of the search in the chunk; the clicks of one search share it
+    seconds: Ints  # time from the start of the period
+    code: Ints  # the query
+    rank: Ints  # position of the click from 1, or 0 where nothing was clicked
+    host: Ints  # of the clicked URL
+    path: Ints  # of the clicked URL
 
 
 def draw_chunk(profile: Profile, seed: int, number: int, users: int) -> Chunk:
