@@ -132,6 +132,6 @@ hushquery.cli.main()
 def test_a_signal_to_end_leaves_no_rows_behind(tmp_path, name, script):
     limits = {MEMORY: "60MB" if script is SPILLS else "1GB", THREADS: "1", TEMP: str(tmp_path)}
     program = [sys.executable, "-c", script, name]
-    done = subprocess.run(program, env={**os.environ, **limits}, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(program, env={**os.environ, **limits}, capture_output=True, check=False, timeout=900)
     assert done.returncode == 128 + signal.Signals[name], done.stderr
     assert not list(tmp_path.iterdir())
