@@ -44,7 +44,7 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     fetched: how many of them pass is drawn for all at once (docs/proofs/bulk.md), and only those are looked up.
 
     Args:
-        counted: A table of the engine with the columns and ``n``, evaluated once (:func:`hushquery.engine.held`).
+        counted: A table of the engine with the columns and ``n``, made by :func:`hushquery.engine.materialize`.
         columns: The key.
         step: The noise and the threshold.
         bits: Where the noise comes from.

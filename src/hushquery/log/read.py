@@ -33,17 +33,14 @@ class Log:
     __slots__ = ("__weakref__", "_rows", "_rules", "_steps", "_table")
 
     def __init__(self, rows: Any, steps: list[str], rules: Rules) -> None:
-        wrong = UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
-        if not {"user", "query"} <= set(rows.columns):
-            raise wrong
-        table = rules.finish_urls(rows.filter(rows["query"].notnull()))
-        kinds = table.schema()
-        columns = [(name, str(kinds[name]).lstrip("!")) for name in table.columns]
+        kinds = rows.schema()
+        columns = [(name, str(kinds[name]).lstrip("!")) for name in rows.columns]
         expected = [(name, kind) for name, kind in COLUMNS.items() if name in kinds]
-        if kinds["user"].is_integer():
+        if "user" in kinds and kinds["user"].is_integer():
             expected[0] = columns[0]
-        if columns != expected:
-            raise wrong
+        if columns != expected or not {"user", "query"} <= set(kinds):
+            raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
+        table = rules.finish_urls(rows.filter(rows["query"].notnull()))
         for name, value in {"_table": table, "_rows": rows, "_rules": rules, "_steps": tuple(steps)}.items():
             object.__setattr__(self, name, value)
 
