@@ -11,13 +11,17 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-STARTS_WITHIN = 60.0
+#: Only so that a test that hangs ends: what has not happened by then never will, however busy the machine.
+HANGS_AFTER = 900.0
 LOOPBACK = "127.0.0.1"
+#: The kernel kills what is started so when the thread that started it is gone, even if it was killed. Executors end by
+#: themselves when their worker is gone.
+ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 # Tests are small and short: compiling hot code is what a JVM spends most of such a life on.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEFAULTS = f"""\
@@ -61,8 +65,8 @@ class Cluster:
     def state(self) -> dict[str, object]:
         """Ask the master what it knows of its workers and applications."""
         with urllib.request.urlopen(f"{self.web}/json/", timeout=10) as answer:  # noqa: S310
-            found: dict[str, object] = json.load(answer)
-        return found
+            state: dict[str, object] = json.load(answer)
+        return state
 
     def alive(self) -> int:
         """How many workers the master counts as alive."""
@@ -92,7 +96,7 @@ class Cluster:
             self.workers.append(
                 _start(kind, [*where, "--work-dir", str(self.folder / f"work{number}"), self.url], self.folder)
             )
-        _wait(lambda: self.alive() >= wanted, self.workers[-1], self.folder)
+        self.wait(lambda: self.alive() >= wanted, self.workers[-1])
 
     def kill_worker(self) -> None:
         """Kill the first worker that lives, and its executors, as a machine that loses power does.
@@ -102,7 +106,22 @@ class Cluster:
         worker = next(one for one in self.workers if one.poll() is None)
         wanted = self.alive() - 1
         _end(worker)
-        _wait(lambda: self.alive() <= wanted, self.master, self.folder)
+        self.wait(lambda: self.alive() <= wanted)
+
+    def wait(self, until: Callable[[], bool], needed: subprocess.Popen[bytes] | None = None) -> None:
+        """Wait until something is so; raise when the process it needs, the master's by default, has ended."""
+        hangs_at = time.monotonic() + HANGS_AFTER
+        while True:
+            try:
+                if until():
+                    return
+            except OSError:
+                pass  # it does not listen yet
+            if (needed or self.master).poll() is not None or time.monotonic() > hangs_at:
+                output = (self.folder / "output").read_text(errors="replace")
+                message = f"a part of the Spark cluster did not start:\n{output[-4000:]}"
+                raise RuntimeError(message)
+            time.sleep(0.05)
 
 
 @contextmanager
@@ -128,7 +147,7 @@ def _master(folder: Path, at_end: ExitStack) -> Cluster:
         made = Cluster(f"spark://{LOOPBACK}:{port}", folder, f"http://{LOOPBACK}:{web}", started)
         try:
             # Spark takes the next port where one is taken; then this one never answers, or with another address.
-            _wait(lambda made=made: made.state()["url"] == made.url, started, folder)  # type: ignore[misc]
+            made.wait(lambda made=made: made.state()["url"] == made.url)  # type: ignore[misc]
         except RuntimeError:
             _end(started)
             if attempt == 4:
@@ -157,7 +176,7 @@ def _start(kind: str, arguments: list[str], folder: Path) -> subprocess.Popen[by
     with (folder / "output").open("ab") as output:
         # A session of its own: ending it ends the executors too.
         return subprocess.Popen(
-            [str(home / "bin/spark-class"), kind, *arguments],
+            [*ENDS_WITH_US, str(home / "bin/spark-class"), kind, *arguments],
             cwd=folder,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -172,22 +191,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _wait(until: object, process: subprocess.Popen[bytes], folder: Path) -> None:
-    assert callable(until)
-    deadline = time.monotonic() + STARTS_WITHIN
-    while True:
-        try:
-            if until():
-                return
-        except OSError:
-            pass  # it does not listen yet
-        if process.poll() is not None or time.monotonic() > deadline:
-            output = (folder / "output").read_text(errors="replace")
-            message = f"a part of the Spark cluster did not start:\n{output[-4000:]}"
-            raise RuntimeError(message)
-        time.sleep(0.1)
 
 
 def _free_port() -> int:

@@ -13,9 +13,9 @@ from pathlib import Path
 import ibis
 import pyarrow as pa
 import pytest
-from hushquery.engine.duckdb import MEMORY, TEMP, THREADS
 
 from hushquery.engine import connect
+from hushquery.engine.duckdb import MEMORY, TEMP, THREADS
 from hushquery.errors import UsageError
 from hushquery.log import read_log
 
@@ -132,6 +132,6 @@ hushquery.cli.main()
 def test_a_signal_to_end_leaves_no_rows_behind(tmp_path, name, script):
     limits = {MEMORY: "60MB" if script is SPILLS else "1GB", THREADS: "1", TEMP: str(tmp_path)}
     program = [sys.executable, "-c", script, name]
-    done = subprocess.run(program, env={**os.environ, **limits}, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(program, env={**os.environ, **limits}, capture_output=True, check=False, timeout=900)
     assert done.returncode == 128 + signal.Signals[name], done.stderr
     assert not list(tmp_path.iterdir())

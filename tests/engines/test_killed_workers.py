@@ -15,6 +15,7 @@ from hushquery.curator import counting as count
 from hushquery.curator.plan import plan_release
 from hushquery.errors import DataError
 from hushquery.log import read_log
+from spark_cluster import HANGS_AFTER
 
 ASKED = {"epsilon": 12, "delta": 0.3, "queries_per_user": 8, "selector": "laplace", "population": "the users"}
 
@@ -71,9 +72,9 @@ def test_while_it_counts(log, spark, spark_cluster, tmp_path):
     plan = plan_release(read_log(log, engine=spark), **ASKED)
 
     def kill_at_work():
-        deadline = time.monotonic() + 120
+        hangs_at = time.monotonic() + HANGS_AFTER
         while not jobs.getActiveJobsIds():
-            assert time.monotonic() < deadline
+            assert time.monotonic() < hangs_at
         spark_cluster.kill_worker()
         killed.append(1)
 

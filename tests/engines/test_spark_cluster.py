@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from hushquery.engine import execute
 from hushquery.log import read_log
@@ -25,3 +33,22 @@ def test_dates_that_are_no_timestamps_are_missing_and_end_no_run(spark, tmp_path
     pq.write_table(pa.table({"user": [1, 2, 3], "query": ["x"] * 3, "time": days}), tmp_path / "log.parquet")
     rows = execute(read_log(tmp_path / "log.parquet", engine=spark).table).to_pylist()
     assert {row["user"]: row["time"] for row in rows} == {1: None, 2: 86400 * 10**6, 3: None}
+
+
+@pytest.mark.prove
+def test_a_killed_run_leaves_no_cluster_behind():
+    program = "import spark_cluster as s, sys\nwith s.cluster(1) as made: print(made.url, flush=True); sys.stdin.read()"
+    tests = Path(__file__).parents[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tests, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        url = urlsplit(run.stdout.readline().strip())
+        socket.create_connection((url.hostname, url.port)).close()
+        run.kill()
+    while True:  # until nobody answers
+        try:
+            socket.create_connection((url.hostname, url.port)).close()
+        except OSError:
+            return
+        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What Spark kept for a release is gone after it, on disk and in memory, and no clean-up hides an error."""
+"""What Spark stored for a release is gone after it, on disk and in memory, and no clean-up hides an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from hushquery.engine import execute, materialize
-from hushquery.engine.spark import frame, kept
+from hushquery.engine import spark as spark_engine
 from hushquery.errors import DataError
 
 SECRET = "secret rash"  # noqa: S105
@@ -57,7 +57,7 @@ def test_no_stored_rows_are_left(rows):
 
 
 def test_clean_up_does_not_hide_an_error(rows, monkeypatch):
-    catalog = frame(rows).sparkSession.catalog
+    catalog = spark_engine.to_frame(rows).sparkSession.catalog
     monkeypatch.setattr(type(catalog), "dropTempView", lambda *_: 1 / 0)  # as when the JVM is gone
-    with pytest.raises(DataError, match="why it failed"), kept(rows):
+    with pytest.raises(DataError, match="why it failed"), spark_engine.materialize(rows):
         raise DataError("why it failed")

@@ -84,7 +84,7 @@ def test_times_that_nobody_can_read_are_refused_before_they_mean_nothing(tmp_pat
     one_good = write(path, "\r\n".join(["user;time;query", *rows, "u;2026-10-03;q"]).encode())
     assert len(rows_of(read_log(one_good))) == 11
     few = write(path, "\r\n".join(["user;time;query", *rows[:9]]).encode())
-    assert read_log(few).describe_defects().count("unreadable time") == 9
+    assert "unreadable time: 9" in read_log(few).describe_defects().in_short().split(", ")
     empty = write(path, "\n".join(["user;time;query", *(f"u{n};;q" for n in range(20))]).encode())
     assert len(rows_of(read_log(empty))) == 20
 
@@ -120,7 +120,7 @@ def test_bad_utf_8_in_the_middle(tmp_path, rows_of, line, end):
     data = end.join([*lines[:2], line.strip(), *lines[2:]])
     log = read_log(write(tmp_path / "log", data), format="excite")
     assert [row[:2] for row in rows_of(log)] == EXPECTED
-    assert [(d.kind, d.count, [n for _, n in d.lines]) for d in log.describe_defects().found] == [
+    assert [(d.kind, d.count, [n for _, n in d.lines]) for d in log.describe_defects().kinds] == [
         ("bad encoding", 1, [3])
     ]
 
@@ -136,7 +136,7 @@ def test_too_few_and_too_many_columns(tmp_path, rows_of):
     data = b"lonely\n" + GOOD + b"a\tb\n" + b"a\t970916105430\tc\td\n" + b"a\t970916105430\tc\td\te\tf\n"
     log = read_log(write(tmp_path / "log", data), format="excite")
     assert [row[:2] for row in rows_of(log)] == EXPECTED
-    found = {defect.kind: [line for _, line in defect.lines] for defect in log.describe_defects().found}
+    found = {defect.kind: [line for _, line in defect.lines] for defect in log.describe_defects().kinds}
     assert found == {"too few columns": [1, 7], "too many columns": [8, 9]}
 
 
@@ -146,7 +146,7 @@ def test_a_very_long_line_costs_itself_only(tmp_path, rows_of, size, compressed)
     data = GOOD + b"x" * size + b"\n" + GOOD.replace(b"u", b"v", 100)
     log = read_log(write(tmp_path / "log", gzip.compress(data, 1, mtime=0) if compressed else data), format="excite")
     assert len(rows_of(log)) == 10
-    found = log.describe_defects().found
+    found = log.describe_defects().kinds
     assert [(defect.kind, defect.count, defect.lines[0][1]) for defect in found] == [("line too long", 1, 6)]
 
 
@@ -193,7 +193,7 @@ def test_a_truncated_archive_is_told_before_anything_is_spent(tmp_path):
     log = read_log(write(tmp_path / "log", gzip.compress(many, mtime=0)[:-30_000]), format="excite")
     with pytest.raises(DataError, match="damaged"):
         log.check_files()
-    assert log.describe_defects().count("damaged file") == 1
+    assert "damaged file: 1" in log.describe_defects().in_short().split(", ")
     with pytest.raises(DataError, match="damaged file: 1"):
         log.refuse_defects()
 

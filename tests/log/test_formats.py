@@ -81,8 +81,8 @@ def test_sogou_lines_that_are_not_of_the_encoding_are_left_out_alone(tmp_path, r
     )
     log = read_log(write(tmp_path / "s.gz", data), format="sogou", encoding="GB18030")
     assert [row[:2] for row in rows_of(log)] == [("u1", "天气"), ("u3", "天气")]
-    assert log.describe_defects().count("bad encoding") == 1
-    assert log.describe_defects().found[0].lines == ((str(tmp_path / "s.gz"), 2),)
+    assert "bad encoding: 1" in log.describe_defects().in_short().split(", ")
+    assert log.describe_defects().kinds[0].lines == ((str(tmp_path / "s.gz"), 2),)
 
 
 def test_of_a_file_in_another_encoding_no_copy_is_made(tmp_path, monkeypatch, rows_of):
@@ -177,7 +177,7 @@ def test_csv_an_unclosed_quote_costs_its_own_line_only(tmp_path, rows_of):
     text = 'user,query\n1,"open\n2,two\n3,"three"\n4,"x"y\n5,five"\n'
     log = read_log(write(tmp_path / "log.csv", text))
     assert rows_of(log) == [("2", "two"), ("3", "three"), ("5", 'five"')]
-    assert log.describe_defects().count("unclosed quote") == 2
+    assert "unclosed quote: 2" in log.describe_defects().in_short().split(", ")
 
 
 def test_tsv_has_no_quotes(tmp_path, rows_of):
@@ -204,7 +204,7 @@ def test_jsonl(tmp_path, rows_of):
     )
     log = read_log(write(tmp_path / "log.jsonl.gz", text))
     assert rows_of(log) == [("007", "b", None, None, None), ("7", "a b", MARCH_FIRST, None, 3)]
-    assert log.describe_defects().count("no user") == 1
+    assert "no user: 1" in log.describe_defects().in_short().split(", ")
 
 
 def test_jsonl_keys_with_slashes_and_columns_left_out(tmp_path, rows_of):

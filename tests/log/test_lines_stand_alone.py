@@ -21,7 +21,7 @@ from hushquery import statistics
 from hushquery.core.budget import PrivacyWarning
 from hushquery.log import read_log
 from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql
-from hushquery.log.formats import csv
+from hushquery.log.formats import with_header
 from hushquery.log.sources import read_table
 
 ENGINE = ibis.duckdb.connect()
@@ -142,9 +142,7 @@ def count(folder: Path, lines: list[str], ending: str) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return (
-            statistics.plan_count(path, unit="user", epsilon=900, population="people")
-            .run(path.with_suffix(".db"))
-            .values[0]
+            statistics.count(path, unit="user", epsilon=900, population="people").run(path.with_suffix(".db")).values[0]
         )
 
 
@@ -244,7 +242,7 @@ def test_each_line_of_a_csv_file_is_cut_once_as_by_hand(lines):
             path = Path(folder) / "log.csv"
             text = "\n".join(["user,query,time", *lines, ""]).replace(",", separator)
             path.write_text(text, encoding="utf-8")
-            form = csv(["user", "query", "time"], {"user": 0, "query": 1, "time": 2}, separator)
+            form = with_header("csv", ["user", "query", "time"], {"user": 0, "query": 1, "time": 2}, separator)
             found = engine.execute(form.rows_of_files([path], [])).fetchall()
             assert Counter(tuple(cell.replace(separator, ",") for cell in row) for row in found) == expected
 

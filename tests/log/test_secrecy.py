@@ -13,7 +13,10 @@ import pytest
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
+from hushquery.log.read import Rules
 from hushquery.log.report import KINDS, LINES_SHOWN
+from hushquery.log.sources import Source
+from hushquery.log.time_format import TimeOptions
 
 CANARIES = ("zebra-user", "zebra-query", "zebra-host")
 ROW = "zebra-user,zebra-query,2006-03-01,http://zebra-host.example\n"
@@ -70,6 +73,7 @@ def test_a_log_can_t_be_taken_apart(log):
 
 
 def test_a_log_is_made_of_its_columns_only():
+    rules = Rules(Source(None, "duckdb", (), lambda: pytest.fail("ran")), False, False, TimeOptions())
     for columns in (
         {"user": ["a"]},
         {"query": ["a"], "user": ["a"]},
@@ -77,7 +81,7 @@ def test_a_log_is_made_of_its_columns_only():
         {"user": ["a"], "query": ["a"], "more": ["a"]},
     ):
         with pytest.raises(UsageError, match="canonical columns"):
-            Log(ibis.memtable(pa.table(columns)), [], lambda: pytest.fail("ran"), lambda: None)
+            Log(ibis.memtable(pa.table(columns)), [], rules)
 
 
 def test_nothing_is_counted_unasked(path, monkeypatch):
@@ -90,7 +94,7 @@ def test_nothing_is_counted_unasked(path, monkeypatch):
 def test_the_private_report(log, path):
     report = log.describe_defects()
     assert report.in_short() == "unclosed quote: 1, no user: 1, unreadable time: 1"
-    assert [(defect.kind, defect.lines) for defect in report.found] == [
+    assert [(defect.kind, defect.lines) for defect in report.kinds] == [
         ("unclosed quote", ((str(path), 5),)),
         ("no user", ((str(path), 6),)),
         ("unreadable time", ((str(path), 7),)),
@@ -115,17 +119,16 @@ def test_counts_over_many_lines_and_files(tmp_path):
         (tmp_path / name).write_text("\n".join(lines))
     report = read_log(str(tmp_path / "*.tsv")).describe_defects()
     assert report.in_short() == "too few columns: 200000, no user: 2, no query: 2"
-    first = report.found[0].lines
+    first = report.kinds[0].lines
     assert len(first) == LINES_SHOWN
     assert first[:2] == ((str(tmp_path / "a.tsv"), 3), (str(tmp_path / "a.tsv"), 5))
-    assert report.found[1].lines == ((str(tmp_path / "a.tsv"), 200_002), (str(tmp_path / "b.tsv"), 200_002))
+    assert report.kinds[1].lines == ((str(tmp_path / "a.tsv"), 200_002), (str(tmp_path / "b.tsv"), 200_002))
 
 
 def test_every_kind_that_a_report_may_have_is_listed():
     from hushquery.log import formats
-    from hushquery.log import formats as yandex
 
-    forms = [formats.aol(), formats.sogou(), formats.excite(), yandex.yandex(), formats.jsonl({"user": "user"})]
-    forms += [make(["user", "query"], {"user": 0, "query": 1}) for make in (formats.csv, formats.tsv)]
+    forms = [*formats.FIXED.values(), formats.jsonl({"user": "user"})]
+    forms += [formats.with_header(kind, ["user", "query"], {"user": 0, "query": 1}) for kind in ("csv", "tsv")]
     for form in forms:
         assert set(re.findall(r"THEN '([^']*)'", form.problem)) <= set(KINDS)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log import read_log
-from hushquery.log.normalise import instant, micros
+from hushquery.log.normalise import micros
+from hushquery.log.time_format import TimeOptions, instant
 
 ENGINE = ibis.duckdb.connect()
 TEN = 1141207200  # 2006-03-01 10:00:00 UTC
@@ -63,7 +64,7 @@ TEXTS = [
 
 def read(values, kind="string", unit=None, dialect="duckdb"):
     table = ibis.memtable(pa.table({"t": pa.array(values, kind)}))
-    out = table.select(out=micros(table.t, dialect, unit))
+    out = table.select(out=micros(table.t, dialect, TimeOptions(unit)))
     return ENGINE.to_pyarrow(out).column("out").to_pylist()
 
 
@@ -135,7 +136,7 @@ def test_what_python_writes_is_read(moments):
 def test_rows_keep_their_place_when_their_time_is_unreadable(rows_of):
     log = read_log({"user": ["a", "b"], "query": ["x", "y"], "time": ["soon", "5"]})
     assert rows_of(log) == [("a", "x", None), ("b", "y", 5 * 10**6)]
-    assert log.describe_defects().count("unreadable time") == 1
+    assert "unreadable time: 1" in log.describe_defects().in_short().split(", ")
 
 
 def test_since_and_until(rows_of):

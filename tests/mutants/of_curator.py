@@ -273,30 +273,30 @@ MUTANTS = (
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),
     mutant(
-        "held-removed-in-weighted",
+        "materialize-removed-in-weighted",
         "the engine computes the weights anew for each question: noise drawn for one look meets the rows of another",
         _CURATOR + "selectors/weighted.py",
         (
-            'with held(self.expressions(table, bound)["selection"]) as weighed:',
+            'with materialize(self.expressions(table, bound)["selection"]) as weighed:',
             'for weighed in [self.expressions(table, bound)["selection"]]:',
         ),
         tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
     ),
     mutant(
-        "held-removed-in-clicks",
+        "materialize-removed-in-clicks",
         "the engine counts pairs anew for each question",
         _CURATOR + "clicks.py",
         (
-            "with held(self._by_number(table, bound, queries)) as counted:",
+            "with materialize(self._by_number(table, bound, queries)) as counted:",
             "for counted in [self._by_number(table, bound, queries)]:",
         ),
         tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
     ),
     mutant(
-        "held-removed-in-guided",
+        "materialize-removed-in-guided",
         "the sketch, the weights and the counts each read the log anew",
         _CURATOR + "selectors/guided.py",
-        ("with held(self.each(table, bound)) as each:", "for each in [self.each(table, bound)]:"),
+        ("with materialize(self.each(table, bound)) as each:", "for each in [self.each(table, bound)]:"),
         tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
     ),
     mutant(

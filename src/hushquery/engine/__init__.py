@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from hushquery.engine.connect import connect
+from hushquery.engine.duckdb import as_table, is_text, on_unreadable
 from hushquery.engine.execute import (
     call,
     check,
+    connect,
     dialect,
+    engine_table,
     execute,
     fetch,
-    java,
     materialize,
     md5,
+    no_such_column,
     or_null,
-    read_otherwise,
 )
-from hushquery.engine.tables import as_table, engine_table, is_text, no_such_column
 
-__all__ = [
-    "as_table",
-    "call",
-    "check",
-    "connect",
-    "dialect",
-    "engine_table",
-    "execute",
-    "fetch",
-    "materialize",
-    "is_text",
-    "java",
-    "md5",
-    "no_such_column",
-    "read_otherwise",
-    "or_null",
-]
+__all__ = ["as_table", "call", "check", "connect", "dialect", "engine_table", "execute", "fetch", "is_text"]
+__all__ += ["materialize", "md5", "no_such_column", "on_unreadable", "or_null"]

@@ -1,4 +1,4 @@
-"""PostgreSQL: texts in the order of their bytes and small letters by one table, whatever the database's locale says."""
+"""PostgreSQL: texts in the order of their bytes and lower case by one table, whatever the database's locale."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from hushquery.errors import DataError, Unavailable
-
-__all__ = ["LOWER", "check_ids", "in_byte_order", "kept", "prepare"]
 
 #: The function that ``prepare`` makes: one small letter for each capital, as DuckDB writes them.
 LOWER = "hushquery_lower"
@@ -19,9 +17,7 @@ _LOWER_SQL = f"""
 CREATE OR REPLACE FUNCTION pg_temp.{LOWER}(text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT lower(translate($1, 'İΣ', 'iσ') COLLATE "und-x-icu") $$
 """
-
-
-# Of these, ids that are equal in SQL are one text, numbers without their trailing zeros.
+# Types in which ids that are equal in SQL are one text; of numbers, without trailing zeros.
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
 _IDS = _TEXTS | {"int2", "int4", "int8", "oid", "numeric", "uuid", "date", "timestamp", "timestamptz"}
 # The type of a column, and what a domain stands for.
@@ -38,7 +34,7 @@ WHERE oid = CAST(pg_collation_for((SELECT {column} FROM ({rows}) AS r LIMIT 0)) 
 
 
 def prepare(engine: Any) -> None:
-    """Make the session's own function for small letters."""
+    """Create the session's own function for lower case."""
     try:
         with engine.begin() as cursor:
             cursor.execute(_LOWER_SQL)
@@ -53,10 +49,10 @@ def prepare(engine: Any) -> None:
 def check_ids(table: Any, column: str) -> None:
     """Refuse a column of ids in which one id has several texts: one user would count as several.
 
-    So it is with floating-point numbers (0 and -0), ``citext``, and collations that take other letters for the same.
+    Such are floating-point numbers (0 and -0), ``citext``, and collations that take other letters for the same.
     """
     engine = table._find_backend()
-    parts = {"column": _quoted(column), "rows": engine.compile(table)}
+    parts = {"column": quote_name(column), "rows": engine.compile(table)}
     try:
         with engine.begin() as cursor:
             kind = cursor.execute(_KIND_SQL.format(**parts)).fetchone()[0]
@@ -72,19 +68,22 @@ def check_ids(table: Any, column: str) -> None:
 
 
 def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
-    """Give a table's columns, those marked as texts cast to text and compared byte by byte from here on.
+    """Return a table whose columns marked as texts are cast to text and compared byte by byte from here on.
 
-    The order of a database's own locale would give another release from the same bits. PostgreSQL keeps the collation
-    of a column through all that is made from it.
+    The order of a database's own locale would change the release made from the same bits. PostgreSQL keeps the
+    collation of a column through everything that is computed from it.
     """
     import ibis
 
     name = ibis.util.gen_name("hushquery_rows")
     kinds = table.schema()
-    picked = ", ".join(
-        f'CAST({_number_or_text(column, kinds)} AS TEXT) COLLATE "C" AS {_quoted(column)}' if text else _quoted(column)
-        for column, text in texts.items()
-    )
+
+    def written(column: str) -> str:
+        # 1.00 without the zeros: equal numbers are one text.
+        value = f"trim_scale({quote_name(column)})" if kinds[column].is_decimal() else quote_name(column)
+        return f'CAST({value} AS TEXT) COLLATE "C" AS {quote_name(column)}' if texts[column] else quote_name(column)
+
+    picked = ", ".join(map(written, texts))
     try:
         return table.alias(name).sql(f"SELECT {picked} FROM {name}", dialect="postgres")  # noqa: S608
     except Exception as error:
@@ -92,16 +91,16 @@ def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
 
 
 @contextmanager
-def kept(expression: Any) -> Iterator[Any]:
+def materialize(expression: Any) -> Iterator[Any]:
     """Compute an expression into a table of the session's own temporary schema.
 
-    Ibis's cache would name the columns' types anew, and so lose their order.
+    Ibis's cache would name the columns' types anew, and so lose their collation.
     """
     import ibis
 
     engine = expression._find_backend()
     engine._run_pre_execute_hooks(expression)
-    name = ibis.util.gen_name("hushquery_kept")
+    name = ibis.util.gen_name("hushquery_counts")
     with engine.begin() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {name} AS {engine.compile(expression)}")
     try:
@@ -111,14 +110,10 @@ def kept(expression: Any) -> Iterator[Any]:
             engine.drop_table(name, force=True)
 
 
-def _number_or_text(column: str, kinds: Mapping[str, Any]) -> str:
-    """Write a column, of numbers such as 1.00 without the zeros: equal numbers are one text."""
-    return f"trim_scale({_quoted(column)})" if kinds[column].is_decimal() else _quoted(column)
-
-
 def _unreadable(error: Exception) -> DataError:
     return DataError("the table can't be read as a log", why=type(error).__name__, fix="Check the types of its columns")
 
 
-def _quoted(name: str) -> str:
+def quote_name(name: str) -> str:
+    """Write a column's name in SQL, as DuckDB reads it too."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Apache Spark: a session on this machine or on a standalone cluster, and answers that a retry can't change."""
+"""Apache Spark: a session on this machine or on a standalone cluster, and results that a retry can't change."""
 
 from __future__ import annotations
 
@@ -18,27 +18,11 @@ from typing import Any
 
 from hushquery.errors import Unavailable, UsageError
 
-__all__ = [
-    "OLDEST_JAVA",
-    "check_master",
-    "connect_spark",
-    "frame",
-    "java_version",
-    "kept",
-    "literally",
-    "read_parquet",
-    "to_arrow",
-]
-
-#: What Spark 4 runs on.
-OLDEST_JAVA = 17
-
-_PACKAGES = "pip install 'hushquery[spark]'"
-_JAVA = f"Install Java {OLDEST_JAVA} or newer (on Debian: apt-get install openjdk-17-jre-headless)"
+_OLDEST_JAVA = 17  # for Spark 4
 _ANSWERS_WITHIN = 10.0
 _EXECUTORS_WITHIN = 60.0
 
-# What answers must not depend on. All else is Spark's own business: spark-defaults.conf in SPARK_CONF_DIR.
+# What results must not depend on. Everything else is set in spark-defaults.conf in SPARK_CONF_DIR.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # What can't be computed fails; without ANSI a sum that overflows would be a wrong number.
@@ -51,14 +35,14 @@ _SETTINGS = {
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
-def java_version() -> int | None:
-    """Give the main version of the Java that Spark would use; None where there is none."""
+def _java_version() -> int | None:
+    """Return the main version of the Java that Spark would use; None where there is none."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if java is None:
         return None
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603
-    version = re.search(r'version "(\d+)', told)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(\d+)', output)
     return int(version.group(1)) if version else None
 
 
@@ -67,18 +51,19 @@ def connect_spark(url: str) -> Any:
 
     A process has one Spark at a time: connecting to another one is refused until the first is stopped.
     """
-    try:
-        import pyspark.sql
-    except ImportError:
-        raise Unavailable("the engine 'spark' needs packages that are not installed", fix=f"Run: {_PACKAGES}") from None
-    # Spark's Python side writes every failed statement to stderr as it is, with the values in it.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    version = java_version()
-    if version is None or version < OLDEST_JAVA:
-        found = "there is none" if version is None else f"this is Java {version}"
-        raise Unavailable(f"Spark runs on Java {OLDEST_JAVA} or newer, and {found}", fix=_JAVA)
+    import ibis
+    import pyspark.sql
     from pyspark import SparkContext
 
+    # Spark's Python side writes every failed statement to stderr as it is, with the values in it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    version = _java_version()
+    if version is None or version < _OLDEST_JAVA:
+        installed = "there is none" if version is None else f"this is Java {version}"
+        raise Unavailable(
+            f"Spark runs on Java {_OLDEST_JAVA} or newer, and {installed}",
+            fix=f"Install Java {_OLDEST_JAVA} or newer (on Debian: apt-get install openjdk-17-jre-headless)",
+        )
     master = "local[*]" if url == "spark" else url
     context = SparkContext._active_spark_context
     if context is None:
@@ -89,8 +74,6 @@ def connect_spark(url: str) -> Any:
             why="A process has one Spark at a time",
             fix="Stop that session, or use a process of its own",
         )
-    import ibis
-
     # A session of our own on the same Spark: neither settings nor temporary views are shared with the user's.
     return ibis.pyspark.connect(pyspark.sql.SparkSession(context).newSession(), **_SETTINGS)
 
@@ -114,7 +97,7 @@ def _new_context(master: str) -> Any:
 
 
 def check_master(master: str) -> None:
-    """Ask whether anybody listens there: Spark itself would try for a minute."""
+    """Raise unless something listens at the master's address: Spark itself would try for a minute."""
     for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         try:
@@ -130,7 +113,7 @@ def check_master(master: str) -> None:
 
 
 def _wait_for_executors(context: Any) -> None:
-    """Wait until the cluster has given us somebody who works; a job would wait for ever and say nothing."""
+    """Wait until the cluster has started an executor for us; a job would wait for ever without a message."""
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return
     deadline = time.monotonic() + _EXECUTORS_WITHIN
@@ -149,7 +132,7 @@ def _wait_for_executors(context: Any) -> None:
 
 
 def read_parquet(engine: Any, places: Sequence[str]) -> Any:
-    """Give Parquet files as one table; no column is read from the names of folders."""
+    """Return Parquet files as one table; no column is read from the names of folders."""
     import ibis
 
     rows = engine._session.read.option("recursiveFileLookup", "true").parquet(*places)
@@ -158,13 +141,13 @@ def read_parquet(engine: Any, places: Sequence[str]) -> Any:
     return engine.table(name)
 
 
-def literally(path: Path) -> str:
-    """Write a path of this machine so that Spark does not take it for a pattern of other files' names."""
+def escape_path(path: Path) -> str:
+    """Return the address of a path on this machine, escaped so that Spark does not take it for a pattern."""
     return "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", str(path.absolute()))
 
 
-def frame(expression: Any) -> Any:
-    """Give an expression as a Spark DataFrame, with tables in memory sent over as Arrow."""
+def to_frame(expression: Any) -> Any:
+    """Return an expression as a Spark DataFrame, with tables in memory sent over as Arrow."""
     import ibis.expr.operations as ops
     from pyspark.sql import SparkSession
 
@@ -181,20 +164,20 @@ def frame(expression: Any) -> Any:
 
 
 def to_arrow(expression: Any) -> Any:
-    """Run an expression and give an Arrow table of the expression's own types."""
-    asked = frame(expression)
+    """Run an expression and return an Arrow table of the expression's own types."""
+    frame = to_frame(expression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its sockets to the garbage collector
-        rows = asked.toArrow()
+        rows = frame.toArrow()
     return rows.cast(expression.schema().to_pyarrow())
 
 
 @contextmanager
-def kept(expression: Any) -> Iterator[Any]:
-    """Compute an expression and keep its rows, cut off from the log that they come from.
+def materialize(expression: Any) -> Iterator[Any]:
+    """Compute an expression and store its rows, cut off from the log that they come from.
 
-    Spark's cache is a hint: what an executor that died had cached is computed again, and a log that grew in the
-    meantime would give other rows. A checkpoint is never computed again. In a checkpoint directory of the cluster
+    Spark's cache is a hint: what a dead executor had cached is computed again, and a log that grew in the meantime
+    would yield other rows. A checkpoint is never computed again. In a checkpoint directory of the cluster
     (``spark.checkpoint.dir``) it is durable. Without one two executors hold each part; when both are gone the job
     fails, and nothing is released. At the end of the block, and after an error, neither is left.
     """
@@ -202,19 +185,19 @@ def kept(expression: Any) -> Iterator[Any]:
     from pyspark import StorageLevel
 
     engine = expression._find_backend()
-    asked = frame(expression)
-    context = asked.sparkSession.sparkContext
+    frame = to_frame(expression)
+    context = frame.sparkSession.sparkContext
     durable = context._jsc.sc().getCheckpointDir().isDefined()
     if durable:
         # Marked, not yet written: were it written at once, an error would leave files that nobody knows the name of.
-        rows = asked.checkpoint(eager=False)
+        rows = frame.checkpoint(eager=False)
     else:
-        rows = asked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+        rows = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
     stored = rows._jdf.queryExecution().logical().rdd()
-    name = ibis.util.gen_name("hushquery_kept")
+    name = ibis.util.gen_name("hushquery_counts")
     try:
         if durable:
-            rows.isEmpty()  # the first question writes all of it
+            rows.isEmpty()  # the first query writes all of it
         rows.createTempView(name)
         yield engine.table(name)
     finally:  # each on its own, and none hides why the block failed: Spark itself may be gone

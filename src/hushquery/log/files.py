@@ -1,27 +1,34 @@
-"""Which files a log is in, and a look at their first bytes: it may refuse a file, never change how it is read."""
+"""The files of a log: their names, their first bytes, and their lines, of which none changes how another one is read.
+
+The first bytes may make us refuse a file, never read it in another way. DuckDB reads lines with quoting switched off
+and every option fixed. A line ends at a line feed, a carriage return or both. Bad UTF-8 or more than ``LONGEST_LINE``
+bytes cost the line they are in and no other.
+"""
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from hushquery.errors import DataError, UsageError
 
-__all__ = ["PEEK", "Peek", "blocks", "check_compressed", "find_files", "look"]
+#: A line of more bytes is malformed.
+LONGEST_LINE = 2_000_000
 
-#: How many bytes of a file are looked at before it is read.
-PEEK = 2**16
-
+_HEAD = 2**16  # bytes of a file that are looked at before it is read
 _LONGEST_FIRST = 2**24
 _BLOCK = 2**22
 _GZIP = b"\x1f\x8b"
-_MAGIC = {
+_TYPES = {
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a zip archive",
     b"\x89PNG": "a PNG picture",
@@ -35,62 +42,29 @@ _MAGIC = {
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
 }
-
-
-@dataclass(frozen=True)
-class Peek:
-    """The beginning of a file.
-
-    Attributes:
-        path: The file.
-        gzip: Whether it is compressed; its first bytes say so, whatever its name.
-        head: Its first bytes, decompressed.
-        whole: Whether that is all of it.
-    """
-
-    path: Path
-    gzip: bool
-    head: bytes
-    whole: bool
-
-    @property
-    def magic(self) -> str:
-        """Say what the first bytes are known to begin, or nothing."""
-        return next((name for magic, name in _MAGIC.items() if self.head.startswith(magic)), "")
-
-    def lines(self, encoding: str, most: int = 100) -> list[str]:
-        """Give the first complete lines that are not empty."""
-        text = self.head.decode(encoding, errors="replace").removeprefix("\ufeff")
-        lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        if not self.whole:
-            lines.pop()
-        return [line for line in lines if line][:most]
-
-    def decodes(self, encoding: str, below: int = 0) -> list[bool]:
-        """Say of each of the first complete lines below the header whether it is text of the encoding."""
-        lines = [line for line in self.head.replace(b"\r", b"\n").split(b"\n")[: None if self.whole else -1] if line]
-        return [_decodes(line, encoding) for line in lines[below : below + 100]]
-
-
-def _decodes(line: bytes, encoding: str) -> bool:
-    try:
-        line.decode(encoding)
-    except UnicodeError:
-        return False
-    return True
+# Code points that Unicode guarantees to be no characters: as separator and as "null" they never occur.
+_NO_SEPARATOR = "\U0010ffff"
+_NO_NULL = "\U0010fffe"
+# In UTF-8 no line is this.
+_NO_TEXT = b"\xff"
+_READ_CSV = (
+    "quote='', escape='', comment='', header=false, auto_detect=false, ignore_errors=true, strict_mode=false, "
+    f"nullstr='{_NO_NULL}', new_line='\\n', max_line_size={LONGEST_LINE}"
+)
+# Encodings in which the byte 0x0A is not always the end of a line, or in which one line changes how the next is read.
+_NOT_LINE_BY_LINE = ("utf-16", "utf-32", "utf-7", "iso2022", "hz", "idna", "punycode", "unicode", "raw", "undefined")
 
 
 def find_files(data: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Give the files that a name, a pattern or a list of them stands for."""
+    """Return the files that a name, a pattern or a list of them stands for."""
     if isinstance(data, str | Path):
         return _matching(data)
-    paths = list(data)
+    paths = [path for name in data for path in _matching(name)]
     if not paths:
         raise UsageError("the list of files is empty", fix="Name at least one file")
-    found = [path for one in paths for path in _matching(one)]
-    if len({path.resolve() for path in found}) < len(found):
+    if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a file is named twice, so its rows would count twice", fix="Name each file once")
-    return found
+    return paths
 
 
 def _matching(name: str | Path) -> list[Path]:
@@ -109,64 +83,94 @@ def _matching(name: str | Path) -> list[Path]:
             quotes = 'Names with blanks need quotes: --columns "user=Customer ID,query=Search term"'
             raise DataError(f"there is no file {path}", why="It looks like a part of --columns", fix=quotes)
         raise DataError(f"there is no file {path}", fix="Check the name")
-    found = [match for match in map(Path, sorted(glob.glob(text, recursive=True))) if match.is_file()]  # noqa: PTH207
-    if not found:
+    paths = [match for match in map(Path, sorted(glob.glob(text, recursive=True))) if match.is_file()]  # noqa: PTH207
+    if not paths:
         raise DataError(f"no file matches {path}", fix="Check the pattern")
-    return found
+    return paths
 
 
-def look(path: Path, *, may_be_blank: bool = False) -> Peek:
+# The beginning of a file, and its bytes.
+
+
+@dataclass(frozen=True)
+class FileHead:
+    """The beginning of a file."""
+
+    path: Path  # the file
+    gzip: bool  # whether it is compressed; its first bytes say so, whatever its name
+    data: bytes  # its first bytes, decompressed
+    complete: bool  # whether that is all of it
+
+    @property
+    def type(self) -> str:
+        """What the first bytes are known to begin, in words; empty if they are not known."""
+        return next((name for magic, name in _TYPES.items() if self.data.startswith(magic)), "")
+
+    def lines(self, encoding: str) -> list[str]:
+        """Return the first hundred complete lines that are not empty."""
+        text = self.data.decode(encoding, errors="replace").removeprefix("\ufeff")
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return [line for line in lines[: None if self.complete else -1] if line][:100]
+
+    def decodes(self, encoding: str, skip: int) -> list[bool]:
+        """Return of each of the first complete lines, after so many, whether it is text of the encoding."""
+        lines = [line for line in self.data.replace(b"\r", b"\n").split(b"\n")[: None if self.complete else -1] if line]
+        return [decodes(line, encoding) for line in lines[skip : skip + 100]]
+
+
+def decodes(line: bytes, encoding: str = "utf-8") -> bool:
+    """Return whether bytes are text of an encoding."""
+    try:
+        line.decode(encoding)
+    except UnicodeError:
+        return False
+    return True
+
+
+def read_head(path: Path, *, may_be_blank: bool = False) -> FileHead:
     """Read the first bytes of a file, and the end of its first line; refuse one that is empty or can't be opened.
 
-    A first line that is too long is one person's row in a format without a header, so what follows it is looked at too.
-
-    Args:
-        path: The file.
-        may_be_blank: Whether it may hold nothing but blanks and ends of lines, as JSON lines of nobody do.
+    A first line that is too long is one person's row in a format without a header, so what follows it is read too. With
+    ``may_be_blank`` a file may hold nothing but blanks and ends of lines, as JSON lines of nobody do.
     """
     try:
         with path.open("rb") as file:
             compressed = file.read(len(_GZIP)) == _GZIP
-        following = blocks(path, PEEK)
+        following = read_blocks(path, _HEAD)
         last = next(following, b"")
         parts = [last]
-        while last and b"\n" not in last and b"\r" not in last and len(parts) * PEEK < _LONGEST_FIRST:
+        while last and b"\n" not in last and b"\r" not in last and len(parts) * _HEAD < _LONGEST_FIRST:
             last = next(following, b"")
             parts.append(last)
         if len(parts) > 1:
             parts.append(next(following, b""))
-        head = b"".join(parts)
-        whole = _ends(following)
+        complete = False
+        with suppress(DataError):  # damaged further on, which `check_compressed` reports
+            complete = next(following, None) is None
     except OSError as error:
         raise DataError(
             f"the file {path} can't be opened", why=type(error).__name__, fix="Check its permissions"
         ) from None
-    if not (head if may_be_blank else head.strip()):
+    data = b"".join(parts)
+    if not (data if may_be_blank else data.strip()):
         raise DataError(f"the file {path} is empty", fix="Give a file with rows")
-    return Peek(path, compressed, head, whole)
+    return FileHead(path, compressed, data, complete)
 
 
-def _ends(following: Iterator[bytes]) -> bool:
-    try:
-        return next(following, None) is None
-    except DataError:  # damaged further on, which is for the check of whole files to say
-        return False
-
-
-def blocks(path: Path, size: int = _BLOCK) -> Iterator[bytes]:
-    """Give a file's bytes, decompressed, a block at a time.
+def read_blocks(path: Path, size: int = _BLOCK) -> Iterator[bytes]:
+    """Yield a file's bytes, decompressed, a block at a time.
 
     Raises:
-        DataError: The compressed data ends early or is damaged; what came before was given.
+        DataError: The compressed data ends early or is damaged; what came before was yielded.
     """
     with path.open("rb") as file:
         block = file.read(size)
-        if not block.startswith(_GZIP):
-            while block:
-                yield block
-                block = file.read(size)
+        if block.startswith(_GZIP):
+            yield from _decompressed(file, block, path, size)
             return
-        yield from _decompressed(file, block, path, size)
+        while block:
+            yield block
+            block = file.read(size)
 
 
 def _decompressed(file: BinaryIO, block: bytes, path: Path, size: int) -> Iterator[bytes]:
@@ -189,30 +193,158 @@ def _decompressed(file: BinaryIO, block: bytes, path: Path, size: int) -> Iterat
             raise _damaged(path)
 
 
-def check_compressed(paths: Iterable[Path]) -> None:
-    """Raise if a compressed file is cut off or damaged; several files are read at the same time.
-
-    Every byte is decompressed and held against the checksums: nothing less tells a damaged file, and an engine reads
-    what it can and says nothing.
-    """
-    compressed = [path for path in paths if look(path).gzip]
-    if len(compressed) < 2:
-        for path in compressed:
-            _read_to_the_end(path)
-        return
-    # zlib lets other threads run while it works.
-    with ThreadPoolExecutor(min(len(compressed), os.cpu_count() or 1)) as pool:
-        list(pool.map(_read_to_the_end, compressed))
-
-
-def _read_to_the_end(path: Path) -> None:
-    for _ in blocks(path):
-        pass
-
-
 def _damaged(path: Path) -> DataError:
     return DataError(
         f"the file {path} is damaged",
         why="Its gzip data ends early or does not decompress",
         fix="Fetch it again; `gzip -t` checks it",
     )
+
+
+def check_compressed(paths: Iterable[Path]) -> None:
+    """Raise if a compressed file is cut off or damaged; several files are read at the same time.
+
+    Every byte is decompressed and checked: nothing less finds the damage, and an engine reads what it can without a
+    message.
+    """
+    compressed = [path for path in paths if read_head(path).gzip]
+    # zlib lets other threads run while it works.
+    with ThreadPoolExecutor(min(len(compressed), os.cpu_count() or 1) or 1) as pool:
+        list(pool.map(lambda path: deque(read_blocks(path), maxlen=0), compressed))
+
+
+# Lines.
+
+
+def sql_text(text: str) -> str:
+    """Write text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def escape_path(path: Path) -> str:
+    """Write a path so that DuckDB does not take it for a pattern of other files' names."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in str(path.absolute()))
+
+
+def lines_sql(plain: list[Path], compressed: list[Path]) -> str:
+    """Write the query that reads files as one column ``line``."""
+    return _scan(plain, compressed, "{'line': 'VARCHAR'}", f"delim='{_NO_SEPARATOR}'")
+
+
+def cells_sql(plain: list[Path], compressed: list[Path], count: int, separator: str = "\t") -> str:
+    """Write the query that reads separated files as ``c0``, ``c1``, ..., and one column more for what is too much.
+
+    An empty cell is empty text, a cell that is not there is missing. Quotes mean nothing.
+    """
+    columns = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(count + 1))
+    return _scan(plain, compressed, f"{{{columns}}}", f"delim='{separator}', null_padding=true")
+
+
+def _scan(plain: list[Path], compressed: list[Path], columns: str, options: str) -> str:
+    return " UNION ALL ".join(
+        f"SELECT * FROM read_csv([{', '.join(sql_text(escape_path(path)) for path in paths)}], "  # noqa: S608
+        f"columns={columns}, {options}, {_READ_CSV}, compression='{kind}')"
+        for paths, kind in ((plain, "none"), (compressed, "gzip"))
+        if paths
+    )
+
+
+def checked_encoding(encoding: str) -> str:
+    """Return the canonical name of an encoding that can be read line by line; refuse others."""
+    try:
+        known = codecs.lookup(encoding).name
+        fits = "\n".encode(known) == b"\n" and not known.startswith(_NOT_LINE_BY_LINE)
+    except (LookupError, ValueError, TypeError):
+        raise UsageError(f"the encoding {encoding!r} is not known", fix="Use a name such as utf-8 or gb18030") from None
+    if not fits:
+        raise UsageError(
+            f"files in {known} can't be read line by line", fix="Convert them: iconv -f FROM -t UTF-8 IN > OUT"
+        )
+    return "utf-8" if known == "utf-8-sig" else known
+
+
+@dataclass(frozen=True)
+class EncodedLines:
+    """Lines of files in an encoding other than UTF-8, as Arrow's stream interface passes them to DuckDB.
+
+    A file is read when the engine reads, each time anew, and not when a query about it is written: a plan reads no row.
+    """
+
+    paths: tuple[Path, ...]  # the files
+    encoding: str  # what they are in
+
+    def sql(self, engine: Any) -> str:
+        """Write the query that reads them as one column ``line``, malformed ones left out."""
+        import ibis
+
+        name = ibis.util.gen_name("hushquery_lines")
+        engine.con.register(name, self)
+        return f"SELECT line FROM {name}"  # noqa: S608
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a stream of the lines, as the method of this name of Arrow's own tables does."""
+        import pyarrow as pa
+
+        schema = pa.schema({"line": pa.large_string()})
+        return pa.RecordBatchReader.from_batches(schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for path in self.paths:
+            with suppress(DataError):  # of a damaged archive an engine reads what it can, too
+                for table in line_batches(path, self.encoding):
+                    line = table["line"].chunk(0)
+                    good = pc.and_(pc.less_equal(pc.binary_length(line), LONGEST_LINE), pc.not_equal(line, _NO_TEXT))
+                    yield pa.record_batch({"line": line.filter(good).view(pa.large_string())})
+
+
+def line_batches(path: Path, encoding: str = "utf-8") -> Iterator[Any]:
+    """Yield a file's lines as Arrow tables, a block at a time: ``number`` from 1, ``line`` as bytes.
+
+    The private report reads a file in this way: it needs the numbers, and the lines that the engine leaves out. So is a
+    file read in an encoding that the engine does not know.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    first = 1
+    for block in _whole_lines(path):
+        data = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if encoding != "utf-8":
+            data = _to_utf8(data, encoding)
+        if first == 1:
+            data = data.removeprefix(codecs.BOM_UTF8)
+        if not data.endswith(b"\n"):
+            data += b"\n"
+        ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0x0A)
+        count = len(ends)
+        offsets = np.concatenate(([0], ends - np.arange(count))).astype(np.int64)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
+        lines = pa.Array.from_buffers(pa.large_binary(), count, buffers)
+        yield pa.table({"number": np.arange(first, first + count), "line": lines})
+        first += count
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Yield a file in blocks that end where a line ends; of a line that is too long only its beginning."""
+    rest = b""
+    for block in read_blocks(path):
+        joined = rest + block if len(rest) <= LONGEST_LINE else rest[: LONGEST_LINE + 1] + block
+        # A carriage return at the very end may be half of a line's end.
+        cut = max(joined.rfind(b"\n"), joined.rfind(b"\r", 0, len(joined) - 1)) + 1
+        if cut:
+            yield joined[:cut]
+        rest = joined[cut:]
+    if rest:
+        yield rest
+
+
+def _to_utf8(lines: bytes, encoding: str) -> bytes:
+    """Write lines in UTF-8; one that is not of the encoding becomes one that is not UTF-8 either."""
+    try:
+        return lines.decode(encoding).encode()
+    except UnicodeError:
+        ends = lines.splitlines(keepends=True)
+        return _NO_TEXT + b"\n" if len(ends) == 1 else b"".join(_to_utf8(line, encoding) for line in ends)

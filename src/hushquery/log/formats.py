@@ -1,4 +1,4 @@
-"""The formats of search logs: how one line becomes user, query, time, url and rank, as SQL over that line alone."""
+"""The formats of search logs: which column is which, and how a line becomes a row, as SQL over that line alone."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ import csv as csv_module
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from hushquery.log.files import cells_sql, lines_sql, quoted
-from hushquery.log.formats import shown
+from hushquery.errors import DataError, UsageError
+from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql, sql_text
 
-__all__ = [
-    "FORMATS",
-    "Format",
-    "aol",
-    "csv",
-    "excite",
-    "has_shape",
-    "header_cells",
-    "jsonl",
-    "looks_like",
-    "separator_of",
-    "sogou",
-    "tsv",
-]
+#: The columns a log can have, in their order, with the type each has once the log is read. Users who are whole numbers
+#: in the source stay so.
+COLUMNS = {"user": "string", "query": "string", "time": "int64", "url": "string", "rank": "int64"}
+
+#: The columns a source may lack.
+OPTIONAL = ("time", "url", "rank")
 
 #: The formats that can be named, each with what its lines look like.
 FORMATS = {
@@ -39,57 +31,193 @@ FORMATS = {
     "jsonl": "one JSON object per line",
 }
 
+_LONGEST_NAME = 60
+_MOST_NAMES = 20
+
+
+# Which column of a source is which of ours.
+
+
+def quote_name(name: str) -> str:
+    """Return a column's name in quotes, a very long one cut.
+
+    >>> quote_name("Customer ID")
+    "'Customer ID'"
+    """
+    return repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return a sentence with the names of a table's columns: they are its schema, none of its rows."""
+    first = ", ".join(quote_name(name)[1:-1] for name in names[:_MOST_NAMES])
+    return f"It has {first}{', ...' if len(names) > _MOST_NAMES else ''}"
+
+
+def describe_columns(origins: Mapping[str, str], time_format: str = "") -> str:
+    """Describe what each of our columns is in the source, in words that may be published.
+
+    >>> describe_columns({"user": "the column 'Member'", "query": "the column 'query'"})
+    "user: the column 'Member'; query: the column 'query'; time: none; url: none"
+    """
+    named = {ours: origins.get(ours, "none") for ours in COLUMNS if ours in origins or ours != "rank"}
+    if time_format and "time" in origins:
+        named["time"] += f", written {time_format}"
+    return "; ".join(f"{ours}: {origin}" for ours, origin in named.items())
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Which of the source's columns is which of ours."""
+
+    names: Mapping[str, str]  # their name for each of ours that may be read
+    required: frozenset[str]  # ours that must be there
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str | None]) -> ColumnNames:
+        """Check the names that the caller gives; other columns go by our own names."""
+        for ours, theirs in columns.items():
+            if ours not in COLUMNS:
+                raise UsageError(
+                    f"a log has no column {ours!r}", fix=f"Map ours to theirs; ours are {', '.join(COLUMNS)}"
+                )
+            if not theirs and ours not in OPTIONAL:
+                raise UsageError(f"a log needs the column {ours!r}", fix="Say which of the source's columns it is")
+        names = {ours: columns.get(ours, ours) for ours in COLUMNS}
+        present = {ours: theirs for ours, theirs in names.items() if theirs}
+        return cls(present, frozenset(ours for ours in present if ours in columns or ours not in OPTIONAL))
+
+    def match(self, theirs: Sequence[str], hint: str = "") -> dict[str, str]:
+        """Return the names that a source has, whatever their case; refuse a source that lacks a required one."""
+        # The exact name, or the only one that differs from it in case.
+        same = {ours: n if n in theirs else _only(theirs, n, str.lower) for ours, n in self.names.items()}
+        matched = {ours: name for ours, name in same.items() if name}
+        missing = [ours for ours in self.names if ours in self.required and ours not in matched]
+        if not missing:
+            return self.check_distinct(matched)
+        # The first line of a file without a header is somebody's row. A name that is the wanted one but for blanks,
+        # underscores and case shows nothing that the caller did not write.
+        near = {ours: one for ours in missing if (one := _only(theirs, self.names[ours], _squeezed))}
+        options = _option({ours: near.get(ours, "NAME") for ours in missing})
+        keys = ", ".join(f"{ours!r}: {near.get(ours, 'NAME')!r}" for ours in missing)
+        ours, name = missing[0], self.names[missing[0]]
+        meant = f"Did you mean {' and '.join(map(quote_name, near.values()))}? " if near else ""
+        raise DataError(
+            f"the log has no column {quote_name(name)}" + ("" if name == ours else f" for {ours}"),
+            why=hint,
+            fix=f"{meant}Say which column it is: {options}, or columns={{{keys}}}",
+        )
+
+    def check_distinct(self, matched: Mapping[str, str]) -> dict[str, str]:
+        """Return the names as they are, unless one column would be two of ours."""
+        taken: dict[str, str] = {}
+        for ours, theirs in matched.items():
+            if theirs in taken:
+                raise UsageError(
+                    f"the column {quote_name(theirs)} can't be both {taken[theirs]} and {ours}",
+                    why="Each of our columns is one of the source's own",
+                    fix=f"Name another column for one of them: {_option({taken[theirs]: 'NAME', ours: 'NAME'})}"
+                    + (f"; {ours}= does without it" if ours in OPTIONAL else ""),
+                )
+            taken[theirs] = ours
+        return dict(matched)
+
+    def of_format(self, kind: str, origins: Mapping[str, str]) -> dict[str, str]:
+        """Return which columns of a format of fixed columns are read; refuse other names for them."""
+        for ours, theirs in self.names.items():
+            own = ours if ours not in origins else origins[ours].removeprefix("the column ").strip("'")
+            if theirs.lower() not in (ours, own.lower()):
+                raise UsageError(
+                    f"the format {kind} has its own columns",
+                    why=f"There {ours} is {origins[ours]}" if ours in origins else f"It has no {ours}",
+                    fix=f"Leave out --columns {ours}=..., or columns={{{ours!r}: ...}}",
+                )
+        return {ours: origin for ours, origin in origins.items() if ours in self.names}
+
+    def without(self, left_out: str) -> str:
+        """Write the option, and the argument in Python, that ask for the same columns but one."""
+        names = {ours: theirs for ours, theirs in self.names.items() if ours not in (left_out, theirs)}
+        options = names | {ours: "" for ours in COLUMNS if ours not in self.names or ours == left_out}
+        keys = ", ".join(f"{ours!r}: {theirs or None!r}" for ours, theirs in options.items())
+        return f"{_option(options)}, or columns={{{keys}}}"
+
+
+def _option(names: Mapping[str, str]) -> str:
+    text = ",".join(f"{ours}={theirs}" for ours, theirs in names.items())
+    return f'--columns "{text}"' if set(text) & set(" '&;()<>|*?#$") else f"--columns {text}"
+
+
+def _only(theirs: Sequence[str], name: str, form: Callable[[str], str]) -> str | None:
+    alike = [other for other in theirs if form(other) == form(name)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.replace("_", " ").split()).lower()
+
+
+# How lines become rows.
+
 
 @dataclass(frozen=True)
 class Format:
-    """How the lines of one file become rows.
+    """How the lines of one file become rows."""
 
-    Attributes:
-        name: One of :data:`FORMATS`.
-        cells: How many cells a line has at most; 0 where lines are not cut at a separator.
-        parsed: SQL from a relation ``{lines}`` with a column ``line`` to the columns that the rest speaks of. Columns
-            of the relation other than ``line`` pass through.
-        skipped: SQL, true for a line that is no row: a header.
-        problem: SQL, the kind of defect that makes a line no row, or null.
-        fields: SQL for each of our columns that the source has.
-        origins: What each of our columns is in the source, in words that may be published.
-        raw_time: SQL for the time as the line has it.
-        reads_time: Whether ``fields["time"]`` is in microseconds already.
-        separator: What is between cells.
-        quotes: Whether a cell that begins with a quote may hold the separator.
-        with_header: Whether the first line names the columns.
-    """
-
-    name: str
-    cells: int
-    parsed: str
-    skipped: str
-    problem: str
-    fields: Mapping[str, str]
-    origins: Mapping[str, str]
-    raw_time: str = "NULL"
-    reads_time: bool = False
-    separator: str = "\t"
-    quotes: bool = False
-    with_header: bool = False
+    name: str  # one of ``FORMATS``
+    fields: Mapping[str, str]  # SQL for each of our columns that the source has
+    origins: Mapping[str, str]  # what each of our columns is in the source, in words that may be published
+    problem: str  # SQL, the kind of defect that makes a line no row, or null
+    cells: int = 0  # how many cells ``c0``, ``c1``, ... a line has at most; 0 where lines are not cut at a separator
+    # Where there are no such cells, SQL from a relation ``{lines}`` with a column ``line`` to the columns that
+    # the rest is about. Columns of the relation other than ``line`` pass through.
+    parsed: str = ""
+    skipped: str = "false"  # SQL, true for a line that is no row: a header
+    raw_time: str = ""  # SQL for the time as the line has it, where ``fields["time"]`` is in microseconds already
+    separator: str = "\t"  # what is between cells
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What the lines look like."""
         either = f"{'semicolon' if self.separator == ';' else 'comma'} separated"
         return FORMATS[self.name].replace("comma or semicolon separated", either)
 
+    @property
+    def with_header(self) -> bool:
+        """Whether the first line names the columns."""
+        return self.name in ("csv", "tsv")
+
     def rows(self, relation: str) -> str:
-        """Write the query that gives the good rows of a relation that has the columns the format speaks of."""
+        """Write the query for the good rows of a relation that has the columns the format is about."""
         fields = ", ".join(f"{sql} AS {column}" for column, sql in self.fields.items())
         return f"SELECT {fields} FROM ({relation}) WHERE ({self.problem}) IS NULL AND NOT ({self.skipped})"  # noqa: S608
 
     def of_lines(self, lines: str) -> str:
-        """Write the query that cuts lines into what the rest speaks of."""
-        return self.parsed.format(lines=lines)
+        """Write the query that cuts lines into the columns that the rest is about."""
+        if self.parsed:
+            return self.parsed.format(lines=lines)
+        columns = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(self.cells + 1))
+        cut = _cut_outside_quotes(self.separator) if self.name == "csv" else "string_split(line, '\t')"
+        return f"SELECT * EXCLUDE (cells), {columns} FROM (SELECT *, {cut} AS cells FROM ({lines}))"  # noqa: S608
+
+    def checked_rows(self, batch: str) -> str:
+        """Write the query for all lines of a batch, cut: ``number``, the fields, ``raw_time`` and ``problem``.
+
+        A batch has the columns ``number`` and ``line``, as bytes. Batches are small, so each step is materialized: an
+        engine that merges the steps would decode and cut every line once for each time it is mentioned.
+        """
+        fields = ", ".join(f"{sql} AS {column}" for column, sql in self.fields.items())
+        return (
+            f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE} AS too_long, "  # noqa: S608
+            # decode() may fail; TRY then returns null for that line only.
+            f"TRY(decode(line)) AS line FROM {batch}), "
+            f"cut AS MATERIALIZED ({self.of_lines('SELECT * FROM lines')}) "
+            f"SELECT number, {fields}, {self.raw_time or self.fields.get('time', 'NULL')} AS raw_time, "
+            "CASE WHEN too_long THEN 'line too long' "
+            f"WHEN line IS NULL THEN 'bad encoding' ELSE {self.problem} END AS problem "
+            f"FROM cut WHERE line IS DISTINCT FROM '' AND NOT coalesce({self.skipped}, false)"
+        )
 
     def rows_of_files(self, plain: list[Path], compressed: list[Path]) -> str:
-        """Write the query that gives the good rows of files.
+        """Write the query for the good rows of files.
 
         The engine's own reader cuts lines at separators many times faster than text functions do. It does so with
         quotes switched off, because a quote must not reach beyond its line; so lines in which a cell begins with a
@@ -99,7 +227,7 @@ class Format:
         if not self.cells:
             return self.rows(self.of_lines(lines))
         cells = cells_sql(plain, compressed, self.cells, self.separator)
-        if not self.quotes:
+        if self.name != "csv":
             return self.rows(cells)
         opened = " OR ".join(f"starts_with(c{index}, '\"')" for index in range(self.cells + 1))
         bare = f"SELECT * FROM ({cells}) WHERE NOT coalesce({opened}, false)"  # noqa: S608
@@ -108,174 +236,186 @@ class Format:
         return f"{self.rows(bare)} UNION ALL {self.rows(self.of_lines(f'SELECT * FROM ({lines}) WHERE {with_quotes}'))}"  # noqa: S608
 
 
-def _cut_at_tabs(count: int) -> str:
-    cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(count + 1))
-    return f"SELECT * EXCLUDE (cells), {cells} FROM (SELECT *, string_split(line, '\t') AS cells FROM ({{lines}}))"  # noqa: S608
-
-
-def aol() -> Format:
-    """Give the format of the AOL log of 2006: five cells, or three where nothing was clicked."""
-    return Format(
-        name="aol",
-        cells=5,
-        parsed=_cut_at_tabs(5),
-        skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime'",
-        problem="CASE WHEN c5 IS NOT NULL THEN 'too many columns' "
-        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR (c3 IS NULL) <> (c4 IS NULL) THEN 'too few columns' END",
-        fields={"user": "c0", "query": "c1", "time": "c2", "url": "c4", "rank": "c3"},
-        origins={
-            "user": "the column 'AnonID'",
-            "query": "the column 'Query'",
-            "time": "the column 'QueryTime'",
-            "url": "the column 'ClickURL'",
-            "rank": "the column 'ItemRank'",
-        },
-        raw_time="c2",
-    )
-
-
-def sogou() -> Format:
-    """Give the format of SogouQ: rank and order in one cell, or, since 2011, in two."""
-    clock = "epoch_us(TRY_CAST(c0 AS TIME))"
-    return Format(
-        name="sogou",
-        cells=6,
-        parsed=_cut_at_tabs(6),
-        skipped="false",
-        problem="CASE WHEN c6 IS NOT NULL THEN 'too many columns' "
-        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR c4 IS NULL AND c5 IS NULL "
-        "THEN 'too few columns' END",
-        fields={
-            "user": "c1",
-            "query": "CASE WHEN c2[1] = '[' AND c2[-1] = ']' THEN c2[2:-2] ELSE c2 END",
-            "time": f"CASE WHEN contains(c0, ':') THEN {clock} ELSE epoch_us(try_strptime(c0, '%Y%m%d%H%M%S')) END",
-            "url": "coalesce(c5, c4)",
-            "rank": "split_part(c3, ' ', 1)",
-        },
-        origins={
-            "user": "the second cell of a line",
-            "query": "the third cell",
-            "time": "the first cell",
-            "url": "the last cell",
-            "rank": "the fourth cell",
-        },
-        raw_time="c0",
-        reads_time=True,
-    )
-
-
-def excite() -> Format:
-    """Give the format of the Excite logs of 1997 and 1999."""
-    return Format(
-        name="excite",
-        cells=3,
-        parsed=_cut_at_tabs(3),
-        skipped="false",
-        problem="CASE WHEN c3 IS NOT NULL THEN 'too many columns' "
-        "WHEN c0 IS NULL OR c1 IS NULL OR c2 IS NULL THEN 'too few columns' END",
-        fields={
-            "user": "c0",
-            "query": "c2",
-            "time": "CASE WHEN length(c1) = 12 THEN epoch_us(try_strptime(c1, '%y%m%d%H%M%S')) END",
-        },
-        origins={"user": "the first cell of a line", "query": "the third cell", "time": "the second cell"},
-        raw_time="c1",
-        reads_time=True,
-    )
-
-
-def tsv(header: Sequence[str], places: Mapping[str, int]) -> Format:
-    """Give the format of tab separated files with this header; ``places`` says where our columns are in it."""
-    return _with_header("tsv", header, places, _cut_at_tabs(len(header)), cells=len(header))
-
-
-def _cut_outside_quotes(count: int, separator: str) -> str:
+def _cut_outside_quotes(separator: str) -> str:
     # A cell: in quotes, with a quote inside written twice; or bare, when it may hold quotes but not begin with one.
     cell = f'"(?:[^"]|"")*"|[^"{separator}][^{separator}]*|'
     # Most quotes hold neither separator nor quote: then they are all there is to take away, at a fifth of the cost.
     easy = f'"[^"{separator}]*"|[^"{separator}]*'
-    cells = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(count + 1))
-    return f"""
-SELECT * EXCLUDE (cells), {cells} FROM (
-  -- unnest keeps the engine from cutting each line a second time for the conditions
-  SELECT *, unnest([CASE
+    # unnest keeps the engine from cutting each line a second time for the conditions.
+    return f"""unnest([CASE
     WHEN NOT contains(line, '"') THEN string_split(line, '{separator}')
     WHEN regexp_full_match(line, '(?:{easy})(?:{separator}(?:{easy}))*') THEN
       string_split(replace(line, '"', ''), '{separator}')
     WHEN regexp_full_match(line, '(?:{cell})(?:{separator}(?:{cell}))*') THEN
       list_transform(regexp_extract_all('{separator}' || line, '{separator}({cell})', 1, 's'),
                      lambda cell: CASE WHEN starts_with(cell, '"') THEN replace(cell[2:-2], '""', '"') ELSE cell END)
-    END]) AS cells FROM ({{lines}}))
-"""  # noqa: S608
+    END])"""
 
 
-def csv(header: Sequence[str], places: Mapping[str, int], separator: str = ",") -> Format:
-    """Give the format of comma or semicolon separated files with this header.
+def _problem(cells: int, too_few: str, unclosed: str = "") -> str:
+    return f"CASE WHEN c{cells} IS NOT NULL THEN 'too many columns' {unclosed}WHEN {too_few} THEN 'too few columns' END"
+
+
+def _origins(*words: str) -> dict[str, str]:
+    return dict(zip(COLUMNS, words, strict=False))
+
+
+def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], separator: str = "\t") -> Format:
+    """Return the format of ``csv`` or ``tsv`` files with this header; ``places`` are those of our columns in it.
 
     A quote that its own line does not close makes that line malformed; it can't swallow the lines behind it.
     """
-    form = _with_header("csv", header, places, _cut_outside_quotes(len(header), separator), cells=len(header))
-    return replace(form, separator=separator, quotes=True)
-
-
-def _with_header(kind: str, header: Sequence[str], places: Mapping[str, int], parsed: str, cells: int) -> Format:
-    last = len(header) - 1
-    needed = sorted({0, last, *places.values()})
-    unclosed = "WHEN c0 IS NULL THEN 'unclosed quote' " if kind == "csv" else ""
+    cells = len(header)
+    missing = " OR ".join(f"c{index} IS NULL" for index in sorted({0, cells - 1, *places.values()}))
     return Format(
-        name=kind,
-        cells=cells,
-        parsed=parsed,
-        skipped=" AND ".join(f"c{index} = {quoted(text)}" for index, text in enumerate(header)),
-        problem=f"CASE WHEN c{last + 1} IS NOT NULL THEN 'too many columns' {unclosed}"
-        f"WHEN {' OR '.join(f'c{index} IS NULL' for index in needed)} THEN 'too few columns' END",
+        kind,
         fields={column: f"c{index}" for column, index in places.items()},
-        origins={column: f"the column {shown(header[index].strip())}" for column, index in places.items()},
-        raw_time=f"c{places['time']}" if "time" in places else "NULL",
-        with_header=True,
+        origins={column: f"the column {quote_name(header[index].strip())}" for column, index in places.items()},
+        problem=_problem(cells, missing, "WHEN c0 IS NULL THEN 'unclosed quote' " if kind == "csv" else ""),
+        cells=cells,
+        skipped=" AND ".join(f"c{index} = {sql_text(text)}" for index, text in enumerate(header)),
+        separator=separator,
     )
 
 
 def jsonl(keys: Mapping[str, str]) -> Format:
-    """Give the format of JSON lines; ``keys`` says which key holds each of our columns."""
-    order = list(keys)
-    paths = ", ".join(quoted("/" + keys[column].replace("~", "~0").replace("/", "~1")) for column in order)
+    """Return the format of JSON lines; ``keys`` are the keys of our columns."""
+    paths = ", ".join(sql_text("/" + key.replace("~", "~0").replace("/", "~1")) for key in keys.values())
     paths = paths.replace("{", "{{").replace("}", "}}")  # what is parsed has a place to fill in, in braces
     return Format(
-        name="jsonl",
-        cells=0,
+        "jsonl",
+        fields={column: f"members[{index + 1}]" for index, column in enumerate(keys)},
+        origins={column: f"the key {quote_name(key)}" for column, key in keys.items()},
+        problem="CASE WHEN members IS NULL THEN 'bad JSON' END",
         # What begins with a brace and is JSON is an object: that spares one of three looks at the whole line.
         parsed="SELECT *, unnest([CASE WHEN starts_with(ltrim(line, ' \t'), '{{') AND json_valid(line) "  # noqa: S608
-        f"THEN json_extract_string(line, [{paths}]) END]) AS found FROM ({{lines}})",
-        skipped="false",
-        problem="CASE WHEN found IS NULL THEN 'bad JSON' END",
-        fields={column: f"found[{index + 1}]" for index, column in enumerate(order)},
-        origins={column: f"the key {shown(key)}" for column, key in keys.items()},
-        raw_time=f"found[{order.index('time') + 1}]" if "time" in keys else "NULL",
+        f"THEN json_extract_string(line, [{paths}]) END]) AS members FROM ({{lines}})",
     )
 
 
-_DATED = r"(\d{4}-\d\d?-\d\d?.*|)"
-_SHAPES: Mapping[str, Callable[[str], bool]] = {
-    "yandex": lambda line: bool(re.fullmatch(r"\d+\t(M\t\d+\t\d+|\d+\t([QT](\t[^\t]+){3,}|C\t\d+\t\d+))", line)),
-    "sogou": lambda line: bool(re.fullmatch(r"(\d\d:\d\d:\d\d|\d{14})\t[^\t]+\t[^\t]*\t[^\t]*(\t[^\t]*){1,2}", line)),
-    "excite": lambda line: bool(re.fullmatch(r"[^\t]+\t\d{12}\t[^\t]*", line)),
-    "aol": lambda line: bool(re.fullmatch(rf"[^\t]+\t[^\t]*\t{_DATED}(\t\d*\t[^\t]*)?|AnonID\tQuery\t.*", line)),
-    "jsonl": lambda line: line.lstrip().startswith("{") and _is_object(line),
+_YANDEX_PROBLEM = """CASE
+  WHEN cells[2] = 'M' AND len(cells) = 4 THEN NULL
+  WHEN cells[3] IN ('Q', 'T') AND len(cells) >= 6 THEN NULL
+  WHEN cells[3] = 'C' AND len(cells) = 5 THEN NULL
+  WHEN cells[2] = 'M' AND len(cells) > 4 OR cells[3] = 'C' AND len(cells) > 5 THEN 'too many columns'
+  ELSE 'too few columns' END"""
+_YANDEX_TIME = "CASE WHEN cells[2] = 'M' THEN cells[3] ELSE cells[2] END"
+
+#: The formats with fixed columns, by name.
+FIXED = {
+    # AOL, 2006: five cells, or three where nothing was clicked.
+    "aol": Format(
+        "aol",
+        fields={"user": "c0", "query": "c1", "time": "c2", "url": "c4", "rank": "c3"},
+        origins=_origins(*(f"the column '{n}'" for n in ("AnonID", "Query", "QueryTime", "ClickURL", "ItemRank"))),
+        problem=_problem(5, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR (c3 IS NULL) <> (c4 IS NULL)"),
+        cells=5,
+        skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime'",
+    ),
+    # SogouQ: rank and order in one cell, or, since 2011, in two.
+    "sogou": Format(
+        "sogou",
+        fields={
+            "user": "c1",
+            "query": "CASE WHEN c2[1] = '[' AND c2[-1] = ']' THEN c2[2:-2] ELSE c2 END",
+            "time": "CASE WHEN contains(c0, ':') THEN epoch_us(TRY_CAST(c0 AS TIME)) "
+            "ELSE epoch_us(try_strptime(c0, '%Y%m%d%H%M%S')) END",
+            "url": "coalesce(c5, c4)",
+            "rank": "split_part(c3, ' ', 1)",
+        },
+        origins=_origins(
+            "the second cell of a line", "the third cell", "the first cell", "the last cell", "the fourth cell"
+        ),
+        problem=_problem(6, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR c4 IS NULL AND c5 IS NULL"),
+        cells=6,
+        raw_time="c0",
+    ),
+    # Excite, 1997 and 1999.
+    "excite": Format(
+        "excite",
+        fields={
+            "user": "c0",
+            "query": "c2",
+            "time": "CASE WHEN length(c1) = 12 THEN epoch_us(try_strptime(c1, '%y%m%d%H%M%S')) END",
+        },
+        origins=_origins("the first cell of a line", "the third cell", "the second cell"),
+        problem=_problem(3, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL"),
+        cells=3,
+        raw_time="c1",
+    ),
+    # Kaggle's personalised search challenge by Yandex. This is what a single line tells: whether it is a part of a
+    # session, and which of its cells are unusable. `yandex_rows` puts sessions together.
+    "yandex": Format(
+        "yandex",
+        fields={
+            "user": "CASE WHEN cells[2] = 'M' THEN cells[4] ELSE cells[1] END",
+            "query": "CASE WHEN cells[3] IN ('Q', 'T') THEN replace(cells[6], ',', ' ') ELSE cells[1] END",
+            "time": f"TRY_CAST({_YANDEX_TIME} AS INTEGER)::BIGINT",
+        },
+        origins=_origins(
+            "the user that a session's M line names",
+            "the words of a Q or T line",
+            "the session's day and the line's time",
+            "the URL of a C line",
+            "its place among the results",
+        ),
+        problem=_YANDEX_PROBLEM,
+        parsed="SELECT *, string_split(line, '\t') AS cells FROM ({lines})",
+        raw_time=_YANDEX_TIME,
+    ),
 }
 
 
-def has_shape(kind: str, lines: Sequence[str]) -> bool:
-    """Say whether at least one line has the shape of the format, or, below a header, its number of cells."""
-    if kind in _SHAPES:
-        return any(_SHAPES[kind](line) for line in lines)
-    separator = separator_of(kind, lines[0])
-    counts = [len(header_cells(line, separator)) for line in lines]
-    return counts[0] > 1 and (len(counts) == 1 or counts[0] in counts[1:])
+def yandex_rows(lines: str) -> str:
+    """Write the query that puts sessions together: one row per click, one without url for a query without clicks.
+
+    A session belongs to whom its M lines name. If two lines name two users, both have it: each user's rows then depend
+    on lines that name this user and on the session's own, never on who else is named. A session without a readable
+    query is a row without a query: its user is one of the users.
+    """
+    # A day or a time that is no number, or too large, makes the row timeless.
+    time = "TRY((TRY_CAST(s.day AS INTEGER)::BIGINT * 86400 + TRY_CAST(q.passed AS INTEGER)::BIGINT) * 1000000)"
+    return f"""
+WITH parts AS NOT MATERIALIZED (
+  SELECT cells FROM (SELECT string_split(line, '\t') AS cells FROM ({lines})) WHERE ({_YANDEX_PROBLEM}) IS NULL
+), sessions AS (
+  SELECT DISTINCT cells[1] AS session, cells[3] AS day, cells[4] AS "user" FROM parts WHERE cells[2] = 'M'
+), queries AS (
+  SELECT cells[1] AS session, cells[2] AS passed, cells[4] AS serp, replace(cells[6], ',', ' ') AS query,
+    cells[7:] AS shown
+  FROM parts WHERE cells[2] <> 'M' AND cells[3] IN ('Q', 'T')
+), clicks AS (
+  SELECT cells[1] AS session, cells[4] AS serp, cells[5] AS url FROM parts WHERE cells[2] <> 'M' AND cells[3] = 'C'
+)
+SELECT s."user", q.query, {time} AS time, c.url,
+  list_position(list_transform(q.shown, lambda pair: split_part(pair, ',', 1)), c.url)::BIGINT AS rank
+FROM sessions s LEFT JOIN queries q ON q.session = s.session
+  LEFT JOIN clicks c ON c.session = q.session AND c.serp = q.serp
+"""  # noqa: S608
+
+
+# What first lines look like.
+
+_SHAPES = {
+    "yandex": r"\d+\t(M\t\d+\t\d+|\d+\t([QT](\t[^\t]+){3,}|C\t\d+\t\d+))",
+    "sogou": r"(\d\d:\d\d:\d\d|\d{14})\t[^\t]+\t[^\t]*\t[^\t]*(\t[^\t]*){1,2}",
+    "excite": r"[^\t]+\t\d{12}\t[^\t]*",
+    "aol": r"[^\t]+\t[^\t]*\t(\d{4}-\d\d?-\d\d?.*|)(\t\d*\t[^\t]*)?|AnonID\tQuery\t.*",
+}
+
+
+def has_shape(kind: str, line: str) -> bool:
+    """Return whether a line has the shape of a format without a header."""
+    if kind != "jsonl":
+        return re.fullmatch(_SHAPES[kind], line) is not None
+    try:
+        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def separator_of(kind: str, header: str) -> str:
-    """Say what separates the cells of a ``csv`` or ``tsv`` file: its header line alone decides.
+    """Return what separates the cells of a ``csv`` or ``tsv`` file: its header line alone decides.
 
     >>> separator_of("csv", "user,query"), separator_of("csv", "user;query")
     (',', ';')
@@ -294,22 +434,13 @@ def header_cells(line: str, separator: str) -> list[str]:
 
 
 def looks_like(lines: Sequence[str]) -> str:
-    """Say which format most of the lines look like, in words without any of their content; nothing if none."""
-    if not lines:
-        return ""
-    for kind, fits in _SHAPES.items():
-        if 2 * sum(map(fits, lines)) > len(lines):
+    """Return which format most of the lines look like, in words without any of their content; empty if none."""
+    for kind in (*_SHAPES, "jsonl"):
+        if lines and 2 * sum(has_shape(kind, line) for line in lines) > len(lines):
             return kind
     for kind, separator in (("tsv", "\t"), ("csv", ","), ("csv", ";")):
         counts = [line.count(separator) + 1 for line in lines]
-        common = max(set(counts), key=counts.count)
+        common = max(set(counts), key=counts.count, default=0)
         if common > 1 and 2 * counts.count(common) > len(lines):
             return f"{kind} with {common} columns"
     return ""
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False

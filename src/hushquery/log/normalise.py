@@ -1,54 +1,41 @@
-"""Queries and URLs in one form each, row by row and inside the engine.
+"""What is done to each value, alone and inside the engine: queries, URLs and times in one form; personal text removed.
 
 A query: Unicode NFC, lower case, every run of blanks and control characters one blank, none at the ends. A URL: scheme
 and host in lower case, no name and password, no default port, no fragment, no slash behind a bare host. What is in that
-form already stays as it is: a client that reads a published list brings it to this form again.
+form already stays as it is: a client that reads a published list brings it to this form again. Ten million rows pass
+here, so on DuckDB cheap tests spare the rows that are in that form already.
 
-Ten million rows pass here, so on DuckDB cheap tests spare the rows that are in that form already.
+The patterns of personal numbers and addresses prefer to remove too much: a search that names a number is worth less
+than the person it may name. Differential privacy does not need them; they guard against the delta.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from hushquery.engine import call, java
+from hushquery.engine import call, or_null
 from hushquery.engine.postgres import LOWER
+from hushquery.errors import DataError
 
-__all__ = [
-    "BLANKS",
-    "HOST",
-    "LONGEST",
-    "PLAIN",
-    "PLAIN_URL",
-    "URL_CHANGES",
-    "begins_visibly",
-    "blanks",
-    "has_text",
-    "normal_query",
-    "normal_url",
-    "not_too_long",
-    "pattern_for",
-    "steps",
-    "stripped",
-]
+if TYPE_CHECKING:
+    from hushquery.log.time_format import TimeOptions
 
 #: The most characters of a query or URL, as in the domain of a task; a longer one counts as missing before anything
 #: looks into it. Unicode NFC and Java's patterns take time by the square of the length, and no person's row may decide
 #: whether there is a release.
 LONGEST = 4096
 
-#: Unicode's blanks and control characters as (first, last) code points.
-BLANKS = (
+# Unicode's blanks and control characters as (first, last) code points.
+_BLANKS: tuple[tuple[int, int], ...] = (
     (0x01, 0x20),
     (0x7F, 0xA0),
     (0x1680, 0x1680),
     (0x2000, 0x200B),
     (0x2028, 0x2029),
     (0x202F, 0x202F),
-    (0x205F, 0x205F),
-    (0x3000, 0x3000),
-    (0xFEFF, 0xFEFF),
 )
+_BLANKS += ((0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF))
 
 #: Queries in their normal form that no pattern could find anything in, all but the first with digits: printable ASCII
 #: without capitals and @, single blanks between, and at most six digits, where the shortest number that a pattern knows
@@ -89,23 +76,50 @@ _UNUSUAL_QUERY = r"[^ !-@\[-~]|  |^ | $"
 _USUAL_URL = r'^https?://[a-z0-9.-]+(?:/[!"$-~]+)?$'
 _USUAL_HOST_AND_SLASH = "^https?://[a-z0-9.-]+/$"
 
+#: A number of at least this size is taken for milliseconds, a smaller one for seconds, unless the unit is given.
+#: In seconds it would be the year 5138; in milliseconds it is March 1973.
+MILLISECONDS_FROM = 10**11
+
+#: Times in microseconds are below this: the gap between any two then fits 64 bits.
+TIME_LIMIT = 2**62
+#: How many microseconds a unit has.
+SCALE = {"s": 10**6, "ms": 10**3}
+_CLOCK = "[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?"
+_ISO = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_CLOCK}(?: ?(?:Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?))?)?$"
+_ZONE = "[T ][0-9]{1,2}:[0-9:.,]+ ?([+-])([0-9]{2}):?([0-9]{2})?$"
+_NUMBER = "^[+-]?[0-9]{1,18}(?:[.][0-9]{1,18})?$"
+
+#: What the patterns remove, in words.
+PATTERN_STEPS = (
+    "queries with an e-mail address or a personal number removed: nine or more digits with only blanks, dots, dashes, "
+    "slashes, plus signs or brackets between them (phone, payment card without check of its check digit, social "
+    "security and other identity numbers), or three and four digits with a dash or dot between them (local phone)",
+    "urls with an e-mail address, an access token, or 16 or more hexadecimal digits removed; the search stays",
+)
+_LOCAL_PHONE = "(?:^|[^0-9])[0-9]{3}[.-][0-9]{4}(?:[^0-9]|$)"
+_TOKEN_NAME = "[?&;][^=&;]*(?:token|sess|auth|passw|secret|api_?key)"  # noqa: S105
+_TOKEN = f"(?i){_TOKEN_NAME}[^=&;]*=[^&;]|[?&;](?:sid|pwd|pass|key)=[^&;]"
+# The same, but Java looks for the value once for each name and not once for each word in it.
+_TOKEN_ON_JAVA = _TOKEN.replace(f"{_TOKEN_NAME}[^=&;]*=[^&;]", "[?&;](?=[^=&;]*=[^&;])" + _TOKEN_NAME[5:])
+_LONG_HEX = "[0-9A-Fa-f]{16}"
+_MAIL_IN_URL = "[A-Za-z0-9._+-](?:@|%40)[A-Za-z0-9-]+[.][A-Za-z]"
+_DIGITS = ("０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "০১২৩৪৫৬৭৮৯", "๐๑๒๓๔๕๖๗๘๙")
+
 
 def not_too_long(text: Any) -> Any:
-    """Give a text column, missing where it has more than ``LONGEST`` characters."""
-    import ibis
-
-    return ibis.ifelse(text.length() <= LONGEST, text, ibis.null("string"))
+    """Return a text column, missing where it has more than ``LONGEST`` characters."""
+    return (text.length() <= LONGEST).ifelse(text, None)
 
 
 def blanks(dialect: str) -> str:
     """Write the inside of a class of all blanks and control characters, for an engine's regular expressions."""
     if dialect in ("duckdb", "pyspark"):
-        return r"\x{0}" + "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in BLANKS)
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in BLANKS)
+        return r"\x{0}" + "".join(rf"\x{{{first:X}}}-\x{{{last:X}}}" for first, last in _BLANKS)
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in _BLANKS)
 
 
 def steps(dialect: str, *, with_url: bool) -> list[str]:
-    """Say in words what normalisation does on an engine."""
+    """Describe what normalisation does on an engine."""
     form = "Unicode NFC, " if dialect in _NFC else ""
     missing = "" if form else f" (no Unicode NFC: the engine {dialect} has none)"
     words = [f"query: {form}lower case, runs of blanks and control characters to one blank, none at the ends{missing}"]
@@ -117,16 +131,14 @@ def steps(dialect: str, *, with_url: bool) -> list[str]:
 
 
 def normal_query(query: Any, dialect: str) -> Any:
-    """Give the normal form of a text column; empty where nothing but blanks was there."""
-    import ibis
-
+    """Return the normal form of a text column; empty where nothing but blanks was there."""
     # Blanks first: DuckDB's NFC ends a text at a null byte. NFC last: lower case can call for it again.
     changed = stripped(_nfc(_lower(query, dialect).re_replace(f"[{blanks(dialect)}]+", " "), dialect), dialect)
-    return ibis.ifelse(query.re_search(_UNUSUAL_QUERY), changed, query) if dialect == "duckdb" else changed
+    return query.re_search(_UNUSUAL_QUERY).ifelse(changed, query) if dialect == "duckdb" else changed
 
 
 def has_text(query: Any, dialect: str) -> Any:
-    """Say whether anything but blanks is in a text column, without computing its normal form."""
+    """Return whether anything but blanks is in a text column, without computing its normal form."""
     visible = query.re_search(f"[^{blanks(dialect)}]")
     if dialect != "duckdb":
         return visible
@@ -134,17 +146,17 @@ def has_text(query: Any, dialect: str) -> Any:
 
 
 def begins_visibly(query: Any) -> Any:
-    """Say whether a text begins with a printable ASCII character: two comparisons instead of a search."""
+    """Return whether a text begins with a printable ASCII character: two comparisons instead of a search."""
     return query.between("!", "~~")
 
 
 def normal_url(url: Any, dialect: str) -> Any:
-    """Give the canonical form of a column of URLs; missing where there is none: empty, ``-``, or a fragment alone."""
+    """Return the normal form of a column of URLs; missing where there is none: empty, ``-``, or a fragment alone."""
     import ibis
 
     # Without a scheme only what looks like a host is taken for one: an identifier keeps its capitals.
     host = pattern_for(HOST, dialect)
-    changed = ibis.ifelse(url.re_search(host), _lower(url.re_extract(host, 0), dialect) + url.re_replace(host, ""), url)
+    changed = url.re_search(host).ifelse(_lower(url.re_extract(host, 0), dialect) + url.re_replace(host, ""), url)
     for pattern, replacement in URL_CHANGES:
         if dialect == "pyspark":
             replacement = replacement.replace("\\", "$")
@@ -162,7 +174,7 @@ def normal_url(url: Any, dialect: str) -> Any:
 
 
 def stripped(text: Any, dialect: str) -> Any:
-    """Take ASCII blanks from both ends of a text column."""
+    """Remove ASCII blanks from both ends of a text column."""
     if dialect != "pyspark":
         return text.strip()
     # Ibis would name the vertical tab in a way that Spark reads as the letter v.
@@ -179,19 +191,208 @@ def pattern_for(pattern: str, dialect: str) -> str:
 
 
 def _lower(text: Any, dialect: str) -> Any:
-    """Give small letters, one for each capital and without a look at its neighbours, as DuckDB does."""
+    """Return lower case, one letter for each capital whatever its neighbours, as DuckDB does."""
     if dialect == "postgres":
-        return call(LOWER, text, "string", "pg_temp")
+        return call(LOWER, text, returns="string", schema="pg_temp")
     if dialect == "pyspark":
         return text.translate(_CAPITALS, _SMALL).lower()
     return text.lower()
 
 
 def _nfc(text: Any, dialect: str) -> Any:
-    import ibis
-
     if dialect == "pyspark":
         # Spark has no function for it, but the library that has one, which fails on what is missing.
-        composed = java(_NFC[dialect], "compose", text.fill_null(""), False)
-        return ibis.ifelse(text.isnull(), ibis.null("string"), composed)
-    return call(_NFC[dialect], text, "string") if dialect in _NFC else text
+        composed = call("reflect", _NFC[dialect], "compose", text.fill_null(""), False, returns="string")
+        return text.isnull().ifelse(None, composed)
+    return call(_NFC[dialect], text, returns="string") if dialect in _NFC else text
+
+
+# Times in whole microseconds: what can't be read is missing, and the row stays.
+
+
+def micros(column: Any, dialect: str, options: TimeOptions) -> Any:
+    """Return a column of times, which may be timestamps, dates, numbers or text, in whole microseconds."""
+    kind, unit = column.type(), options.unit
+    if options.form is not None:
+        if kind.is_string():
+            return options.form.micros(column, dialect)
+        raise DataError("a time format is for times that are text, and these are not", fix="Leave the time format out")
+    if kind.is_timestamp() or kind.is_date():
+        return _of_timestamp(column, dialect)
+    if kind.is_numeric() and not kind.is_boolean():
+        return _of_number(as_double(column, dialect), dialect, unit)
+    if kind.is_string():
+        return _of_text_duckdb(column, unit) if dialect == "duckdb" else _of_text(column, dialect, unit)
+    raise DataError(
+        "the column of times is neither a timestamp, nor a number, nor text",
+        fix="Convert it, or name another column for time",
+    )
+
+
+def _of_number(number: Any, dialect: str, unit: str | None) -> Any:
+    size = number.abs()
+    if unit:
+        scaled, largest = number * SCALE[unit], TIME_LIMIT / SCALE[unit]
+    else:
+        scaled = (size >= MILLISECONDS_FROM).ifelse(number * SCALE["ms"], number * SCALE["s"])
+        largest = TIME_LIMIT / SCALE["ms"]
+    # Engines sort NaN above every number, so that it fails this test as infinity does.
+    return rounded((size < largest).ifelse(scaled, None), dialect)
+
+
+def as_double(number: Any, dialect: str) -> Any:
+    """Return a column of numbers as doubles; PostgreSQL has numbers that no double holds, and fails on them."""
+    if dialect == "postgres" and number.type().is_decimal():
+        kind = "decimal(38, 12)"
+        number = (number.abs() < 10**18).ifelse(number.cast(kind), None)
+    return number.cast("float64")
+
+
+def rounded(number: Any, dialect: str) -> Any:
+    """Return the nearest whole number, halves away from zero; PostgreSQL would round them to even ones."""
+    if dialect != "postgres":
+        return number.round().cast("int64")
+    size = number.abs()
+    down = size.floor()
+    whole = (size - down >= 0.5).ifelse(down + 1, down)
+    return (number < 0).ifelse(-whole, whole).cast("int64")
+
+
+def _of_timestamp(column: Any, dialect: str) -> Any:
+    import ibis
+
+    if column.type().is_date():
+        # A date may be so far away that it is no timestamp, and an engine fails on it.
+        near = column.between(ibis.date(1, 1, 1), ibis.date(9999, 12, 31))
+        column = near.ifelse(column, None)
+    if dialect == "duckdb":
+        return in_range(or_null(call("epoch_us", column, returns="int64")))
+    if dialect == "pyspark":
+        return in_range(call("unix_micros", column.cast("timestamp('UTC')"), returns="int64"))
+    if column.type().is_date():
+        column = column.cast("timestamp")
+    zone = "UTC" if column.type().timezone else None
+    low, high = (
+        ibis.literal(datetime(year, 1, 1)).cast(f"timestamp('{zone}')" if zone else "timestamp") for year in (1, 9999)
+    )
+    # PostgreSQL's infinity has no number of seconds.
+    finite = column.between(low, high).ifelse(column, None)
+    return finite.epoch_seconds().cast("int64") * 10**6 + finite.microsecond().cast("int64")
+
+
+def _of_text_duckdb(text: Any, unit: str | None) -> Any:
+    """Read text with DuckDB's forgiving casts: first the usual form, then numbers, and zones only for what is left.
+
+    DuckDB computes what an expression mentions twice for every row, needed or not. So nothing expensive is mentioned
+    twice here; a list of one element names a value.
+    """
+    import ibis
+
+    short = text.length() <= len("2006-03-01T00:00:00")
+    usual = or_null(call("epoch_us", text.try_cast("timestamp"), returns="int64"))
+    usual = short.ifelse(usual, None)
+    number = ibis.array([text.try_cast("float64")]).map(lambda value: _of_number(value, "duckdb", unit))[0]
+    # What has no zone is in UTC, and DuckDB wants seconds before a zone, and no blank.
+    zoned = text.strip().re_replace(r"^(.{10}[T ][0-9:.]+)$", r"\1Z").re_replace(r" ([+-][0-9:]+|Z)$", r"\1")
+    zoned = zoned.re_replace(r"^(.{10}[T ][0-9]{2}:[0-9]{2})(Z|[+-][0-9:]+)$", r"\1:00\2")
+    rest = or_null(call("epoch_us", zoned.try_cast("timestamp('UTC')"), returns="int64"))
+    return in_range(usual.coalesce(number, rest))
+
+
+def _of_text(column: Any, dialect: str, unit: str | None) -> Any:
+    """Read text where the engine has no cast that forgives: integers only, behind a test of the shape."""
+
+    def part(start: int, length: int) -> Any:
+        digits = moment.substr(start, length)
+        return (digits == "").ifelse("0", digits).cast("int64")
+
+    text = stripped(column, dialect)
+    is_number, is_moment = (text.re_search(pattern_for(shape, dialect)) for shape in (_NUMBER, _ISO))
+    number = _of_number(is_number.ifelse(text, None).cast("float64"), dialect, unit)
+    moment = is_moment.ifelse(text, "1970-01-01")
+    year, month, day, hour, minute = part(0, 4), part(5, 2), part(8, 2), part(11, 2), part(14, 2)
+    with_second = (moment.substr(16, 1) == ":").ifelse(moment.substr(17, 2), "0")
+    second = with_second.cast("int64")
+    fraction = _digits(moment.re_extract("[.,]([0-9]{1,6})", 1)).rpad(6, "0").cast("int64")
+    exists, answer = after_1970(year, month, day, hour, minute, second)
+    return (is_moment & exists).ifelse(answer + fraction - _offset(moment, dialect), number)
+
+
+def after_1970(year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any) -> tuple[Any, Any]:
+    """Return whether there is such a moment, and its microseconds: integers only, so every engine agrees."""
+    import ibis
+
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    longest = ibis.cases((month == 2, leap.ifelse(29, 28)), (month.isin([4, 6, 9, 11]), 30), else_=31)
+    clock = (hour < 24) & (minute < 60) & (second < 60)
+    exists = (year > 0) & month.between(1, 12) & day.between(1, longest) & clock
+    seconds = ((_days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second
+    return exists, seconds * 10**6
+
+
+def _days(year: Any, month: Any, day: Any) -> Any:
+    """Count days from 1970-01-01 in the Gregorian calendar, with integers (Howard Hinnant's days_from_civil)."""
+    year = (month <= 2).ifelse(year - 1, year)
+    shifted = (month > 2).ifelse(month - 3, month + 9)
+    era = year // 400
+    of_era = year - era * 400
+    of_year = (shifted * 153 + 2) // 5 + day - 1
+    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+
+
+def _offset(text: Any, dialect: str) -> Any:
+    """Return how far a text's zone is ahead of UTC, in microseconds; zero where it names none."""
+    sign, hours, minutes = (text.re_extract(pattern_for(_ZONE, dialect), group) for group in (1, 2, 3))
+    ahead = (_digits(hours).cast("int64") * 60 + _digits(minutes).cast("int64")) * (60 * 10**6)
+    return (sign == "-").ifelse(-ahead, ahead)
+
+
+def _digits(text: Any) -> Any:
+    """Return zero for what a pattern did not match, which some engines call empty and some missing."""
+    return (text.fill_null("") == "").ifelse("0", text)
+
+
+def in_range(number: Any) -> Any:
+    """Return a column of whole microseconds, missing where the gap between two of them might not fit 64 bits."""
+    return number.between(-TIME_LIMIT + 1, TIME_LIMIT - 1).ifelse(number, None)
+
+
+# Personal text.
+
+
+def holds_private_text(query: Any, dialect: str) -> Any:
+    """Return for each row whether its query holds an e-mail address or a personal number.
+
+    The result is the same before and after normalisation.
+    """
+    ascii_only = query.translate("".join(_DIGITS) + "＠．－", "0123456789" * len(_DIGITS) + "@.-")
+    private = _has_personal(ascii_only, dialect)
+    if dialect != "duckdb":
+        return private
+    is_ascii = call("strlen", query, returns="int64") == query.length()
+    return is_ascii.ifelse(_has_personal(query, dialect), private)
+
+
+def _has_personal(query: Any, dialect: str) -> Any:
+    # One search for all: what an expression mentions twice, DuckDB computes for every row beforehand.
+    blank = blanks(dialect)
+    number = f"[0-9](?:[{blank}.()/+-]*[0-9]){{8}}|{pattern_for(_LOCAL_PHONE, dialect)}"
+    address = f"[^{blank}@]@[^{blank}@]+[.][^{blank}@.]"
+    return query.re_search(f"{number}|{address}")
+
+
+def without_private_url(url: Any, dialect: str) -> Any:
+    """Return each URL, missing where it holds an e-mail address, a token, or a long identifier."""
+    if dialect in ("duckdb", "pyspark"):
+        # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
+        token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN_ON_JAVA)
+        private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
+        return url.re_replace(private, "").nullif("")
+    private = url.re_search(_LONG_HEX) | url.re_search(_in_any_case(_TOKEN)) | url.re_search(_MAIL_IN_URL)
+    return private.ifelse(None, url)
+
+
+def _in_any_case(pattern: str) -> str:
+    """Spell out what DuckDB takes for the same letters; engines differ in what (?i) means beyond ASCII."""
+    folded = {"k": "kK\u212a", "s": "sS\u017f"}
+    return "".join(f"[{folded.get(c, c + c.upper())}]" if c.isalpha() else c for c in pattern.removeprefix("(?i)"))

@@ -1,27 +1,155 @@
-"""Reading a search log from anywhere into its canonical columns, by rules that look at one row at a time."""
+"""Reading a search log from anywhere into secret rows with fixed columns, by rules that look at one row at a time."""
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from hushquery.engine import as_table, check, connect, or_null
+from hushquery.engine import as_table, check, connect, engine_table, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
-from hushquery.log import normalise as private
-from hushquery.log import normalise as times
-from hushquery.log.formats import Wanted
-from hushquery.log.read import Log
-from hushquery.log.sources import FILE_ENDINGS, Source, files_source, named_source, table_source
-from hushquery.log.time_format import TimeFormat
-
-__all__ = ["read_log"]
+from hushquery.log.formats import COLUMNS, ColumnNames
+from hushquery.log.report import Defects
+from hushquery.log.sources import FILE_ENDINGS, Source, files_source, table_source
+from hushquery.log.time_format import TimeFormat, TimeOptions, instant
 
 _LARGEST_RANK = 10**15
+
+
+class Log:
+    """A search log: rows of (user, query) and, where the source has them, time, url and rank.
+
+    The rows are secret. A log shows its schema and nothing else, can't be pickled, and has neither length nor iterator.
+    Everything that may be published is made from :attr:`table` by a plan that pays for it.
+
+    Made by :func:`hushquery.log.read_log`, not by hand.
+    """
+
+    __slots__ = ("__weakref__", "_rows", "_rules", "_steps", "_table")
+
+    def __init__(self, rows: Any, steps: list[str], rules: Rules) -> None:
+        kinds = rows.schema()
+        columns = [(name, str(kinds[name]).lstrip("!")) for name in rows.columns]
+        expected = [(name, kind) for name, kind in COLUMNS.items() if name in kinds]
+        if "user" in kinds and kinds["user"].is_integer():
+            expected[0] = columns[0]
+        if columns != expected or not {"user", "query"} <= set(kinds):
+            raise UsageError("a Log needs the canonical columns", fix="Make it with hushquery.log.read_log")
+        table = rules.finish_urls(rows.filter(rows["query"].notnull()))
+        for name, value in {"_table": table, "_rows": rows, "_rules": rules, "_steps": tuple(steps)}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def table(self) -> Any:
+        """The rows as an Ibis expression.
+
+        ``user`` (text, or a whole number where the source has it so) and ``query`` (text) are never missing, never
+        empty. ``time`` is in whole microseconds since any origin, missing where it could not be read. ``url`` is
+        missing where nothing was clicked.
+        """
+        return self._get("_table")
+
+    @property
+    def rows(self) -> Any:
+        """The same rows, but those left out for their query or their time are still there, with a missing query.
+
+        For counting users, of whom none may vanish by what they searched for; and for plans that can drop such rows at
+        no cost: filtering early makes an engine look at each query twice. The URLs are as in the source;
+        :meth:`clicks_of` returns them in their final form.
+        """
+        return self._get("_rows")
+
+    def clicks_of(self, queries: Any) -> Any:
+        """Return the rows with a URL of some queries; no other URL is looked at.
+
+        A URL that was removed is missing.
+
+        Args:
+            queries: A table with the column ``query``, each once. What other columns it has, the rows get too.
+        """
+        clicked = self.rows.filter(self.rows.url.notnull())
+        joined = clicked.inner_join(queries, "query")
+        return self._get("_rules").finish_urls(joined.select(*clicked.columns, *(set(queries.columns) - {"query"})))
+
+    def part(self, keeps: Callable[[Any], Any], step: str) -> Log:
+        """Return the log of some of its users.
+
+        Args:
+            keeps: Returns which rows to keep, as an Ibis condition on the column ``user`` alone.
+            step: What that does, in words that may be published.
+        """
+        return Log(self.rows.filter(keeps(self.rows.user)), [*self.steps, step], self._get("_rules"))
+
+    @property
+    def normalises(self) -> bool:
+        """Whether queries and URLs are brought into one form each."""
+        return bool(self._get("_rules").normalise)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the source has times, so that "first" and "session" mean something."""
+        return "time" in self.table.columns
+
+    @property
+    def has_url(self) -> bool:
+        """Whether the source has clicked URLs."""
+        return "url" in self.table.columns
+
+    @property
+    def steps(self) -> list[str]:
+        """What was done to each row, in words that may be published: nothing in them is computed from rows."""
+        return list(self._get("_steps"))
+
+    def describe_defects(self) -> Defects:
+        """Read the source once more and count what is wrong with it, for the steward's eyes only.
+
+        Nothing in the result may be published. It costs a pass over the source, so it never runs by default.
+        """
+        rules: Rules = self._get("_rules")
+        return rules.source.count_defects()
+
+    def refuse_defects(self) -> None:
+        """Raise unless the source is flawless: what ``strict`` means. Reads the source once."""
+        defects = self.describe_defects()
+        if defects:
+            raise DataError(
+                f"the log has defects: {defects.in_short()}",
+                why="With strict reading every defect is fatal",
+                fix="Correct the rows (the private report has the line numbers) or read without strict",
+            )
+
+    def check_files(self) -> None:
+        """Raise if a compressed file is cut off or damaged; the engine would read its first half without a message.
+
+        Reads compressed files to their end and nothing else, so it is free for all other sources.
+        """
+        self._get("_rules").source.check_files()
+
+    def _get(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Log can't be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Log can't be changed")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Log holds secret rows and can't be pickled or copied; publish a release instead")
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {str(kind).lstrip('!')}" for name, kind in self.table.schema().items())
+        return f"Log({columns}; rows are secret)"
+
+    def _repr_html_(self) -> str:
+        from hushquery.templates import render
+
+        return render("notebook/log.html", text=repr(self))
 
 
 def read_log(
@@ -45,14 +173,14 @@ def read_log(
 
     The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
     out, and a query or URL of more than 4,096 characters counts as missing; users who object; rows outside the range
-    of times, and with a range also the timeless ones; queries that hold personal numbers or
-    addresses; normalisation; the deny list.
+    of times, and with a range also the timeless ones; queries that hold personal numbers or addresses; normalisation;
+    the deny list.
 
     A row that is left out for what it says (its query, its time) stays in :attr:`Log.rows` without its query, so its
     user still counts as one of the users: their number then depends on the ids in the log and on nobody's searches,
     and may be public under replace-one. People who object are removed altogether: who they are is a list of ids that
-    the steward gives, so the number still depends on ids alone. A line of a file that can't be read names nobody; who
-    has no other line is not counted. Where the number of users is published and lines may be broken, read with
+    the steward supplies, so the number still depends on ids alone. A line of a file that can't be read names nobody;
+    whoever has no other line is not counted. Where the number of users is published and lines may be broken, read with
     ``strict``, or give the number from the list of members.
 
     Args:
@@ -67,7 +195,7 @@ def read_log(
         engine: Where to read: a connection or a URL, see :func:`hushquery.engine.connect`. DuckDB in this process by
             default, which reads every format; Spark reads Parquet files, which all its machines must see.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
-        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.normalise`. Has no effect on ``yandex``,
+        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.normalise`. No effect on ``yandex``,
             whose words and URLs are numbers.
         drop: A deny list, as a file with one entry per line or as the entries: a query that equals an entry or
             contains it as whole words is removed.
@@ -93,87 +221,85 @@ def read_log(
         raise UsageError(f"the unit of time {time_unit!r} is not known", fix="Use s or ms")
     if time_unit and time_format is not None:
         raise UsageError("times have a unit or a format", why="A time unit is for numbers", fix="Leave one of them out")
-    written = times.Written(time_unit, None if time_format is None else TimeFormat(time_format))
-    wanted = Wanted.of(columns or {})
+    options = TimeOptions(time_unit, None if time_format is None else TimeFormat(time_format))
+    names = ColumnNames.of(columns or {})
     if isinstance(engine, str):
         engine = connect(engine)
     if _names_table(data, engine) and format is None:
-        source = named_source(str(data), wanted, engine, written)
+        step = "read as parquet" if "://" in data else f"read from a table of {engine.name}"
+        source = table_source(engine_table(data, engine), names, engine, options, step)
     elif _names_files(data):
-        source = files_source(data, format, wanted, engine, encoding, written)
+        source = files_source(data, format, names, engine, encoding, options)
     elif format is not None:
         raise UsageError("a table has no file format", fix="Leave format out")
     else:
-        source = table_source(as_table(data), wanted, engine, written, "read from a table")
-    if written.form is not None and "time" not in source.rows.columns:
+        source = table_source(as_table(data), names, engine, options, "read from a table")
+    if options.form is not None and "time" not in source.rows.columns:
         raise UsageError("the log has no times to read by a format", fix="Name their column, or leave the format out")
     patterns = patterns and not source.coded
-    rules = _Rules(source, normalise, patterns, written)
+    rules = Rules(source, normalise, patterns, options)
     table = rules.rows_with_user()
-    steps = [
-        *source.words,
-        "rows without a user or a query left out",
-        f"queries of over {normal.LONGEST} characters too",
-    ]
+    steps = [*source.steps, "rows without a user or a query left out"]
+    steps.append(f"queries of over {normal.LONGEST} characters too")
     if "url" in table.columns:
         steps.append(f"urls of over {normal.LONGEST} characters removed; the search stays")
     if exclude_users is not None:
-        table = private.without_users(table, private.entries(exclude_users, "exclude_users"))
+        table = _without_users(table, exclude_users)
         steps.append("rows of users who object left out")
     if since is not None or until is not None:
         table = rules.within(table, since, until)
         steps.append("rows outside a range of times left out, and timeless ones")
     if patterns:
-        steps += private.PATTERN_STEPS[: 1 + ("url" in table.columns)]
+        steps += normal.PATTERN_STEPS[: 1 + ("url" in table.columns)]
     table = rules.canonical(table)
     if normalise:
         steps += normal.steps(source.dialect, with_url="url" in table.columns)
     if drop is not None:
-        table = private.without_denied(table, private.entries(drop, "drop"), source.dialect, normalise=normalise)
+        table = _without_denied(table, drop, source.dialect, normalise=normalise)
         steps.append("deny list applied: queries that equal an entry or contain it as whole words left out")
     if source.dialect != "duckdb":
         check(rules.finish_urls(table))  # what an engine does not understand is refused before anything is spent
-    log = Log(table, steps, source.count_defects, source.check_files, rules.finish_urls, normalises=normalise)
+    log = Log(table, steps, rules)
     if strict:
         log.refuse_defects()
     return log
 
 
 @dataclass(frozen=True)
-class _Rules:
-    source: Source
-    normalise: bool
-    patterns: bool
-    written: times.Written
+class Rules:
+    """What is done to the rows of a source, each on its own."""
+
+    source: Source  # the rows
+    normalise: bool  # whether queries and URLs are brought to one form
+    patterns: bool  # whether personal text is removed
+    options: TimeOptions  # how times are written
 
     def rows_with_user(self) -> Any:
-        import ibis
-
+        """Return the rows that have a user; a query that is too long is missing."""
         rows = self.source.rows
         rows = rows.mutate(query=normal.not_too_long(_text(rows.query)))
         if rows.user.type().is_integer():
             # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
             return rows.filter(rows.user.notnull())
         user = _text(rows.user)
-        user = ibis.ifelse(user.contains(" "), normal.stripped(user, self.source.dialect), user)
+        user = user.contains(" ").ifelse(normal.stripped(user, self.source.dialect), user)
         rows = rows.mutate(user=user)
         return rows.filter(rows.user != "")
 
     def within(self, table: Any, since: Any, until: Any) -> Any:
+        """Return the table without the queries outside a range of times, and without the timeless ones."""
         if "time" not in table.columns:
             raise DataError("the log has no times, so since and until can't select", fix="Leave them out")
-        import ibis
-
-        time, inside = self._time(table), ibis.literal(value=True)
-        if since is not None:
-            inside = inside & (time >= times.instant(since, "since", self.written.unit))
-        if until is not None:
-            inside = inside & (time < times.instant(until, "until", self.written.unit))
+        time, query = self._time(table), table.query
         # Not a filter: who searched outside the range only would leave the number of users.
-        return table.mutate(query=ibis.ifelse(inside, table.query, ibis.null("string")))
+        if since is not None:
+            query = (time >= instant(since, "since", self.options.unit)).ifelse(query, None)
+        if until is not None:
+            query = (time < instant(until, "until", self.options.unit)).ifelse(query, None)
+        return table.mutate(query=query)
 
     def canonical(self, table: Any) -> Any:
-        """Give the columns their final order and, all but the URL, their final form; a query left out is missing."""
+        """Return the columns in their final order and, all but the URL, form; a query left out is missing."""
         named = {"user": table.user, "query": self._query(table.query)}
         if "time" in table.columns:
             named["time"] = self._time(table)
@@ -184,15 +310,15 @@ class _Rules:
         return table.select(**named)
 
     def _query(self, query: Any) -> Any:
-        """Give the final form of a query, missing where the row is left out."""
+        """Return the final form of a query, missing where the row is left out."""
         import ibis
 
         dialect = self.source.dialect
         left_out = ~normal.has_text(query, dialect)
         if self.patterns:
-            left_out = left_out | private.holds_private_text(query, dialect)
+            left_out = left_out | normal.holds_private_text(query, dialect)
         text = normal.normal_query(query, dialect) if self.normalise else query
-        final = ibis.ifelse(left_out, ibis.null("string"), text)
+        final = left_out.ifelse(None, text)
         if dialect != "duckdb":
             return final
         # One cheap look spares most rows everything else.
@@ -202,24 +328,22 @@ class _Rules:
         return ibis.cases(*((condition, query) for condition in spared), else_=final)
 
     def finish_urls(self, table: Any) -> Any:
-        """Give the URLs of a canonical table their final form."""
-        import ibis
-
+        """Return a canonical table with its URLs in their final form."""
         if "url" not in table.columns:
             return table
         dialect = self.source.dialect
         given = normal.not_too_long(table.url)
         url = normal.normal_url(given, dialect) if self.normalise else given.nullif("")
         if self.patterns:
-            url = private.without_private_url(url, dialect)
+            url = normal.without_private_url(url, dialect)
         if dialect == "duckdb":
-            url = ibis.ifelse(given.re_search(normal.PLAIN_URL), given, url)
+            url = given.re_search(normal.PLAIN_URL).ifelse(given, url)
         return table.mutate(url=url)
 
     def _time(self, table: Any) -> Any:
-        if self.source.reads_time:
-            return times.in_range(table.time)
-        return self.written.micros(table.time, self.source.dialect)
+        if self.source.in_micros:
+            return normal.in_range(table.time)
+        return normal.micros(table.time, self.source.dialect, self.options)
 
 
 def _text(column: Any) -> Any:
@@ -227,24 +351,84 @@ def _text(column: Any) -> Any:
 
 
 def _rank(rank: Any, dialect: str) -> Any:
-    import ibis
-
     if rank.type().is_integer():
         return or_null(rank.cast("int64"))
     if rank.type().is_numeric():
-        number = times.as_double(rank, dialect)
-        number = ibis.ifelse(number.abs() < _LARGEST_RANK, number, ibis.null("float64"))
-        return times.rounded(number, dialect)
+        number = normal.as_double(rank, dialect)
+        number = (number.abs() < _LARGEST_RANK).ifelse(number, None)
+        return normal.rounded(number, dialect)
     if dialect == "duckdb":
         return rank.try_cast("int64")
     text = normal.stripped(rank.cast("string"), dialect)
     shape = normal.pattern_for("^[+-]?[0-9]{1,15}(?:[.][0-9]{0,15})?$", dialect)
-    number = ibis.ifelse(text.re_search(shape), text, ibis.null("string")).cast("float64")
-    return times.rounded(number, dialect)
+    number = text.re_search(shape).ifelse(text, None).cast("float64")
+    return normal.rounded(number, dialect)
+
+
+def _without_users(table: Any, users: str | Path | Iterable[str]) -> Any:
+    """Remove every row of the people who object: by their ids, which no search of anybody changes."""
+    listed = _listed("objects", _read_entries(users, "exclude_users"))
+    return table.anti_join(listed, table.user.cast("string") == listed.objects).select(*table.columns)
+
+
+def _without_denied(table: Any, drop: str | Path | Iterable[str], dialect: str, *, normalise: bool) -> Any:
+    """Remove queries that equal an entry or contain it as whole words, words being what blanks separate.
+
+    The rows stay, with a missing query: a user with such queries only is still one of the users.
+
+    A query that contains an entry contains the entry's first word, so candidates are found by an equality that engines
+    are fast at, and only they are compared.
+    """
+    import ibis
+
+    listed = _listed("entry", _read_entries(drop, "drop"))
+    if normalise:
+        listed = listed.select(entry=normal.normal_query(listed.entry, dialect))
+    listed = listed.filter(listed.entry != "")
+    listed = listed.mutate(word=listed.entry.split(" ")[0])
+    queries = table.select("query").distinct()
+    words = queries.mutate(word=queries.query.split(" ").unnest())
+    near = words.join(listed, "word")
+    padded = ibis.literal(" ") + near.query + " "
+    hit = near.filter(padded.contains(ibis.literal(" ") + near.entry + " ")).select(denied="query").distinct()
+    marked = table.left_join(hit, table["query"] == hit.denied)
+    left = marked.denied.isnull().ifelse(marked["query"], None)
+    return marked.mutate(query=left).select(*table.columns)
+
+
+def _listed(column: str, texts: Iterable[str]) -> Any:
+    """Return texts as a table, so that they do not stand in the SQL that a plan shows."""
+    import ibis
+    import pyarrow as pa
+
+    return ibis.memtable(pa.table({column: pa.array(sorted(set(texts)), pa.string())}))
+
+
+def _read_entries(source: str | Path | Iterable[str], name: str) -> list[str]:
+    """Read a list: a UTF-8 file with one entry per line, compressed or not, or the entries themselves."""
+    if not isinstance(source, str | Path):
+        listed = list(source)
+        if not all(isinstance(entry, str | int) for entry in listed):
+            raise DataError(f"{name} must list text", fix="Give a file name or text entries")
+        return [text for entry in listed if (text := str(entry).strip())]
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(
+            f"the {name} file {path} can't be read", why=type(error).__name__, fix="Check the name"
+        ) from None
+    except (ValueError, EOFError):
+        raise DataError(
+            f"the {name} file {path} is not UTF-8 text", fix="Save it as UTF-8, one entry per line"
+        ) from None
+    # Lines as a log has them: other separators of Unicode may be a part of a user's id.
+    return [line for raw in re.split("\r\n|\n|\r", text) if (line := raw.strip())]
 
 
 def _names_table(data: Any, engine: Any) -> bool:
-    """Say whether data names something that only the engine can find; a name with a file's ending is a file's."""
+    """Return whether data names something that only the engine can find; a name with a file's ending is a file's."""
     if engine is None or not isinstance(data, str):
         return False
     if engine.name == "pyspark" and "://" in data:
@@ -255,6 +439,4 @@ def _names_table(data: Any, engine: Any) -> bool:
 
 
 def _names_files(data: Any) -> bool:
-    if isinstance(data, str | Path):
-        return True
-    return isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
+    return all(isinstance(one, str | Path) for one in (data if isinstance(data, list | tuple) else [data]))

@@ -1,81 +1,136 @@
-"""Counting the defects of a source: a pass of its own, which only the private report and strict reading pay for."""
+"""The private report: what is wrong with a log, counted by kind in a pass of its own, for the steward's eyes only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hushquery.engine import connect, fetch
 from hushquery.errors import DataError
-from hushquery.log.files import LONGEST_LINE, line_batches
+from hushquery.log.files import line_batches
 from hushquery.log.formats import Format
-from hushquery.log.normalise import Written, has_text, stripped
-from hushquery.log.report import LINES_SHOWN, Defect, Defects
+from hushquery.log.normalise import has_text, micros, stripped
+from hushquery.log.time_format import TimeOptions
 
-__all__ = ["defects_of_files", "defects_of_table", "times_of_lines"]
+#: Every kind of defect, in the order a report lists them.
+KINDS: tuple[str, ...] = (
+    "too few columns",
+    "too many columns",
+    "unclosed quote",
+    "bad JSON",
+    "bad encoding",
+    "line too long",
+)
+KINDS += ("no user", "no query", "unreadable time", "damaged file")
 
-
-def defects_of_files(paths: Sequence[Path], form: Format, written: Written | None, encoding: str = "utf-8") -> Defects:
-    """Count the defects of text files; without ``written``, of tables other than logs, only those of lines."""
-    return Defects.gather(part for path in paths for part in _of_file(path, form, written, encoding))
-
-
-def times_of_lines(lines: Sequence[str], form: Format, written: Written) -> tuple[int, int]:
-    """Count the times that can and that can't be read in a few lines: a look at a file before it is read."""
-    import pyarrow as pa
-
-    engine = connect()
-    try:
-        text = pa.array([line.encode() for line in lines], pa.large_binary())
-        engine.con.register("batch", pa.table({"number": range(len(lines)), "line": text}))
-        rows = _rows(engine, form)
-        rows = rows.filter(rows.problem.isnull()).select(time=written.micros(rows.time, "duckdb"), raw="raw_time")
-        written_at_all = stripped(rows.raw.fill_null(""), "duckdb") != ""
-        found = rows.agg(read=rows.time.count(), unreadable=(rows.time.isnull() & written_at_all).sum())
-        [(read, unreadable)] = engine.con.execute(engine.compile(found)).fetchall()
-    finally:
-        engine.disconnect()
-    return read, unreadable or 0
+#: How many line numbers a report lists per kind.
+LINES_SHOWN = 20
 
 
-def _of_file(path: Path, form: Format, written: Written | None, encoding: str) -> Iterator[Defect]:
-    shown, engine = str(path), connect()
-    sql = ""
+@dataclass(frozen=True)
+class Defect:
+    """One kind of defect: how often, and where first.
+
+    Attributes:
+        kind: One of ``KINDS``.
+        count: How many rows have it.
+        lines: The first places as (file, line number); empty where the source has no lines.
+    """
+
+    kind: str
+    count: int
+    lines: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        files: dict[str, list[str]] = {}
+        for file, line in self.lines:
+            files.setdefault(file, []).append(str(line))
+        places = "; ".join(f"{file}: {', '.join(lines)}" for file, lines in files.items())
+        return f"{self.kind}: {self.count}" + (f" ({places})" if places else "")
+
+
+@dataclass(frozen=True)
+class Defects:
+    """Everything wrong with a log. True if there is anything. Not for publication: its counts are exact.
+
+    >>> print(Defects.gather([Defect("no user", 2, (("log.csv", 7),)), Defect("no user", 1, (("log.csv", 9),))]))
+    PRIVATE: defects of the log, exact counts, not for publication
+      no user: 3 (log.csv: 7, 9)
+    """
+
+    kinds: tuple[Defect, ...] = ()
+
+    @classmethod
+    def gather(cls, parts: Iterable[Defect]) -> Defects:
+        """Add up the defects of the parts of a log, in the order of its lines."""
+        counts: dict[str, int] = {}
+        lines: dict[str, list[tuple[str, int]]] = {}
+        for part in parts:
+            counts[part.kind] = counts.get(part.kind, 0) + part.count
+            lines.setdefault(part.kind, []).extend(part.lines)
+        return cls(
+            tuple(Defect(kind, counts[kind], tuple(lines[kind][:LINES_SHOWN])) for kind in KINDS if kind in counts)
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+    def in_short(self) -> str:
+        """Return kinds and counts in one line."""
+        return ", ".join(f"{defect.kind}: {defect.count}" for defect in self.kinds) or "none"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data, for the file that ``--private-report`` writes."""
+        defects = [
+            {"kind": one.kind, "count": one.count, "first": [{"file": file, "line": line} for file, line in one.lines]}
+            for one in self.kinds
+        ]
+        return {"private": "exact counts of a secret log; not for publication", "defects": defects}
+
+    def __str__(self) -> str:
+        if not self.kinds:
+            return "PRIVATE: the log has no defects"
+        rows = [f"  {defect}" for defect in self.kinds]
+        return "\n".join(["PRIVATE: defects of the log, exact counts, not for publication", *rows])
+
+
+def defects_of_files(
+    paths: Sequence[Path], form: Format, options: TimeOptions | None, encoding: str = "utf-8"
+) -> Defects:
+    """Count the defects of text files; without ``options``, of tables other than logs, only those of lines."""
+    return Defects.gather(part for path in paths for part in _of_file(path, form, options, encoding))
+
+
+def defects_of_table(rows: Any, dialect: str, options: TimeOptions) -> Defects:
+    """Count the defects of a table; it has no lines to number."""
+    raw_time = rows.time if "time" in rows.columns else None
+    kinds = rows.select(kind=_kind(rows, raw_time, dialect, options))
+    counts = fetch(kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()))
+    return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
+
+
+def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: str) -> Iterator[Defect]:
+    engine, sql = connect(), ""
     try:
         for batch in line_batches(path, encoding):
             engine.con.register("batch", batch)
             # The query is written once; the name in it then means each batch in turn.
-            sql = sql or _summary_sql(engine, form, written)
+            sql = sql or _summary_sql(engine, form, options)
             for kind, count, numbers in engine.con.execute(sql).fetchall():
-                yield Defect(kind, count, tuple((shown, number) for number in numbers))
+                yield Defect(kind, count, tuple((str(path), number) for number in numbers))
     except DataError:
-        yield Defect("damaged file", 1, ((shown, 0),))
+        yield Defect("damaged file", 1, ((str(path), 0),))
     finally:
         engine.disconnect()
 
 
-def _rows(engine: Any, form: Format) -> Any:
-    """Give the lines of a batch, cut, each with what makes it no row."""
-    # decode() may fail; TRY then gives null for that line only. Batches are small, so each step may be kept: an engine
-    # that merges the steps would decode and cut every line once for each time it is mentioned.
-    fields = ", ".join(f"{sql} AS {column}" for column, sql in form.fields.items())
-    return engine.sql(
-        f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE} AS too_long, "  # noqa: S608
-        "TRY(decode(line)) AS line FROM batch), "
-        f"cut AS MATERIALIZED ({form.of_lines('SELECT * FROM lines')}) "
-        f"SELECT number, {fields}, {form.raw_time} AS raw_time, CASE WHEN too_long THEN 'line too long' "
-        f"WHEN line IS NULL THEN 'bad encoding' ELSE {form.problem} END AS problem "
-        f"FROM cut WHERE line IS DISTINCT FROM '' AND NOT coalesce({form.skipped}, false)",
-        dialect="duckdb",
-    )
-
-
-def _summary_sql(engine: Any, form: Format, written: Written | None) -> str:
-    rows = _rows(engine, form)
+def _summary_sql(engine: Any, form: Format, options: TimeOptions | None) -> str:
+    rows = engine.sql(form.checked_rows("batch"), dialect="duckdb")
     kind = rows.problem
-    if written is not None:
-        kind = kind.coalesce(_kind(rows, rows.raw_time, "duckdb", written, form.reads_time))
+    if options is not None:
+        kind = kind.coalesce(_kind(rows, rows.raw_time, "duckdb", options, in_micros=bool(form.raw_time)))
     query = engine.compile(rows.select("number", kind=kind))
     return (
         f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608
@@ -83,15 +138,7 @@ def _summary_sql(engine: Any, form: Format, written: Written | None) -> str:
     )
 
 
-def defects_of_table(rows: Any, dialect: str, written: Written) -> Defects:
-    """Count the defects of a table; it has no lines to number."""
-    raw_time = rows.time if "time" in rows.columns else None
-    kinds = rows.select(kind=_kind(rows, raw_time, dialect, written, False))
-    counts = fetch(kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()))
-    return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
-
-
-def _kind(rows: Any, raw_time: Any, dialect: str, written: Written, reads_time: bool) -> Any:
+def _kind(rows: Any, raw_time: Any, dialect: str, options: TimeOptions, *, in_micros: bool = False) -> Any:
     """Name what is wrong with a well-formed row; null if nothing."""
     import ibis
 
@@ -100,8 +147,8 @@ def _kind(rows: Any, raw_time: Any, dialect: str, written: Written, reads_time: 
         (~has_text(rows.query.cast("string").fill_null(""), dialect), "no query"),
     ]
     if raw_time is not None and "time" in rows.columns:
-        read = rows.time if reads_time else written.micros(rows.time, dialect)
+        time = rows.time if in_micros else micros(rows.time, dialect, options)
         is_text = raw_time.type().is_string()
         given = stripped(raw_time.fill_null(""), dialect) != "" if is_text else raw_time.notnull()
-        rules.append((read.isnull() & given, "unreadable time"))
+        rules.append((time.isnull() & given, "unreadable time"))
     return ibis.cases(*rules, else_=ibis.null("string"))

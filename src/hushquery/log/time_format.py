@@ -1,16 +1,17 @@
-"""Times in a form that the steward names, such as ``%d.%m.%Y %H:%M``: read alike by every engine, row by row."""
+"""How the caller says times are written, and times that the caller writes: read alike by every engine, row by row."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any
 
+from hushquery.engine import call
 from hushquery.errors import UsageError
-from hushquery.log.normalise import after_1970, pattern_for, stripped
-
-__all__ = ["EXAMPLES", "TimeFormat"]
+from hushquery.log.normalise import MILLISECONDS_FROM, SCALE, TIME_LIMIT, after_1970, pattern_for, stripped
 
 #: What spreadsheets write, each with the form that reads it.
 EXAMPLES = {"26.09.2026 12:20": "%d.%m.%Y %H:%M", "9/26/2026 1:05 PM": "%m/%d/%Y %I:%M %p"}
@@ -20,7 +21,7 @@ _MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _MONTH, _MINUTE = "1[0-2]|0?[1-9]", "[0-5]?[0-9]"
-_LONGEST = 100
+_LONGEST_FORMAT = 100
 # No engine takes these alike where they stand for themselves; a digit could not be told from a number beside it.
 _NOT_ALONE = set("\\^$*?[]{}|0123456789")
 
@@ -29,7 +30,7 @@ def _any_case(name: str) -> str:
     return "".join(f"[{letter.upper()}{letter.lower()}]" for letter in name)
 
 
-# For each letter what it reads, and one such text.
+# For each letter the pattern of what it reads, and an example.
 _PARTS = {
     "Y": ("[1-9][0-9]{3}", "1970"),
     "y": ("[0-9]{2}", "70"),
@@ -49,8 +50,17 @@ _WORDS = set("bBpz")
 
 
 @dataclass(frozen=True)
+class TimeOptions:
+    """How times are written, as the caller says."""
+
+    # ``s`` or ``ms`` for numbers; by default each number's size decides, see ``MILLISECONDS_FROM``.
+    unit: str | None = None
+    form: TimeFormat | None = None  # the form of text; then nothing else is read
+
+
+@dataclass(frozen=True)
 class TimeFormat:
-    """A form of times in the letters of ``strptime``, checked when it is made.
+    """A form of times in the letters of ``strptime``, checked on construction; read alike by every engine.
 
     Years have four digits (``%Y``, from 1000 on) or two (``%y``: 69 to 99 are of the last century). Day, month and
     hour may lack their leading zero, unless numbers stand side by side. Month names (``%b``, ``%B``) are English. Times
@@ -63,7 +73,7 @@ class TimeFormat:
     format: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.format, str) or not 0 < len(self.format) <= _LONGEST:
+        if not isinstance(self.format, str) or not 0 < len(self.format) <= _LONGEST_FORMAT:
             raise self._wrong("it is not a short text")
         if re.sub("%[a-zA-Z]", "", self.format).count("%"):
             raise self._wrong("it has a % without a letter")
@@ -88,7 +98,7 @@ class TimeFormat:
                 raise self._wrong(f"it has %{small} without %{large[0]}")
 
     def _wrong(self, why: str) -> UsageError:
-        shown = repr(self.format) if isinstance(self.format, str) and len(self.format) <= _LONGEST else "given"
+        shown = repr(self.format) if isinstance(self.format, str) and len(self.format) <= _LONGEST_FORMAT else "given"
         forms = ", ".join(f"{form!r} for {text}" for text, form in EXAMPLES.items())
         return UsageError(
             f"the time format {shown} can't be used", why=why, fix=f"Write it like {forms}; letters: {' '.join(_PARTS)}"
@@ -115,59 +125,71 @@ class TimeFormat:
         return f"^{pattern}$"
 
     def micros(self, column: Any, dialect: str) -> Any:
-        """Give a column of text in whole microseconds, missing where the text is not of this form or no such day is."""
-        import ibis
-
+        """Return a column of text in whole microseconds, missing where it is not of this form or no such day exists."""
         text = stripped(column, dialect)
         shape = pattern_for(self._shape, dialect)
         if dialect == "duckdb":
-            fits = ibis.ifelse(text.re_search(shape), text, ibis.null("string"))
-            return _duckdb(fits, self.format)
+            fits = text.re_search(shape).ifelse(text, None)
+            moment = call("try_strptime", fits, self.format, returns="timestamp")
+            return call("epoch_us", moment, returns="int64")
         fits = text.re_search(shape).fill_null(False)
         sample = re.sub("%([a-zA-Z])", lambda match: _PARTS[match[1]][1], self.format)
-        known = ibis.ifelse(fits, text, sample)
-        found = {letter: known.re_extract(shape, place) for place, letter in enumerate(self.letters, start=1)}
-        exists, answer = self._counted(found)
-        return ibis.ifelse(fits & exists, answer, ibis.null("int64"))
-
-    def _counted(self, found: dict[str, Any]) -> tuple[Any, Any]:
-        import ibis
-
-        def number(letter: str) -> Any:
-            return found[letter].cast("int64") if letter in found else ibis.literal(0, "int64")
-
-        year = number("Y")
-        if "y" in found:
-            short = number("y")
-            year = ibis.ifelse(short < 69, short + 2000, short + 1900)
-        name = found.get("b", found.get("B"))
-        month = number("m")
-        if name is not None:
-            begins = name.substr(0, 3).lower()
-            month = ibis.cases(*((begins == one[:3].lower(), i) for i, one in enumerate(_MONTHS, start=1)), else_=0)
-        hour = number("H")
-        if "I" in found:
-            hour = number("I") % 12 + ibis.ifelse(found["p"].lower() == "pm", 12, 0)
-        exists, answer = after_1970(year, month, number("d"), hour, number("M"), number("S"))
-        if "f" in found:
-            answer = answer + found["f"].rpad(6, "0").cast("int64")
-        if "z" in found:
-            zone = found["z"].replace(":", "")
-            ahead = (zone.substr(1, 2).cast("int64") * 60 + zone.substr(3, 2).cast("int64")) * (60 * 10**6)
-            answer = answer - ibis.ifelse(zone.substr(0, 1) == "-", -ahead, ahead)
-        return exists, answer
+        known = fits.ifelse(text, sample)
+        parts = {letter: known.re_extract(shape, place) for place, letter in enumerate(self.letters, start=1)}
+        exists, answer = _parts_to_micros(parts)
+        return (fits & exists).ifelse(answer, None)
 
 
-def _duckdb(text: Any, form: str) -> Any:
+def _parts_to_micros(parts: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return whether there is such a moment, and its microseconds, from the texts of the letters of a form."""
     import ibis
 
-    def try_strptime(text: Any, form: Any) -> Any:
-        """Stand for DuckDB's function: Ibis reads its signature and never runs it."""
-        return text, form
+    def number(letter: str) -> Any:
+        return parts[letter].cast("int64") if letter in parts else ibis.literal(0, "int64")
 
-    def epoch_us(moment: Any) -> Any:
-        """Stand for DuckDB's function."""
-        return moment
+    year = number("Y")
+    if "y" in parts:
+        short = number("y")
+        year = (short < 69).ifelse(short + 2000, short + 1900)
+    name = parts.get("b", parts.get("B"))
+    month = number("m")
+    if name is not None:
+        begins = name.substr(0, 3).lower()
+        month = ibis.cases(*((begins == one[:3].lower(), i) for i, one in enumerate(_MONTHS, start=1)), else_=0)
+    hour = number("H")
+    if "I" in parts:
+        hour = number("I") % 12 + (parts["p"].lower() == "pm").ifelse(12, 0)
+    exists, answer = after_1970(year, month, number("d"), hour, number("M"), number("S"))
+    if "f" in parts:
+        answer = answer + parts["f"].rpad(6, "0").cast("int64")
+    if "z" in parts:
+        zone = parts["z"].replace(":", "")
+        ahead = (zone.substr(1, 2).cast("int64") * 60 + zone.substr(3, 2).cast("int64")) * (60 * 10**6)
+        answer = answer - (zone.substr(0, 1) == "-").ifelse(-ahead, ahead)
+    return exists, answer
 
-    moment = ibis.udf.scalar.builtin(try_strptime, signature=(("string", "string"), "timestamp"))(text, form)
-    return ibis.udf.scalar.builtin(epoch_us, signature=(("timestamp",), "int64"))(moment)
+
+def instant(value: str | float | datetime | date, name: str, unit: str | None = None) -> int:
+    """Return ``since`` or ``until`` in microseconds, by the same rules as a row's time.
+
+    >>> instant("2006-03-01", "since") == instant(1141171200, "since") == instant("2006-03-01T01:00+01:00", "since")
+    True
+    """
+    try:
+        if isinstance(value, str):
+            text = value.strip()
+            value = float(text) if text.lstrip("+-").replace(".", "", 1).isdigit() else datetime.fromisoformat(text)
+        if isinstance(value, date):
+            moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+            gap = moment - datetime(1970, 1, 1, tzinfo=UTC)
+            return (gap.days * 86400 + gap.seconds) * 10**6 + gap.microseconds
+        scale = SCALE[unit or ("ms" if abs(value) >= MILLISECONDS_FROM else "s")]
+        answer = round(value * scale)
+    except (ValueError, TypeError, OverflowError):
+        raise UsageError(
+            f"{name} is not a time", fix="Write 2006-03-01, 2006-03-01T12:00:00+00:00 or a number"
+        ) from None
+    if abs(answer) >= TIME_LIMIT:
+        raise UsageError(f"{name} is out of range", fix="Write a time within 100,000 years of its origin")
+    return answer

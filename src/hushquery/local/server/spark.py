@@ -24,7 +24,6 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from hushquery.engine import connect
-from hushquery.engine.meter import passed_through
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.intervals import IntArray
@@ -160,7 +159,7 @@ def _fullest(rows: Any, counter: _Shard) -> int:
 def _fetched(frame: Any) -> pa.Table:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its sockets to the garbage collector
-        return passed_through(frame.toArrow())
+        return frame.toArrow()
 
 
 def _shards(session: Any, paths: list[str]) -> Any:

@@ -1,4 +1,8 @@
-"""The language of the synthetic log: from the rank of a query to its text, its kin and its results.
+"""The language of the synthetic log: its words, and the text, the relatives and the results of a query.
+
+Queries are "topic", "topic modifier" or "topic modifier place". Topics come in themes of eight, so that related queries
+can share sites. All lists of words are disjoint, and nothing in them is a person or a company; the private tail has its
+own lists, in :mod:`hushquery.log.synthetic.private`.
 
 A query is one number, its *code*, with fields of bits. Every rank has its own code and every code its own text, so
 distinct ranks never collide::
@@ -16,11 +20,126 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hushquery.log.synthetic.language import FEARS, MODIFIERS, PLACES, SERVICES, THEMES, misspell
 from hushquery.log.synthetic.private import private_texts
 
-__all__ = ["RESULTS", "Ints", "Language", "language", "private_code"]
+#: What people fear in the synthetic log, the most common first, for "fear of X" and "X phobia".
+FEARS: tuple[str, ...] = (
+    "heights", "spiders", "flying", "snakes", "darkness", "needles", "clowns", "dentists", "crowds", "thunder",
+    "public speaking", "blood", "germs", "commitment", "failure", "drowning", "elevators", "birds", "mirrors", "dogs",
+    "cats", "bees", "mice", "ghosts", "strangers", "tunnels", "bridges", "fire", "doctors", "exams",
+    "numbers", "holes", "dolls", "balloons", "moths", "frogs", "sharks", "lightning", "silence", "buttons",
+)  # fmt: skip
+
+#: Eight topics for each theme.
+THEMES: dict[str, tuple[str, ...]] = {
+    theme: tuple(topics.split())
+    for theme, topics in (
+        line.split(": ")
+        for line in """
+cooking: chicken pasta salad soup bread pizza curry pancakes
+desserts: cake cookies chocolate cheesecake brownies pudding waffles donuts
+fruit: apples bananas strawberries oranges grapes mango cherries blueberries
+drinks: coffee cocktail smoothie lemonade whiskey champagne espresso cider
+weather: forecast hurricane tornado snowfall rainfall temperature humidity drought
+travel: flights hotels cruise airport luggage passport hostel campground
+cars: sedan tires brakes battery engine transmission muffler windshield
+motoring: motorcycle scooter trucks trailer camper convertible minivan hybrid
+homes: apartment mortgage rental condo cottage realtor townhouse mansion
+garden: roses tulips lawnmower compost fertilizer tomatoes orchids hedges
+tools: hammer drill chainsaw ladder wrench sander toolbox welder
+furniture: sofa mattress bookcase dresser recliner futon nightstand ottoman
+kitchen: refrigerator dishwasher blender toaster cookware microwave freezer kettle
+bathroom: shower bathtub faucet toilet plumbing tiles vanity towels
+pets: puppies kittens hamster parrot aquarium ferret rabbits terrier
+wildlife: elephants dolphins tigers penguins whales eagles wolves giraffes
+insects: butterflies termites mosquitoes ladybugs crickets beetles wasps dragonflies
+health: headache allergies diabetes arthritis asthma insomnia migraine pneumonia
+fitness: yoga pilates treadmill dumbbells marathon stretching aerobics triathlon
+diet: calories vitamins protein vegetarian cholesterol fasting nutrition fiber
+medicine: antibiotics vaccine aspirin surgery dermatology cardiology therapy anesthesia
+beauty: makeup haircut perfume manicure shampoo lipstick eyeliner sunscreen
+clothing: jeans sweater jacket dresses sandals boots raincoat swimsuit
+jewelry: earrings necklace bracelet diamonds pearls emerald sapphire watches
+weddings: bridal bouquet reception invitations honeymoon engagement tuxedo florist
+babies: stroller crib diapers lullaby pacifier daycare toddler maternity
+schooling: algebra geometry chemistry biology physics grammar spelling fractions
+college: scholarship tuition dormitory diploma semester transcript fraternity internship
+languages: spanish french german italian japanese portuguese russian swahili
+literature: novels poetry shakespeare biography essays folklore mythology sonnets
+music: guitar piano violin lyrics karaoke orchestra saxophone drums
+dancing: ballet salsa tango waltz hiphop ballroom flamenco choreography
+movies: comedy thriller horror western animation documentary musical trailers
+television: sitcom cartoon miniseries reruns broadcast satellite antenna channel
+games: chess poker solitaire crossword sudoku checkers backgammon dominoes
+consoles: joystick cheats emulator multiplayer arcade gamepad speedrun walkthrough
+computers: laptop keyboard printer monitor scanner modem router desktop
+programs: spreadsheet browser antivirus firewall screensaver codec compiler database
+phones: ringtones voicemail headset cellphone charger texting wireless broadband
+photos: camera tripod wallpaper portrait darkroom slideshow clipart panorama
+football: quarterback touchdown linebacker playoffs stadium tailgate helmet scrimmage
+baseball: pitcher shortstop homerun bullpen outfield umpire innings dugout
+winter: skiing snowboard hockey sledding skating bobsled curling snowshoes
+water: surfing kayak sailing fishing scuba snorkel canoe rafting
+outdoors: hiking camping hunting archery climbing binoculars tent backpack
+racing: speedway pitstop dragster gokart motocross rally karting jockey
+money: savings loans budgeting refinance pension bankruptcy mutual dividends
+taxes: deductions refund audits withholding exemption accountant payroll receipts
+insurance: annuity deductible liability premium claims underwriter coverage copay
+jobs: resume interview salary recruiter freelance unemployment apprentice careers
+shopping: coupons clearance outlet catalog auction voucher discounts wholesale
+gifts: baskets flowers hampers candles ornaments greeting keepsake souvenirs
+holidays: halloween christmas easter thanksgiving valentine carnival fireworks costumes
+crafts: knitting crochet quilting origami scrapbook embroidery pottery beading
+art: painting sculpture watercolor mosaic calligraphy museum gallery sketching
+history: pyramids gladiator medieval renaissance pharaoh colonial vikings crusades
+war: battleship submarine infantry bomber cavalry trenches armistice regiment
+space: planets galaxy eclipse telescope asteroid astronaut comet nebula
+nature: volcano earthquake glacier rainforest waterfall canyon desert coral
+maps: directions mileage atlas compass highway ferry subway cartography
+news: headlines election senate governor obituaries parliament referendum newspaper
+law: attorney divorce custody lawsuit copyright patent probate bail
+faith: bible prayer hymns pilgrimage cathedral scripture meditation monastery
+stars: horoscope astrology tarot zodiac numerology dreams palmistry runes
+""".strip().splitlines()
+    )
+}
+
+#: The second word of a query: what a person wants of the topic.
+MODIFIERS: tuple[str, ...] = tuple(
+    """
+pictures prices reviews online free cheap best used recipes ideas tips guide lessons video names facts definition
+meaning symptoms causes treatment cure types parts repair fees sale store supplies accessories brands sizes colors
+designs patterns plans kits templates samples worksheets beginners experts kids teenagers adults seniors women men
+homemade vintage antique modern luxury portable electric digital wooden plastic leather cotton organic natural
+artificial mini printable download software forum blog magazine books songs schedule tickets results scores records
+rankings statistics trends jokes quotes stories poems trivia quiz puzzles pranks dangers safety rules laws license
+permit certification training classes schools teachers vacancies wages companies dealers manufacturers comparison
+alternatives advantages problems complaints recall warranty instructions storage cleaning maintenance replacement
+installation removal delivery shipping calendar archives timeline origin inventor museums festivals clubs
+""".split()  # noqa: SIM905 - lists of words are read as text
+)
+
+#: The third word: where.
+PLACES: tuple[str, ...] = tuple(
+    """
+leeds york bristol oxford bath derby exeter norwich dublin cork galway limerick glasgow edinburgh cardiff swansea lyon
+nice lille nantes bordeaux toulouse marseille grenoble berlin munich hamburg cologne dresden leipzig bremen hanover
+madrid seville valencia granada bilbao malaga zaragoza toledo rome milan naples turin venice bologna genoa verona
+lisbon porto braga coimbra athens patras vienna graz zurich geneva basel bern oslo bergen stockholm malmo helsinki
+turku copenhagen aarhus warsaw krakow gdansk prague brno budapest bucharest sofia zagreb belgrade tallinn riga toronto
+montreal ottawa calgary winnipeg halifax seattle portland denver dallas houston austin memphis nashville atlanta
+orlando miami tampa boston chicago detroit cleveland pittsburgh buffalo phoenix tucson omaha tulsa boise fresno
+sacramento oakland sydney melbourne perth adelaide brisbane auckland wellington hobart tokyo osaka kyoto seoul busan
+taipei manila nairobi
+""".split()  # noqa: SIM905 - lists of words are read as text
+)
+
+#: Sites that have a page for every topic.
+SERVICES: tuple[str, ...] = ("encyclopedia", "clips", "marketplace", "answers", "herald", "phobias", "directory")
 
 #: An array of whole numbers.
 Ints = npt.NDArray[np.int64]
@@ -28,7 +147,7 @@ Ints = npt.NDArray[np.int64]
 #: How many results a page has.
 RESULTS = 10
 
-_TOPIC, _MODIFIER, _PLACE, _SLIP, _KIND = 0, 20, 36, 52, 56
+_MODIFIER, _PLACE, _SLIP, _KIND = 20, 36, 52, 56
 _FEAR, _PRIVATE = 1 << _KIND, 2 << _KIND
 _THEME_SIZE = 8
 _TERM_STEP, _TERM_PRIME = 48_271, 4_999_999  # a prime: the terms of the yandex profile are numbers below it
@@ -37,45 +156,48 @@ _URL_STEP, _URL_PRIME = 2_147_483_629, 2**32 + 15  # the next prime above the nu
 # What the results of a query are, best first, by its number of words. Letters are explained in `Language.results`.
 _PAGES = ("HEFTCSGAND", "FHMTECASDN", "PFMHTEACNS")
 _FEAR_PAGES = "BECAMOSNKL"
+_PAGE_TABLE = np.array([[ord(letter) for letter in row] for row in (*_PAGES, _FEAR_PAGES)], dtype=np.int64)
+
+
+def misspell(word: str, taken: set[str]) -> list[str]:
+    """Return three misspellings of a word, none of them in ``taken``, and add them to it.
+
+    >>> misspell("guitar", {"guitar"})
+    ['giutar', 'gitar', 'guuitar']
+    """
+    inside = range(1, len(word) - 1)
+    kinds = (
+        [word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in inside],  # two letters exchanged
+        [word[:at] + word[at + 1 :] for at in inside],  # a letter left out
+        [word[: at + 1] + word[at:] for at in inside],  # a letter typed twice
+    )
+    slips = [next(slip for slip in kind if slip not in taken) for kind in kinds]
+    taken.update(slips)
+    return slips
 
 
 def private_code(kind: Ints, number: Ints) -> Ints:
-    """Give the code of a private query."""
+    """Return the code of a private query."""
     return np.asarray(_PRIVATE | kind << 40 | number, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """The words of a profile and how queries are made of them.
+    """The words of a profile and how queries are made of them."""
 
-    Attributes:
-        topics: Number of topics, a multiple of eight.
-        modifiers: Number of modifiers, a power of two.
-        places: Number of places, a power of two.
-        lexicon: Every text a query begins or goes on with: topics, their misspellings, modifiers, places, fears.
-        hosts: The front of a URL by host: topics, modifiers, places, themes, services.
-        paths: The end of a URL: nothing, then topics, modifiers, fears.
-        fear_ranks: The ranks of the queries on fears, rising.
-        terms: Whether words are term ids, as in the yandex profile.
-    """
-
-    topics: int
-    modifiers: int
-    places: int
-    lexicon: Any
-    hosts: Any
-    paths: Any
-    fear_ranks: Ints
-    terms: bool
-
-    def size(self) -> int:
-        """Tell how many ranks there are."""
-        return self.topics * (1 + self.modifiers * (1 + self.places)) + len(self.fear_ranks)
+    topics: int  # number of topics, a multiple of eight
+    modifiers: int  # number of modifiers, a power of two
+    places: int  # number of places, a power of two
+    lexicon: Any  # every text a query begins or goes on with: topics, their misspellings, modifiers, places, fears
+    hosts: Any  # the front of a URL by host: topics, modifiers, places, themes, services
+    paths: Any  # the end of a URL: nothing, then topics, modifiers, fears
+    fear_ranks: Ints  # the ranks of the queries on fears, rising
+    terms: bool  # whether words are term ids, as in the yandex profile
 
     # From rank to code.
 
     def codes(self, rank: Ints) -> Ints:
-        """Give the code of each rank, the most popular being 0.
+        """Return the code of each rank, the most popular being 0.
 
         One-word and two-word queries alternate at the top, then two and three words, then three words only.
         """
@@ -96,7 +218,7 @@ class Language:
         return np.where(fear, before | _FEAR, code)
 
     def _topic_at(self, index: Ints, words: Ints) -> Ints:
-        """Give the topic at an index: popular topics have popular pairs, but not in the same order.
+        """Return the topic at an index: popular topics have popular pairs, but not in the same order.
 
         Three words are moved by half the topics, else they would stand beside two words of the same topic.
         """
@@ -107,22 +229,19 @@ class Language:
         return (moved * _odd_step(self.topics) + self.topics // 3) % self.topics
 
     def favourite(self, topic: Ints, turn: Ints) -> Ints:
-        """Give the modifier that people add to a topic first (turn 0), second, and so on."""
+        """Return the modifier that people add to a topic first (turn 0), second, and so on."""
         return (topic * 37 + 11 + turn * 45) % self.modifiers
 
     def favourite_place(self, topic: Ints, modifier: Ints, turn: Ints) -> Ints:
-        """Give the place that people add to a topic and a modifier first, second, and so on."""
+        """Return the place that people add to a topic and a modifier first, second, and so on."""
         return (topic * 29 + modifier * 7 + 3 + turn * 45) % self.places
 
     # What a person types next.
 
     def reformulate(self, code: Ints, way: npt.NDArray[np.float64], turn: Ints) -> Ints:
-        """Give the next query on the same matter: more special, more general, or a relative that shares sites.
+        """Return the next query on the same subject: more special, more general, or one that shares sites.
 
-        Args:
-            code: The queries, public ones as meant.
-            way: A number from 0 to 1 that chooses the way; the same code and way always go the same way.
-            turn: Which of the favourites is taken, 0 the first.
+        A number from 0 to 1 chooses the way; ``turn`` is which of the favourites is taken, 0 the first.
         """
         topic, modifier, place = _fields(code)
         bare, full = modifier < 0, place >= 0
@@ -145,19 +264,19 @@ class Language:
         return np.where(code & _FEAR != 0, code ^ 1, then)
 
     def misspelt(self, code: Ints, variant: Ints) -> Ints:
-        """Give a misspelling of public queries on topics: variant 1, 2 or 3."""
+        """Return a misspelling of public queries on topics: variant 1, 2 or 3."""
         return code | variant << _SLIP
 
     def can_slip(self, code: Ints) -> npt.NDArray[np.bool_]:
-        """Tell which queries have misspellings."""
+        """Return which queries have misspellings."""
         return np.asarray(code >> _KIND == 0)
 
     def is_secret(self, code: Ints) -> npt.NDArray[np.bool_]:
-        """Tell which queries are of the private tail."""
+        """Return which queries are of the private tail."""
         return np.asarray(code & _PRIVATE != 0)
 
     def navigational(self, code: Ints) -> npt.NDArray[np.bool_]:
-        """Tell which queries only name a site: every third one-word topic."""
+        """Return which queries only name a site: every third one-word topic."""
         topic, modifier, _ = _fields(code)
         return np.asarray((code >> _KIND == 0) & (modifier < 0) & (topic % 3 == 0))
 
@@ -165,9 +284,6 @@ class Language:
 
     def text(self, code: Ints) -> Any:
         """Write queries as an Arrow array of text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         topic, modifier, place = _fields(code)
         topics, fear = self.topics, code & _FEAR != 0
         slip = code >> _SLIP & 3
@@ -187,7 +303,7 @@ class Language:
         return pc.replace_with_mask(text, pa.array(secret), private)
 
     def results(self, code: Ints, position: Ints) -> tuple[Ints, Ints]:
-        """Give the host and the path of the result at a position, 0 the best, of each query.
+        """Return the host and the path of the result at a position, 0 the best, of each query.
 
         Queries on the same topic share most sites, topics of a theme the theme's site, and queries with the same
         modifier or place that one's site. So two queries that mean like things are near in the graph of clicks.
@@ -198,7 +314,7 @@ class Language:
         row = np.where(secret, 0, row)
         # All but the best are turned by some steps, so that the same sites come in another order.
         turned = np.where(position == 0, 0, 1 + (position - 1 + (code >> 3) + (code >> _MODIFIER)) % (RESULTS - 1))
-        page = _page_table()[row, turned]
+        page = _PAGE_TABLE[row, turned]
         # Both queries on a fear have the same results.
         topic = np.where(fear, topic // 2, np.where(secret, 0, topic))
         theme = self.topics + self.modifiers + self.places
@@ -219,11 +335,7 @@ class Language:
             "P": (self.topics + self.modifiers + place, on_topic),  # the place's site
             "T": (theme + topic // _THEME_SIZE, nothing),  # the site of the theme
             "D": (cousin, nothing),  # the site of a related topic
-            "E": (np.full_like(topic, service), on_topic),
-            "C": (np.full_like(topic, service + 1), on_topic),
-            "S": (np.full_like(topic, service + 2), on_topic),
-            "A": (np.full_like(topic, service + 3), on_topic),
-            "N": (np.full_like(topic, service + 4), on_topic),
+            **{letter: (np.full_like(topic, service + place), on_topic) for place, letter in enumerate("ECSAN")},
             "B": (np.full_like(topic, service + 5), fear_path),
             "O": (np.full_like(topic, service + 5), nothing),
             "K": (self.topics + second, on_topic),
@@ -239,9 +351,6 @@ class Language:
 
     def url(self, host: Ints, path: Ints, mask: npt.NDArray[np.bool_] | None = None) -> Any:
         """Write URLs as an Arrow array of text, null where ``mask`` is true."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.terms:
             return pa.array(self.url_ids(host, path), mask=mask).cast(pa.string())
         return pc.binary_join_element_wise(self.hosts.take(pa.array(host, mask=mask)), self.paths.take(path), "")
@@ -252,7 +361,7 @@ class Language:
 
 
 def _fields(code: Ints) -> tuple[Ints, Ints, Ints]:
-    """Take a code apart: topic, modifier, place; -1 where there is none. The code of a private query has neither."""
+    """Split a code into topic, modifier and place; -1 where there is none. A private query has neither."""
     secret = code & _PRIVATE != 0
     modifier = np.where(secret, -1, (code >> _MODIFIER & 0xFFFF) - 1)
     place = np.where(secret, -1, (code >> _PLACE & 0xFFFF) - 1)
@@ -260,16 +369,11 @@ def _fields(code: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _odd_step(size: int) -> int:
-    """Give a step near the golden ratio that visits every index below a size."""
+    """Return a step near the golden ratio that visits every index below a size."""
     step = int(size * 0.618) | 1
     while np.gcd(step, size) != 1:
         step += 2
     return step
-
-
-@cache
-def _page_table() -> Ints:
-    return np.array([[ord(letter) for letter in row] for row in (*_PAGES, _FEAR_PAGES)], dtype=np.int64)
 
 
 @cache
@@ -279,8 +383,6 @@ def language(themes: int, modifiers: int, places: int, *, terms: bool = False) -
     >>> str(language(8, 16, 16).text(np.array([0, 1, 2]))[0])
     'chicken'
     """
-    import pyarrow as pa
-
     topics = themes * _THEME_SIZE
     steps = np.arange(2 * len(FEARS))
     fear_ranks = 20 + 6 * steps + steps**2 // 8

@@ -5,7 +5,7 @@ Everything is drawn for a chunk of users at once, and a chunk depends on the see
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from hushquery.log.synthetic.language import RESULTS, Ints, Language, language, private_code
 from hushquery.log.synthetic.private import ITEMS_PER_USER, KINDS, private_numbers
-
-__all__ = ["PROFILES", "Chunk", "Profile", "draw_chunk"]
 
 _Floats = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
@@ -31,117 +29,57 @@ _LONGEST_PAUSE = 20 * 60
 
 @dataclass(frozen=True)
 class Profile:
-    """What sets the size and the shape of a synthetic log.
+    """What sets the size and the shape of a synthetic log; by default the AOL log's.
 
-    Attributes:
-        name: Its name.
-        number: Its part of the seed.
-        themes: Themes of eight topics each.
-        modifiers: Second words of queries.
-        places: Third words.
-        vocabulary: How many ranks are drawn from.
-        exponent: The s of Zipf-Mandelbrot, p proportional to (rank + shift)^-s, ranks from 1.
-        shift: The q of it.
-        searches: Median searches of a user.
-        spread: Standard deviation of their logarithm.
-        most: Searches of the busiest user at most.
-        chunk: Users drawn together.
-        terms: Whether queries and URLs are numbers.
-        starts_session: Share of searches that begin a session.
-        finds_again: Share of those that are a query of the person's own once more.
-        finds_again_inside: The same, of the other searches.
-        reformulates: Share of the other searches that reformulate the one before.
-        is_private: Share of new queries that are of the private tail.
-        slips: Share of searches that are misspelt at first.
+    The defaults are fitted to what is known of that log; tests/log/test_synthetic.py measures how close they come.
     """
 
-    name: str
-    number: int
-    themes: int
-    modifiers: int
-    places: int
-    vocabulary: int
-    exponent: float
-    shift: float
-    searches: float
-    spread: float
-    most: int
-    chunk: int
-    terms: bool = False
-    starts_session: float = 0.35
-    finds_again: float = 0.27
-    finds_again_inside: float = 0.12
-    reformulates: float = 0.42
-    is_private: float = 0.012
-    slips: float = 0.02
+    name: str = "aol"  # its name
+    number: int = 1  # its part of the seed
+    themes: int = 64  # themes of eight topics each
+    modifiers: int = 128  # second words of queries
+    places: int = 128  # third words
+    vocabulary: int = 8_000_000  # how many ranks are drawn from
+    exponent: float = 0.9  # the s of Zipf-Mandelbrot, p proportional to (rank + shift)^-s, ranks from 1
+    shift: float = 0.5  # the q of it
+    searches: float = 13.5  # median searches of a user
+    spread: float = 1.25  # standard deviation of their logarithm
+    most: int = 2500  # searches of the busiest user at most
+    chunk: int = 10_000  # users drawn together
+    terms: bool = False  # whether queries and URLs are numbers
+    starts_session: float = 0.35  # share of searches that begin a session
+    finds_again: float = 0.27  # share of those that are a query of the person's own once more
+    finds_again_inside: float = 0.12  # the same, of the other searches
+    reformulates: float = 0.42  # share of the other searches that reformulate the one before
+    is_private: float = 0.012  # share of new queries that are of the private tail
+    slips: float = 0.02  # share of searches that are misspelt at first
 
     def language(self) -> Language:
-        """Give the words of the profile; built once."""
+        """Return the words of the profile; built once."""
         return language(self.themes, self.modifiers, self.places, terms=self.terms)
 
 
-# Fitted to what is known of AOL's log; tests/log/test_synthetic.py measures how near they come.
-_AOL = Profile(
-    name="aol",
-    number=1,
-    themes=64,
-    modifiers=128,
-    places=128,
-    vocabulary=8_000_000,
-    exponent=0.9,
-    shift=0.5,
-    searches=13.5,
-    spread=1.25,
-    most=2500,
-    chunk=10_000,
-)
-_YANDEX = replace(
-    _AOL, name="yandex", number=2, themes=4096, modifiers=1024, places=1024, vocabulary=20_000_000, terms=True
-)
+_YANDEX = Profile("yandex", 2, themes=4096, modifiers=1024, places=1024, vocabulary=20_000_000, terms=True)
 # So few users share a query only where there are few queries.
-_TINY = replace(
-    _AOL,
-    name="tiny",
-    number=3,
-    themes=8,
-    modifiers=16,
-    places=16,
-    vocabulary=6_000,
-    exponent=1.0,
-    spread=1.0,
-    most=400,
-    chunk=500,
-)
+_TINY = Profile("tiny", 3, 8, modifiers=16, places=16, vocabulary=6_000, exponent=1.0, spread=1.0, most=400, chunk=500)
 
 #: The profiles by name.
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (_AOL, _YANDEX, _TINY)}
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (Profile(), _YANDEX, _TINY)}
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Rows of a chunk of users, by user and time.
+    """Rows of a chunk of users, by user and time."""
 
-    Attributes:
-        user: Index of the user in the whole log.
-        session: Index of the session in the chunk.
-        session_start: Seconds from the start of the period, per row.
-        search: Index of the search in the chunk; the clicks of one search share it.
-        seconds: Time from the start of the period.
-        code: The query.
-        rank: Position of the click from 1, or 0 where nothing was clicked.
-        host: Of the clicked URL.
-        path: Of the clicked URL.
-    """
-
-    user: Ints
-    session: Ints
-    session_start: Ints
-    search: Ints
-    seconds: Ints
-    code: Ints
-    rank: Ints
-    host: Ints
-    path: Ints
+    user: Ints  # index of the user in the whole log
+    session: Ints  # index of the session in the chunk
+    session_start: Ints  # seconds from the start of the period, per row
+    search: Ints  # index of the search in the chunk; the clicks of one search share it
+    seconds: Ints  # time from the start of the period
+    code: Ints  # the query
+    rank: Ints  # position of the click from 1, or 0 where nothing was clicked
+    host: Ints  # of the clicked URL
+    path: Ints  # of the clicked URL
 
 
 def draw_chunk(profile: Profile, seed: int, number: int, users: int) -> Chunk:
@@ -170,8 +108,8 @@ def draw_chunk(profile: Profile, seed: int, number: int, users: int) -> Chunk:
     variant = 1 + np.searchsorted([0.7, 0.9], rng.random(len(code)))
     typed = np.where(typo, words.misspelt(code, variant)[event], code[event])
     # Whoever clicks on and on leaves the page at its end.
-    kept = (rank <= RESULTS) & (owner[event] < users)
-    event, typo, slot, rank, typed = event[kept], typo[kept], slot[kept], rank[kept], typed[kept]
+    shown = (rank <= RESULTS) & (owner[event] < users)
+    event, typo, slot, rank, typed = (column[shown] for column in (event, typo, slot, rank, typed))
     host, path = words.results(typed, np.maximum(rank - 1, 0))
     return Chunk(
         user=number * profile.chunk + owner[event],
@@ -223,9 +161,8 @@ def _queries(
 
 def _zipf(profile: Profile, uniform: _Floats) -> Ints:
     """Draw ranks from 0 by the inverse of the distribution: exact at the head, smooth behind it."""
-    table, tail = _zipf_table(profile)
+    table, (low, high, power) = _zipf_table(profile)
     head = np.searchsorted(table, uniform, side="right").astype(np.int64)
-    low, high, power = tail
     share = np.clip((uniform - table[-1]) / (1 - table[-1]), 0, 1)
     far = np.floor((low**power + share * (high**power - low**power)) ** (1 / power) - profile.shift - 0.5)
     behind = np.clip(far.astype(np.int64), len(table), profile.vocabulary - 1)
@@ -234,7 +171,7 @@ def _zipf(profile: Profile, uniform: _Floats) -> Ints:
 
 @cache
 def _zipf_table(profile: Profile) -> tuple[_Floats, tuple[float, float, float]]:
-    """Give the distribution of the first ranks, and the bounds and the power of the integral behind them.
+    """Return the distribution of the first ranks, and the bounds and the power of the integral behind them.
 
     The integral from r - 1/2 to r + 1/2 stands for the term at r.
     """

@@ -1,28 +1,19 @@
 """The private tail of the synthetic log: what one person types and nobody else, and what no release may show.
 
 Every private query is made from a number that belongs to one user, by one of six recipes whose words and digits no
-other query has. So :func:`is_private` is exact.
+other query has. So :func:`which_private` is exact.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-__all__ = [
-    "ITEMS_PER_USER",
-    "KINDS",
-    "PRIVATE_WORDS",
-    "is_private",
-    "private_numbers",
-    "private_texts",
-    "which_private",
-]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 #: How many private queries a user has at most.
 ITEMS_PER_USER = 16
@@ -52,7 +43,7 @@ _FIRST_PRIVATE_TERM = 90_000_000_000
 
 _FIRST = "|".join(_FIRST_NAMES)
 _SURNAME = "(?:[bdfgklmnprstvz][aeiou])"
-_PRIVATE = re.compile(
+_PRIVATE = (
     rf"(?:{_FIRST}) {_SURNAME}{{2}} {_SURNAME}{{3}}"
     rf"|(?:{_FIRST})\.{_SURNAME}{{5}}@example\.org"
     r"|555-\d{3}-\d{3}-\d{4}"
@@ -63,66 +54,45 @@ _PRIVATE = re.compile(
 )
 
 
-def is_private(query: str) -> bool:
-    """Tell whether a query of a synthetic log belongs to its private tail.
-
-    >>> is_private("alma bada kilefo"), is_private("chicken recipes")
-    (True, False)
-    """
-    return _PRIVATE.fullmatch(query) is not None
-
-
 def which_private(queries: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Tell for each of many queries whether it is private; an Arrow array is looked at without a Python loop.
+    """Return for each of many queries whether it is private; of an Arrow array, without a Python loop.
 
     >>> which_private(["order number 0000000012", "cake"]).tolist()
     [True, False]
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = queries if isinstance(queries, pa.Array | pa.ChunkedArray) else pa.array(list(queries), pa.string())
-    found = pc.match_substring_regex(texts, f"^(?:{_PRIVATE.pattern})$")
-    return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    matches = pc.fill_null(pc.match_substring_regex(texts, f"^(?:{_PRIVATE})$"), False)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def private_numbers(user: npt.NDArray[np.int64], item: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Give the number behind a user's private query; different users and items have different numbers."""
+    """Return the number behind a user's private query; different users and items have different numbers."""
     return np.asarray((user * ITEMS_PER_USER + item + 1) * _STEP % _NUMBERS, dtype=np.int64)
 
 
 def private_texts(kind: npt.NDArray[np.int64], number: npt.NDArray[np.int64], *, terms: bool) -> Any:
-    """Write private queries as an Arrow array of text.
+    """Write private queries as an Arrow array of text, or of term ids as the yandex profile has them.
 
-    Args:
-        kind: The recipe of each, an index of :data:`KINDS`.
-        number: The number of each.
-        terms: Write term ids, as the yandex profile has them, instead of words.
+    ``kind`` is the recipe of each, an index of ``KINDS``.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if terms:
-        # The kind need not show: the number alone tells the query from all others.
+        # The kind need not show: the number alone distinguishes the query from all others.
         return pa.array(_FIRST_PRIVATE_TERM + number).cast(pa.string())
-    written = pa.nulls(len(kind), pa.string())
-    for this in range(len(KINDS)):
-        mask = kind == this
+    texts = pa.nulls(len(kind), pa.string())
+    for place, name in enumerate(KINDS):
+        mask = kind == place
         if mask.any():
-            written = pc.replace_with_mask(written, pa.array(mask), _by_recipe(this, number[mask]))
-    return written
+            texts = pc.replace_with_mask(texts, pa.array(mask), _by_recipe(name, number[mask]))
+    return texts
 
 
-def _by_recipe(kind: int, number: npt.NDArray[np.int64]) -> Any:
-    import pyarrow.compute as pc
-
+def _by_recipe(kind: str, number: npt.NDArray[np.int64]) -> Any:
     first, rest = number % len(_FIRST_NAMES), number // len(_FIRST_NAMES)
-    match KINDS[kind]:
+    match kind:
         case "person":
-            return _joined(" ", _names().take(first), _syllables(rest, 0, 2), _syllables(rest, 2, 3))
+            return _joined(" ", _words(_FIRST_NAMES).take(first), _syllables(rest, 0, 2), _syllables(rest, 2, 3))
         case "mail":
-            local = _joined(".", _names().take(first), _syllables(rest, 0, 5))
-            return _joined("", local, "@example.org")
+            return _joined("", _words(_FIRST_NAMES).take(first), ".", _syllables(rest, 0, 5), "@example.org")
         case "phone":
             parts = [_digits(number // 10_000_000, 3), _digits(number // 10_000 % 1000, 3), _digits(number % 10_000, 4)]
             return _joined("-", "555", *parts)
@@ -133,50 +103,23 @@ def _by_recipe(kind: int, number: npt.NDArray[np.int64]) -> Any:
         case _:
             house, rest = 1 + number % 90, number // 90
             street, rest = rest % len(_STREETS), rest // len(_STREETS)
-            name = _syllables(rest, 0, 4)
-            return _joined(" ", pc.cast(_arrow(house), "string"), name, _streets().take(street))
+            return _joined(" ", _digits(house, 1), _syllables(rest, 0, 4), _words(_STREETS).take(street))
 
 
 def _syllables(number: npt.NDArray[np.int64], skip: int, count: int) -> Any:
     """Write some of a number's digits to base 70 as syllables."""
     digits = [number // len(_SYLLABLES) ** place % len(_SYLLABLES) for place in range(skip, skip + count)]
-    return _joined("", *(_syllable_table().take(digit) for digit in digits))
+    return _joined("", *(_words(_SYLLABLES).take(digit) for digit in digits))
 
 
 def _digits(number: npt.NDArray[np.int64], width: int) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.utf8_lpad(pc.cast(_arrow(number), "string"), width, "0")
+    return pc.utf8_lpad(pa.array(number).cast(pa.string()), width, "0")
 
 
 def _joined(separator: str, *parts: Any) -> Any:
-    import pyarrow.compute as pc
-
     return pc.binary_join_element_wise(*parts, separator)
 
 
-def _arrow(numbers: npt.NDArray[np.int64]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(numbers)
-
-
 @cache
-def _names() -> Any:
-    import pyarrow as pa
-
-    return pa.array(_FIRST_NAMES)
-
-
-@cache
-def _streets() -> Any:
-    import pyarrow as pa
-
-    return pa.array(_STREETS)
-
-
-@cache
-def _syllable_table() -> Any:
-    import pyarrow as pa
-
-    return pa.array(_SYLLABLES)
+def _words(words: tuple[str, ...]) -> Any:
+    return pa.array(words)
