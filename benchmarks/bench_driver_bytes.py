@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hushquery.engine.meter import metered
+
 from hushquery.curator.calibrate import SELECTORS, SelectorName
 from hushquery.curator.plan import plan_release
-from hushquery.engine.meter import metered
 from hushquery.log import read_log
 from hushquery.log.synthetic.logs import write_log
 from hushquery.noise.sampler import SeededBits

@@ -46,7 +46,7 @@ def task(delta: str) -> Task:
 
 
 def release(data: Any, delta: str = "1e-6") -> Any:
-    return hq.curate(hq.read_log(data), epsilon=4, delta=delta, queries_per_user=1, population="readers")
+    return hq.plan_release(hq.read_log(data), epsilon=4, delta=delta, queries_per_user=1, population="readers")
 
 
 def head(data: Any, delta: str = "1e-6") -> Any:
@@ -54,7 +54,7 @@ def head(data: Any, delta: str = "1e-6") -> Any:
 
 
 def statistic(data: Any, delta: str = "1e-6") -> Any:
-    return hq.statistics.count(data, unit="user", epsilon=4, delta=delta, population="readers")
+    return hq.statistics.plan_count(data, unit="user", epsilon=4, delta=delta, population="readers")
 
 
 PLANS = pytest.mark.parametrize("make", [release, head, statistic])

@@ -200,14 +200,23 @@ def cli_page() -> str:
 #: The front page, by what one comes for. A test compares it with ``hushquery.__all__``.
 FRONT = {
     "Logs": ["read_log", "Log"],
-    "Curator: publish a log": ["plan_release"],
-    "Local: nobody is trusted": ["Task", "Client", "estimate"],
-    "Hybrid: some opt in": ["plan_head", "PublishedHead", "blend"],
+    "Curator: publish a log": ["plan_release", "ReleasePlan"],
+    "Local: nobody is trusted": ["Task", "fetch_task", "Client", "Sender", "estimate", "ClientEstimate"],
+    "Hybrid: some opt in": ["plan_head", "HeadPlan", "PublishedHead", "blend"],
     "Releases, and using them": ["Release", "SearchIndex"],
-    "Statistics of any table": ["plan_statistic", "statistics", "Estimates"],
+    "Statistics of any table": ["plan_statistic", "StatisticPlan", "statistics", "Estimates"],
     "Budget, guarantee, ledger": ["Budget", "Guarantee", "Ledger", "Loss", "Relation", "Unit", "compose"],
     "Audit": ["audit"],
-    "Errors and warnings": ["HushqueryError", "PrivacyWarning"],
+    "Errors and warnings": [
+        "HushqueryError",
+        "BudgetRefused",
+        "CalibrationError",
+        "DataError",
+        "NotReady",
+        "Unavailable",
+        "UsageError",
+        "PrivacyWarning",
+    ],
     "Version": ["__version__"],
 }
 #: The pages of packages, in the order in which a reader meets them. The command line has a page of its own.

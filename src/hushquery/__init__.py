@@ -24,75 +24,106 @@ if TYPE_CHECKING:
     from hushquery.core.guarantee import Guarantee
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.core.loss import Loss
-    from hushquery.curator.plan import plan_release
-    from hushquery.errors import HushqueryError
-    from hushquery.hybrid.plan import plan_head
+    from hushquery.curator.plan import ReleasePlan, plan_release
+    from hushquery.errors import (
+        BudgetRefused,
+        CalibrationError,
+        DataError,
+        HushqueryError,
+        NotReady,
+        Unavailable,
+        UsageError,
+    )
+    from hushquery.hybrid.plan import HeadPlan, plan_head
     from hushquery.hybrid.published import PublishedHead, blend
     from hushquery.local.device.client import Client
-    from hushquery.local.server.estimate import estimate
+    from hushquery.local.device.fetch import fetch_task
+    from hushquery.local.device.send import Sender
+    from hushquery.local.server.estimate import ClientEstimate, estimate
     from hushquery.log import Log, read_log
     from hushquery.publish import SearchIndex
     from hushquery.release import Release
+    from hushquery.statistics import StatisticPlan, plan_statistic
     from hushquery.task import Task
 
 __all__ = [
     "Budget",
+    "BudgetRefused",
+    "CalibrationError",
     "Client",
+    "ClientEstimate",
+    "DataError",
     "Estimates",
     "Guarantee",
+    "HeadPlan",
     "HushqueryError",
     "Ledger",
     "Log",
     "Loss",
+    "NotReady",
     "PrivacyWarning",
     "PublishedHead",
     "Relation",
     "Release",
+    "ReleasePlan",
     "SearchIndex",
+    "Sender",
+    "StatisticPlan",
     "Task",
+    "Unavailable",
     "Unit",
+    "UsageError",
     "__version__",
     "audit",
     "blend",
     "compose",
     "estimate",
+    "fetch_task",
     "plan_head",
     "plan_release",
+    "plan_statistic",
     "read_log",
     "statistics",
 ]
 
 _HOMES = {
-    "Budget": "core.budget",
-    "Client": "local.device.client",
-    "Estimates": "core.estimates",
-    "Guarantee": "core.guarantee",
-    "HushqueryError": "errors",
-    "Ledger": "core.ledger.ledger",
-    "Log": "log",
-    "Loss": "core.loss",
-    "PrivacyWarning": "core.budget",
-    "Relation": "core.budget",
-    "PublishedHead": "hybrid.published",
-    "Release": "release",
-    "SearchIndex": "publish",
-    "Task": "task",
-    "Unit": "core.budget",
-    "audit": "auditing.audit",
-    "blend": "hybrid.result",
-    "compose": "core.composition",
-    "plan_release": "curator.plan",
-    "estimate": "local.server.estimate",
-    "plan_head": "hybrid.plan",
-    "read_log": "log",
+    "auditing.attacks": ("audit",),
+    "core.budget": ("Budget", "PrivacyWarning", "Relation", "Unit"),
+    "core.composition": ("compose",),
+    "core.estimates": ("Estimates",),
+    "core.guarantee": ("Guarantee",),
+    "core.ledger.ledger": ("Ledger",),
+    "core.loss": ("Loss",),
+    "curator.plan": ("ReleasePlan", "plan_release"),
+    "errors": (
+        "BudgetRefused",
+        "CalibrationError",
+        "DataError",
+        "HushqueryError",
+        "NotReady",
+        "Unavailable",
+        "UsageError",
+    ),
+    "hybrid.plan": ("HeadPlan", "plan_head"),
+    "hybrid.published": ("PublishedHead", "blend"),
+    "local.device.client": ("Client",),
+    "local.device.fetch": ("fetch_task",),
+    "local.device.send": ("Sender",),
+    "local.server.estimate": ("ClientEstimate", "estimate"),
+    "log": ("Log", "read_log"),
+    "publish": ("SearchIndex",),
+    "release": ("Release",),
+    "statistics": ("StatisticPlan", "plan_statistic"),
+    "task": ("Task",),
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 if not TYPE_CHECKING:  # else a name that is not there would be of type Any
 
     def __getattr__(name: str) -> Any:
-        if name in _HOMES:
-            return getattr(import_module(f"hushquery.{_HOMES[name]}"), name)
+        if name in _HOME:
+            return getattr(import_module(f"hushquery.{_HOME[name]}"), name)
         if name in __all__:
             return import_module(f"hushquery.{name}")
         message = f"module 'hushquery' has no attribute {name!r}"

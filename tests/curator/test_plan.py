@@ -14,7 +14,6 @@ import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hushquery.release.release import manifest_bytes, sign
 
 import statistical
 from hushquery.core.budget import Budget, Unit
@@ -28,6 +27,7 @@ from hushquery.log import read_log
 from hushquery.noise import sampler as sampling
 from hushquery.noise.law import Binomial, DiscreteLaplace, RoundedGaussian
 from hushquery.release import Release, verify
+from hushquery.release.release import manifest_bytes, sign
 
 CHOICES = SELECTORS[1:]
 HEADS = ("weather leeds", "news", "maps", "films tonight")

@@ -170,7 +170,7 @@ def statistic(folder: Path) -> None:
     """A table becomes a noisy count."""
     import hushquery as hq
 
-    plan = hq.statistics.count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
+    plan = hq.statistics.plan_count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
     plan.run(folder / "ledger.db")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import jsonschema
 import pyarrow as pa
 import pytest
-from hushquery.release.release import MANIFEST, manifest_bytes, sign
 
 import hushquery as hq
 from hushquery.curator.calibrate import SELECTORS
@@ -23,6 +22,7 @@ from hushquery.hybrid.simulate import simulate
 from hushquery.local.report import MOST_PAYLOAD, Report
 from hushquery.local.server.estimate import ClientEstimate
 from hushquery.release import verify
+from hushquery.release.release import MANIFEST, manifest_bytes, sign
 from hushquery.task import Task
 from hushquery.task.template import template
 from mutations import STRANGE, instead, spoiled, without

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hushquery.release.release import MANIFEST, manifest_bytes, sign
 
 import hushquery as hq
 from hushquery import errors

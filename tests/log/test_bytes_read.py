@@ -99,7 +99,7 @@ def plans_of_a_log(data: Any, kind: str, folder: Path, encoding: str = "utf-8") 
         return read_log(data, format=kind, encoding=encoding)
 
     ways: list[Callable[[], None]] = [
-        lambda: shown(hq.curate(read(), **budget, **tables, population="people"), folder),
+        lambda: shown(hq.plan_release(read(), **budget, **tables, population="people"), folder),
         lambda: command("release", *files, *form, *options),
     ]
     if tables:
@@ -116,12 +116,12 @@ def plans_of_a_table(path: Path, folder: Path) -> list[Callable[[], None]]:
     options = ["--unit", "user", "--epsilon", 1, "--explain", "--json"]
     tea = {"tea": lambda t: t["query"] == "tea"}
     return [
-        lambda: shown(statistics.total(path, "rank", lower=0, upper=1, **one), folder),
-        lambda: shown(statistics.count(path, **one), folder),
-        lambda: shown(statistics.count(path, **one, rows_per_unit=3), folder),
-        lambda: shown(statistics.mean(path, "rank", lower=0, upper=1, **one), folder),
-        lambda: shown(statistics.histogram(path, "query", ["tea"], **one), folder),
-        lambda: shown(statistics.queries(path, tea, types={"query": "string"}, **one), folder),
+        lambda: shown(statistics.plan_sum(path, "rank", lower=0, upper=1, **one), folder),
+        lambda: shown(statistics.plan_count(path, **one), folder),
+        lambda: shown(statistics.plan_count(path, **one, rows_per_unit=3), folder),
+        lambda: shown(statistics.plan_mean(path, "rank", lower=0, upper=1, **one), folder),
+        lambda: shown(statistics.plan_histogram(path, "query", ["tea"], **one), folder),
+        lambda: shown(statistics.plan_queries(path, tea, types={"query": "string"}, **one), folder),
         lambda: command("stat", "count", path, *options),
         lambda: command("stat", "sum", path, "rank", "--lower", 0, "--upper", 1, *options),
         lambda: command("stat", "mean", path, "rank", "--lower", 0, "--upper", 1, *options),
@@ -189,7 +189,7 @@ def test_many_files(folder):
 def test_a_measured_release_does_read_the_log(folder):
     """The measure can fail."""
     path = written(folder / "log.csv", "csv", 40_000)
-    plan = hq.curate(read_log(path), epsilon=1, delta=1e-7, queries_per_user=5, population="people")
+    plan = hq.plan_release(read_log(path), epsilon=1, delta=1e-7, queries_per_user=5, population="people")
     assert bytes_read(lambda: plan.run(folder / "paid.db")) > path.stat().st_size
 
 
@@ -201,6 +201,6 @@ def test_an_archive_of_another_kind_is_refused_by_its_first_bytes(folder):
         with pytest.raises(DataError):
             read_log(path)
         with pytest.raises(DataError):
-            statistics.count(path, unit="user", epsilon=1, population="people").sql()
+            statistics.plan_count(path, unit="user", epsilon=1, population="people").sql()
 
     assert bytes_read(refuse) < LITTLE

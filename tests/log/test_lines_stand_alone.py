@@ -142,7 +142,9 @@ def count(folder: Path, lines: list[str], ending: str) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return (
-            statistics.count(path, unit="user", epsilon=900, population="people").run(path.with_suffix(".db")).values[0]
+            statistics.plan_count(path, unit="user", epsilon=900, population="people")
+            .run(path.with_suffix(".db"))
+            .values[0]
         )
 
 

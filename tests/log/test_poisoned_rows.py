@@ -71,7 +71,7 @@ def publish(log: Log, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         more = {"clicks_per_user": 2} if log.has_url else {}
-        plan = hq.curate(log, epsilon=40, delta=1e-6, queries_per_user=2, population="people", **more)
+        plan = hq.plan_release(log, epsilon=40, delta=1e-6, queries_per_user=2, population="people", **more)
     release = plan.run(folder / "release.db")
     assert 900 < {row["query"]: row["count"] for row in release.queries.to_pylist()}["tea"] < 1300
 
@@ -81,7 +81,7 @@ def count(path: Path, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         asked = {
-            "count": statistics.count(
+            "count": statistics.plan_count(
                 path,
                 unit="user",
                 epsilon=40,
@@ -89,9 +89,9 @@ def count(path: Path, folder: Path) -> None:
                 types={"query": "string"},
                 population="a",
             ),
-            "sum": statistics.total(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="b"),
-            "mean": statistics.mean(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="c"),
-            "keys": statistics.histogram(path, "query", ["tea"], unit="user", epsilon=40, population="d"),
+            "sum": statistics.plan_sum(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="b"),
+            "mean": statistics.plan_mean(path, "rank", lower=0, upper=1, unit="user", epsilon=40, population="c"),
+            "keys": statistics.plan_histogram(path, "query", ["tea"], unit="user", epsilon=40, population="d"),
         }
     values = {name: plan.run(folder / f"{name}.db").values[0] for name, plan in asked.items()}
     assert all(950 < values[name] < 1400 for name in ("count", "sum", "keys"))
@@ -324,7 +324,7 @@ def drawn(data: Any, folder: Path) -> tuple[Any, ...]:
     budget = {"queries_per_user": 2, "clicks_per_user": 2, "reformulations_per_user": 2, "false_edges": 5}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        plan = hq.curate(read_log(data), epsilon=40, delta=1e-6, population="people", **budget)
+        plan = hq.plan_release(read_log(data), epsilon=40, delta=1e-6, population="people", **budget)
     bits, folder = CountedBits(7), folder / f"{len(list(folder.iterdir()))}.db"
     release = plan.run(folder, bits=bits)
     return release.queries.to_pylist(), release.clicks.to_pylist(), release.reformulations.to_pylist(), bits.asked

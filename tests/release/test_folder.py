@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hushquery.release.release import known_files, manifest_bytes, sign
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

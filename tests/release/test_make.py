@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hushquery.release.release import parquet_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 

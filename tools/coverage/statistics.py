@@ -11,7 +11,7 @@ from tools.coverage import Cell
 from tools.coverage._copies import WHOLE, held, many, names, repeated
 
 from hushquery.core.estimates import Estimate, Estimates, SteepWarning, difference, ratio
-from hushquery.statistics import count, histogram, mean, total
+from hushquery.statistics import plan_count, plan_histogram, plan_mean, plan_sum
 
 _LAPLACE: dict[str, Any] = {"epsilon": 1, "noise": "laplace"}
 _GAUSSIAN: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
@@ -24,19 +24,19 @@ def measure(quick: bool) -> Iterator[Cell]:
         whole = {"user": people["user"], "x": [i % 4 for i in range(users)]}
         for kind, budget in (("laplace, epsilon 1", _LAPLACE), ("gaussian, epsilon 1", _GAUSSIAN)):
             setting = f"{kind}, {users:,} users"
-            plan = count(people, unit="user", population="made-up people", **budget)
+            plan = plan_count(people, unit="user", population="made-up people", **budget)
             yield _cell("count", setting, plan, users, quick)
-            plan = total(whole, "x", lower=0, upper=3, unit="user", population="made-up people", **budget)
+            plan = plan_sum(whole, "x", lower=0, upper=3, unit="user", population="made-up people", **budget)
             yield _cell("sum", f"{setting}, whole values 0 to 3", plan, sum(whole["x"]), quick)
-            plan = total(people, "x", lower=0, upper=2.5, unit="user", population="made-up people", **budget)
+            plan = plan_sum(people, "x", lower=0, upper=2.5, unit="user", population="made-up people", **budget)
             yield _cell("sum", f"{setting}, values 0 to 2.5", plan, float(np.minimum(people["x"], 2.5).sum()), quick)
-            plan = mean(people, "x", lower=0, upper=5, unit="user", population="made-up people", **budget)
+            plan = plan_mean(people, "x", lower=0, upper=5, unit="user", population="made-up people", **budget)
             yield _cell("mean", setting, plan, float(np.mean(people["x"])), quick)
             options: dict[str, Any] = {"relation": "replace-one", "users": users, "population": "made-up people"}
-            plan = mean(people, "x", lower=0, upper=5, unit="user", **options, **budget)
+            plan = plan_mean(people, "x", lower=0, upper=5, unit="user", **options, **budget)
             yield _cell("mean", f"{setting}, replace-one", plan, float(np.mean(people["x"])), quick)
     for epsilon, note in ((0.05, ""), (2, ""), (3, WHOLE)):
-        plan = count({"user": [1, 2]}, unit="user", population="made-up people", epsilon=epsilon)
+        plan = plan_count({"user": [1, 2]}, unit="user", population="made-up people", epsilon=epsilon)
         yield _cell("count", f"laplace, epsilon {epsilon}, 2 users", plan, 2, quick, note)
     for size, epsilon in ((12, 1), (80, 1), (12, 2)):
         for kind in ("laplace", "gaussian"):
@@ -59,7 +59,7 @@ def _histogram(kind: str, epsilon: float, size: int, quick: bool) -> Iterator[Ce
     values = np.repeat(np.array(keys, dtype=object), holders).tolist()
     table = {"user": list(range(len(values))), "value": values}
     budget = (_LAPLACE if kind == "laplace" else _GAUSSIAN) | {"epsilon": epsilon}
-    plan = histogram(table, "value", keys, unit="user", population="made-up people", **budget)
+    plan = plan_histogram(table, "value", keys, unit="user", population="made-up people", **budget)
     tables = list(repeated(plan, -(-many(quick) // half)))
     pairs = [pair for table in tables for pair in zip(table.rows[:half], table.rows[half:], strict=True)]
     setting = f"{kind}, epsilon {epsilon}, {size} users"

@@ -237,7 +237,7 @@ def advance(
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
         watch = Watch(opened, tolerance(task for _, task in registered(opened)))
         phases = Phases(opened, EpochWork(opened, vault, ledger), vault, watch=watch)
-        moved = phases.advance(before.task, before.task_number, before.number, to)
+        moved = phases.advance(before.task, before.task_row, before.number, to)
     text = f"epoch {moved.number} of {moved.task.task.name}: {moved.phase}"
     if moved.release is not None:
         text += f"; GET /v1/releases/{moved.release}"

@@ -150,7 +150,7 @@ class LogOptions:
         Where the column of users is not obvious it is named, because they are whom the guarantee protects.
         """
         from hushquery.log import read_log
-        from hushquery.log.formats import shown
+        from hushquery.log.formats import quote_name
 
         names = columns_of(self.columns)
         log = read_log(
@@ -171,7 +171,7 @@ class LogOptions:
         )
         user = (names or {}).get("user", "user")
         if user.lower() != "user":
-            note(f"one user is one value of the column {shown(user)}")
+            note(f"one user is one value of the column {quote_name(user)}")
         if self.private_report is not None:
             defects = log.describe_defects()
             write_secret(self.private_report, json.dumps(defects.to_json(), indent=2) + "\n")

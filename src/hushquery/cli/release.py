@@ -114,7 +114,7 @@ def release(
     opened = reading.open(log, normalise=not no_normalise)
     settings = vars(tables) | {"shares": pairs(tables.shares, "--shares"), "population": people}
     plan = plan_release(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
-    expected = forecast(plan.request, users, plan.calibrated)
+    expected = forecast(plan.spec, users, plan.calibrated)
     for line in plan.notes:
         note(line)
     for line in expected.warnings if users else ():

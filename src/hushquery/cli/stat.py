@@ -89,7 +89,7 @@ def count(
 
     hushquery stat count visits.csv --unit user --epsilon 0.5 --population members
     """
-    from hushquery.statistics import count as plan
+    from hushquery.statistics import plan_count as plan
 
     _run(plan, file, cost, how, rows_per_unit=rows_per_unit)
 
@@ -108,9 +108,9 @@ def sum_(
 
     hushquery stat sum visits.csv minutes --lower 0 --upper 120 --unit user --epsilon 0.5 --population members
     """
-    from hushquery.statistics import total
+    from hushquery.statistics import plan_sum as plan
 
-    _run(total, file, cost, how, column=column, lower=lower, upper=upper)
+    _run(plan, file, cost, how, column=column, lower=lower, upper=upper)
 
 
 @app.command()
@@ -129,7 +129,7 @@ def mean(
 
     hushquery stat mean visits.csv age --lower 0 --upper 120 --unit user --epsilon 0.5 --population members
     """
-    from hushquery.statistics import mean as plan
+    from hushquery.statistics import plan_mean as plan
 
     _run(plan, file, cost, how, column=column, lower=lower, upper=upper, users=users)
 
@@ -149,7 +149,7 @@ def histogram(
 
     hushquery stat histogram visits.csv branch --keys north,south --unit user --epsilon 0.5 --population members
     """
-    from hushquery.statistics import histogram as plan
+    from hushquery.statistics import plan_histogram as plan
 
     wanted = [key.strip() for key in keys.split(",") if key.strip()]
     _run(plan, file, cost, how, column=column, keys=wanted, keys_per_unit=keys_per_unit)

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -162,12 +162,18 @@ Share = Annotated[Exact, _check(lambda value: 0 < value <= 1, "must be above 0 a
 # ---- the model ---------------------------------------------------------------------------------------------
 
 
-class _Listing(type(BaseModel)):  # type: ignore[misc]  # Pydantic's metaclass has no public name
+if TYPE_CHECKING:  # Pydantic's metaclass has no public name
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class _Listing(ModelMetaclass):
     """Makes ``dir()`` and tab completion show a model's own names, without the dozens that Pydantic brings."""
 
     def __dir__(cls) -> list[str]:
         own = [name for name in vars(cls) if not name.startswith(("_", "model_"))]
-        return sorted({*cls.model_fields, *own})
+        return sorted({*getattr(cls, "model_fields", ()), *own})
 
 
 class _Part(BaseModel, metaclass=_Listing):

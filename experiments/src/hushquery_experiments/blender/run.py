@@ -25,6 +25,7 @@ from hushquery.hybrid.headlist import Threshold
 from hushquery.hybrid.inference import plug_in_weights
 from hushquery.hybrid.published import least_share
 from hushquery.local.configuration import oracle_named
+from hushquery.local.oracles.two_stage import TwoStage
 from hushquery_experiments.blender.baselines import standard_error
 from hushquery_experiments.blender.law import Population
 from hushquery_experiments.blender.optin import OptInSide, OptInWay, simulate_optin
@@ -338,7 +339,7 @@ def _clients(
         counts = _two_stage_counts(cells, side, held)
         return TwoStageShares(cells, two_stage, simulated_support(two_stage, counts, rng, through), records)
     if not len(held):
-        return FlatShares(None, np.array([records]), records)
+        return TwoStageShares(TwoStageCells([]), TwoStage.calibrate([], epsilon), np.array([records]), records)
     oracle = oracle_named(chosen.oracle, len(held) + 1, epsilon)
     counts = np.append(held, records - held.sum())
     return FlatShares(oracle, simulated_support(oracle, counts, rng, through), records)

@@ -41,11 +41,9 @@ class EpochWork:
         # A server that only takes reports does not load engines and tables.
         from hushquery.hybrid.plan import plan_head
 
-        plan = plan_head(_log([]), epoch.task, head=self._list_to_keep(epoch))
+        plan = plan_head(_SealedRecords(self._vault, epoch), epoch.task, head=self._list_to_keep(epoch))
         create = epoch.task.task.period is None
-        return plan.run_sealed(
-            Ledger.open(self._ledger), _SealedRecords(self._vault, epoch), epoch=epoch.number, create=create
-        )
+        return plan.run(Ledger.open(self._ledger), epoch=epoch.number, create=create)
 
     def _list_to_keep(self, epoch: Epoch) -> PublishedHead | None:
         """Return the latest list if the task keeps it for this period; an empty one is never kept."""

@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hushquery.log.synthetic.language import FEARS, MODIFIERS, PLACES, SERVICES, THEMES, misspell
 from hushquery.log.synthetic.private import private_texts
 
 #: What people fear in the synthetic log, the most common first, for "fear of X" and "X phobia".
