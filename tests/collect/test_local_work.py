@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from collect.helpers import BINARY, SETTING, WEEKLY, Clock, make_report, put, running, settings_for
-from hushquery.collect.epochs import work
+from hushquery.collect.epochs import epochs as work
 from hushquery.collect.epochs.epochs import Epoch, epochs_of, reports_of
 from hushquery.collect.http.admin import metrics
 from hushquery.collect.http.ingest import pack_batch

@@ -14,8 +14,7 @@ import sqlalchemy as sa
 from collect.helpers import SEARCHES, Clock, Crash, FakeHead, FakeWork, running, settings_for
 from collect.houses import House
 from collect.test_hybrid_work import TASK, TEXT, give_many, open_accounts
-from hushquery.collect.epochs.epochs import HEAD_PUBLISHED, Epoch
-from hushquery.collect.epochs.work import EpochWork
+from hushquery.collect.epochs.epochs import HEAD_PUBLISHED, Epoch, EpochWork
 from hushquery.collect.store.schema import RECORD
 from hushquery.collect.store.vault import Vault
 from hushquery.core.budget import Budget

@@ -18,9 +18,8 @@ from children import HANG
 from collect.helpers import NOW, SETTING, Clock, make_report, put, running, settings_for, stored_ids
 from collect.houses import PROCESSES
 from collect.store_workers import open_and_register
-from hushquery.collect.epochs.epochs import register, registered
+from hushquery.collect.epochs.epochs import EpochWork, register, registered
 from hushquery.collect.epochs.phases import Phases
-from hushquery.collect.epochs.work import EpochWork
 from hushquery.collect.http.ingest import pack_batch
 from hushquery.collect.http.problems import Refusal
 from hushquery.collect.store.reports import Arrival, Writer, write_reports

@@ -20,8 +20,9 @@ import uvicorn
 
 import hushquery
 from collect.helpers import Clock, settings_for
+from hushquery import Client, Release, SearchIndex, Sender, Task, estimate, plan_head, read_log, statistics
+from hushquery import blend as blend_both
 from hushquery.collect.http.app import make_app
-from hushquery.local.device.send import Sender
 
 ROOT = f"{Path(hushquery.__file__).parent}/"
 
@@ -106,7 +107,7 @@ def release(folder: Path, *more: object) -> None:
     lines = [",".join(row) for row in zip(*rows.values(), strict=True)]
     log.write_text("\n".join([",".join(rows), *lines]) + "\n", encoding="utf-8")
     command(
-        "release", log, "--epsilon", 4, "--delta", "1e-6", "--queries-per-user", 2, "--clicks-per-user", 2,
+        "release", log, "--epsilon", 4, "--delta", "1e-6", "--queries-per-user", 2,
         "--population", "app users", "--ledger", folder / "ledger.db", "--out", folder / "release", *more,
     )  # fmt: skip
     assert (folder / "release" / "report.html").exists()
@@ -114,13 +115,11 @@ def release(folder: Path, *more: object) -> None:
 
 def report(folder: Path) -> None:
     """Clients answer a question over HTTP, and when the epoch is closed their reports become shares."""
-    import hushquery as hq
-
-    clock, task = Clock(), hq.Task.loads(SETTING)
+    clock, task = Clock(), Task.loads(SETTING)
     app = make_app(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock=clock, steady=clock.steady)
     with serving(app) as address:
         for user in range(40):
-            device = hq.Client(task, folder / "devices.db", f"device {user}", clock=clock)
+            device = Client(task, folder / "devices.db", f"device {user}", clock=clock)
             device.report("dark")
             with Sender(address, clock=clock) as sender:
                 assert [one.status for one in sender.send(device)] == [201]
@@ -143,34 +142,28 @@ def serving(app: Any) -> Iterator[str]:
 
 def blend(folder: Path) -> None:
     """Opt-in records become a head list, clients answer about it, and both become one release."""
-    import hushquery as hq
-
-    task = hq.Task.loads(TASK)
-    head = hq.plan_head(hq.read_log(search_rows(range(400))), task).run(folder / "ledger.db")
+    task = Task.loads(TASK)
+    head = plan_head(read_log(search_rows(range(400))), task).run(folder / "ledger.db")
     reports = folder / "reports.txt"
     with reports.open("w", encoding="utf-8") as file:
         for user in range(40):
-            device = hq.Client(task, folder / "devices.db", f"device {user}", head=head.records)
+            device = Client(task, folder / "devices.db", f"device {user}", head=head)
             file.write(device.report("weather", "https://w.example").to_text() + "\n")
-    estimated = hq.estimate(task, reports, head=head.records)
-    hq.blend(head, estimated).save(folder / "blended")
+    estimated = estimate(task, reports, head=head)
+    blend_both(head, estimated).save(folder / "blended")
     assert (folder / "blended" / "report.html").exists()
 
 
 def used(folder: Path) -> None:
     """A release with everything in it is made, verified, loaded and searched."""
-    import hushquery as hq
-
-    release(folder, "--reformulations-per-user", 1)
+    release(folder, "--clicks-per-user", 2, "--reformulations-per-user", 1)
     command("verify", folder / "release")
-    assert hq.SearchIndex(hq.Release.load(folder / "release")).search("weather")
+    assert SearchIndex(Release.load(folder / "release")).search("weather")
 
 
 def statistic(folder: Path) -> None:
     """A table becomes a noisy count."""
-    import hushquery as hq
-
-    plan = hq.statistics.plan_count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
+    plan = statistics.plan_count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
     plan.run(folder / "ledger.db")
 
 

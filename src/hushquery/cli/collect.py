@@ -228,9 +228,8 @@ def advance(
         hushquery collect advance --to closed
     """
     from hushquery.collect.epochs.clock import Watch, tolerance
-    from hushquery.collect.epochs.epochs import registered
+    from hushquery.collect.epochs.epochs import EpochWork, registered
     from hushquery.collect.epochs.phases import Phases
-    from hushquery.collect.epochs.work import EpochWork
     from hushquery.collect.store.vault import Vault, read_operator_key
 
     with which.open(write=True) as (opened, before):
@@ -261,9 +260,8 @@ def clock(
     import time
 
     from hushquery.collect.epochs.clock import confirm, format_time, read_clock
-    from hushquery.collect.epochs.epochs import registered
+    from hushquery.collect.epochs.epochs import EpochWork, registered
     from hushquery.collect.epochs.phases import Phases
-    from hushquery.collect.epochs.work import EpochWork
     from hushquery.collect.store.vault import Vault
 
     now = time.time()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from hushquery._version import __version__
+from hushquery.cli.common import root
 from hushquery.errors import Unavailable
 
 #: The file of each command, in the order in which help lists them.
@@ -73,21 +73,6 @@ def missing_extension(command: str) -> Unavailable:
         why="it belongs to the package hushquery-experiments, which comes with a clone of the repository",
         fix="Clone it and run `make setup`, or install that package beside this one: pip install ./experiments",
     )
-
-
-def _version(show: bool) -> None:
-    if show:
-        typer.echo(f"hushquery {__version__}")
-        raise typer.Exit
-
-
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
-    """Learn what a crowd searches for and clicks on without learning what any one person searched for."""
-    del version
 
 
 def command_line(only: str | None = None) -> typer.Typer:

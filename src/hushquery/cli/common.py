@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from hushquery._version import __version__
 from hushquery.errors import AccountMissing, HushqueryError, UsageError
 
 if TYPE_CHECKING:
@@ -279,6 +280,24 @@ def _existing(ledger: str) -> Ledger | None:
         return Ledger.open(ledger, create=False)
     except AccountMissing:
         return None
+
+
+# ---- the root of all commands ---------------------------------------------------------------------------------------
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"hushquery {__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Learn what a crowd searches for and clicks on without learning what any one person searched for."""
+    del version
 
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------

@@ -113,11 +113,11 @@ def release(
     people = named(tables.population, spending.ledger, explain=explain)
     opened = reading.open(log, normalise=not no_normalise)
     settings = vars(tables) | {"shares": pairs(tables.shares, "--shares"), "population": people}
+    settings |= {"public_pairs": settings.pop("results"), "expected_false_pairs": settings.pop("false_edges")}
     plan = plan_release(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
-    expected = forecast(plan.spec, users, plan.calibrated)
     for line in plan.notes:
         note(line)
-    for line in expected.warnings if users else ():
+    for line in forecast(plan.spec, users, plan.calibrated).warnings if users is not None else ():
         warn(line)
     if explain or out is None:
         emit_plan(plan, as_json)

@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from hushquery.collect.epochs.clock import Watch, tolerance
-from hushquery.collect.epochs.epochs import Epoch
+from hushquery.collect.epochs.epochs import Epoch, EpochWork
 from hushquery.collect.epochs.phases import Phases
-from hushquery.collect.epochs.work import EpochWork
 from hushquery.collect.http.ingest import TaskCache
 from hushquery.collect.http.problems import problem_of, refuse
 from hushquery.collect.store.databases import FailureCounts, StoreCalls, within

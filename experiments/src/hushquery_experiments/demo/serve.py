@@ -140,9 +140,8 @@ def _server(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], st
 
 
 def _run_epoch(folder: Path, address: str, people: list[Any], seconds: dict[str, float]) -> dict[str, Any]:
-    from hushquery.collect.epochs.epochs import CLOSED, HEAD_PUBLISHED, RELEASED, REPORTS_OPEN, registered
+    from hushquery.collect.epochs.epochs import CLOSED, HEAD_PUBLISHED, RELEASED, REPORTS_OPEN, EpochWork, registered
     from hushquery.collect.epochs.phases import Phases
-    from hushquery.collect.epochs.work import EpochWork
     from hushquery.collect.store.store import Store
     from hushquery.collect.store.vault import Tokens, Vault
     from hushquery.log.synthetic.logs import which_private

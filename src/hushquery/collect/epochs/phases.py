@@ -42,13 +42,13 @@ from hushquery.collect.epochs.epochs import (
     PHASES,
     REPORTS_OPEN,
     Epoch,
+    EpochWork,
     count_reports,
     epoch_row,
     epoch_statuses,
     insert_new,
     lock_name,
 )
-from hushquery.collect.epochs.work import EpochWork
 from hushquery.collect.store.reports import drop_reports, forget_ids, keep_ids, make_reports, mix, row_of
 from hushquery.collect.store.schema import EPOCH, RECORD, RELEASE, reports_table
 from hushquery.collect.store.store import Store, StoreFull

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from hushquery._version import __version__
 from hushquery.collect.collector import Collector, Settings
-from hushquery.collect.epochs.work import EpochWork
+from hushquery.collect.epochs.epochs import EpochWork
 from hushquery.collect.http.ingest import check_batch, check_one, read_id, read_records, write_id
 from hushquery.collect.http.limits import STATE, Connections, Guard, media_type, problem_response, read_body, silent_app
 from hushquery.collect.http.pages import PageFile, Pages

@@ -51,15 +51,14 @@ class Delivery:
 
 
 def connection_to(server: str, timeout: float) -> tuple[http.client.HTTPConnection, str]:
-    """Make a connection to a collector, not opened yet; gives it with what all its paths begin with."""
-    wrong = UsageError("this is no address of a collector", fix="Give, say, https://collect.example.org")
+    """Make a connection to a collector, not opened yet; return it with what all its paths begin with."""
     try:
         parts = urlsplit(server)
         port = parts.port
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(server)
     except ValueError:
-        raise wrong from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise wrong
+        raise UsageError("this is no address of a collector", fix="Use, say, https://collect.example.org") from None
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname, port, timeout=timeout), parts.path.rstrip("/")
 
