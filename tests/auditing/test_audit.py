@@ -297,7 +297,7 @@ def test_a_dataclass_in_a_file_is_audited(tmp_path):
 
 @pytest.mark.parametrize("attribute", ["not_a_mechanism", "Nobody", "Fraction"])
 def test_what_is_no_mechanism_is_refused(tmp_path, attribute):
-    with pytest.raises(UsageError, match="no mechanism"):
+    with pytest.raises(UsageError, match="is not a mechanism"):
         find(f"{write(tmp_path, dataclass=False)}:{attribute}")
 
 

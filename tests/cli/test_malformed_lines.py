@@ -53,7 +53,7 @@ def test_what_nobody_foresaw_shows_no_row_and_no_traceback(monkeypatch):
         raise RuntimeError("zebra-row")
 
     Path("visits.csv").write_text("user,minutes\nann,1\n")
-    monkeypatch.setattr("hushquery.statistics.count", fail)
+    monkeypatch.setattr("hushquery.statistics.plan_count", fail)
     for more in ((), ("--json",)):
         code, out, err = answer("stat", "count", "visits.csv", *COST, *more)
         assert code == 1

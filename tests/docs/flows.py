@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,10 @@ import uvicorn
 
 import hushquery
 from collect.helpers import Clock, settings_for
-from hushquery import Client, Release, SearchIndex, Sender, Task, estimate, plan_head, read_log, statistics
+from hushquery import Budget, Client, Release, SearchIndex, Sender, Task, estimate, plan_head, read_log, statistics
 from hushquery import blend as blend_both
 from hushquery.collect.http.app import make_app
+from hushquery.core.estimates import ratio
 
 ROOT = f"{Path(hushquery.__file__).parent}/"
 
@@ -113,7 +115,7 @@ def release(folder: Path, *more: object) -> None:
     assert (folder / "release" / "report.html").exists()
 
 
-def report(folder: Path) -> None:
+def report(folder: Path, to: str = "closed") -> None:
     """Clients answer a question over HTTP, and when the epoch is closed their reports become shares."""
     clock, task = Clock(), Task.loads(SETTING)
     app = make_app(settings_for(f"sqlite:///{folder}/store.db", folder, SETTING), clock=clock, steady=clock.steady)
@@ -124,6 +126,15 @@ def report(folder: Path) -> None:
             with Sender(address, clock=clock) as sender:
                 assert [one.status for one in sender.send(device)] == [201]
         assert app.state.collector.phases.advance(task, 1, 0, "closed").reports == 40
+        if to == "released":
+            app.state.collector.phases.advance(task, 1, 0, to)
+            with urllib.request.urlopen(f"{address}/sites/{task.id}/") as page:  # noqa: S310 -- ours
+                assert page.status == 200
+
+
+def shown(folder: Path) -> None:
+    """What clients reported is released, and its page is asked for."""
+    report(folder, "released")
 
 
 @contextmanager
@@ -162,17 +173,19 @@ def used(folder: Path) -> None:
 
 
 def statistic(folder: Path) -> None:
-    """A table becomes a noisy count."""
-    plan = statistics.plan_count(search_rows(range(30)), unit="user", epsilon=1, population="app users")
-    plan.run(folder / "ledger.db")
+    """A table becomes noisy counts of known values, and two of them a ratio."""
+    plan = statistics.plan_histogram(
+        search_rows(range(30)), "query", keys=["weather", "news"], unit="user", budget=Budget(3), population="app users"
+    )
+    ratio(plan.run(folder / "ledger.db"), "weather", "news")
 
 
 #: Each flow, with the most files that it may pass.
-FLOWS = {release: 25, report: 30, blend: 40}
+FLOWS = {release: 28, report: 30, blend: 41}
 #: What runs what each drawing of ARCHITECTURE.md shows.
 DRAWN = {
     "The flow of a release": (used,),
-    "The flow of a collection, and of the hybrid": (report, blend),
+    "The flow of a collection, and of the hybrid": (report, shown, blend),
     "The flow of a private statistic": (statistic,),
 }
 

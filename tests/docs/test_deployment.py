@@ -247,7 +247,7 @@ def test_the_workers_see_only_the_headers_that_they_read() -> None:
     assert "proxy_pass_request_headers off;" in text
     passed = {name.lower() for name in re.findall(r"proxy_set_header (\S+) \$", text)} - {"host"}
     read = set()
-    for name in ("app.py", "requests.py"):
+    for name in ("app.py", "limits.py"):
         source = (ROOT / "src" / "hushquery" / "collect" / "http" / name).read_text(encoding="utf-8")
         read |= set(re.findall(r'headers\.get\("([a-z-]+)"', source) + re.findall(r'"([a-z-]+)" in headers', source))
     assert passed == read - {"content-length", "transfer-encoding"}  # nginx sets these two itself
