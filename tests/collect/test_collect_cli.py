@@ -16,7 +16,7 @@ from hushquery.collect.collector import Settings
 from hushquery.collect.store.store import Store
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import AccountMissing, DataError, HushqueryError, NotReady, Unavailable, UsageError
-from hushquery.local.report import Report
+from hushquery.local.report import Report, from_base64url
 from hushquery.task import Task
 
 TASK = Task.loads(SETTING)
@@ -68,7 +68,9 @@ def test_export(filled: str, folder: Path) -> None:
     out = folder / "reports.txt"
     run("export", "--out", str(out), "--store", filled)
     lines = out.read_text().splitlines()
-    assert [Report.from_text(line) for line in lines] == [make_report(TASK, number) for number in (1, 2, 3, 4)]
+    assert [Report.from_bytes(from_base64url(line)) for line in lines] == [
+        make_report(TASK, number) for number in (1, 2, 3, 4)
+    ]
     assert run("export", "--out", "-", "--store", filled).splitlines() == lines
     with pytest.raises(UsageError, match="exists"):
         run("export", "--out", str(out), "--store", filled)

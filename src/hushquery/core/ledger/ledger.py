@@ -14,7 +14,7 @@ data be read. A crash in between loses budget, never privacy. Nothing ever gives
 **Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the entry under that key is
 looked for in the transaction that would write it, so that not even processes that race spend twice. Whoever spends
 under a key must draw the same noise each time, or one payment would buy two results; only the collector's head lists do
-(:meth:`hushquery.hybrid.plan.HeadPlan.run_sealed`).
+(:meth:`hushquery.hybrid.plan.HeadPlan.run`).
 
 **Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in which the
 account spent: the budget of each period exists once, whatever the clock does. A clock that jumps back stays in the
