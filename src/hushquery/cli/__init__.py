@@ -1,7 +1,6 @@
 """The command line, one file per noun.
 
-Modules here import only Typer and the error tree at the top; everything heavy is imported inside the command that
-needs it, so that ``hushquery --help`` answers at once (a test on ``sys.modules`` holds this).
+Anything heavy is imported inside the command that needs it, so that ``--help`` answers at once (a test checks this).
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from typing import NoReturn
 from hushquery.errors import HushqueryError
 
 __all__ = ["main"]
-
-#: Names the variable that makes a failure nobody foresaw show where it came from.
-_TRACEBACK = "HUSHQUERY_TRACEBACK"
+_TRACEBACK = "HUSHQUERY_TRACEBACK"  #: Names the variable that makes a failure nobody foresaw show where it came from.
 _ENDED: list[int] = []  # the exit code of a signal to end
 
 
@@ -28,7 +25,7 @@ def main() -> None:
     from hushquery.cli.commands import root_for
     from hushquery.cli.common import report_error, warn
 
-    # Most of what a command makes is there to stay: modules. Looking for garbage among them takes a tenth of its start.
+    # Most objects of a command are modules and stay; collecting garbage among them takes a tenth of the start.
     gc.set_threshold(100_000)
     warnings.showwarning = lambda message, *_, **__: warn(message)  # without the line of code it came from
     if sys.argv[1:2] != ["serve"]:  # it handles its own signals
@@ -58,10 +55,9 @@ def main() -> None:
 
 
 def _end_tidily() -> None:
-    """Let a signal to end do what the end does: remove the folders with rows that did not fit into memory.
+    """Let a signal to end also remove the folders with rows that did not fit into memory; ignored ones stay ignored.
 
-    What is ignored (nohup) stays ignored. Python takes note of a signal only when the engine has answered, which may
-    take minutes: a thread hears of it at once, and makes the engine give up.
+    A thread makes the engine give up at once: Python itself notices a signal only when the engine has answered.
     """
 
     def end(number: int, _frame: object) -> NoReturn:

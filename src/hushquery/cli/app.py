@@ -1,10 +1,8 @@
-"""The root of the command line, whole: every command is imported."""
+"""The root command, with every command imported."""
 
 from __future__ import annotations
 
 from hushquery.cli.commands import command_line
 
 __all__ = ["app"]
-
-#: The root command.
-app = command_line()
+app = command_line()  #: The root command.

@@ -118,7 +118,6 @@ def _opened(url: str, *, write: bool = False) -> closing[Store]:
 
 
 def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
-    """Find the task that is meant."""
     from hushquery.collect.epochs.epochs import registered
 
     tasks = registered(store)
@@ -185,7 +184,6 @@ def _described(epoch: Epoch) -> dict[str, Any]:
 
 
 def _stopped(error: Mapping[str, str], indent: str) -> Iterator[str]:
-    """Write what stopped an epoch or all of them: what, why and what to do."""
     return (f"{indent}{error[part]}" for part in ("what", "why", "fix") if error[part])
 
 

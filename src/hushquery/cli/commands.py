@@ -1,7 +1,4 @@
-"""Which command lives in which file, and a command line with all of them or with one: help must answer at once.
-
-Some commands, and a part of one, live in the second package, hushquery-experiments.
-"""
+"""Which command lives in which file; only the one that runs is imported, so that help answers at once."""
 
 from __future__ import annotations
 
@@ -43,10 +40,8 @@ COMMANDS = {
 }
 #: Commands that have commands of their own, each in the file of its name.
 GROUPS = ("stat", "budget", "explain", "experiment", "task", "collect", "rappor")
-#: Those of both kinds that the second package brings; without it they say where to get it.
-EXTENSION = ("bench", "experiment")
-#: The group of entry points under which the second package offers commands and parts of them.
-ENTRY_POINTS = "hushquery.commands"
+EXTENSION = ("bench", "experiment")  #: Those of the second package; without it they print how to get it.
+ENTRY_POINTS = "hushquery.commands"  #: Where the second package offers commands and parts of them.
 
 
 def find_extension(name: str) -> Any:
@@ -63,11 +58,7 @@ def find_extension(name: str) -> Any:
 
 
 def missing_extension(command: str) -> Unavailable:
-    """Make the error that says how to get a command.
-
-    >>> print(missing_extension("hushquery bench").what)
-    `hushquery bench` is not installed
-    """
+    """Return the error that explains how to install a command of the second package."""
     return Unavailable(
         f"`{command}` is not installed",
         why="it belongs to the package hushquery-experiments, which comes with a clone of the repository",

@@ -1,4 +1,4 @@
-"""What commands share: how options are written, the options of many commands, and how results and errors are shown."""
+"""What commands share: options, whose budget is spent, and how results, progress and errors are shown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from hushquery.errors import AccountMissing, HushqueryError, UsageError
 if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.log import Log
-
-# ---- how options are written -----------------------------------------------------------------------------------------
 
 
 def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
@@ -69,8 +67,6 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
     return run
 
-
-# ---- the options of many commands ------------------------------------------------------------------------------------
 
 JsonFlag = Annotated[bool, flag("--json", "Print the result as JSON instead of text.")]
 Explain = Annotated[bool, flag("--explain", "Only show the plan and its cost; spend and read nothing.")]
@@ -146,10 +142,7 @@ class LogOptions:
     time_format: TimeFormat = None
 
     def open(self, files: list[str], *, normalise: bool = True) -> Log:
-        """Open a log; the steward's report, where one is wanted, is written before anything is spent.
-
-        Where the column of users is not obvious it is named, because they are whom the guarantee protects.
-        """
+        """Open a log, and name its column of users where not obvious; the steward's report precedes any spending."""
         from hushquery.log import read_log
         from hushquery.log.formats import quote_name
 
@@ -212,9 +205,6 @@ def read_texts(path: Path | None) -> list[str] | None:
     from hushquery.local.rappor.files import read_lines
 
     return [line for line in read_lines(path) if line]
-
-
-# ---- whose budget, and what is spent of it ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -282,9 +272,6 @@ def _existing(ledger: str) -> Ledger | None:
         return None
 
 
-# ---- the root of all commands ---------------------------------------------------------------------------------------
-
-
 def _version(show: bool) -> None:
     if show:
         typer.echo(f"hushquery {__version__}")
@@ -298,9 +285,6 @@ def root(
 ) -> None:
     """Learn what a crowd searches for and clicks on without learning what any one person searched for."""
     del version
-
-
-# ---- what is shown ---------------------------------------------------------------------------------------------------
 
 
 def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
@@ -343,10 +327,7 @@ def report_error(error: HushqueryError, as_json: bool) -> None:
 
 @contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on standard error, and yield what moves it: ``show(what, done)``.
-
-    Silent where standard error is no terminal.
-    """
+    """Show a progress bar on standard error if it is a terminal, and yield what moves it: ``show(what, done)``."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""``hushquery synth`` makes a search log that nobody is in; ``hushquery demo`` runs the widest job on one."""
+"""``hushquery synth`` makes a synthetic search log; ``hushquery demo`` runs a whole hybrid release on one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from hushquery.hybrid.simulate import Simulated
 
 
-# Not ledger.db, which is what a real one is called by default: that must never be deleted.
-_LEDGER = "demo-ledger.db"
+_LEDGER = "demo-ledger.db"  # not ledger.db, which is what a real one is called by default: that must never be deleted
 _OURS = {_LEDGER, "log.parquet", "release", "index.html", "collector"}
 _POPULATION = "the imaginary users of a synthetic log"
 _USERS, _SERVED = 100_000, 30_100

@@ -1,8 +1,6 @@
 """``hushquery doctor``: what is installed, which engines and stores work, and what to type when one does not.
 
-Each check is a function that really does the thing, small: a query through Ibis, a row in a database. It returns a
-detail to show, or raises; ``_check`` turns an exception into a line of the report, so that one broken part never hides
-the others.
+Each check really does the thing, small, and returns a detail or raises; one broken part never hides the others.
 """
 
 from __future__ import annotations

@@ -190,7 +190,6 @@ def blend(
 
 
 def _task(path: Path | None, options: Mapping[str, Any], ledger: str) -> Task:
-    """Read the task, or make one of the options."""
     from hushquery.task import Task
 
     given = [name for name, value in options.items() if value is not None]

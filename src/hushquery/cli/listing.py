@@ -1,7 +1,4 @@
-"""How commands that use a release show it: tables, folded and in bold on a terminal and plain everywhere else.
-
-Counts are whole numbers, and shares per cent.
-"""
+"""How commands show a release: as tables, folded and bold on a terminal, plain everywhere else."""
 
 from __future__ import annotations
 

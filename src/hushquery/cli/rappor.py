@@ -1,4 +1,4 @@
-"""``hushquery rappor``: RAPPOR's whole way over google/rappor's own CSV files."""
+"""``hushquery rappor``: encode, sum and decode RAPPOR reports in google/rappor's CSV formats."""
 
 from __future__ import annotations
 
@@ -193,7 +193,6 @@ def plan(
 
 
 def _devices(params: Params, variant: str, task: str, key: str | None) -> Callable[[str], Encoder]:
-    """Return what makes each client's device by the client's name."""
     import hmac
 
     from hushquery.local.rappor.response import Encoder

@@ -1,4 +1,4 @@
-"""``hushquery plan`` and ``hushquery release``: what a release would be like, and publishing one."""
+"""``hushquery plan`` and ``hushquery release``: forecast a release, and publish one."""
 
 from __future__ import annotations
 

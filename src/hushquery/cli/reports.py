@@ -1,4 +1,4 @@
-"""``hushquery randomize`` and ``hushquery estimate``: what a client sends, and from such reports to a table."""
+"""``hushquery randomize`` and ``hushquery estimate``: randomise a client's value, and estimate from reports."""
 
 from __future__ import annotations
 
@@ -88,7 +88,6 @@ def _line() -> str:
 
 
 def _records(values: Sequence[str | int], urls: Sequence[str]) -> list[Reportable]:
-    """Pair each value with its URL."""
     if not urls:
         return list(values)
     if len(urls) != len(values):

@@ -1,4 +1,4 @@
-"""``hushquery search, find, suggest, similar, correct, keywords, classify``: what a release knows of a text."""
+"""``hushquery search, find, suggest, similar, correct, keywords, classify``: look up a text in a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hushquery show``, ``verify`` and ``export``: what is in a release, whether it is whole, and other formats of it."""
+"""``hushquery show``, ``verify`` and ``export``: look into a release, check it, and convert it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,6 @@ def _with_doubt(
 
 
 def _numbers(columns: list[str]) -> list[str]:
-    """Return the heads of a table's numbers as a person reads them."""
     if "optin" in columns:
         return ["opt-in", "clients", "weight", "shift z"]
     return [name for name in ("count", "share") if name in columns] + (["interval"] if "low" in columns else [])

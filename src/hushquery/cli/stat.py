@@ -156,7 +156,6 @@ def histogram(
 
 
 def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **question: Any) -> None:
-    """Make the plan of a statistic, and show it or run it."""
     from hushquery.engine import connect, engine_table
 
     # DuckDB in this process reads a file in one way, whether it is named or not.

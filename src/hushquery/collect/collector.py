@@ -1,4 +1,4 @@
-"""A collector without HTTP: its settings, and the store, tasks, writer, vault and phases of one server process."""
+"""A collector without HTTP: its settings, and the parts of one server process."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ from hushquery.task import Task
 T = TypeVar("T")
 
 _log = logging.getLogger("hushquery.collect")
-
-# A body of this length is read in the event loop; a longer one in a thread, for which this many may wait.
-_SHORT = 4096
-_MOST_IN_THREAD = 64
+_SHORT = 4096  # a longer body is read in a thread, not in the event loop
+_MOST_IN_THREAD = 64  # so many bodies may wait for that thread
 _CACHED_RELEASES = 8
 
 
@@ -151,8 +149,7 @@ class Collector:
         self._refreshing = asyncio.Lock()
         self._reader = ThreadPoolExecutor(1, "hushquery-reader")
         self._in_thread = 0
-        # All who read a release now share its bytes.
-        self.release = lru_cache(_CACHED_RELEASES)(self._release)
+        self.release = lru_cache(_CACHED_RELEASES)(self._release)  # all who read a release now share its bytes
         self._documents: dict[int, tuple[Epoch | None, list[tuple[int, str]], bytes, str]] = {}
 
     def start(self) -> None:
@@ -189,8 +186,6 @@ class Collector:
             else:
                 with suppress(HushqueryError):  # the store is away: the next time will do
                     self.watch.compare()
-
-    # ---- for requests --------------------------------------------------------------------------------------
 
     def row_of(self, task_id: str) -> int:
         """Return the row of a task, or refuse with 404."""
@@ -281,7 +276,6 @@ class Collector:
         return {"tasks": tasks}
 
     def _release(self, release_id: str) -> bytes:
-        """Read a release, or refuse with 404."""
         query = sa.select(RELEASE.c.document).where(RELEASE.c.id == release_id)
         with within(self.settings.store_seconds), self.store.read() as connection:
             document = connection.execute(query).scalar_one_or_none()

@@ -1,8 +1,7 @@
-"""What can be reported: values of a public list, one cell each and a last one for everything else; numbers; texts.
+"""What can be reported: values of a public list with a last cell for everything else, numbers, or texts.
 
-A client compares its value with the list, so both must be in one form. Queries and URLs take the normal form of logs
-(:mod:`hushquery.log.normalise`), here in Python because a device has no engine; values of a setting are compared as
-they are, in Unicode NFC. Which keys of a task belong to which kind of value is checked at the end (:func:`check_kind`).
+Queries and URLs take the normal form of logs (:mod:`hushquery.log.normalise`), here in Python because a device has no
+engine; values of a setting are compared as they are, in Unicode NFC.
 """
 
 from __future__ import annotations
@@ -20,19 +19,11 @@ from hushquery.log.normalise import HOST, URL_CHANGES, blanks
 if TYPE_CHECKING:
     from hushquery.task.model import HeadPart, Task
 
-#: How the cell of everything else is shown.
-WILDCARD = "*"
-
-#: The longest text that can be a value; longer ones are unknown values.
-LONGEST = 4096
-
-#: The most values that a domain can have.
-MOST = 2**20
-
-#: The mechanisms of numbers and of texts; auto is the first.
-NUMBER_ORACLES, TEXT_ORACLES = ("onebit", "dbitflip"), ("rappor",)
-#: The mechanism that reports a query, then its URL.
-TWO_STAGE = "two-stage"
+WILDCARD = "*"  #: How the cell of everything else is shown.
+LONGEST = 4096  #: The longest text that can be a value; longer ones are unknown values.
+MOST = 2**20  #: The most values that a domain can have.
+NUMBER_ORACLES, TEXT_ORACLES = ("onebit", "dbitflip"), ("rappor",)  #: Mechanisms by kind; auto is the first.
+TWO_STAGE = "two-stage"  #: The mechanism that reports a query, then its URL.
 #: The query's share of epsilon in two-stage response, f_C of BLENDER, for ``[head] mode = "paper"``.
 PAPER_SHARE = Fraction(85, 100)
 # The oracle that a key of [client] belongs to.
@@ -56,11 +47,7 @@ class UnknownValue(DataError):
 
 
 def normal_query(text: str) -> str:
-    """Return a query in the normal form of logs.
-
-    >>> normal_query("  Weather   LEEDS ")
-    'weather leeds'
-    """
+    """Return a query in the normal form of logs: "  Weather   LEEDS " is "weather leeds"."""
     return unicodedata.normalize("NFC", _BLANKS.sub(" ", _lower(text))).strip(" ")
 
 
@@ -89,12 +76,9 @@ def normal_value(text: str) -> str:
 
 @dataclass(frozen=True)
 class Domain:
-    """What can be reported, in the order of the cells.
+    """What can be reported, in the order of the cells: (query, URL) records or values of a setting, normalised.
 
-    Args:
-        kind: ``searches`` for (query, URL) records, ``setting`` for values of one text each.
-        records: The values in their normal form; a query without a click has an empty URL.
-        wildcard: Whether a last cell stands for everything else.
+    With ``wildcard`` a last cell stands for everything else.
 
     >>> theme = Domain.read("setting", ["dark", "light"], wildcard=True)
     >>> len(theme), theme.cell("light"), theme.cell("sepia"), theme.label(2)
@@ -127,11 +111,7 @@ class Domain:
         return len(self.records) + self.wildcard
 
     def cell(self, value: object, url: object = None) -> int:
-        """Return the cell of a value; None is "nothing to report" and falls into the wildcard.
-
-        Raises:
-            UnknownValue: The value is not listed, and there is no wildcard. The message does not show the value.
-        """
+        """Return the cell of a value, the wildcard's for None; or raise UnknownValue, which never shows the value."""
         if not isinstance(value, str | None) or not isinstance(url, str | None):
             raise UsageError("a value to report is text", fix="Pass the query or value, and the URL, as str")
         if self.kind != "searches" and url is not None:
@@ -177,8 +157,6 @@ class Domain:
 @dataclass(frozen=True)
 class GroupedDomain(Domain):
     r"""(query, URL) records query by query: its URLs, then ``<q, *>`` for its other ones; ``<*, *>`` is the last cell.
-
-    Queries and the URLs of each are in the order of their first appearance.
 
     >>> pairs = Domain.read("searches", [["news", "https://a.example"], ["maps", ""], ["news", ""]], wildcard=True)
     >>> grouped = GroupedDomain.of(pairs)
@@ -242,11 +220,7 @@ class GroupedDomain(Domain):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Whole numbers from 0 to a public bound.
-
-    >>> Numbers(100).cell(37)
-    37
-    """
+    """Whole numbers from 0 to a public bound."""
 
     highest: int
 
@@ -272,11 +246,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    r"""Any text, in Unicode NFC, stripped.
-
-    >>> Texts().cell(" caf\u00e9 ")
-    b'caf\xc3\xa9'
-    """
+    """Any text, in Unicode NFC, stripped."""
 
     kind: ClassVar[str] = "text"
 
@@ -321,7 +291,6 @@ def _normal(kind: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _record(kind: str, item: object, number: int) -> tuple[str, ...]:
-    """Read one entry of a public list."""
     parts: list[object] = list(item) if isinstance(item, list | tuple) else [item]
     texts = [part for part in parts if isinstance(part, str) and len(part) <= LONGEST and _encodes(part)]
     pairs = kind == "searches"
@@ -345,9 +314,6 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-# ---- which keys belong to which kind of task ---------------------------------------------------------------
 
 
 def check_kind(task: Task) -> None:

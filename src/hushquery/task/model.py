@@ -1,7 +1,6 @@
 """Task: what clients and collector agree on, read from TOML, validated, frozen, and named by its hash.
 
-Every number has one form in the hash. Epsilons are exact: 4, 4.0, "4" and "8/2" hash alike. A length of time is text
-with a unit ("7d"), hashed as whole seconds; a size is a number of bytes or text with a unit ("64KiB").
+Every number has one form in the hash: 4, 4.0, "4" and "8/2" hash alike, and times are hashed as whole seconds.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ from hushquery.errors import DataError, UsageError
 from hushquery.task.domain import NUMBER_ORACLES, PAPER_SHARE, TEXT_ORACLES, TWO_STAGE, Domain, check_kind
 from hushquery.task.template import json_schema, refusal
 
-# A larger file is no task: its domain belongs into a head list.
-_MOST_FILE = 64 * 1024 * 1024
-# What is larger is a mistake: a length of time, a number, the characters of a number.
-_MOST_SECONDS = 100 * 366 * 86400
+_MOST_FILE = 64 * 1024 * 1024  # a larger file is no task: its domain belongs into a head list
+_MOST_SECONDS = 100 * 366 * 86400  # longer times are mistakes, as are larger and longer numbers
 _MOST = 2**53
 _MOST_CHARACTERS = 80
 
@@ -50,9 +47,6 @@ _COLLECTORS_OWN = ("clock_skew", "max_body", "min_batch", "origins", "retention"
 _SPECIAL = {"task": ("highest",), "client": ("query_share", "step", "buckets", "bits", "rappor")}
 # Keys of [head] that came later: at their defaults they are not named, so that older tasks keep their ids.
 _UNNAMED = {("keep", 1), ("algorithm", "laplace"), ("weighed", None)}
-
-
-# ---- numbers, times and sizes ------------------------------------------------------------------------------
 
 
 def duration(value: object) -> int:
@@ -134,8 +128,6 @@ Whole = Annotated[int, BeforeValidator(whole)]
 
 
 def _check(holds: Callable[[Any], bool], what: str, fix: str = "") -> AfterValidator:
-    """Return a validator that refuses what does not hold."""
-
     def validate(value: Any) -> Any:
         if not holds(value):
             raise UsageError(what, fix=fix)
@@ -157,9 +149,6 @@ Chance = Annotated[Exact, _check(lambda value: 0 <= value <= 1, "must be a chanc
 Between = Annotated[Exact, _check(lambda value: 0 < value < 1, "must be above 0 and below 1")]
 _NOBODY = "To collect nothing, set enabled = false"
 Share = Annotated[Exact, _check(lambda value: 0 < value <= 1, "must be above 0 and at most 1", _NOBODY)]
-
-
-# ---- the model ---------------------------------------------------------------------------------------------
 
 
 if TYPE_CHECKING:  # Pydantic's metaclass has no public name
@@ -283,17 +272,11 @@ class CollectPart(_Part):
 class Task(_Part):
     """What clients and collector agree on; its id is the hash of its canonical form.
 
-    The order of keys, comments, defaults that are written out and the spelling of numbers do not change the id.
+    Comments, the order of keys, written-out defaults and the spelling of numbers do not change the id.
 
     >>> text = '''
-    ... [task]
-    ... name = "theme"
-    ... population = "app users"
-    ... kind = "setting"
-    ... domain = ["dark", "light"]
-    ... [client]
-    ... epsilon = "ln(3)"
-    ... lifetime_epsilon = 4
+    ... task = {name = "theme", population = "app users", kind = "setting", domain = ["dark", "light"]}
+    ... client = {epsilon = "ln(3)", lifetime_epsilon = 4}
     ... '''
     >>> task = Task.loads(text)
     >>> task.id == Task.loads(text.replace("= 4", "= 4.0")).id
@@ -310,7 +293,6 @@ class Task(_Part):
 
     @model_validator(mode="after")
     def _agree(self) -> Task:
-        """Refuse parts that contradict each other."""
         if self.client.lifetime_epsilon < self.client.epsilon:
             raise UsageError("[client] lifetime_epsilon is below epsilon, so no client could ever report")
         period, precision = self.task.period, self.collect.time_precision
@@ -326,8 +308,6 @@ class Task(_Part):
         if self.task.domain is not None:
             self.listed()
         return self
-
-    # ---- reading -------------------------------------------------------------------------------------------
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Task:
@@ -378,8 +358,6 @@ class Task(_Part):
         except ValidationError as error:
             raise refusal(error, cls, source) from None
 
-    # ---- identity ------------------------------------------------------------------------------------------
-
     def to_json(self) -> dict[str, Any]:
         """Return the task as plain data: every default explicit, exact numbers as text, times in seconds."""
         data = self.model_dump(mode="json")
@@ -395,9 +373,9 @@ class Task(_Part):
         return data
 
     def canonical(self) -> str:
-        """Return the text that is hashed: JSON with sorted keys, no spaces, ASCII only, of what clients use.
+        """Return the text that is hashed: ASCII JSON with sorted keys and no spaces, of what clients use.
 
-        The off-switch and all of [collect] but ``time_precision`` are left out, so that a collector may change them.
+        A collector may change the rest: the off-switch, and all of [collect] but ``time_precision``.
         """
         data = self.to_json()
         del data["client"]["enabled"]
@@ -414,8 +392,6 @@ class Task(_Part):
     def id(self) -> str:
         """The task id in hexadecimal digits."""
         return self.digest.hex()
-
-    # ---- what clients need ---------------------------------------------------------------------------------
 
     @property
     def is_listed(self) -> bool:
@@ -444,11 +420,7 @@ class Task(_Part):
         return Fraction(self.client.epsilon) / self.client.records_per_user
 
     def listed(self, head: Any = None) -> Domain:
-        """Return the domain: the task's own list, or the published head list of [query, URL] pairs.
-
-        Raises:
-            UsageError: The task has no list of its own and none was given, or both.
-        """
+        """Return the domain: the task's own list, or the published head list of [query, URL] pairs; exactly one."""
         if not self.is_listed:
             raise UsageError(f"a {self.task.kind} task has no list of values", fix="Leave the head list out")
         if self.task.domain is None and head is None:

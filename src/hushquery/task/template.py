@@ -1,4 +1,4 @@
-"""Task files for people: the template of ``hushquery task new``, their JSON Schema, and what is wrong with one."""
+"""Task files for people: the template of ``hushquery task new``, their JSON Schema, and readable errors."""
 
 from __future__ import annotations
 
@@ -125,8 +125,6 @@ def template(kind: str = "searches") -> str:
     raise UsageError("there is no such kind of task", fix="It is searches, setting, number or text")
 
 
-# ---- JSON Schema -------------------------------------------------------------------------------------------
-
 _OBJECT = {"type": "object"}
 # Pydantic gives the bounds of our own number types its own names.
 _BOUNDS = {"ge": "minimum", "le": "maximum"}
@@ -162,15 +160,8 @@ def _rename_bounds(part: Any) -> Any:
     return {_BOUNDS.get(name, name): _rename_bounds(value) for name, value in part.items()}
 
 
-# ---- problems ----------------------------------------------------------------------------------------------
-
-
 def near(name: str, known: Iterable[str]) -> str:
-    """Return the known name that was probably meant, as a question, or else all known names.
-
-    >>> near("epsilom", ["epsilon", "oracle"])
-    'did you mean epsilon?'
-    """
+    """Return the known name that was probably meant, as a question, or else all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"it may be one of {', '.join(names)}"

@@ -1,15 +1,8 @@
 """The collector's clock, and whether it can be trusted: time alone closes epochs and destroys keys.
 
-A process compares the wall clock with its monotonic clock, which nobody sets. When it starts it compares the wall clock
-with the newest time in the store, which every server keeps up to date. A difference beyond the tolerance, in either
-direction, is a jump; so is a long stop, which looks the same as a clock that was set forward. A jump is recorded in the
-store and holds for all servers: no epoch moves by time, none begins and nothing is forgotten until the operator
-confirms the time (``hushquery collect clock --confirm``). Then whatever is due is done.
-
-Meanwhile reports that need no clock are accepted: a report carries its own time, which names its epoch, and an open
-epoch in the store takes it. What only the clock could decide is deferred (503), never rejected for good, so that the
-device keeps it and retries. A process that saw the jump itself continues with the time of its monotonic clock, so that
-the seconds before the jump is recorded do no harm either.
+After a jump of the wall clock, or a long stop, which looks the same, nothing moves by time until the operator confirms
+it; what only the clock could refuse is deferred, never rejected for good
+(docs/decisions/0022-the-operator-confirms-the-time.md).
 """
 
 from __future__ import annotations
@@ -30,10 +23,8 @@ from hushquery.collect.store.store import Store
 from hushquery.errors import NotReady
 from hushquery.task import Task
 
-# A process may have to wait for its turn between two looks: less than this is no jump.
-_LEAST_TOLERANCE = 30.0
-# Steps within the tolerance add up over this time, so that many small ones are seen as the large one they make.
-_DAY = 86400.0
+_LEAST_TOLERANCE = 30.0  # a process may have to wait for its turn between two looks: less than this is no jump
+_DAY = 86400.0  # small steps add up over this time, so that they are seen as the large one they make
 
 _FIX = "Check the date on every server. When it is right: hushquery collect clock --confirm"
 
@@ -92,8 +83,7 @@ class Watch:
         self._wall = wall
         self._steady = steady
         self._lock = threading.Lock()
-        # The readings of both clocks when they were last trusted.
-        self._origin: tuple[float, float] | None = None
+        self._origin: tuple[float, float] | None = None  # both clocks when they were last trusted
         self._confirmed: int | None = None
         self._stopped: Mapping[str, str] | None = None
 
@@ -150,7 +140,6 @@ class Watch:
         return stopped
 
     def _jump(self, state: ClockState) -> dict[str, str] | None:
-        """Describe the jump that the clock made, if any."""
         now, steady, _ = self._times()
         newest = now if state.newest is None else float(state.newest)
         shown, what = f"it shows {format_time(now)}", ""
@@ -169,11 +158,7 @@ class Watch:
 
 
 def format_time(seconds: float) -> str:
-    """Format a time for people.
-
-    >>> format_time(1_790_000_000)
-    '2026-09-21 14:13:20 UTC'
-    """
+    """Format a time for people, such as 2026-09-21 14:13:20 UTC."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):  # a clock can be set to any year
@@ -181,5 +166,4 @@ def format_time(seconds: float) -> str:
 
 
 def _length(seconds: float) -> str:
-    """Format a length of time, such as 200 days, 0:00:07."""
     return str(timedelta(seconds=int(seconds)))

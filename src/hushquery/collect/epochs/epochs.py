@@ -27,18 +27,12 @@ if TYPE_CHECKING:  # the first imports this file
     from hushquery.collect.store.vault import Vault
     from hushquery.hybrid.published import PublishedHead
 
-#: Users who opted in send records.
-OPTIN_OPEN = "optin_open"
-#: The head list is public; the records it was made of are gone.
-HEAD_PUBLISHED = "head_published"
-#: Everybody reports.
-REPORTS_OPEN = "reports_open"
-#: The reports are counted; none is taken any more.
-CLOSED = "closed"
-#: The estimates are public.
-RELEASED = "released"
-#: No head list that clients can use was made in its time: its opt-in records are destroyed, and nothing comes of it.
-EXPIRED = "expired"
+OPTIN_OPEN = "optin_open"  #: Users who opted in send records.
+HEAD_PUBLISHED = "head_published"  #: The head list is public; the records it was made of are gone.
+REPORTS_OPEN = "reports_open"  #: Everybody reports.
+CLOSED = "closed"  #: The reports are counted; none is taken any more.
+RELEASED = "released"  #: The estimates are public.
+EXPIRED = "expired"  #: No usable head list was made in time: its opt-in records are destroyed.
 
 #: The phases in their order; an epoch whose opt-in nobody finished leaves it for `expired`.
 PHASES = (OPTIN_OPEN, HEAD_PUBLISHED, REPORTS_OPEN, CLOSED, RELEASED)
@@ -51,11 +45,8 @@ MOVES: Mapping[str, tuple[str, str]] = {
     CLOSED: ("release", RELEASED),
 }
 
-# Reports are read in blocks of so many, each a short transaction.
-_BLOCK = 4096
-
-# Columns that hold JSON.
-_JSON = ("optin", "counts", "trouble")
+_BLOCK = 4096  # reports are read in blocks of so many, each a short transaction
+_JSON = ("optin", "counts", "trouble")  # columns that hold JSON
 # All columns but the results of moves, which may take megabytes for each epoch.
 _STATUS = ("number", "phase", "moving", "since", "reports", "trouble", "scrubbed", "forgotten")
 
@@ -128,10 +119,7 @@ def lock_name(task: Task, number: int) -> str:
 
 
 def register(store: Store, task: Task, now: float) -> int:
-    """Return the row of a task in the store, inserting it if it is new.
-
-    What the id does not cover, such as min_batch, may have changed since; then the new form is stored.
-    """
+    """Return the row of a task, inserting it, or updating what its id does not cover, such as min_batch."""
     document = json.dumps(task.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
     with store.write() as connection:
         values = {"id": task.digest, "document": document, "since": int(now)}
@@ -212,15 +200,11 @@ def epoch_statuses(connection: sa.Connection, tasks: Mapping[int, Task]) -> list
     return [Epoch.read(tasks[row.task], row) for row in connection.execute(query)]
 
 
-# ---- what is computed when an epoch moves -----------------------------------------------------------------------
-
-
 class EpochWork:
-    """The computations of an epoch's moves. Each may run again after a crash and is paid for once.
+    """The computations of an epoch's moves; each may run again after a crash and is paid for once.
 
-    Only a head list spends budget: the ledger records it under ``epoch.key`` together with the name of its noise,
-    which belongs to the records that are read (:meth:`~hushquery.collect.store.vault.Vault.noise_key`), and an entry
-    that is there already is not paid again. Counting spends nothing: clients paid before they sent.
+    Only a head list spends budget: the ledger records it under ``epoch.key`` and the name of its noise. Counting spends
+    nothing, because clients paid before they sent.
     """
 
     def __init__(self, store: Store, vault: Vault, ledger: str | os.PathLike[str]) -> None:
@@ -229,7 +213,7 @@ class EpochWork:
         self._ledger = ledger
 
     def publish_head(self, epoch: Epoch) -> PublishedHead:
-        """Make the head list, or measure the one that the task keeps again, after both populations have paid.
+        """Make the head list, or measure the kept one again, after both populations have paid.
 
         Accounts of a task with periods must exist: one created by the first epoch would be used up by it.
         """
@@ -286,10 +270,9 @@ class EpochWork:
 
 
 class _SealedRecords:
-    """The opt-in records of an epoch as they are now: paid for once, decrypted after that.
+    """The opt-in records of an epoch, decrypted after they are paid for.
 
-    A store that was restored or begun anew collects other records in the same epoch. Those have another noise key, so
-    they are paid for again and get fresh noise.
+    A restored store has other records, thus another noise key: they are paid for again and get fresh noise.
     """
 
     def __init__(self, vault: Vault, epoch: Epoch) -> None:
@@ -298,7 +281,6 @@ class _SealedRecords:
 
     @property
     def noise_key(self) -> bytes:
-        """The key from which the noise on these records is drawn."""
         return self._vault.noise_key(self._epoch)
 
     @contextmanager
@@ -306,8 +288,7 @@ class _SealedRecords:
         """Decrypt the records into an engine of their own, which is gone when the block ends."""
         from hushquery.engine import connect
 
-        # A user without records has a row without a query, so that the published number of users is independent of
-        # what they gave.
+        # A user without records has a row without a query: the published number of users must not depend on records.
         rows: list[tuple[str | None, ...]] = []
         for giver, records in self._vault.records(self._epoch):
             rows += [(giver.hex(), *record) for record in records] or [(giver.hex(), None, None)]
@@ -321,7 +302,6 @@ class _SealedRecords:
 
 
 def _log(rows: list[tuple[str | None, ...]]) -> Any:
-    """Return rows of (user, query, URL) as a table that a log can be read from."""
     import pyarrow as pa
 
     names = ("user", "query", "url")

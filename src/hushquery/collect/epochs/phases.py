@@ -4,19 +4,14 @@
 
     optin_open --publish_head--> head_published --open_reports--> reports_open --close--> closed --release--> released
 
-A task with a domain of its own begins at ``reports_open``. An opt-in phase that is not finished by the end of its
-period (of the retention, for a task without periods) is over too: the epoch becomes ``expired``, and its records and
-their key are destroyed, whatever prevented the move. The same happens when the noise leaves a head list that nobody can
-use: that list is drawn once, like any other.
+A task with its own domain begins at ``reports_open``. An opt-in phase not finished by the end of its period (of the
+retention, without periods), or whose head list nobody can use, becomes ``expired``: records and key are destroyed.
 
-A move has three parts. (1) One transaction records that the move began, if the epoch still is in the phase it leaves;
-from then on nothing more is accepted. (2) The work is done, outside any transaction. (3) One transaction enters the
-next phase with the results, if the epoch still is where (1) left it. A lock that dies with its process lets one server
-at a time do this. After a crash the next server resumes the move under the same key
-(:attr:`~hushquery.collect.epochs.epochs.Epoch.key`): the work is paid for once, nobody saw what the crashed attempt
-computed, because only (3) publishes, and the same noise gives the same result. A move that is refused (insufficient
-budget) stays begun, its reason is stored with the epoch, and it is retried now and then; later epochs are unaffected. A
-move that can never succeed (no records, no estimates) is refused before (1).
+A move has three parts: (1) a transaction records that it began, after which nothing more is accepted; (2) the work is
+done outside any transaction; (3) a transaction enters the next phase with the results, if the epoch is where (1) left
+it. A lock that dies with its process admits one server at a time. A crashed move is resumed under the same key, so it
+is paid for once and draws the same noise, and only (3) publishes. A refused move (insufficient budget) stays begun and
+is retried; one that can never succeed is refused before (1).
 """
 
 from __future__ import annotations
@@ -57,8 +52,7 @@ from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, U
 from hushquery.local.configuration import Configuration
 from hushquery.task import Task
 
-# A refused move is retried after so many seconds.
-_AGAIN_SECONDS = 60
+_AGAIN_SECONDS = 60  # a refused move is retried after so many seconds
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -84,8 +78,6 @@ class Phases:
         self._optin_share = optin_share
         self._logged: set[tuple[str, int, str]] = set()
 
-    # ---- by hand -------------------------------------------------------------------------------------------
-
     def ensure(self, task: Task, task_row: int) -> None:
         """Create the epoch of the current period if there is none yet."""
         now = self._clock()
@@ -101,10 +93,7 @@ class Phases:
                 make_reports(connection, task_row, inserted[0].number)
 
     def advance(self, task: Task, task_row: int, number: int, to: str | None = None) -> Epoch:
-        """Move an epoch to its next phase, or resume the move that a crash interrupted.
-
-        An epoch that is in the phase ``to`` already is left alone, so that two callers move it once.
-        """
+        """Move an epoch to its next phase, or resume an interrupted move; leave one alone that is in phase ``to``."""
         try:
             return self._advance(task, task_row, number, to)
         except StoreFull:
@@ -159,15 +148,13 @@ class Phases:
         return NotReady("nobody has given records in this epoch yet", fix="Wait for some")
 
     def _compute(self, epoch: Epoch) -> dict[str, Any]:
-        """Do the work of a move, and return the columns that it fills."""
         if epoch.moving == "publish_head":
             published = self._work.publish_head(epoch)
             optin = _text(published.to_json())
             try:
                 Configuration.of(epoch.task, published.records)
             except HushqueryError as error:
-                # The noise made a list that clients can't use, such as an empty one. That is the outcome, and it is
-                # public: a second draw under the same payment would reveal more than was paid for.
+                # The noise made a list that clients can't use. A second draw would reveal more than was paid for.
                 return {"optin": optin, "phase": EXPIRED, "trouble": self._reason(error)}
             return {"head": _text([list(record) for record in published.records]), "optin": optin}
         if epoch.moving == "close":
@@ -190,7 +177,6 @@ class Phases:
         return replace(epoch, moving=move)
 
     def _finish(self, epoch: Epoch, columns: dict[str, Any]) -> Epoch:
-        """Enter the next phase with the results of the work."""
         _, following = MOVES[epoch.phase]
         document = columns.pop("document", None)
         with self._store.write(frees=True) as connection:
@@ -222,8 +208,6 @@ class Phases:
         with self._store.locked(lock_name(epoch.task, epoch.number)):
             yield self._read(epoch.task, epoch.task_row, epoch.number)
 
-    # ---- what is left behind -------------------------------------------------------------------------------
-
     def _tidied(self, epoch: Epoch) -> Epoch:
         """Destroy what is no longer needed; may be called any number of times."""
         if epoch.phase == HEAD_PUBLISHED:
@@ -243,13 +227,10 @@ class Phases:
         with self._store.write(frees=True) as connection:
             connection.execute(sa.update(EPOCH).where(*row_of(epoch)).values(**values))
 
-    # ---- by time -------------------------------------------------------------------------------------------
-
     def tick(self, tasks: Mapping[int, Task]) -> list[HushqueryError]:
-        """Create the current epochs, resume interrupted moves, and make those that are due; return what went wrong.
+        """Create the current epochs, and make all moves that are due or interrupted; return what went wrong.
 
-        While the time is in doubt no epoch begins or moves; only what earlier moves left behind is destroyed.
-        One epoch's trouble does not keep the others from moving.
+        While the time is in doubt, only what earlier moves left behind is destroyed.
         """
         troubles: list[HushqueryError] = []
         try:
@@ -295,7 +276,6 @@ class Phases:
             _log.error("an epoch could not be moved: %s", error.what)
 
     def _has_lapsed(self, epoch: Epoch) -> bool:
-        """Return whether the time for making a head list is over."""
         period = epoch.task.task.period
         ends = epoch.since + epoch.task.collect.retention if period is None else (epoch.number + 1) * period
         return epoch.phase == OPTIN_OPEN and self._clock() >= ends
@@ -323,7 +303,6 @@ class Phases:
                 mix(self._store, epoch)
 
     def _moved_by_time(self, epoch: Epoch) -> Epoch:
-        """Make all moves that are due, and destroy what is past its retention."""
         if self._has_lapsed(epoch):
             with self._locked(epoch) as current:
                 epoch = self._expire(current) if self._has_lapsed(current) else current

@@ -1,7 +1,4 @@
-"""The operator's application: health, readiness and metrics, on a listener of its own.
-
-Metrics count per task and reason, never per value or client.
-"""
+"""The operator's application: health, readiness and metrics, on a listener of its own."""
 
 from __future__ import annotations
 
@@ -25,15 +22,11 @@ from hushquery.errors import HushqueryError, Unavailable
 
 #: Within how many seconds readiness and metrics answer, whatever the store does.
 READY_SECONDS, METRICS_SECONDS = 1.5, 5.0
-#: The media type of Prometheus's text format.
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"  #: The media type of Prometheus's text format.
 
 
 def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], str | None] = lambda: None) -> FastAPI:
-    """Make the operator's application, which belongs on a loopback address and answers to that ``name``.
-
-    ``public`` returns what is wrong with the public listener, if anything is.
-    """
+    """Make the operator's application, which answers to ``name``; ``public`` returns the public one's trouble."""
     calls = StoreCalls(most=4)
 
     @asynccontextmanager
@@ -70,7 +63,6 @@ def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], st
 
 
 def _reason(result: str | BaseException) -> str:
-    """Return why a check failed."""
     if isinstance(result, HushqueryError):
         return result.what
     if isinstance(result, BaseException):
@@ -79,7 +71,6 @@ def _reason(result: str | BaseException) -> str:
 
 
 def _trouble(store: Store) -> str | None:
-    """Return what keeps a collector from its work, if anything does."""
     with store.write() as connection:
         stopped = read_clock(connection).stopped
     if stopped is not None:
@@ -90,7 +81,6 @@ def _trouble(store: Store) -> str | None:
 
 
 def _metric(name: str, text: str, values: Iterable[tuple[str, int]], kind: str = "gauge") -> str:
-    """Write a metric in Prometheus's text format: pairs of labels and a value."""
     lines = [f"# HELP hushquery_{name} {text}", f"# TYPE hushquery_{name} {kind}"]
     lines += [f"hushquery_{name}{f'{{{labels}}}' if labels else ''} {value}" for labels, value in values]
     return "\n".join(lines) + "\n"
@@ -114,7 +104,7 @@ def health(store: Store, *, up: bool) -> str:
 
 
 def metrics(store: Store) -> str:
-    """Write the metrics of the store: every reason of every task, zeros included."""
+    """Write the metrics of the store: every reason of every task, zeros included; never per value or client."""
     counted, tasks = counts(store), dict(registered(store))
     with store.read() as connection:
         statuses = epoch_statuses(connection, tasks)

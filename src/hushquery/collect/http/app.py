@@ -44,8 +44,7 @@ from hushquery.collect.store.vault import put_records
 from hushquery.errors import HushqueryError
 
 _STATUS = {ACCEPTED: 201, REPEATED: 200}
-# How long a thread that reads a large body may delay each turn of the event loop.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0005  # how long a thread that reads a large body may delay each turn of the event loop
 
 TaskId = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The task id: 64 hexadecimal digits.")]
 UploadId = Annotated[

@@ -1,20 +1,11 @@
-"""Taking reports: how bodies are read, and which reports may be written.
+"""Read uploads (reports and opt-in records), and check which reports may be written.
 
-::
+One report is in its compact form (application/octet-stream) or in JSON. Many are ``{"reports": [...]}``, or compact
+forms, each after its length as 4 bytes (unsigned, big-endian): a frame that can't be read spoils the request, a report
+only itself. Records are ``{"records": [[query, URL], ...]}``. The cost of an answer is bounded by the body's length.
 
-    one report    application/octet-stream   the compact form (hushquery.local.report)
-                  application/json           the JSON form
-    many reports  application/octet-stream   each: its length as 4 bytes (unsigned, big-endian), then the compact form
-                  application/json           {"reports": [JSON forms]}
-    records       application/json           {"records": [[query, URL], ...]}, an empty URL where nothing was clicked
-
-A frame that can't be read spoils its request, because the next report can't be found. A report that can't be read
-spoils only itself. A body with more items than reports fit into its bytes is refused as a whole, so that the cost of
-answering a request is bounded by its length.
-
-A report's own time names its epoch. Times are coarse (a multiple of the task's precision), never in the future by more
-than the task's clock skew, and never older than the ids that the collector still knows: a report that could have been
-counted and forgotten is refused, not counted again.
+A report's own time names its epoch. A time older than the ids that are still known is refused: the report could have
+been counted and forgotten.
 """
 
 from __future__ import annotations
@@ -41,8 +32,7 @@ from hushquery.local.report import HEADER_BYTES, Report, ReportError, ReportOfAn
 from hushquery.task import Task
 from hushquery.task.domain import LONGEST
 
-#: The most reports in one request.
-MOST_REPORTS = 1000
+MOST_REPORTS = 1000  #: The most reports in one request.
 
 _LENGTH = struct.Struct(">I")
 # No report takes fewer bytes than this; a few broken ones may be among them.
@@ -52,11 +42,7 @@ _LEAST = {
 }
 _SPARE = 16
 _ID_CHARACTERS = 22
-# How long the cached state of epochs is fresh.
-_FRESH_SECONDS = 1.0
-
-
-# ---- bodies ------------------------------------------------------------------------------------------------
+_FRESH_SECONDS = 1.0  # how long the cached state of epochs is fresh
 
 
 def read_id(text: str) -> bytes:
@@ -111,10 +97,9 @@ def read_batch(media_type: str, body: bytes) -> list[Report | HushqueryError]:
 
 
 def read_records(media_type: str, body: bytes, task: Task) -> list[list[str]]:
-    """Read the records of one user, at most as many as the task allows.
+    """Read the records of one user, leaving out what no list could hold; without any left, the user still counts.
 
-    An empty list is fine: a user without records counts too, and staying away would reveal it. A record that no list
-    could hold (no query, too long, invalid Unicode) is left out, and its user counts.
+    Staying away would reveal that a user has no records.
     """
     if media_type != JSON:
         raise refuse("media-type")
@@ -172,15 +157,8 @@ def _can_be_listed(text: str) -> bool:
     return True
 
 
-# ---- checks ------------------------------------------------------------------------------------------------
-
-
 class TaskCache:
-    """The tasks of a server process, and the state of their epochs a moment ago.
-
-    Requests are checked against this without asking the store each time. The store has the last word on phases, in the
-    transaction that writes. ``doubt`` returns whether the clock's time is in doubt.
-    """
+    """The tasks of a process, and the state of their epochs a moment ago; the store decides again when writing."""
 
     def __init__(
         self,
@@ -292,7 +270,6 @@ def check(cache: TaskCache, task_row: int, report: Report) -> Arrival:
 
 
 def _refusal_by_time(cache: TaskCache, task_row: int, sent: int, epoch: Epoch | None) -> Refusal | None:
-    """Return why a report is rejected for good because of its time, if it is."""
     task, now = cache.tasks[task_row], cache.now()
     if sent > now + task.collect.clock_skew:
         return refuse("clock", "its time is in the future")

@@ -1,9 +1,7 @@
-"""What holds for every connection and request: limits on time and size, headers, origins, no details of failures.
+"""Limits on connections and requests: time, size, headers and origins; no details of failures leave the process.
 
-A client may keep us waiting for a request, for the rest of one, or for our answer to be read. All three end after a
-while. When there are more connections than the process may have, the one that has kept us waiting longest is closed to
-make room; if all are being served, the next gets a 503. Some file descriptors are never given to clients: the store and
-the operator's listener need them. Connections are counted, never logged one by one.
+docs/howto/operate-the-collector.md lists the limits. Some file descriptors are never given to clients, because the
+store and the operator's listener need them. Connections are counted, never logged one by one.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hushquery.collect.http.problems import MEDIA_TYPE, RETRIED, document, problem_of, refuse
 from hushquery.errors import HushqueryError
 
-#: The key of an application's state under which its server finds the limit on connections.
-STATE = "connections"
+STATE = "connections"  #: The key of an application's state under which its server finds the limit on connections.
 
 #: What is counted of connections, with what it means.
 OUTCOMES = {
@@ -44,20 +41,14 @@ OUTCOMES = {
     "no-descriptor": "could not be accepted: the system has no more descriptors",
 }
 
-#: How many connections are accepted at once, before any of them is handled.
-AT_ONCE = 64
-
-#: How many connections the operator's listener has.
-ADMIN_CONNECTIONS = 32
+AT_ONCE = 64  #: How many connections are accepted at once, before any of them is handled.
+ADMIN_CONNECTIONS = 32  #: How many connections the operator's listener has.
 
 _MOST = 2000
-# Descriptors that clients never get: for the store, its journal, the keys and the log; for the operator's listener;
-# and for connections that were accepted or are being closed and are not counted yet.
+# Descriptors for the store, its journal, keys and log, the operator's listener, and connections not counted yet.
 _RESERVED = 64 + ADMIN_CONNECTIONS + 3 * AT_ONCE
-# How many more are let in when all are being served, to be answered 503.
-_REFUSED = AT_ONCE
-# The head of a request must come within this time of connecting, the next one within that time of the answer; and a
-# client that stops reading an answer for the last is cut off.
+_REFUSED = AT_ONCE  # how many more are let in when all are being served, to be answered 503
+# Time limits: for the head of a request, for the next request, and for a client that stops reading an answer.
 _HEAD_SECONDS, _NEXT_SECONDS, _UNREAD_SECONDS = 10.0, 20.0, 20.0
 _BUFFER = 1 << 14
 
@@ -71,18 +62,13 @@ _HEADERS = {
 }
 _TASK_PATH = "/v1/tasks/"
 _EXPOSED = "ETag, Retry-After"
-# Answers are sent in parts of this size.
-_PART = 1 << 14
-# Statuses after which the rest of the body is not worth reading.
-_CLOSING = (408, 413)
+_PART = 1 << 14  # answers are sent in parts of this size
+_CLOSING = (408, 413)  # statuses after which the rest of the body is not worth reading
 
 _log = logging.getLogger("hushquery.collect")
 # Uvicorn would log each malformed request, and the trace of an error, which may hold a value.
 _silent = logging.getLogger("hushquery.collect.http.limits")
 _silent.setLevel(logging.CRITICAL + 1)
-
-
-# ---- connections -------------------------------------------------------------------------------------------
 
 
 def raise_limit() -> int:
@@ -253,14 +239,8 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-# ---- requests ----------------------------------------------------------------------------------------------
-
-
 def silent_app(**options: Any) -> FastAPI:
-    """Make an application without documentation pages that load foreign scripts, and without telemetry.
-
-    In a program with OpenTelemetry, FastAPI would report each request with its whole path, report ids included.
-    """
+    """Make an application without pages that load foreign scripts and without telemetry, which would report paths."""
     if "telemetry" in signature(FastAPI).parameters:  # older ones have none
         options["telemetry"] = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
     return FastAPI(docs_url=None, redoc_url=None, **options)
@@ -366,7 +346,6 @@ class Guard:
                 await problem_response(failure, 1)(scope, receive, guarded)
 
     def _cross_origin(self, path: str, origin: str | None) -> dict[str, str]:
-        """Return the headers that let a page of another origin read the answer."""
         if not path.startswith(_TASK_PATH):
             # For every origin, because caches keep releases for a year and give everybody the same answer.
             return {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": _EXPOSED}
@@ -386,11 +365,7 @@ class Guard:
 
 
 class KnownHosts:
-    """Middleware of the operator's application that refuses requests sent to a foreign host name (DNS rebinding).
-
-    Any page can point its own name at the address of this machine, and its browser then lets it read the answers.
-    Addresses, ``localhost`` and the name that the operator gave the listener can't be taken over like that.
-    """
+    """Middleware that refuses requests to a foreign host name: a web page could point its name here (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, name: str) -> None:
         self._app = app

@@ -1,7 +1,6 @@
 """The pages of a collector: for each task the site of its releases, rebuilt when one is published.
 
-The files are kept in memory, by name, so that no path leads anywhere else. Everything in them is public already: the
-releases, the task, and the ledger's entries of the populations in the releases.
+The files are kept in memory by name, so no path leads anywhere else; everything in them is public already.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ from hushquery.templates import render
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-# How many releases, the latest, are compared with each other.
-_MOST_RELEASES = 12
+_MOST_RELEASES = 12  # how many releases, the latest, are compared with each other
 _HTML, _SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
 _SITE = "hushquery.publish.site"
-# The browser client, which is part of every site.
-_CLIENT = ("client.mjs", "more.js")
+_CLIENT = ("client.mjs", "more.js")  # the browser client, which is part of every site
 
 _log = logging.getLogger("hushquery.collect")
 

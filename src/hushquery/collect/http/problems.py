@@ -1,7 +1,6 @@
-"""What the collector answers when it refuses (RFC 9457 problem documents), and what its OpenAPI document describes.
+"""Refusals of the collector as RFC 9457 problem documents, and the schemas of its OpenAPI document.
 
-No problem document shows a value, a report or a part of a request. Those of status 500 and above do not even give a
-reason, because it names machines of the operator.
+No problem document shows a part of a request; those of status 500 and above show no reason, which names machines.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from hushquery.local.report import (
 
 #: The media types of problem documents, of the compact forms, and of the JSON forms.
 MEDIA_TYPE, BINARY, JSON = "application/problem+json", "application/octet-stream", "application/json"
-
-#: The statuses of problems that pass with time; they say when to retry.
-RETRIED = (425, 429, 503)
+RETRIED = (425, 429, 503)  #: The statuses of problems that pass with time; they say when to retry.
 
 
 @dataclass(frozen=True)
@@ -114,9 +111,6 @@ def document(error: HushqueryError) -> dict[str, Any]:
     return fields
 
 
-# ---- what the OpenAPI document describes beyond what FastAPI sees ------------------------------------------
-
-
 def _object(properties: dict[str, Any], *optional: str, closed: bool = False, null: bool = False) -> dict[str, Any]:
     """Return the schema of an object whose properties are all required but the optional ones."""
     schema: dict[str, Any] = {
@@ -148,8 +142,7 @@ REPORT = _object(
     closed=True,
 )
 
-#: The JSON form of many reports. Items may be anything: each gets its own status. How many fit is a matter of size
-#: (413, or 400 if there are more items than reports fit into the bytes), not of form.
+#: The JSON form of many reports. Items may be anything: each gets its own status, and only their size is limited.
 BATCH = _object({"reports": _list({})}, closed=True)
 
 #: The records of one user: texts of any length, because one that no list could hold is left out and its user counts.
@@ -204,11 +197,9 @@ PROBLEM = _object(
     "detail",
 )
 
-# The index of the problem in the list beside the results.
-_PROBLEM_INDEX = {"type": "integer", "minimum": 0}
+_PROBLEM_INDEX = {"type": "integer", "minimum": 0}  # the index of the problem in the list beside the results
 
-#: The answer to many reports: a status for each, in the order of the request, and each problem once. Version 1 had no
-#: number, and the type of a problem beside each status.
+#: The answer to many reports: a status for each, in the order of the request, and each problem once.
 RESULTS = _object(
     {
         "version": {"const": 2},
@@ -219,8 +210,7 @@ RESULTS = _object(
     }
 )
 
-# What can happen to every request.
-_ALWAYS = ("busy", "internal", "unavailable")
+_ALWAYS = ("busy", "internal", "unavailable")  # what can happen to every request
 
 
 def body(schema: dict[str, Any], *, binary: bool) -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""Running the collector: its processes, the listeners they share, and how they end.
+"""Run the collector: its processes, the listeners they share, and how they end.
 
-A process that is told to end does so in time, whatever hangs, and workers end with the process that started them.
-Nothing is lost by a forced end: what was acknowledged is on disk, a move under way is resumed at the next start, and
-whoever still waited was promised nothing.
+A process ends in time, whatever hangs, and loses nothing: what was acknowledged is on disk, and moves are resumed.
 """
 
 from __future__ import annotations
@@ -25,19 +23,12 @@ from typing import Any
 from hushquery.collect.collector import Settings
 from hushquery.errors import Unavailable, UsageError
 
-# The environment variable with the settings of worker processes.
-_VARIABLE = "HUSHQUERY_COLLECTOR"
-
-# The packages of the extra `serve`.
-_PACKAGES = ("fastapi", "uvicorn", "h11", "cryptography")
-
-# How long a shutdown waits for requests that are under way.
-_DRAIN_SECONDS = 12
-# How long it waits for the operator's listener after that.
-_ADMIN_SECONDS = 3
-# How many connections may wait to be accepted, and how often the listener is tried until it answers.
-_BACKLOG = 2048
-_TRY_SECONDS = 0.05
+_VARIABLE = "HUSHQUERY_COLLECTOR"  # the environment variable with the settings of worker processes
+_PACKAGES = ("fastapi", "uvicorn", "h11", "cryptography")  # the packages of the extra `serve`
+_DRAIN_SECONDS = 12  # how long a shutdown waits for requests that are under way
+_ADMIN_SECONDS = 3  # how long it waits for the operator's listener after that
+_BACKLOG = 2048  # how many connections may wait to be accepted
+_TRY_SECONDS = 0.05  # how often the listener is tried until it answers
 _ANSWER_SECONDS = 1.0
 
 _QUIET: dict[str, Any] = {
@@ -48,8 +39,7 @@ _QUIET: dict[str, Any] = {
     "log_level": "warning",
     # On h11, not the faster parser that Uvicorn prefers: that one has no limit on headers.
     "http": "hushquery.collect.http.limits:Connection",
-    # How many are accepted before any is handled.
-    "backlog": 64,
+    "backlog": 64,  # how many are accepted before any is handled
     "lifespan": "on",
     "ws": "none",
     "timeout_graceful_shutdown": _DRAIN_SECONDS,
@@ -57,8 +47,7 @@ _QUIET: dict[str, Any] = {
 }
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Set when a server has ended by itself; never in a worker.
-_over = threading.Event()
+_over = threading.Event()  # set when a server has ended by itself; never in a worker
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -83,10 +72,9 @@ def run(
     workers: int = 1,
     ready: Callable[[str, str | None], None] = lambda *_: None,
 ) -> None:
-    """Serve until told to stop (SIGINT or SIGTERM), then write all that waits.
+    """Serve until SIGINT or SIGTERM, then write all that waits; ``ready`` is called once both addresses answer.
 
-    Port 0 is any that is free, and no ``admin_port`` means no operator's listener. More than one worker needs
-    PostgreSQL. ``ready`` is called with both addresses once they answer, from a thread.
+    Port 0 is any free one; without ``admin_port`` there is no operator's listener. Several workers need PostgreSQL.
     """
     need_packages()
     import uvicorn
@@ -213,14 +201,8 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-# ---- how a process ends ------------------------------------------------------------------------------------
-
-
 def end_in_time(seconds: float) -> None:
-    """End the process so many seconds after SIGINT or SIGTERM, should it still run; present handlers run too.
-
-    Does nothing outside the main thread, to which signals belong.
-    """
+    """End the process so many seconds after SIGINT or SIGTERM, after present handlers; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in _SIGNALS:
@@ -244,10 +226,7 @@ def _end(over: threading.Event, seconds: float) -> None:
 
 @contextmanager
 def signals_end_here(seconds: float) -> Iterator[None]:
-    """Keep Uvicorn, which raises a signal again after its shutdown, from ending the process before the block does.
-
-    The process ends after so many seconds in any case.
-    """
+    """Keep Uvicorn, which raises a signal again, from ending the process before the block or ``seconds`` are over."""
     global _over
     if threading.current_thread() is not threading.main_thread():
         yield

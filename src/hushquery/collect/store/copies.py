@@ -1,4 +1,4 @@
-"""Copies of a store: backups, the copy kept when tables are converted, an epoch's reports as text, its publication."""
+"""Copies of a store: backup, restore, conversion of older tables, and export of an epoch's reports and results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOCK = 1000
 
 
 def backup(store: Store, path: str | os.PathLike[str]) -> int:
-    """Copy a snapshot of a store, SQLite or PostgreSQL, into a new SQLite file; return how many rows were copied.
+    """Copy a snapshot of a store into a new SQLite file; return how many rows were copied.
 
     Opt-in records are left out: they must vanish with their key, and a copy would not.
     """
@@ -55,10 +55,9 @@ def backup(store: Store, path: str | os.PathLike[str]) -> int:
 
 
 def convert(where: str, keep: str | os.PathLike[str] | None = None) -> tuple[int, Path | None]:
-    """Convert the tables of an older store, in one transaction, after a copy of them as they were is safe.
+    """Convert the tables of an older store in one transaction, after copying them as they were into a SQLite file.
 
-    The copy is a SQLite file, by default beside a SQLite store, and for PostgreSQL ``collector.version-N.db`` in the
-    current folder. Returns the version that the store had, and the copy; None if there was nothing to convert.
+    Returns the version that the store had, and the copy; None if there was nothing to convert.
     """
     store = Store.locate(where)
     try:
@@ -128,8 +127,7 @@ def _keep_postgresql(connection: sa.Connection, copy: Path) -> None:
 def restore(path: str | os.PathLike[str], store: Store) -> tuple[int, int]:
     """Copy a backup, or any store in a SQLite file, into an empty store.
 
-    Returns how many rows were copied, and in how many epochs opt-in records, which are not copied, have to be given
-    again.
+    Returns how many rows were copied, and in how many epochs opt-in records have to be given again.
     """
     copy = Store.open(path, write=False)
     try:

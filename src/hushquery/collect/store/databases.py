@@ -1,13 +1,8 @@
-"""How the two databases are connected to, how long a call into them may take, and how often they failed.
+"""Connections to SQLite and PostgreSQL, deadlines of calls into them, and counts of their failures.
 
-Whoever has to answer in time sets a deadline (:func:`within`), which everything that uses the store inside the block
-obeys. PostgreSQL's server gets it as its own timeouts, SQLite as the time to wait for a lock. Both help only while the
-other side runs: a database that is stopped still acknowledges every packet, so TCP sees nothing wrong. Hence the
-connection itself gives up (:func:`bounded_connection`), is closed and never used again. Whether a commit under way took
-place is then unknown, so it is never acknowledged; a client that resends the report learns the outcome.
-
-A call into a file system that hangs can't be abandoned. It continues in a thread of its own (:class:`StoreCalls`),
-which keeps no process from ending.
+A deadline (:func:`within`) becomes PostgreSQL's timeouts and SQLite's time to wait for a lock. A stopped database still
+acknowledges every packet, so the connection itself gives up too, and is never used again. Whether a commit under way
+took place is then unknown, so it is never acknowledged; a client that resends the report learns the outcome.
 """
 
 from __future__ import annotations
@@ -36,15 +31,10 @@ from hushquery.errors import Unavailable
 T = TypeVar("T")
 
 _end: ContextVar[float | None] = ContextVar("hushquery_store_deadline", default=None)
-
-#: How long a writer waits for its turn where there is no deadline.
-WAIT_SECONDS = 30
-#: How long connecting may take where there is no deadline.
-CONNECT_SECONDS = 10.0
-# libpq knows no shorter time.
-_LEAST_CONNECT = 2
-# How long a request waits for a free connection.
-_POOL_SECONDS = 2
+WAIT_SECONDS = 30  #: How long a writer waits for its turn where there is no deadline.
+CONNECT_SECONDS = 10.0  #: How long connecting may take where there is no deadline.
+_LEAST_CONNECT = 2  # libpq knows no shorter time
+_POOL_SECONDS = 2  # how long a request waits for a free connection
 # A peer that is gone is noticed in half a minute; libpq's default is two hours.
 _TCP = {
     "connect_timeout": int(CONNECT_SECONDS),
@@ -62,16 +52,9 @@ _LIMIT = sa.select(
     sa.func.set_config("statement_timeout", sa.bindparam("statement", type_=sa.Text), True),
     sa.func.set_config("idle_in_transaction_session_timeout", sa.bindparam("idle", type_=sa.Text), True),
 )
-# For each process: how often the store was full and how often it failed otherwise, when it was last full, and when it
-# last took a report.
-_SLOT = struct.Struct("=QQdd")
+_SLOT = struct.Struct("=QQdd")  # how often the store was full or failed otherwise; when last full, when last accepting
 _SLOTS = 128
-# A store that was full counts as full for so long unless it takes a report: where readiness keeps uploads away, none
-# would ever test it again.
-_FULL_SECONDS = 15.0
-
-
-# ---- deadlines ---------------------------------------------------------------------------------------------
+_FULL_SECONDS = 15.0  # then a full store is tried again: readiness may keep away the uploads that would test it
 
 
 @contextmanager
@@ -133,7 +116,7 @@ def bounded_connection() -> Any:
 
 
 class StoreCalls:
-    """Calls functions in threads, at most ``most`` at once, and waits for none longer than its deadline."""
+    """Calls functions in threads, at most ``most`` at once, and abandons a call that hangs beyond its deadline."""
 
     def __init__(self, most: int = 12) -> None:
         self._free = asyncio.Semaphore(most)
@@ -174,9 +157,6 @@ class StoreCalls:
             future.set_exception(answer)
         else:
             future.set_result(answer)
-
-
-# ---- connections -------------------------------------------------------------------------------------------
 
 
 def limit_transaction(connection: sa.Connection) -> None:
@@ -261,14 +241,8 @@ def postgresql_engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
-# ---- failures ----------------------------------------------------------------------------------------------
-
-
 class FailureCounts:
-    """How often a store failed, kept outside it so that it can be read while the store is full or away.
-
-    The processes of a server share one small file in memory (:meth:`shared`), each with a slot of its own.
-    """
+    """How often a store failed, in memory that the processes of a server share, readable while the store is away."""
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         size = _SLOTS * _SLOT.size

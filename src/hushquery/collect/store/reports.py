@@ -1,19 +1,12 @@
-"""The reports of an epoch in the store: written in groups, mixed while they wait, and erased once they are counted.
+"""Reports in the store: written in groups, mixed while they wait, and erased once they are counted.
 
-Writing. Handlers hand over what they have checked and wait. One thread takes all that has gathered, writes it in one
-transaction and wakes those who wait, so that the cost of a durable commit is shared. The queue is bounded: what does
-not fit is refused at once. If the store fails, clients are told that nothing is certain and send the same bytes again.
-Several processes may write to one PostgreSQL: an id is inserted if it is new, else the existing report is compared, so
-the database decides which of two came first. Rows are written in the order of their random ids, so that processes don't
-deadlock and the rows of a group don't reveal their order. The epoch's row is share-locked until the commit, so that an
-epoch can't close over a report that is being written. SQLite's write-ahead log keeps one group after the other, so it
-is emptied every fifth of a second in which something was written.
+One thread writes all that has gathered in one transaction, so that the cost of a durable commit is shared. Rows are
+written in the order of their random ids, so that processes don't deadlock and a group doesn't reveal its order. The
+epoch's row is share-locked until the commit: an epoch can't close over a report that is being written.
 
-Erasing. Pages and transactions of a database reveal what came together, and when: PostgreSQL's rows keep the number of
-their transaction and lie in their order, and within a page of SQLite the newest row comes first. So the table of an
-open epoch is rewritten now and then, in the order of the random ids and in one transaction. When the reports are
-counted, their ids are copied in the same way into another table, and the table that held them is emptied as a whole: on
-PostgreSQL its files are deleted (deleted rows would remain in them), on SQLite its pages are overwritten.
+Pages, transactions and SQLite's write-ahead log reveal what came together, and when. So the log is emptied every fifth
+of a second, the table of an open epoch is rewritten now and then, and a counted one is emptied as a whole: deleted rows
+would remain in PostgreSQL's files.
 """
 
 from __future__ import annotations
@@ -39,31 +32,18 @@ from hushquery.collect.store.schema import COUNTER, EPOCH, KNOWN, reports_table
 from hushquery.collect.store.store import Store, StoreFull
 from hushquery.errors import HushqueryError, Unavailable
 
-#: The outcome of a report that is new and now durable.
-ACCEPTED = "accepted"
-
-#: The outcome of a report that was stored already, with the same bytes.
-REPEATED = "repeated"
-
-#: The row under which things that belong to no task are counted; rows of tasks begin at 1.
-NO_TASK = 0
-
-# The most reports in one transaction: enough to make its cost small, few enough to answer soon.
-_GROUP = 2000
-# How often counters are written when no reports come.
-_FLUSH_SECONDS = 1.0
-# How often SQLite's write-ahead log is emptied while something is written.
-_SHORTEN_SECONDS = 0.2
-# How often the size of a PostgreSQL store is checked.
-_SIZE_SECONDS = 5.0
+ACCEPTED = "accepted"  #: The outcome of a report that is new and now durable.
+REPEATED = "repeated"  #: The outcome of a report that was stored already, with the same bytes.
+NO_TASK = 0  #: The row under which things that belong to no task are counted; rows of tasks begin at 1.
+_GROUP = 2000  # the most reports in one transaction: enough to make its cost small, few enough to answer soon
+_FLUSH_SECONDS = 1.0  # how often counters are written when no reports come
+_SHORTEN_SECONDS = 0.2  # how often SQLite's write-ahead log is emptied while something is written
+_SIZE_SECONDS = 5.0  # how often the size of a PostgreSQL store is checked
 _SLOTS = 16
-# The phases that come before reports are taken.
-_EARLY = PHASES[: PHASES.index(REPORTS_OPEN)]
-# SQLite's rows are moved or deleted in transactions of so many; each frees more room than it takes.
-_BLOCK = 2000
-# A table is rewritten when one in so many of its reports is new, up to this size: uploads wait meanwhile.
-_NEW_SHARE = 8
-_MOST_MIXED = 100_000
+_EARLY = PHASES[: PHASES.index(REPORTS_OPEN)]  # the phases that come before reports are taken
+_BLOCK = 2000  # SQLite's rows are moved or deleted in transactions of so many; each frees more room than it takes
+_NEW_SHARE = 8  # a table is rewritten when one in so many of its reports is new
+_MOST_MIXED = 100_000  # larger tables are not: uploads wait meanwhile
 
 _INSERT_ONE = 'INSERT INTO "{}" (id, data) VALUES (?, ?) ON CONFLICT DO NOTHING'
 _INSERT_MANY = (
@@ -153,7 +133,6 @@ class Writer:
             raise
 
     def _give_up(self, entry: _Waiting) -> None:
-        """Remove from the queue what timed out or whose client went away."""
         with self._changed, suppress(ValueError):  # the thread has taken it
             self._queue.remove(entry)
             self._waiting -= len(entry.arrivals)
@@ -169,8 +148,6 @@ class Writer:
             self._closing = True
             self._changed.notify()
         self._thread.join(2 * self._seconds)
-
-    # ---- the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -259,9 +236,6 @@ def _settle(pairs: list[tuple[asyncio.Future[list[str]], Any]]) -> None:
             future.set_result(answer)
 
 
-# ---- inside one transaction --------------------------------------------------------------------------------
-
-
 def write_reports(connection: sa.Connection, arrivals: Sequence[Arrival]) -> list[str]:
     """Write new reports and return the outcome of each, in their order."""
     first: dict[tuple[int, int, bytes], Arrival] = {}
@@ -308,10 +282,7 @@ def _place(connection: sa.Connection, task_row: int, epoch: int) -> tuple[str, b
 
 
 def _insert(connection: sa.Connection, table: sa.Table, arrivals: Sequence[Arrival]) -> set[bytes]:
-    """Insert the reports whose ids are new, and return these ids.
-
-    The throughput of a collector is decided here, so this uses the drivers directly.
-    """
+    """Insert the reports whose ids are new, and return these ids; uses the drivers directly, for throughput."""
     rows = [(one.id, one.data) for one in arrivals]
     if connection.dialect.name == "sqlite":
         statement = _INSERT_ONE.format(table.name)
@@ -358,9 +329,6 @@ def counts(store: Store) -> dict[tuple[int, str], int]:
         return {(task_row, reason): int(count) for task_row, reason, count in connection.execute(query)}
 
 
-# ---- mixing and erasing ------------------------------------------------------------------------------------
-
-
 def make_reports(connection: sa.Connection, task_row: int, epoch: int) -> None:
     """Create the table of an epoch that opens, in the same transaction, replacing what a restored backup left."""
     table = reports_table(task_row, epoch)
@@ -371,8 +339,7 @@ def make_reports(connection: sa.Connection, task_row: int, epoch: int) -> None:
 def mix(store: Store, epoch: Epoch) -> None:
     """Rewrite the reports of an open epoch in the order of their ids, if an eighth of them are new.
 
-    Until then a request that was written alone can be recognised by its transaction. It takes room for a second copy;
-    tables of more than 100,000 rows are left alone.
+    Until then a request written alone can be recognised by its transaction. Tables of over 100,000 rows stay.
     """
     table, here = reports_table(epoch.task_row, epoch.number), row_of(epoch)
     accepted = sa.select(sa.func.coalesce(sa.func.sum(COUNTER.c.count), 0)).where(
@@ -412,8 +379,7 @@ def keep_ids(store: Store, epoch: Epoch) -> None:
 def _erase_first(store: Store, epoch: Epoch) -> None:
     """Erase on a full PostgreSQL, whose disk has no room for the ids before the reports are gone.
 
-    If this process dies in between, ids are lost. A closed epoch accepts nothing, so no report is counted twice, but a
-    client that resends one is told that the epoch is over instead of that it is stored.
+    A crash in between loses ids: no report is counted twice, but a client that resends one is told the epoch is over.
     """
     table = reports_table(epoch.task_row, epoch.number)
     with store.write(frees=True) as connection:
@@ -484,7 +450,6 @@ def row_of(epoch: Epoch) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _rewrite(connection: sa.Connection, table: sa.Table) -> None:
-    """Rewrite a table in the order of its ids."""
     name = table.name
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f'CREATE TEMPORARY TABLE mixing ON COMMIT DROP AS TABLE "{name}"')

@@ -1,9 +1,7 @@
 """The collector's tables, their version, and how an older version is converted.
 
-No column holds an address, a user agent, a time of arrival, or anything else that identifies a client. The reports of
-each open epoch are in a table of their own (:func:`reports_table`), which is dropped once they are counted; after that
-only their random ids are kept, in another table. Neither has a hash of a report: id, task and coarse time are known, so
-a short payload could be found by trying them all. Opt-in records are stored only as ciphertext.
+No column identifies a client or holds a time of arrival, and none holds the hash of a report: its short payload could
+be found by trying all. Counted reports leave only their random ids. Opt-in records are stored only as ciphertext.
 """
 
 from __future__ import annotations
@@ -17,13 +15,9 @@ from hushquery.errors import DataError
 
 #: One step from a version of the tables to the next, inside the transaction that also writes the new version.
 Migration = Callable[[sa.Connection], None]
+SCHEMA = 3  #: The version of the tables that this hushquery works with.
 
-#: The version of the tables that this hushquery works with.
-SCHEMA = 3
-
-
-#: All tables.
-TABLES = sa.MetaData()
+TABLES = sa.MetaData()  #: All tables.
 
 #: One row: the version of the tables.
 META = sa.Table(
@@ -43,8 +37,7 @@ TASK = sa.Table(
     sa.Column("since", sa.BigInteger, nullable=False),
 )
 
-#: An epoch of a task: its phase, the move that has begun and not ended, why it could not, and the results of each move;
-#: and how many reports its task had accepted when its own were last rewritten.
+#: An epoch: its phase, the move under way and what stopped it, results, and reports of its task at the last rewrite.
 EPOCH = sa.Table(
     "hushquery_collect_epoch",
     TABLES,
@@ -158,10 +151,7 @@ def _whole_tasks_and_troubles(connection: sa.Connection) -> None:
 
 
 def _reports_by_epoch(connection: sa.Connection) -> None:
-    """Create a table for each epoch that is not counted, and keep only the ids of all others, in their order.
-
-    The statements name the columns of version 2, whatever the tables above become.
-    """
+    """Create a table for each epoch not yet counted, and keep only ids of others; names the columns of version 2."""
     old = sa.table("hushquery_collect_report", *(sa.column(name) for name in ("task", "epoch", "id", "data")))
     KNOWN.create(connection)
     counted = sa.select(old.c.task, old.c.epoch, old.c.id).where(old.c.data.is_(None))

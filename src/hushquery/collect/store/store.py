@@ -1,11 +1,7 @@
 """Where the collector keeps everything: a SQLite file, or a PostgreSQL database for several server processes.
 
-SQLite runs in write-ahead mode with ``synchronous=FULL`` and PostgreSQL with ``synchronous_commit=on``: a commit that
-returned survives a power cut. Deleted rows are overwritten in SQLite (``secure_delete``). Whatever goes wrong with
-the store becomes :class:`~hushquery.errors.Unavailable`, and whoever waited for the commit is told so.
-
-Closing an epoch frees room inside the store but first needs some for the write-ahead log, so the server keeps a
-reserve: an empty file beside a SQLite store, an empty table in PostgreSQL. Moving an epoch on a full disk deletes it.
+A commit that returned survives a power cut. Closing an epoch needs room for the write-ahead log before it frees any, so
+the server keeps a reserve, an empty file or table, which moving an epoch on a full disk deletes.
 """
 
 from __future__ import annotations
@@ -36,12 +32,8 @@ from hushquery.errors import DataError, NotReady, Unavailable, UsageError
 
 #: The size of the reserve of a SQLite store, at most a quarter of the free disk: a block of rows needs half a MiB.
 RESERVE = 16 << 20
-
-# With fewer bytes left a disk counts as full: the write-ahead log grows by more at once.
-_LEAST_FREE = 1 << 20
-
-# Keeps two processes from making or converting the tables at once.
-_PREPARE_LOCK = 0x48514331
+_LEAST_FREE = 1 << 20  # with fewer bytes left a disk counts as full: the write-ahead log grows by more at once
+_PREPARE_LOCK = 0x48514331  # keeps two processes from making or converting the tables at once
 
 # The tables of reports come and go, so they are found by their names.
 _POSTGRESQL_SIZE = (
@@ -66,8 +58,7 @@ _RESERVE = (
     "WHERE NOT EXISTS (SELECT FROM hushquery_collect_reserve)",
 )
 
-# SQLite counts as full when fewer pages than this are left.
-_SOME_PAGES = 4
+_SOME_PAGES = 4  # SQLite counts as full when fewer pages than this are left
 _ANY_PAGES = 2**32 - 2
 
 
@@ -99,8 +90,7 @@ class Store:
     ) -> Store:
         """Open the store at a path, ``sqlite:///PATH`` or ``postgresql://...``; create its tables if there are none.
 
-        A store that is opened without ``write`` stays as it is, byte for byte. Tables of another version raise
-        DataError; ``hushquery collect migrate`` converts older ones.
+        Without ``write`` it stays as it is, byte for byte. Tables of another version raise DataError.
         """
         store = cls.locate(where, create=create and write, write=write)
         store.most_bytes, store.failures = most_bytes, failures or store.failures
@@ -170,14 +160,11 @@ class Store:
             ) from None
         return cls(engine, name, None, secrets)
 
-    # ---- transactions --------------------------------------------------------------------------------------
-
     @contextmanager
     def read(self, *tables: sa.Table) -> Iterator[sa.Connection]:
         """Read a snapshot of the store.
 
-        Tables of reports are named so that they are not emptied meanwhile, which PostgreSQL would show in an older
-        snapshot too: they are locked before the snapshot is taken.
+        Tables of reports are locked before it is taken: PostgreSQL would show an emptied one in an older snapshot too.
         """
         with self._translated(), self._engine.connect() as connection:
             if self.path is not None:
@@ -199,10 +186,7 @@ class Store:
 
     @contextmanager
     def write(self, *, frees: bool = False) -> Iterator[sa.Connection]:
-        """Change the store: durable when the block ends, nothing when it raises.
-
-        The size limit, which is there for uploads, does not hold for what ``frees`` room.
-        """
+        """Change the store, durably unless the block raises; the size limit does not hold for what ``frees`` room."""
         with self._translated(), self._engine.connect() as connection:
             if self.path is None:
                 with connection.begin():
@@ -268,8 +252,6 @@ class Store:
                     connection.commit()
                 except SQLAlchemyError:
                     connection.invalidate()  # the end of the session frees the lock too
-
-    # ---- size and traces -----------------------------------------------------------------------------------
 
     def size(self) -> int:
         """Return how many bytes the tables take."""
@@ -341,9 +323,7 @@ class Store:
     def wipe_traces(self) -> None:
         """Empty SQLite's write-ahead log, so that deleted rows are nowhere in its files.
 
-        PostgreSQL's log is not ours. With the rights (the role ``pg_checkpoint``, and EXECUTE on ``pg_switch_wal``)
-        this ends the current file and asks for a checkpoint, after which PostgreSQL needs no earlier file;
-        :meth:`log_settings` returns what may keep them all the same.
+        PostgreSQL is asked, where rights allow, to end its log file (docs/howto/operate-the-collector.md).
         """
         if self.path is None:
             self._try("SELECT pg_switch_wal()")

@@ -1,17 +1,12 @@
 """Opt-in records: the tokens that allow giving them, how they are stored, and how they are destroyed.
 
-A token is ``hq_NAME.SECRET``. The name is public and finds the row; the secret is 32 bytes from the operating system,
-shown once and stored as a plain SHA-256: slow, salted hashes protect passwords, which people choose and others guess,
-and nobody guesses 256 random bits. A personal token (the default) lets its holder give records once in an epoch, which
-enforces the bound on a user's contribution. A shared token is for an uploader that enforces the bound itself.
+A token is ``hq_NAME.SECRET``; the secret, 32 random bytes that nobody guesses, is stored as a plain SHA-256. A personal
+token gives records once in an epoch, which bounds a user's contribution; the uploader with a shared one bounds it.
 
-Records are encrypted under a key of their epoch, 32 random bytes in a file of its own (mode 0600), never in the
-database; an operator key, if there is one, wraps it. Each record is sealed with AES-256-GCM under a random nonce, bound
-to task, epoch and id. Repeats are recognised by an HMAC under another key derived from the same secret, because a plain
-hash of a query could be found by trying queries. The noise of the head list is drawn from a key that is derived from
-the secret and the records: a list that is made again is the same list. :meth:`Vault.destroy` overwrites and deletes the
-key file, deletes the rows, and empties SQLite's write-ahead log. On PostgreSQL, and on disks that move blocks around,
-old bytes may linger; they are ciphertext, and the key is gone.
+Records are sealed with AES-256-GCM, bound to task, epoch and id, under a key of their epoch in a file, never in the
+database. Repeats are recognised by an HMAC, because a plain hash of a query could be found by trying queries. The noise
+of the head list is drawn from a key derived from the secret and the records: a list made again is the same list. On
+PostgreSQL, and on disks that move blocks, destroyed ciphertext may linger, but its key is gone.
 """
 
 from __future__ import annotations
@@ -50,9 +45,7 @@ _PLAIN, _WRAPPED = b"HQK1", b"HQW1"
 _BLOCK = 1000
 _NOTE = 200
 _TOKEN = re.compile(r"hq_([0-9a-f]{16})\.([A-Za-z0-9_-]{43})")
-
-#: The environment variable with the operator key, as base64 of 32 bytes.
-OPERATOR_VARIABLE = "HUSHQUERY_OPERATOR_KEY"
+OPERATOR_VARIABLE = "HUSHQUERY_OPERATOR_KEY"  #: The environment variable with the operator key, as base64 of 32 bytes.
 
 
 def read_operator_key(path: str | None) -> bytes | None:
@@ -78,8 +71,6 @@ class Vault:
         self._store = store
         self._folder = Path(folder)
         self._operator = operator
-
-    # ---- records -------------------------------------------------------------------------------------------
 
     def seal(self, epoch: Epoch, record_id: bytes, records: list[list[str]]) -> tuple[bytes, bytes]:
         """Encrypt the records of one user; return the ciphertext, and the mark by which a repeat is recognised."""
@@ -109,10 +100,7 @@ class Vault:
                 return
 
     def noise_key(self, epoch: Epoch) -> bytes:
-        """Return the key for the noise on the stored records: the same for the same records and for no others.
-
-        It is an HMAC of the ciphertexts under a key derived from the epoch's secret; :meth:`destroy` destroys both.
-        """
+        """Return the key for the noise on the stored records: the same for the same records and for no others."""
         mac = hmac.new(_derived(self._secret(epoch, make=False), b"noise"), _bound(epoch, b""), hashlib.sha256)
         query = sa.select(RECORD.c.id, RECORD.c.ciphertext).where(*_records_of(epoch)).order_by(RECORD.c.id)
         with self._store.read() as connection:
@@ -152,8 +140,6 @@ class Vault:
             path.unlink(missing_ok=True)
             if self._folder.exists():
                 sync_folder(self._folder)
-
-    # ---- keys ----------------------------------------------------------------------------------------------
 
     def check(self, epoch: Epoch) -> None:
         """Raise DataError for a key that is damaged or wrapped by another operator key: every upload would fail."""
@@ -258,9 +244,6 @@ def _bound(epoch: Epoch, record_id: bytes) -> bytes:
     return epoch.task.digest + epoch.number.to_bytes(8, "big", signed=True) + record_id
 
 
-# ---- giving records ----------------------------------------------------------------------------------------
-
-
 def put_records(
     store: Store,
     vault: Vault,
@@ -305,9 +288,6 @@ def put_records(
         if bytes(stored) != mark:
             raise refuse("other-bytes")
         return REPEATED
-
-
-# ---- tokens ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -370,8 +350,7 @@ class Tokens:
     def forget(self, name: str) -> Forgotten:
         """Delete the records of a token that no head list was made of; revoke it first.
 
-        A move that was begun and refused does not keep them: a list is paid for the records that exist when it is made
-        (:meth:`Vault.noise_key`), so fewer records are paid for anew.
+        A list is paid for the records that exist when it is made (:meth:`Vault.noise_key`), so fewer are paid for anew.
         """
         name = _bare(name)
         mine = sa.or_(RECORD.c.giver == name, RECORD.c.giver.startswith(f"{name}/", autoescape=True))
