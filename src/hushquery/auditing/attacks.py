@@ -1,22 +1,8 @@
-"""Attacks: lower bounds on epsilon from runs of a mechanism.
+"""Attack a mechanism: find lower bounds on its epsilon by running it on neighbouring inputs.
 
-An audit can show that a claim is false; it can't show that one is true. It runs the mechanism on two neighbouring
-inputs, looks for an event that tells them apart, and turns the two frequencies into a bound that the true epsilon
-exceeds with the stated confidence. A bound above the claim flags the mechanism.
-
-Events are about one number: a column of the output, the smallest, largest or sum of several, the difference of two, or
-a weighted sum of all that was learned to tell the two inputs apart.
-
-* ``events``: the event is learned and chosen on one half of the runs and tested once on the other half; choosing and
-  testing on the same runs would not be a confidence bound. Clopper-Pearson intervals; with a delta,
-  ``ln((P_low - delta) / Q_high)``.
-* ``one-run``: many canaries, each with a key of its own, are put in or left out of a single release by coin flips; an
-  attacker who guesses the coins better than e^epsilon/(1 + e^epsilon) breaks the claim. Steinke, Nasr and Jagielski
-  2023.
-
-Runs on random bits see a chance that is off by a few percent. Most client randomizers turn one word of 64 bits into one
-report, and between two words at which the report changes it is the same: bisection finds all of these words, and the
-distances between them are the chances themselves, to the last bit (:func:`exact_chances`).
+An audit can refute a claim, never prove one. ``events`` learns an event on one half of the runs and tests it on the
+other; the same runs would not make a confidence bound. ``one-run`` guesses which of many canaries a single release
+contains (Steinke, Nasr and Jagielski 2023).
 """
 
 from __future__ import annotations
@@ -44,14 +30,11 @@ UInt64Array = npt.NDArray[np.uint64]
 Method = Literal["events", "one-run"]
 Progress = Callable[[float], None]
 
-# So many runs are made at once, always the same number: a table for noise in bulk is then built once per dataset. A
-# direction is learned from the first of them; they are among those that the event is chosen on.
+# Runs made at once, always as many: a table for noise in bulk is then built once. Directions are learned on the first.
 _CHUNK = 50_000
-# Values within such a range are counted by their offsets.
 _RANGE = 4_000_000
 # The largest weight of a direction, whose weights are whole so that its values are.
 _WEIGHT = 64
-# Columns up to which all differences are looked at.
 _MOST_DIFFERENCES = 8
 # Words tried at first, evenly spread; an output with a chance of less than one in this many could be missed.
 _TRIED = 2**12
@@ -59,11 +42,7 @@ _TRIED = 2**12
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
-
-    ``lower_bound`` is below the true epsilon with probability ``confidence``; ``flagged`` says that it is above the
-    claim.
-    """
+    """The result of an audit; ``lower_bound`` is below the true epsilon with probability ``confidence``."""
 
     mechanism: str
     claimed_epsilon: float
@@ -117,8 +96,7 @@ def audit(
     """Look for a proof that a mechanism loses more than (epsilon, delta).
 
     Args:
-        mechanism: A registered name, ``FILE.py:Class``, or a mechanism object (then epsilon and delta are only the
-            claim).
+        mechanism: A registered name, ``FILE.py:Class``, or a mechanism (epsilon and delta are then only the claim).
         epsilon: The claim.
         delta: The claim. An audit spends nothing, so this has a default.
         runs: Per dataset; by default what the mechanism needs to come near a claim of epsilon 1.
@@ -161,10 +139,7 @@ class _EventSearch:
         self._directions: list[Direction] = []
 
     def events(self, runs: int) -> tuple[float, Pair[Any], Event]:
-        """On each pair choose an event on one half of the runs and bound epsilon on the other; return the best bound.
-
-        Trying several pairs is paid for: each bound fails with at most its share of alpha.
-        """
+        """Return the best bound of all pairs; each may fail with its share of alpha, which pays for trying several."""
         pairs = list(self._mechanism.pairs())
         bounds = []
         for i, pair in enumerate(pairs):
@@ -256,10 +231,7 @@ class _EventSearch:
         )
 
     def _histograms(self, dataset: Any, few: IntArray, runs: int, start: float) -> dict[str, tuple[IntArray, IntArray]]:
-        """Count how often each value of each view occurs in ``runs``, of which a few are there already.
-
-        Returns (values, counts), values ascending.
-        """
+        """Count each view's values in ``runs``, of which ``few`` exist already; return ascending values and counts."""
         totals: dict[str, dict[int, int]] = {}
         for outputs in itertools.chain([few], self._outputs(dataset, runs - len(few), start)):
             for view, seen in _views(outputs, self._directions).items():
@@ -281,10 +253,7 @@ class Direction:
 
     @classmethod
     def learned(cls, left: IntArray, right: IntArray) -> list[Direction]:
-        """Fit the linear classifier of two samples, or none where a single output leaves nothing to combine.
-
-        Fisher's discriminant: the difference of the means by the inverse of the covariances, so that a combination of
-        outputs that hardly varies within a dataset and differs between them gets nearly all the weight.
+        """Fit Fisher's linear discriminant of two samples, or none for a single output.
 
         >>> shared = np.arange(100) % 7
         >>> Direction.learned(np.column_stack([shared, shared]), np.column_stack([shared, shared + 1]))[0].values
@@ -322,9 +291,7 @@ def _features(outputs: IntArray) -> npt.NDArray[np.float64]:
 
 
 def _views(outputs: IntArray, directions: Sequence[Direction] = (), only: str | None = None) -> dict[str, IntArray]:
-    """Look at output rows as single numbers: each column; of several columns their minimum, maximum and sum, the
-    difference of any two, and what was learned.
-    """
+    """Return output rows as single numbers: columns, minimum, maximum, sum, differences and learned directions."""
     width = outputs.shape[1]
     names = [f"output {i + 1}" if width > 1 else "output" for i in range(width)]
     looks: dict[str, Callable[[], IntArray]] = {
@@ -376,9 +343,7 @@ def _aligned(values: IntArray, seen: IntArray, counts: IntArray) -> IntArray:
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Bound the chance that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` coin guesses be right.
-
-    Reference: Steinke, Nasr and Jagielski 2023, Theorem 5.2 (the procedure of their appendix D).
+    """Bound the chance of ``correct`` coin guesses under (epsilon, delta)-DP (Steinke et al. 2023, Theorem 5.2).
 
     >>> round(one_run_p_value(100, 100, 75, 1.0, 0.0), 3)
     0.383
@@ -411,7 +376,7 @@ class _GivenWords:
 
 
 def exact_chances(mechanism: Mechanism[Any], dataset: Any) -> Mapping[tuple[int, ...], float] | None:
-    """Return the chance of each output, measured; None where a run takes another number of words than one.
+    """Measure each output's chance to the last bit by bisection; None where a run takes more than one word.
 
     >>> chances = exact_chances(find("binary-response").calibrate(1, 0), 0)
     >>> [round(chance, 6) for chance in chances.values()]

@@ -1,15 +1,8 @@
-"""Conformance: what a mechanism draws is what it states, and what it loses is what it claims.
+"""Check that a mechanism draws by the law it states and loses no more than it claims.
 
-Each check looks at one mechanism and yields what is wrong with it, in words; nothing is right. The test suite runs
-them on every registered mechanism, and on mechanisms that are broken on purpose; ``hushquery audit FILE.py:Class
---conformance`` runs them on yours. Unlike an audit, which sees runs only, they know the mechanism's own law, so a claim
-is held against the exact loss.
-
-Each comparison of runs with a law fails for a correct mechanism with probability at most :data:`ALPHA`: exact binomial
-tails at every output, relative entropy for the whole law (Agrawal 2020), z-tests at a tenth of it for moments.
-
-Every comparison asks whether what should hold does, and finds something wherever it does not: a number that is not one
-(NaN) fails all of them.
+Each check yields its findings in words. A comparison of runs with a law fails for a correct mechanism with probability
+at most :data:`ALPHA`: exact binomial tails per output, relative entropy for the law (Agrawal 2020), z-tests for
+moments. Comparisons are written as ``not (what should hold)``, so that NaN fails all of them.
 """
 
 from __future__ import annotations
@@ -50,17 +43,15 @@ BUDGETS = tuple(
 )
 #: What enumeration may be off by: unlikely outcomes are lumped, and doubles are summed.
 SLACK = 1e-12
-# How near the exact epsilon must come to the claimed one where a mechanism says that it is tight. Integer noise is a
-# rounding of the continuous noise that Gaussian curves are for, so these lose a little.
+# How near a tight claim the exact epsilon must be; Gaussian curves are for continuous noise, so integers lose a little.
 _TIGHT = 0.94
 _PURE_TIGHT = 1 - 1e-9
 # Cells that expect fewer are pooled when a whole law is fitted.
 _SMALL_CELL = 20.0
 _NO_LAW = "it does not know its law: give `law(dataset)`, the chance of every output"
 _NOT_CHECKED = "not checked: mend first what is found above"
-# With how many runs shapes and repeatability are looked at.
+# Runs for shapes and repeatability, and outputs needed end to end.
 _FEW = 400
-# How many outputs must come end to end.
 _FEWEST = 40
 # Only laws whose outputs are all likelier than this are measured word by word.
 _LEAST_CHANCE = 2**-8
@@ -68,7 +59,7 @@ _LEAST_CHANCE = 2**-8
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check says: nothing found is what it should say."""
+    """The result of one check; it holds if nothing was found."""
 
     check: str
     found: tuple[str, ...]
@@ -335,13 +326,9 @@ _FIRST = (pair_findings, shape_findings, law_findings)
 def conformance(
     mechanism: str | type[Mechanism[Any]], *, progress: Callable[[float], None] | None = None
 ) -> list[Finding]:
-    """Run every check on a mechanism, at the budget of the test suite (epsilon 3, delta 1/1000).
+    """Run every check on a name, ``FILE.py:Class`` or class, at the test suite's budget (epsilon 3, delta 1/1000).
 
-    Where its pairs, its shapes or its law are no such thing, the checks after that fail as not checked.
-
-    Args:
-        mechanism: A registered name, ``FILE.py:Class``, or a class.
-        progress: Called with the fraction done.
+    Checks that rest on sound pairs, shapes and laws fail as not checked where these do not hold.
 
     >>> all(finding.holds for finding in conformance("binary-response"))
     True

@@ -1,9 +1,4 @@
-"""The curator: publish a search log that somebody is trusted with.
-
-``plan.py`` ties a release to a budget and the ledger and draws its tables, ``calibrate.py`` chooses every number
-beforehand, ``forecast.py`` estimates what to expect. ``counting.py`` bounds and counts; ``selectors/``, ``clicks.py``
-and ``reformulations.py`` make a table each, with what the audit needs to know of it beside it.
-"""
+"""The curator model: publish a search log that a trusted party holds."""
 
 from __future__ import annotations
 

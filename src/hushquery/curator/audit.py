@@ -1,11 +1,6 @@
-"""What the audited mechanisms of the curator share: small logs, many copies of them, and exact laws.
+"""What the curator's audited mechanisms share: small logs, many copies of them, and exact laws.
 
-A dataset is a small log. What runs is what a release runs: its rows are bounded and counted by the expressions and the
-engine of a release, once; the selector's own step then draws on many copies of these counts at once, each copy with
-keys of its own. And the whole step of a release is run on a log of many copies of the dataset. The laws are computed
-from the rows by the definition, without the engine, so that a cap that does not cap contradicts them. An output has a
-column for each key that any of the datasets can hold; what was not published is
-:data:`~hushquery.core.registry.SUPPRESSED` there.
+Laws are computed from the rows by definition, without the engine, so that a cap that does not cap contradicts them.
 """
 
 from __future__ import annotations
@@ -64,11 +59,7 @@ _DIGITS = 6
 
 
 def searcher(name: str, *queries: str, apart: int = 1, url: str | None = None) -> Rows:
-    """Return the rows of a user who poses some queries, so many seconds apart; 0 for all at the same time.
-
-    >>> searcher("zoe", "ant", "bee")
-    (('zoe', 0, 'ant', None), ('zoe', 1000000, 'bee', None))
-    """
+    """Return the rows of one user with these queries, ``apart`` seconds apart; 0 means all at the same time."""
     return tuple((name, i * apart * _SECOND, query, url) for i, query in enumerate(queries))
 
 
@@ -83,10 +74,7 @@ def query_keys(*queries: str) -> tuple[Key, ...]:
 
 
 def query_pairs(around: int, shared: int) -> list[Pair[Rows]]:
-    """Return the neighbouring logs on which a selector of two queries per user loses most.
-
-    A query of ``around`` users passes; where ``shared`` users have it, one more shows most.
-    """
+    """Return neighbouring logs that cost a selector of two queries per user most, near a count of ``around`` users."""
     one, two = crowd(around - 1, "ant"), crowd(shared, "ant", "bee")
     # All at once, so that ties decide; and one of them again, which comes no later for that.
     greedy = (*searcher("zoe", *(("cow", "bee", "ant") * 20), apart=0), ("zoe", _SECOND, "ant", None))
@@ -179,10 +167,7 @@ def once(ask: Callable[..., tuple[int, ...]], *given: Any) -> tuple[int, ...]:
 
 
 def copies_of(counts: IntArray) -> Any:
-    """Pass rows of counts, a row per copy and a column per key, to the engine, as a step finds them: without zeros.
-
-    The key of a count is its place among all, in the column ``query``.
-    """
+    """Pass rows of counts to the engine, without zeros; the key in ``query`` is the place of a count among all."""
     import ibis
     import pyarrow as pa
 
@@ -214,11 +199,7 @@ def posed(dataset: Rows) -> list[tuple[str, int, Key]]:
 
 
 def first_keys(rows: Iterable[tuple[str, int, Key]], most: int) -> list[list[Key]]:
-    """Return each user's first distinct keys by time, ties by the key: what a bound keeps, without an engine.
-
-    >>> first_keys([("zoe", 2, ("ant",)), ("zoe", 1, ("cow",)), ("zoe", 1, ("bee",)), ("zoe", 0, ("cow",))], 2)
-    [[('cow',), ('bee',)]]
-    """
+    """Return each user's first distinct keys by time, ties by key: the bound by definition, without an engine."""
     first: dict[str, dict[Key, int]] = {}
     for user, time, key in rows:
         mine = first.setdefault(user, {})
@@ -354,11 +335,7 @@ class QueryMechanism(LogMechanism):
 
 
 class CountedAgain(QueryMechanism):
-    """Select, then count what was released with fresh noise; 1 for each released query where there are no counts.
-
-    Which queries come out is random, and so are their counts. Where the cap is applied again to the released queries,
-    the engine is asked once for every set of queries that can come out.
-    """
+    """Select, then count what was released with fresh noise; 1 for each released query where there are no counts."""
 
     @abstractmethod
     def chance(self, count: int) -> float:

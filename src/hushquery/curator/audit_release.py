@@ -1,4 +1,4 @@
-"""A whole release as the registry knows it: queries, their clicks and their reformulations, from one budget."""
+"""Audit a whole release as one registered mechanism: queries, clicks and reformulations from one budget."""
 
 from __future__ import annotations
 
@@ -36,15 +36,11 @@ _COPIES = 800
 
 @dataclass(frozen=True)
 class WholeRelease(LogMechanism):
-    """A release of two queries of each user, one click and one reformulation, with discrete Laplace noise.
+    """A release of two queries, one click and one reformulation per user; counts above the threshold + 2 are cut off.
 
-    What is released of the queries decides whose clicks are counted, and which reformulations there can be. An audit
-    looks at counts up to two above the lowest that is published, which is a post-processing of a release.
-
-    **Guarantee:** pure d/b + d_c/b_c + d_r/b_r beside the deltas of both thresholds, for one user, add-remove: what the
+    **Guarantee:** pure d/b + d_c/b_c + d_r/b_r plus the deltas of both thresholds, for one user, add-remove: what the
     ledger is charged (docs/proofs/clicks.md, docs/proofs/reformulations.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
-    (docs/proofs/intervals.md).
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough (docs/proofs/intervals.md).
 
     >>> WholeRelease.calibrate(Fraction(1), Fraction(1, 10**5)).loss.fits(1, Fraction(1, 10**5))
     True
@@ -127,12 +123,7 @@ class WholeRelease(LogMechanism):
         return self._shown(queries, clicks, reformulated)
 
     def end_to_end(self, dataset: Rows, bits: Bits) -> tuple[IntArray, Law] | None:
-        """Draw all tables of a release from a log of many copies of the dataset.
-
-        From how many on reformulations are published depends on how many queries all copies together release. So many
-        false pairs are allowed that it is what one copy alone would have, for every number that is likely; where no
-        such number of false pairs exists, the dataset is left out.
-        """
+        """Draw a release of many copies, allowing false pairs so that T is that of one copy; None where it can't be."""
         law, least = law_of(self.reformulations.step), self.reformulations.publish_from(2)
         laws = [audit.passing_law(count, self.selector.selection) for count in self.exact(dataset)]
         passed = [1 - single.get((SUPPRESSED,), 0.0) for single in laws]

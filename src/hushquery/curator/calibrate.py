@@ -1,9 +1,7 @@
-"""Calibrate: one budget, shared among the tables of a release; data-free.
+"""Split one budget among the tables of a release and choose every scale and threshold, without reading data.
 
-Selectors come in two families. With Laplace noise (``laplace``, ``korolova2009``, ``optimal``) shares are shares of
-epsilon, and delta is split equally among the thresholds. With Gaussian noise (``gaussian``, ``weighted``, ``guided``)
-shares are shares of mu^2, which adds where epsilons would waste, and a tenth of delta goes to the thresholds. Every
-table of a release uses the noise of its selector's family.
+Laplace selectors share epsilon and split delta equally among thresholds. Gaussian ones share mu^2, which adds up where
+epsilons would waste, and spend a tenth of delta on thresholds. All tables use the noise of the selector's family.
 """
 
 from __future__ import annotations
@@ -62,18 +60,7 @@ _LEAST_DELTA = Fraction(1, 10**300)
 
 @dataclass(frozen=True)
 class ReleaseSpec:
-    """What a release holds and how its budget is shared; all of it is chosen without looking at the log.
-
-    Args:
-        budget: (epsilon, delta) of the whole release, for one user, add-remove.
-        queries_per_user: d.
-        clicks_per_user: d_c; None for no table of clicks.
-        reformulations_per_user: d_r; None for no table of reformulations.
-        selector: The selector's name.
-        shares: Of the tables; renormalised over those that are made.
-        select_only: Whether only the list of queries is made, without counts.
-        has_public_pairs: Whether a public list of (query, URL) pairs is given, so that clicks need no threshold.
-    """
+    """What a release contains and how its budget is shared; None omits a table, shares are of the tables made."""
 
     budget: Budget
     queries_per_user: int

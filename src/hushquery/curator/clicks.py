@@ -1,13 +1,7 @@
-"""Clicks: which URLs the released queries led to.
+"""The clicks table: which URLs the released queries led to.
 
-Two ways, and never keys built from the log without a threshold (one person's rare click would create one):
-
-* with a public list of (query, URL) pairs, every listed pair of a released query gets noise, zeros included; clicks on
-  unlisted URLs are dropped;
-* without one, pairs are selected privately: a pair is released where the noisy number of users who clicked it reaches a
-  threshold, with that noisy number.
-
-Each user counts once per pair, for at most d_c pairs, chosen among the released queries only (docs/proofs/clicks.md).
+Pairs are on a public list and all get noise, zeros included, or need a threshold: one person's rare click must not
+create a key. Each user counts once per pair, in at most d_c pairs of released queries (docs/proofs/clicks.md).
 """
 
 from __future__ import annotations
@@ -48,12 +42,7 @@ _NUMBERED = ["number", "url"]
 
 @dataclass(frozen=True)
 class Clicks:
-    """How the table ``clicks`` is made.
-
-    Args:
-        step: Noise and, for pairs that are secret, the threshold.
-        public_pairs: The public list, a table with ``query`` and ``url``; None when pairs are secret.
-    """
+    """Make the table ``clicks``: of ``public_pairs`` with noise on all, or of secret pairs that reach a threshold."""
 
     step: LaplaceHistogram | GaussianHistogram
     public_pairs: Any = None
@@ -97,11 +86,8 @@ class Clicks:
 class SelectedClicks(LogMechanism):
     """Users per clicked pair of released queries, two pairs per user, with rounded Gaussian noise and a threshold.
 
-    The released queries are given: what a user adds is bounded for whichever they are (docs/proofs/clicks.md).
-
-    **Guarantee:** the exact curve of the sparse histogram for one user, add-remove, counts included.
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
-    (docs/proofs/intervals.md).
+    **Guarantee:** the sparse histogram's exact curve for one user, add-remove, with counts (docs/proofs/clicks.md).
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough (docs/proofs/intervals.md).
 
     >>> SelectedClicks.calibrate(Fraction(1), Fraction(1, 10**5)).clicks.step.threshold
     25

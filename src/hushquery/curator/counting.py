@@ -1,8 +1,7 @@
-"""Counting: what of one user's log may count, how often each key was counted, and which noisy counts are published.
+"""Bound what one user contributes, count each key in the engine, and publish noisy counts.
 
-Every table of a release bounds anew, on the columns it counts: a bound on queries says nothing about clicks. Which rows
-of a user are kept is decided from that user's rows alone, so adding a person moves nobody else's. The tail of the
-counts never leaves the engine.
+Every table bounds its own columns: a bound on queries does not bound clicks. Which rows of a user are kept depends on
+that user's rows alone, so adding a person moves nobody else's.
 """
 
 from __future__ import annotations
@@ -34,16 +33,11 @@ QUERY = ["query"]
 _AFTER_ALL_TIMES = 2**62
 
 
-# ---- bound -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Bound:
-    """Keep at most so many distinct keys of each user.
+    """Keep at most so many distinct keys of each user: the ``first`` by time, or ``random`` by a keyed digest.
 
-    Args:
-        keep: ``first`` (the earliest by time, ties by the key itself) or ``random`` (by a keyed digest).
-        key: The key of the digest. Drawn anew for each release; privacy does not rest on its secrecy.
+    The ``key`` is drawn anew for each release; privacy does not rest on its secrecy.
     """
 
     keep: Keep = "first"
@@ -83,10 +77,9 @@ class Bound:
 
 
 def searches(table: Any, bound: Bound, most: int) -> Any:
-    """Return each user's first ``most`` searches, as Korolova et al. count them: a repeated search counts again.
+    """Return each user's first ``most`` searches; repeats count again, but a search with several clicks counts once.
 
-    A search with several clicks repeats its row and is still one search: the same user, time and query. Without times
-    repeated searches can't be told from repeated clicks, and each query counts once.
+    Without times, repeated searches can't be told from repeated clicks, so each query counts once.
     """
     if "time" not in table.columns:
         return bound.rows(table, QUERY, most)
@@ -99,25 +92,18 @@ def searches(table: Any, bound: Bound, most: int) -> Any:
 
 
 def first_rows(each: Any, columns: list[str], most: int) -> Any:
-    """Return each user's first rows by ``order``, ties by the columns; rows with a missing column come last and go.
-
-    They go after their place is known and not before: an engine would compute a column twice to filter by it early.
-    """
+    """Return each user's first rows by ``order``, ties by the columns, without rows that miss a column."""
     import ibis
 
-    # Without an order comes last, on every engine: what is missing a column takes nobody's place.
+    # Nulls last, on every engine: what misses a column takes nobody's place. Filter last, too: an engine would compute
+    # a column twice to filter by it early. Ibis counts rows from zero.
     order = [ibis.asc(each[column], nulls_first=False) for column in ("order", *columns)]
-    # Ibis counts rows from zero.
     placed = each.mutate(place=ibis.row_number().over(ibis.window(group_by="user", order_by=order)))
     return placed.filter((placed.place < most) & _complete(placed, columns))
 
 
 def _time_or_last(rows: Any, columns: list[str]) -> Any:
-    """Return the time, after all times where there is none, and nothing where a column is missing.
-
-    Computed before rows are sorted and not where they are: sorting by an expression costs an engine a sixth of the
-    count.
-    """
+    """Return the time, or one after all times; null where a column is missing. Sorting by this expression is slow."""
     import ibis
 
     return ibis.ifelse(_complete(rows, columns), rows.time.fill_null(_AFTER_ALL_TIMES), ibis.null("int64"))
@@ -128,9 +114,6 @@ def _complete(rows: Any, columns: list[str]) -> Any:
     for column in columns[1:]:
         complete = complete & rows[column].notnull()
     return complete
-
-
-# ---- count -----------------------------------------------------------------------------------------------------------
 
 
 def tally(rows: Any, columns: list[str]) -> Any:
@@ -146,10 +129,7 @@ def released_placeholder() -> Any:
 
 
 def released_table(released: pa.Table) -> Any:
-    """Pass released queries to an engine, numbered in their order: rows are then bounded and counted by number.
-
-    An engine groups and sorts numbers at a fraction of what texts cost, and numbers break ties as the texts would.
-    """
+    """Pass released queries to an engine, numbered in order: numbers sort faster and break ties as the texts would."""
     import ibis
     import pyarrow as pa
 
@@ -168,16 +148,8 @@ def count_first(each: Any, released: Any, most: int) -> Any:
     return counted.inner_join(released, "number").select("query", "n")
 
 
-# ---- publish ---------------------------------------------------------------------------------------------------------
-
-
 def law_of(step: Noisy) -> Noise:
-    """Return the law of a step's noise, from the same numbers that its cost is computed from.
-
-    >>> from fractions import Fraction
-    >>> law_of(LaplaceHistogram(20, Fraction(9)))
-    DiscreteLaplace(b=Fraction(9, 1))
-    """
+    """Return the law of a step's noise, from the same numbers as its cost."""
     return DiscreteLaplace(step.scale) if isinstance(step, LaplaceHistogram) else RoundedGaussian(step.sigma)
 
 
@@ -189,10 +161,8 @@ def noise_in_words(step: StepParameters) -> str:
 def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Table:
     """Return the keys whose noisy count reaches the step's threshold, with that noisy count in a column ``noisy``.
 
-    The noise is drawn once per key: it selects and it is published. Keys that many share a low count with are not
-    fetched: how many of them pass is drawn for all at once (docs/proofs/bulk.md), and only those are looked up.
-
-    ``counted`` has the columns and ``n``, and is evaluated once (:func:`hushquery.engine.materialize`).
+    One draw per key selects and is published. Where many keys share a low count, how many pass is drawn for all at once
+    (docs/proofs/bulk.md) and only those are fetched. ``counted`` (the columns and ``n``) must be materialized.
     """
     import pyarrow as pa
 
@@ -246,10 +216,7 @@ def _with_noisy(keys: pa.Table, noisy: IntArray, chosen: Any = None) -> pa.Table
 
 
 def with_intervals(noisy: pa.Table, step: Noisy, *, support_is_public: bool = False) -> pa.Table:
-    """Turn keys with a column ``noisy`` into a table of a release: count, stderr, low, high (docs/proofs/intervals.md).
-
-    ``support_is_public`` where empty keys got noise too and may have passed.
-    """
+    """Return count, stderr, low and high; ``support_is_public`` if empty keys may pass (docs/proofs/intervals.md)."""
     import pyarrow as pa
 
     law, values = law_of(step), np.asarray(noisy["noisy"].to_numpy(), dtype=np.int64)

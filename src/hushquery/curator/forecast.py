@@ -1,12 +1,7 @@
-"""Forecast: what a release will be like, before a row is read and a budget spent.
+"""Forecast a release from a model of an ordinary log, before a row is read or a budget is spent.
 
-The threshold in users, the noise, and the number of near-unique queries that delta lets through: a delta of 1e-5 on
-millions of users is not small. What is said about a log here is computed from a model of an ordinary one, never from
-the steward's own.
-
-How many queries come out is a 90% range, at most four times wide, and from nothing where it ends at ten or less: how
-popular the query of each rank is (:data:`LOGS`), how many queries users keep, and how the noise meets the threshold
-give the expected number; sampling and what the model leaves out the range. docs/forecasts.md compares it with releases.
+The number of released queries is a 90% range, at most four times wide, that starts at 0 where it ends at ten or less;
+docs/forecasts.md compares it with actual releases.
 """
 
 from __future__ import annotations
@@ -50,13 +45,7 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LogModel:
-    """What is known of logs of one kind, without any log of the steward's.
-
-    Args:
-        popularity: The shares of the queries of rank 1, 10, 100 and so on among all distinct queries of all users.
-        distinct: Mean and standard deviation of the logarithm of a user's distinct queries.
-        searches: The same of a user's searches.
-    """
+    """A kind of log: query shares at ranks 1, 10, 100, ...; mean and deviation of log distinct queries and searches."""
 
     popularity: tuple[float, ...]
     distinct: tuple[float, float]
@@ -73,20 +62,11 @@ LOGS: dict[str, LogModel] = {
 
 @dataclass(frozen=True)
 class Forecast:
-    """What to expect of a plan.
+    """What to expect of a plan with ``users`` users.
 
-    Args:
-        selector: Its name.
-        queries_per_user: d.
-        threshold: In users (searches for korolova2009; weights of users for weighted and guided).
-        scale: Of the noise that meets the threshold: b, or sigma; None for coins.
-        noise: Standard deviation of the published counts; None where there are none.
-        expected_rare: Near-unique queries that come out, at most, in expectation.
-        users: For how many users that is.
-        released_low: Of ten logs of so many users and of this kind, nine release at least so many queries ...
-        released_high: ... and at most so many.
-        untouched: The share of typical users whom d does not touch.
-        warnings: What the steward should know.
+    ``threshold`` is in users (searches for korolova2009, weights for weighted and guided), ``scale`` is None for coins.
+    At most ``expected_rare`` near-unique queries are expected to come out; ``released_low`` to ``released_high`` is a
+    90% range; ``untouched`` is the share of typical users with at most d queries.
     """
 
     selector: str
@@ -107,14 +87,11 @@ def forecast(
 ) -> Forecast:
     """Compute what a release will be like; data-free.
 
-    ``users`` is a public figure, a million when it is not given; ``steps`` the calibration of ``spec``, where it is at
-    hand; ``like`` the kind of log, one of :data:`LOGS`.
+    ``users`` is a public figure, by default a million; ``like`` is the kind of log, one of :data:`LOGS`.
 
     >>> seen = forecast(ReleaseSpec(Budget("ln 10", 1e-5), 20), users=65_000)
-    >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}"
-    ('gaussian', 40.0, '0.64')
-    >>> seen.released_low, seen.released_high
-    (1013, 2211)
+    >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}", seen.released_low, seen.released_high
+    ('gaussian', 40.0, '0.64', 1013, 2211)
     """
     people = checked_users(users)
     if like not in LOGS:
@@ -143,11 +120,7 @@ def forecast(
 
 
 def checked_users(users: int | None) -> int:
-    """Return the number of users to forecast for: the public figure given, or a million.
-
-    >>> checked_users(None)
-    1000000
-    """
+    """Return the number of users to forecast for: the public figure given, or a million."""
     if users is not None and not 1 <= users <= 10**11:
         raise UsageError("the number of users must be from 1 to 10^11", fix="Give --users (users=), a public figure")
     return users or _A_MILLION
@@ -175,9 +148,7 @@ def compare(
 
 
 def untouched_share(queries_per_user: int) -> float:
-    """Return the share of typical users with at most d distinct queries a month.
-
-    A model, not a measurement: log-normal with a mean of 34 and a standard deviation of the logarithm of 1.2.
+    """Return the share of typical users with at most d distinct queries a month: a log-normal model, not a measurement.
 
     >>> f"{untouched_share(20):.2f}"
     '0.57'
@@ -256,7 +227,6 @@ def _range(expected: float) -> tuple[int, int]:
     if high <= _FEW:
         return 0, high
     if high > _WIDEST * low:
-        # Around the middle, on a scale of ratios.
         low = max(1, round(math.sqrt(least * most / _WIDEST)))
         high = _WIDEST * low
     return low, high

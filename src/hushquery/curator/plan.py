@@ -1,4 +1,4 @@
-"""ReleasePlan: what will be published from a log, with what noise and at what cost; and the drawing of its tables."""
+"""Plan a release of a search log, with its noise and cost, and draw its tables once it is paid for."""
 
 from __future__ import annotations
 
@@ -51,11 +51,10 @@ def plan_release(
     """Plan the release of a search log. Reads no row; ``plan.run(ledger)`` spends first and then reads.
 
     Args:
-        log: What :func:`hushquery.log.read_log` gives, or anything it reads.
-        population: Whose log it is, as it will be named in public. It names their one account in the ledger: always
-            the same name for the same people, whatever file their data is in.
+        log: A log from :func:`hushquery.log.read_log`, or anything it reads.
+        population: The public name of these people and of their one ledger account: the same for all files of theirs.
         queries_per_user: The most distinct queries of one user that count (searches, for ``korolova2009``).
-        budget: Of the whole release, for one user, add-remove; or give its two numbers.
+        budget: Of the whole release, for one user, add-remove; or pass its two numbers.
         epsilon: Of the whole release.
         delta: Of the whole release. Well below one over the number of users.
         unit: Whom the release protects. It can only be one user, add-remove.
@@ -69,8 +68,7 @@ def plan_release(
         session_gap: Seconds without a search after which a new session begins.
         expected_false_pairs: How many published reformulations may be pure noise, in expectation.
 
-    Warns (:class:`~hushquery.PrivacyWarning`) of an epsilon above 5 and of a delta above 1e-4; with a delta of 0.1 or
-    more the plan does not run on real noise.
+    Warns (:class:`~hushquery.PrivacyWarning`) above epsilon 5 or delta 1e-4; refuses real noise at delta 0.1 or more.
 
     **Guarantee:** (epsilon, delta) for one user, add-remove, from the exact numbers of every step: ``plan.explain()``.
     """
@@ -112,16 +110,7 @@ def plan_release(
 
 @dataclass(frozen=True, repr=False)
 class ReleasePlan(Plan[Release]):
-    """The steps of a release with all their numbers; nothing has run and no row has been read.
-
-    Args:
-        log: The secret rows.
-        population: Whose they are.
-        spec: What the release holds.
-        calibrated: Its steps with all their numbers.
-        bound: Which of a user's rows count.
-        notes: What the steward should know.
-    """
+    """The steps of a release with all their numbers; nothing has run and no row has been read."""
 
     log: Log
     population: str
@@ -236,11 +225,7 @@ class ReleasePlan(Plan[Release]):
 def draw_tables(
     steps: ReleaseSteps, log: Log, keep: Keep, bits: Bits, progress: Progress | None = None
 ) -> dict[str, pa.Table]:
-    """Read the log and draw every table of a release: the queries, then what the released ones led to.
-
-    This spends nothing: :meth:`hushquery.plan.Plan.run` records the spend before it reads, and audits call this on
-    logs that they made up.
-    """
+    """Draw every table of a release, queries first. The spend must have been recorded before."""
     tell = progress or (lambda *_: None)
     bound = Bound(keep, "".join(f"{word:016x}" for word in bits.words(2).tolist()))
     stages = 2 + (steps.clicks is not None) + (steps.reformulations is not None)
@@ -258,10 +243,7 @@ def draw_tables(
 
 
 def _read_public_pairs(public_pairs: Any, log: Log) -> Any:
-    """Read the public list of pairs, two columns of text, into memory: engines join their own tables only.
-
-    Where the log's queries and URLs are brought into one form, so are the list's.
-    """
+    """Read the public list of pairs into memory (engines join their own tables only), in the log's normal form."""
     import ibis
 
     table = read_table(public_pairs, types={"query": "string", "url": "string"}, public=True)

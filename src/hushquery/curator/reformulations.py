@@ -1,12 +1,8 @@
-"""Reformulations: what people search next, among the released queries.
+"""The reformulations table: what people search next, among the released queries.
 
-Per user: pairs of consecutive searches of one session (consecutive in the user's whole log, before anything is filtered
-away), different from each other, both released; distinct pairs, at most d_r. The released queries are public, so all
-ordered pairs of them are a public domain: every pair gets noise, and those that reach T are published. Noise is not
-drawn for the many pairs that nobody made: how many of them reach T is one binomial draw, which ones a uniform choice
-(Cormode, Procopiuc, Srivastava and Tran 2012). T is computed from the size of the public domain, never from the number
-of empty pairs, which is secret. So some published pairs are pure noise: their expected number is part of the release.
-docs/proofs/reformulations.md.
+Pairs are consecutive in a user's whole log, before any filter. All ordered pairs of released queries are a public
+domain: every pair gets noise and is published if it reaches T, so some are pure noise. T depends on the size of that
+domain, never on the secret number of empty pairs (docs/proofs/reformulations.md).
 """
 
 from __future__ import annotations
@@ -43,13 +39,7 @@ STEP = ["query", "next_query"]
 
 @dataclass(frozen=True)
 class Reformulations:
-    """How the table ``reformulations`` is made.
-
-    Args:
-        step: The noise; pairs of released queries are public, so there is no threshold that costs anything.
-        session_gap: Seconds after which a new session begins.
-        expected_false_pairs: How many pairs of pure noise are expected among those published, at most.
-    """
+    """Make the table ``reformulations``; at most ``expected_false_pairs`` of it are expected to be pure noise."""
 
     step: LaplaceHistogram | GaussianHistogram
     session_gap: float = 1800.0
@@ -71,7 +61,7 @@ class Reformulations:
         return PlannedStep("reformulations", detail, self.step, "reformulations")
 
     def publish_from(self, released: int) -> int:
-        """Return T: the smallest whole number from 1 on that ``|Q|(|Q| - 1)`` empty pairs reach rarely enough."""
+        """Return T: the smallest positive whole number that ``|Q|(|Q| - 1)`` empty pairs reach rarely enough."""
         pairs, law, allowed = released * (released - 1), law_of(self.step), exact(self.expected_false_pairs)
         least = smallest_whole(lambda least: bool(pairs * law.tail(least) <= allowed))
         if least is None:
@@ -125,11 +115,9 @@ class Reformulations:
     def lift(
         self, cells: IntArray, counts: IntArray, size: int, bits: Bits, times: int = 1
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Add noise to all ordered pairs of ``size`` released queries, and return those that reach T.
+        """Add noise to all ordered pairs of ``size`` queries; return run, cell and noisy count of those that reach T.
 
-        A cell is a pair: ``size`` times the first query's place plus the second's; ``cells`` are those that somebody
-        made, ``counts`` how many users did. A release does this once, an audit many ``times``: returned are in which
-        of the times, which pair, and its noisy count.
+        A cell is a pair: ``size`` times the first query's place plus the second's. Audits do this many ``times``.
         """
         law, least = law_of(self.step), self.publish_from(size)
         noisy = add_noise(np.tile(counts, times), law, bits)
@@ -172,20 +160,15 @@ def _table(pa: Any, queries: list[str], following: list[str], noisy: IntArray) -
 _SEEN = 2
 # On how many copies of a dataset the whole step is run; all pairs of all their queries get noise.
 _COPIES = 400
-# All ordered pairs of the audited queries.
 _ALL = tuple(permutations(audit.QUERIES, 2))
 
 
 @dataclass(frozen=True)
 class ReformulationPairs(LogMechanism):
-    """Users per pair of consecutive queries, two pairs per user, noise on all pairs of three released queries.
+    """Users per pair of consecutive queries, two pairs per user, noise on all pairs; values above T + 2 are cut off.
 
-    Pairs that nobody made get their noise all at once: how many of them reach T, which ones, and how high. An audit
-    looks at values up to T + 2, which is a post-processing of what is published.
-
-    **Guarantee:** pure epsilon = d_r/b for one user, add-remove, for whichever queries are released
-    (docs/proofs/reformulations.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough.
+    **Guarantee:** pure epsilon = d_r/b for one user, add-remove, for any released queries.
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough.
     **Reference:** Cormode, Procopiuc, Srivastava and Tran 2012, with T from the public number of pairs.
 
     >>> ReformulationPairs.calibrate(Fraction(1), Fraction(0)).loss.epsilon(0)

@@ -1,13 +1,8 @@
-"""BlendProbabilities: one share per head record out of two, each weighted by how little it varies.
+"""Blend the opt-in users' and the clients' shares of each head record, weighted by their variances.
 
-``best``: pooled variances, and a wildcard that knows how far published counts overshoot. ``paper``: Theorem 6 as it
-stands, each side's variance estimated from that side alone (Theorem 4, and Theorem 5 corrected: docs/errata.md). In
-this one ``<q, *>`` and ``<*, *>`` are known to clients only and stay with them.
-
-Standard errors and intervals are ours in every mode: the paper has none. They come from the pooled blend, the most that
-both sides say together, and what is published instead counts with its distance from that. The shares that are
-published are projected on the simplex; the raw blend, which is what to sum and average, stays beside them. Everything
-here is post-processing of published numbers and costs nothing.
+``best`` pools the variances; ``paper`` is Theorem 6 with each side's own estimate (Theorem 5 corrected:
+docs/errata.md). Standard errors and intervals are ours in both modes (docs/proofs/blend.md). Published shares are
+projected on the simplex; sum and average the raw blend instead. All of it is post-processing and costs nothing.
 """
 
 from __future__ import annotations
@@ -66,11 +61,9 @@ class QueryShares:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Blended:
-    """The blend of a head list, record by record.
+    """The blend of a head list, record by record; the wildcard is everything else.
 
-    Standard errors are roots of estimated mean squared errors: they allow for the selection of large opt-in counts, for
-    the distance of ``blended`` from the pooled blend, and in a robust blend for the shift. The wildcard is everything
-    that is no head record.
+    Standard errors are roots of mean squared errors: they include selection, distance from the pooled blend, and shift.
     """
 
     mode: Mode
@@ -108,11 +101,9 @@ def blend_probabilities(
     level: float = 0.95,
     least: float | None = None,
 ) -> Blended:
-    """Blend what opt-in users and clients say of the records of a head list.
+    """Blend both sides' shares of a head list, in its order; mode ``paper`` needs two-stage reports.
 
-    The head list is in the order of both sides' raw shares. Mode ``paper`` needs two-stage reports. With ``robust`` the
-    blend falls back toward the clients where the two sides disagree (:func:`robust_weights`). ``level`` is the coverage
-    of each interval; ``least`` the smallest opt-in share that would have been published, as for :func:`agreement`.
+    ``level`` is the coverage of each interval; ``least`` the smallest opt-in share listed, as for :func:`agreement`.
     """
     if mode not in get_args(Mode):
         raise UsageError(f"no mode of blending is called {mode!r}", fix="Use best or paper")
@@ -145,15 +136,13 @@ def blend_probabilities(
 
     of_head, spread_of_head = sums.everything(overshoot, shift)
     wildcard = float(1 - (of_head if mode == "best" else raw.sum()))
-    # <q, *> and <*, *> of two-stage reports are the clients' alone and stay beside this: their noise, which is far
-    # larger than that of the blend, would push the projected records to zero.
+    # Leave out the clients' <q, *> and <*, *>: their far larger noise would push the projected records to zero.
     projected = project_on_simplex([*raw.tolist(), wildcard])
     share = np.array(projected[: len(raw)])
     least_rest, most_rest = (np.array([1 - of_head + side * reach * spread_of_head]) for side in (-1, 1))
     wildcard_low, wildcard_high = _around(least_rest, most_rest, np.array(projected[-1:]))
 
-    # A line of two standard errors is drawn for each side: it should hold the truth as often as a normal one does. The
-    # mean square of an overshoot that is itself only predicted is its square and its variance.
+    # Two of a side's standard errors should cover as often as normal ones; a predicted overshoot adds its mean square.
     optin_variance = pooled.optin_variance + overshoot.of_one**2 * (1 + overshoot.relative_variance)
     tested = agreement(optin, clients, pooled, least=least)
     low, high = _interval(sums, centre, reach, level, selected, hull=robust, known=least is not None)
@@ -186,11 +175,7 @@ def blend_probabilities(
 
 
 def robust_weights(weight: FloatArray, z: FloatArray) -> FloatArray:
-    """Return the opt-in weights of the robust blend: weight times min(1, (TOLERANCE/z)^2).
-
-    Up to TOLERANCE standard errors of difference nothing changes. Beyond, the weight falls as if the square of the
-    difference were bias: the opt-in side moves the blend by at most TOLERANCE sqrt(weight) standard errors of the
-    client's share, and the less the further away it is.
+    """Return weight times min(1, (TOLERANCE/z)^2): the further off the opt-in side is, the less it moves the blend.
 
     >>> robust_weights(np.array([0.5, 0.5, 0.5]), np.array([1.0, -5.0, 10.0])).tolist()
     [0.5, 0.125, 0.03125]
@@ -220,23 +205,18 @@ class _Sums:
         return self.weight**2 * self.pooled.optin_variance + (1 - self.weight) ** 2 * self.pooled.client_variance
 
     def stderr(self, chosen: FloatArray) -> float:
-        """Return the standard error of the sum of the chosen (1, else 0) blended shares.
-
-        The expected bias of selection is allowed for. Small biases of many records add up where their noise does not:
-        what the two sides' difference moves the sum by, less its variance, is allowed for too where it is beyond what
-        chance makes of it.
+        """Return the standard error of a sum of ``chosen`` (1, else 0) shares; small biases add up where noise does
+        not.
         """
         moved, variance, chance = self._moved(chosen)
         beyond = moved**2 - chance if moved**2 > _EVIDENT**2 * chance else 0.0
         return math.sqrt(max(variance, LEAST_VARIANCE) + max(beyond, float(chosen @ self.bias) ** 2))
 
     def everything(self, overshoot: Overshoot, shift: FloatArray) -> tuple[float, float]:
-        """Return the sum of all true shares and its standard error.
+        """Return the sum of all true shares and its standard error (docs/proofs/blend.md).
 
-        The blended shares add up to too much, because large counts were published. How much is predicted from how fast
-        the counts fall off, and measured by the difference of the two sides; each counts by how little it varies. Where
-        the two contradict each other beyond chance, the groups search differently, and that is allowed for; so is
-        ``shift``, what the sides' disagreement may have moved each share of a robust blend by.
+        Large counts were published, so blended shares add up to too much. The excess is predicted from how fast counts
+        fall off and measured by the sides' difference; ``shift`` and contradictions beyond chance widen the error.
         """
         if not len(self.weight):
             return 0.0, 0.0
@@ -278,11 +258,7 @@ class _Sums:
 def _interval(
     sums: _Sums, raw: FloatArray, reach: float, level: float, selected: Selected | None, *, hull: bool, known: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return each record's interval: given publication where that tells something, a score interval elsewhere.
-
-    With ``hull`` weights fell by what was seen: then neither law is exact, and both have to do. ``known`` is whether
-    the cut was fixed beforehand.
-    """
+    """Return each record's interval: given publication near the cut, a score interval elsewhere; both with ``hull``."""
     far = _longer(reach, sums.weight**4 * sums.fourth, sums.variance)
     low, high = sums.end(raw, -far), sums.end(raw, far)
     if selected is None:
@@ -339,9 +315,7 @@ def _per_query(
 
 
 def _longer(reach: float, fourth: FloatArray, variance: FloatArray) -> FloatArray:
-    """Lengthen a normal reach for an error with longer tails, by the term of Cornish and Fisher's series for kurtosis.
-
-    The fourth cumulant over the squared variance is the error's excess kurtosis.
+    """Lengthen a normal reach for an error of this fourth cumulant, by the kurtosis term of the Cornish-Fisher series.
 
     >>> _longer(1.96, np.array([0.0, 3.0]), np.ones(2)).round(3).tolist()  # no tails, and Laplace's: exactly 2.118
     [1.96, 2.166]

@@ -1,9 +1,7 @@
-"""EstimateClientProbabilities: the shares of the head records that follow from the clients' reports.
+"""Estimate the clients' shares of the head records from their reports, with variances and covariances.
 
-Which cell a client randomises for its record is decided by :mod:`hushquery.task.domain`.
-``best`` mode has M + 1 cells: the head records in their order, and one wildcard; any frequency oracle serves.
-``paper`` mode has the cells of two-stage response: query by query, each with its own ``<q, *>``, and ``<*, *>`` last.
-Variances and covariances are those of n clients drawn at random (docs/proofs/blend.md).
+``best`` mode has M + 1 cells, the head records and one wildcard; ``paper`` mode has the cells of two-stage response.
+Variances are those of n clients drawn at random (docs/proofs/blend.md).
 """
 
 from __future__ import annotations
@@ -31,15 +29,11 @@ Record = tuple[str, str]
 
 
 class TwoStageCells:
-    """Where the cells of head records are in ``paper`` mode, as :class:`~hushquery.task.domain.GroupedDomain` has them.
-
-    Query by query in the order of their first record, ``<q, *>`` after q's URLs.
+    """The cells of head records in ``paper`` mode: query by query, ``<q, *>`` after q's URLs, ``<*, *>`` last.
 
     >>> cells = TwoStageCells([("cat", "a.example"), ("dog", "c.example"), ("cat", "b.example")])
-    >>> cells.k, cells.queries, cells.urls, cells.record_cells.tolist()
-    (6, ('cat', 'dog'), (2, 1), [0, 3, 1])
-    >>> cells.other_cells.tolist()
-    [2, 4]
+    >>> cells.k, cells.queries, cells.urls, cells.record_cells.tolist(), cells.other_cells.tolist()
+    (6, ('cat', 'dog'), (2, 1), [0, 3, 1], [2, 4])
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -67,9 +61,7 @@ class TwoStageCells:
 
 
 class ClientShares(ABC):
-    """The clients' raw, unbiased shares of the head records (``values``), and how they vary.
-
-    They come from ``n`` reports, ``records_per_user`` of each client; nobody can tell which.
+    """The clients' raw, unbiased shares of the head records (``values``) from ``n`` reports, and how they vary.
 
     **Guarantee:** post-processing of reports, each epsilon-DP under replace-one for its client; costs nothing more.
     """
@@ -81,7 +73,7 @@ class ClientShares(ABC):
     @property
     @abstractmethod
     def variances(self) -> FloatArray:
-        """The unbiased estimate of each share's variance, from the reports alone; for weights as the paper has them."""
+        """The unbiased estimate of each share's variance, from the reports alone; for the paper's weights."""
 
     @abstractmethod
     def variance_at(self, p: FloatArray) -> FloatArray:
@@ -95,8 +87,7 @@ class ClientShares(ABC):
     def covariance_at(self, p: FloatArray, rows: slice) -> FloatArray | None:
         """Return the covariances of some shares (rows) with all shares (columns); None where they are not known."""
 
-    # What m equal records of each client add: randomisation is drawn anew for each record; which record a client holds
-    # is drawn once for all m (at worst), so its variance is m times that of independent records.
+    # At worst a client's m records are equal: sampling then varies m times as much, and randomisation no more.
 
     def _equal_records(self, p: FloatArray) -> FloatArray:
         p = np.clip(p, 0.0, 1.0)
@@ -110,10 +101,8 @@ class ClientShares(ABC):
 class FlatShares(ClientShares):
     """Shares from a frequency oracle over M + 1 cells: (c/n - q)/(p - q).
 
-    Variance: r(1-r)/(n(p-q)^2) with r = q + share (p - q), and (m-1) share (1-share)/n more for m reports of each
-    client, which is what m equal records add and others stay below. The covariance of two cells i, j follows from the
-    chances that one report speaks for both (:func:`joint_chances`): exact for krr, oue, subset and hadamard. For olh
-    they depend on the cells, and sums are averaged over seeds.
+    Variance r(1-r)/(n(p-q)^2), r = q + share (p - q), plus at most (m-1) share (1-share)/n for m reports per client.
+    Covariances are exact, except for olh, where sums are averaged over seeds.
     """
 
     oracle: Oracle
@@ -185,11 +174,7 @@ class FlatShares(ClientShares):
 
 
 def joint_chances(oracle: Oracle) -> tuple[float, float]:
-    """Return the chances that a report speaks for two given cells: one of them the client's own, and neither.
-
-    >>> joint_chances(KRR.calibrate(5, 1))
-    (0.0, 0.0)
-    """
+    """Return the chances that a report supports two given cells: one of them the client's own, and neither."""
     p, q = float(oracle.p), float(oracle.q)
     if isinstance(oracle, KRR):
         return 0.0, 0.0
@@ -209,11 +194,9 @@ def joint_chances(oracle: Oracle) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class TwoStageShares(ClientShares):
-    """Shares from two-stage reports, with the corrected Theorem 5 and every covariance exactly.
+    """Shares from two-stage reports: linear in multinomial shares of reports, so every covariance is exact.
 
-    A share is linear in the shares r of reports per cell, which are multinomial: with h = c/(D a) for the cell's query,
-    it is (r_qu - B)/D + h (r_q - base), so all covariances follow from r. With m reports of each client variances have
-    (m-1) share (1-share)/n more. An empty head list has one cell and no shares.
+    Corrected Theorem 5 (docs/proofs/two-stage.md), plus (m-1) share (1-share)/n for m reports per client.
     """
 
     cells: TwoStageCells
@@ -339,9 +322,8 @@ def at_most_one(p: FloatArray) -> FloatArray:
 
 # ---- sums of cells under local hashing -----------------------------------------------------------------------------
 
-# The hash (a x + b) mod P is independent on two cells, so each cell's variance is exact; on three it is not, and with
-# cells 0, 1, 2, ... far from it: the sum of 50 cells can vary twice as much as independence would say. So the variance
-# of a sum is averaged over a fixed lattice of seeds: good to about one per cent for a query's cells, ten for a list's.
+# The hash (a x + b) mod P is independent on two cells but not on three, so a sum of 50 cells can vary twice as much as
+# independence implies. Average over a fixed lattice of seeds: within 1% for a query's cells, 10% for a list's.
 
 # At most so many seeds, and so many entries of the tables made for them.
 _SEEDS = 1 << 14

@@ -1,14 +1,8 @@
-"""CreateHeadList and EstimateOptinProbabilities (figures 3 and 4 of BLENDER): the opt-in users' frequent records.
+"""Make the head list: the opt-in users' frequent records with noisy counts (BLENDER, figures 3 and 4).
 
-Each opt-in user has at most m_O distinct (query, URL) records; a search without a click is (query, ""). A record that
-somebody holds gets one draw of discrete Laplace noise with b = 2 m_O/epsilon and is in the head list iff count + noise
->= R. The same draw selects the record and is published as its estimate: reusing it costs nothing more. Nothing else of
-the opt-in data may be published, not even a count of the wildcard: it would be a third count that an exchange of
-records moves, and cost 1.5 epsilon (docs/proofs/headlist.md).
-
-A share is (count + noise)/n with n = users x m_O: constant under replace-one, and a user with fewer records stands for
-the wildcard with the rest. Lists that are measured with fresh noise instead (split users as in the paper, guided
-weights, lists of an earlier period) are in :mod:`hushquery.hybrid.remeasure`.
+One draw of noise per record selects it and is published as its estimate. Publish nothing else of the opt-in data, not
+even a count of the wildcard: an exchange of records would move it too, and cost 1.5 epsilon (docs/proofs/headlist.md).
+Shares are over n = users x m_O, constant under replace-one.
 """
 
 from __future__ import annotations
@@ -55,10 +49,7 @@ def fresh_key(bits: Bits) -> str:
 
 
 def records_of(log: Log, bound: Bound, most: int, part: Any = None) -> Any:
-    """Return each user's distinct records, at most ``most`` (m_O) of them, as rows of (user, query, url).
-
-    Which records of a user count is decided from that user's rows alone. ``part`` is a table with a column ``user``;
-    only these users' records are returned.
+    """Return each user's distinct records, at most ``most`` (m_O), as (user, query, url); only users of ``part``.
 
     >>> from hushquery.log import read_log
     >>> log = read_log({"user": ["ann"] * 3, "query": ["leeds"] * 3, "url": [None, "a.example", "a.example"]})
@@ -72,10 +63,7 @@ def records_of(log: Log, bound: Bound, most: int, part: Any = None) -> Any:
 
 
 def record_rows(log: Log) -> Any:
-    """Return the rows that a client could report, with the URL "" where a search led to no click.
-
-    Texts that are too long for a domain are left out, and so is the wildcard's own name.
-    """
+    """Return the rows that a client could report, with the URL "" for no click; overlong texts and "*" are left out."""
     import ibis
 
     table = log.table
@@ -87,10 +75,7 @@ def record_rows(log: Log) -> Any:
 
 
 def number_of_users(log: Log) -> int:
-    """Count every user of a log, including those without a usable record, who stand for the wildcard.
-
-    Constant under replace-one, where it may be published; secret under add-remove.
-    """
+    """Count every user, also those without a usable record; public under replace-one, secret under add-remove."""
     return int(execute(log.rows.aggregate(users=log.rows.user.nunique()))["users"][0].as_py())
 
 
@@ -181,10 +166,9 @@ def calibrate_head(
     relation: Relation | str = Relation.REPLACE_ONE,
     threshold: Threshold = "tight",
 ) -> LaplaceHistogram:
-    """Choose noise and threshold of a head list. Reads no row: a plan calls this before it spends.
+    """Choose noise and threshold of a head list for one opt-in user with m_O records. Reads no row.
 
-    The budget is that of one opt-in user with m_O records, under ``replace-one`` as in the paper, or ``add-remove``,
-    which is a weaker promise at the same numbers.
+    ``add-remove`` is a weaker promise than ``replace-one`` at the same numbers.
 
     **Guarantee:** (2 m_O/b, 1 - (1 - a^(R-1)/(1+a))^m_O) for one opt-in user, replace-one, a = e^(-1/b), counts
     included; m_O/b under add-remove. From the b and R that run, and never above (epsilon, delta).
@@ -192,8 +176,6 @@ def calibrate_head(
     >>> step = calibrate_head(epsilon=4, delta=1e-5)
     >>> step.scale, step.threshold, f"{float(step.loss.threshold_delta):.2e}"
     (Fraction(1, 2), 7, '5.41e-06')
-    >>> [calibrate_head(epsilon=1, delta=1e-5, threshold=rule).threshold for rule in ("tight", "paper")]
-    [24, 25]
     """
     budget, related = checked_budget(epsilon, delta, records_per_user), Relation.of(str(relation))
     if threshold not in get_args(Threshold):
@@ -211,8 +193,7 @@ def calibrate_head(
         except CalibrationError:  # so low that it hides nothing
             return False
 
-    # The formula adds up over a user's records; their exact chance may allow less. As in the paper, whose tau is at
-    # least 1, a record that one user holds never passes by itself.
+    # The exact chance may allow less than the formula. As in the paper, one holder never passes without noise.
     lowest = smallest_whole(fits, laplace_threshold(scale, records_per_user, budget.delta))
     if lowest is None:
         raise CalibrationError("no threshold is high enough for this budget", fix="Use a larger epsilon")
@@ -220,11 +201,7 @@ def calibrate_head(
 
 
 def _paper_threshold(scale: Fraction, records_per_user: int, delta: Fraction) -> int:
-    """Return the integer rule of the paper's tau: count + noise > tau is count + noise >= floor(tau) + 1.
-
-    tau = b (ln(e^(m_O/b) + m_O - 1) - ln delta), which is the paper's with m_O/b = epsilon/2. It is never below m_O,
-    so the paper's "assert tau >= 1" holds for every delta below 1. With integer noise the chance that any of m_O new
-    records passes stays below delta/(1+a) (docs/proofs/headlist.md).
+    """Return floor(tau) + 1 for the paper's tau = b (ln(e^(m_O/b) + m_O - 1) - ln delta), which is never below m_O.
 
     >>> _paper_threshold(Fraction(1, 2), 1, Fraction(1, 10**5))
     7
@@ -246,18 +223,11 @@ def draw_head(
 ) -> NoisyHead:
     """Count the records, draw once per record, and return what passes. The spend must have been recorded before.
 
-    Args:
-        log: The secret log of the opt-in users.
-        step: From :func:`calibrate_head`.
-        bound: Which records of a user count; random ones by default.
-        bits: Where the noise comes from; the operating system by default.
-        users: The number of opt-in users where it is public. By default counted in the log under replace-one, where it
-            is constant; needed under add-remove, where it is a secret of the log.
-        part: A table with a column ``user``: only these users' records count. Needs ``users``, how many they are.
+    ``users`` is the public number of opt-in users, or of those in ``part``. By default it is counted in the log under
+    replace-one, where it is constant; under add-remove it is a secret of the log and must be passed.
 
     **Guarantee:** that of :func:`calibrate_head`, for one opt-in user.
-    **Estimator:** the noisy count; given that it is in the list it is too high, near R by about b
-    (docs/proofs/headlist.md).
+    **Estimator:** the noisy count; given that it is listed it is too high, near R by about b (docs/proofs/headlist.md).
     **Reference:** Avent, Korolova, Zeber, Hovden and Livshits 2017, figure 3, with the noise reused.
     """
     source = bits or SystemBits()
@@ -272,11 +242,10 @@ def draw_head(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptInShares:
-    """The shares of the head records among the opt-in users: estimates, and how uncertain they are. All of it public.
+    """The public estimates of the head records' shares among opt-in users, and how uncertain they are.
 
     **Guarantee:** :attr:`loss`, for one opt-in user.
-    **Estimator:** the shares; unbiased for ``split``; for ``reuse`` too high near the threshold, by about b/n there
-    (docs/proofs/headlist.md). Variance :meth:`variance_at`.
+    **Estimator:** the shares, unbiased for ``split``; for ``reuse`` too high near the threshold, by about b/n there.
     **Reference:** Avent et al. 2017, figure 4 and Theorem 4, with the variance of the integer noise that is drawn.
     """
 
@@ -304,21 +273,16 @@ class OptInShares:
         return counting.keys_per_user if isinstance(counting, LaplaceHistogram | GaussianHistogram) else 1
 
     def variance_at(self, p: npt.ArrayLike) -> FloatArray:
-        """Return the variance of each share if the true one were ``p``: p(1-p)/n + noise/n^2, always above zero.
+        """Return the variance of each share if the true one were ``p``: at most p(1-p)/n + noise/n^2, above zero.
 
-        Of m_O distinct records of a user at most one is this one: the sampling part is p(1 - m_O p)/n, and no larger.
-        For blending, evaluate it at the blended share: the plug-in :attr:`variances` moves with the noise itself.
+        Evaluate it at the blended share: the plug-in :attr:`variances` moves with the noise itself.
         """
         inside = np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0)
         return inside * (1 - inside) / self.n + self.noise_variance / self.n**2
 
     @property
     def variances(self) -> FloatArray:
-        """The unbiased estimates of the variances, p(1-p)/(n-1) + noise/(n(n-1)); infinite for n = 1.
-
-        Exactly unbiased for fresh noise, as in Theorem 4 of the paper (docs/proofs/headlist.md), and therefore
-        sometimes below zero: for weights use :meth:`variance_at`.
-        """
+        """The unbiased estimates p(1-p)/(n-1) + noise/(n(n-1)); may be negative: weigh by :meth:`variance_at`."""
         if self.n == 1:
             return np.full(len(self), np.inf)
         spread: FloatArray = self.values * (1 - self.values)
@@ -383,8 +347,8 @@ class OptInShares:
 def parallel_loss(parts: Sequence[Sequence[StepParameters]]) -> Loss:
     """Return one loss that covers the steps on each of several parts of the users.
 
-    **Guarantee:** a user is in one part, chosen by something that no user's records can change, so what that part costs
-    is what the user loses. The largest mu^2, total of pure epsilons and threshold delta cover every part.
+    **Guarantee:** a user is in one part, chosen by something that no user's records can change, so the largest mu^2,
+    total of pure epsilons and threshold delta cover everybody.
 
     >>> parallel_loss([[calibrate_head(epsilon=epsilon, delta=1e-5)] for epsilon in (1, 2)]).pure
     (Fraction(2, 1),)
@@ -404,10 +368,7 @@ def parallel_loss(parts: Sequence[Sequence[StepParameters]]) -> Loss:
 
 
 def estimate_reused(head: NoisyHead, most: int) -> OptInShares:
-    """Take the shares of the ``most`` (M) largest records from the counts of the head list itself.
-
-    The wildcard is 1 minus their sum. A fresh draw for it would be a third count that one user's exchange of records
-    moves, and cost 1.5 epsilon.
+    """Take the shares of the ``most`` (M) largest records from the head list's own counts; the wildcard is the rest.
 
     **Guarantee:** that of the head list; nothing is read and nothing drawn.
     """

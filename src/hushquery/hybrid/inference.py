@@ -1,13 +1,8 @@
-"""What the two estimates of a head list say together: pooled variances, intervals given publication, test of agreement.
+"""Compare and pool both estimates of a head list: variances, intervals given publication, test of agreement.
 
-A side's own estimate is a bad place to evaluate its variance: where the estimate happens to be low the variance seems
-low too, and a blend weighted by it is biased downwards. So both variances are evaluated at the blended shares.
-
-Opt-in counts are published because they were large: near the cut, the count that is seen was pushed up by chance. An
-interval that ignores it misses up to one time in five at a nominal one in twenty. The intervals here invert a test
-given publication: which true shares make such a blend unsurprising among the blends that would have been published? The
-test of whether opt-in users search like everybody else allows for selection in the same way. All of it looks only at
-numbers that are public already, and costs nothing (docs/proofs/blend.md).
+Variances are evaluated at the blended shares: at a side's own estimate, a low estimate seems precise and biases the
+blend downwards. Opt-in counts were published for being large, so intervals and the test condition on publication;
+ignoring it misses up to one time in five at a nominal one in twenty (docs/proofs/blend.md).
 """
 
 from __future__ import annotations
@@ -63,11 +58,7 @@ class Pooled:
 
 
 def pool(optin: Shares, clients: Shares) -> Pooled:
-    """Evaluate both variances at the blended shares, a few times over.
-
-    Before the first blend they are evaluated at the opt-in shares: in a head list made from them these are never far
-    off, whereas a client's share at a small epsilon may be noise altogether.
-    """
+    """Evaluate both variances at the blended shares a few times; first at the opt-in ones, which are less noisy."""
     left, right = _checked(optin, "opt-in"), _checked(clients, "client")
     if left.shape != right.shape:
         raise DataError(
@@ -85,11 +76,7 @@ def pool(optin: Shares, clients: Shares) -> Pooled:
 
 
 def plug_in_weights(optin_variance: FloatArray, client_variance: FloatArray) -> FloatArray:
-    """Return Theorem 6's weights, client/(opt-in + client), from each side's own unbiased estimate of its variance.
-
-    Such an estimate may be below zero: Theorem 4's is where noise made a count negative. It is then taken to be nearly
-    zero, so the weight is 1 and that negative count is taken in full. The paper does not say what it does.
-    """
+    """Return Theorem 6's weights from unbiased variances; a negative one (not in the paper) counts as nearly zero."""
     left, right = (np.maximum(variance, LEAST_VARIANCE) for variance in (optin_variance, client_variance))
     # Nobody alone has a variance: such a side's is infinite.
     weight: FloatArray = np.where(np.isinf(left), 0.0, right / (np.where(np.isinf(left), 1.0, left) + right))
@@ -99,8 +86,7 @@ def plug_in_weights(optin_variance: FloatArray, client_variance: FloatArray) -> 
 def multinomial_variance_of_sum(shares: Shares, weights: FloatArray, p: FloatArray) -> float:
     """Return the variance of the sum of weight times share, for counts of n records with independent noise on each.
 
-    Two counts of n independent records have covariance -p_i p_j/n; noise that is drawn once per record adds none. Of m
-    records of one user the sum varies most if all m count alike: m times as much as if they were independent.
+    The m records of one user may all count alike, so the sampling part is m times that of independent records.
     """
     p = at_most_one(p)
     drawn = max(0.0, float(weights**2 @ p - (weights @ p) ** 2)) / shares.n
@@ -124,8 +110,7 @@ def _checked(shares: Shares, side: str) -> FloatArray:
 
 # ---- intervals given publication -----------------------------------------------------------------------------------
 
-# How far off a predicted overshoot is, relative to itself, beyond what the number of records explains: where the counts
-# found the list, and where they only cut it to its size and rather tell how the noise falls off.
+# Relative model error of a predicted overshoot: counts that found the list, and counts that only cut it to its size.
 _MODEL_ERROR = {"reuse": 1 / 3, "split": 2 / 3}
 # Beyond so many standard deviations of a count above the cut, hardly any chance is cut off.
 _NEAR = 5.0
@@ -139,13 +124,7 @@ _HALVINGS = 18
 
 @dataclass(frozen=True, eq=False)
 class Overshoot:
-    """How much too high the opt-in counts of a whole list are, because they were published for being large.
-
-    Of one record nothing can be said below the cut. Of all together it can: chance carries records over the cut in
-    proportion to how many there are per count at the cut, and to the variance of a count there. With so many counts
-    above x as x^-a (x the count plus the noise's variance), that makes a per published record. The a is estimated from
-    the counts, with Zipf's law, a = 1, as one record's worth of evidence (docs/proofs/blend.md).
-    """
+    """How much too high a list's opt-in counts are, published for being large (docs/proofs/blend.md)."""
 
     optin: OptInShares
     least: float | None  #: as for :func:`agreement`
@@ -171,8 +150,7 @@ class Overshoot:
 class Selected:
     """The law of the blend ``weight (N + Z)/n + (1 - weight) C`` given N + Z >= cut, as a function of the true share.
 
-    N is binomial, C normal with the clients' variance. Z is discrete Laplace noise with the variance of the opt-in
-    side's noise; for Gaussian noise, whose tails are shorter, that errs on the wide side.
+    N is binomial, C normal, Z discrete Laplace; for Gaussian noise, with its shorter tails, that errs on the wide side.
     """
 
     optin: Shares
@@ -185,11 +163,9 @@ class Selected:
         return raw * self.optin.n < self.cut + _NEAR * self._deviation
 
     def interval(self, raw: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-        """Return the smallest and the largest true share for which a published blend is not surprising at its end.
+        """Return the smallest and largest true share for which a published blend is not surprising; NaN if not near.
 
-        Given publication the true share is inside with probability ``level`` at least, but for the normal law of the
-        clients' side: both chances grow and fall with the share, and a blend as extreme as its own counts in full.
-        Not a number where a blend is not near the cut.
+        Given publication it covers with probability at least ``level``, but for the normal law of the clients' side.
         """
         tail = (1 - level) / 2
         low = self._first(raw, lambda p: self._chance(raw, p, above=True) >= tail)
@@ -197,19 +173,15 @@ class Selected:
         return low, np.maximum(low, high)
 
     def bias(self, raw: FloatArray) -> FloatArray:
-        """Return how much too high each blend is, where it is near: what it is above the median-unbiased share.
+        """Return how far each blend near the cut is above the median-unbiased share.
 
-        No estimate of the bias is unbiased: of a share below the cut, what is seen says nothing. This one is above the
-        true bias as often as below, and larger on average. It goes into standard errors and is not subtracted.
+        For standard errors only, never subtracted: no estimate of it is unbiased, and this one is larger on average.
         """
         median = self._first(raw, lambda p: self._chance(raw, p, above=True, extra=0.0) >= 0.5)
         return np.nan_to_num(np.maximum(raw - median, 0.0))
 
     def _chance(self, raw: FloatArray, p: FloatArray, *, above: bool, extra: float = 0.5) -> FloatArray:
-        """Return the chance of a blend at least (or at most) as large as each, if the true shares were ``p``.
-
-        Counts are whole, or steps of several: with ``extra`` one half the very one that was seen counts in full.
-        """
+        """Return the chance of a blend at least (at most) as large; ``extra`` 1/2 counts the one seen in full."""
         from scipy.special import ndtr
 
         sign, near = 1.0 if above else -1.0, self.near(raw)
@@ -301,11 +273,9 @@ def _tail(k: FloatArray, a: float) -> FloatArray:
 
 # ---- do opt-in users search like everybody else? -------------------------------------------------------------------
 
-# Covariances are looked at in blocks of so many records.
 _ROWS = 256
 # No chance is taken to be smaller than this, so that every z is finite.
 _LEAST_CHANCE = 1e-300
-# Less skewed laws are taken to be normal.
 _LEAST_SKEWNESS = 0.01
 
 
@@ -313,10 +283,8 @@ _LEAST_SKEWNESS = 0.01
 class Agreement:
     """The result of the test for population shift.
 
-    ``z`` is each record's difference in standard errors, a standard normal number if there is no shift, and NaN where
-    nothing can be said (the smallest published count, see :func:`agreement`). ``p_value`` is the chance of such a
-    difference without shift, corrected for the number of records (Holm). Where the correlations are not known (olh, or
-    several records of one user), ``overall`` is the smallest of them, which needs none.
+    ``z`` is standard normal without shift, NaN where not tested; ``p_value`` is Holm-corrected. Where correlations are
+    unknown (olh, several records per user), ``overall`` is the smallest p-value.
     """
 
     z: FloatArray
@@ -352,12 +320,10 @@ def agreement(
     alpha: float = ALPHA,
     least: float | None = None,
 ) -> Agreement:
-    """Test whether both sides estimate the same shares.
+    """Test whether both sides estimate the same shares, with a chance ``alpha`` of a false alarm.
 
-    ``alpha`` is the chance of a false alarm, ``least`` the smallest opt-in share that would have been published, where
-    that was fixed beforehand (a threshold, and no other cut; minus infinity if these shares decided nothing). By
-    default nothing is known of the cut but that the smallest share passed it: that record is not tested, the others are
-    judged as those above it.
+    ``least`` is the smallest publishable opt-in share if fixed beforehand; minus infinity if these shares decided
+    nothing. By default the smallest share seen is the cut, and that record is not tested.
     """
     if not 0 < alpha < 1:
         raise UsageError("the chance of a false alarm lies between 0 and 1", fix="Use, say, 0.01")
@@ -371,8 +337,8 @@ def agreement(
     # Counts are whole, so a cut lies half a count below the smallest that passes.
     cut = values.min() + half if least is None else min(least, float(values.min())) - half
     tested = values > cut
-    # Opt-in = blended + (1 - weight) difference, where blended share and difference are independent: so this is how
-    # large a difference had to be for its opt-in share to be above the cut. 1 - weight with all its digits:
+    # How large a difference had to be for its opt-in share to pass the cut: opt-in = blended + (1 - weight) difference,
+    # and these two are independent. 1 - weight with all its digits:
     rest = pooled.optin_variance / pooled.spread**2
     blended = pooled.weight * values + (1 - pooled.weight) * clients.values
     bound = (cut - blended) / (rest * pooled.spread)
@@ -394,10 +360,7 @@ def agreement(
 
 
 def _tails(z: FloatArray, bound: FloatArray, skewness: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the chances to be below and above z for what is above ``bound``, in standard errors.
-
-    The law is a gamma law of this skewness, with mean 0 and variance 1, or the normal one where there is hardly any.
-    """
+    """Return the chances to be below and above z given more than ``bound``: of a gamma law, or normal if not skewed."""
     from scipy import stats
 
     bound = np.minimum(bound, z)

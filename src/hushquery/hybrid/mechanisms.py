@@ -1,10 +1,4 @@
-"""The opt-in half of BLENDER as the registry knows it: from rows of a log to what is published.
-
-A dataset is a small log of the opt-in users. As in :mod:`hushquery.curator.audit`, what runs is what a head
-list runs, and the laws are computed from the rows by the definition. An exchange of records moves one count up and
-another one down. An audit looks for events in which columns are high or low together, so that is how outputs are
-written; it costs nothing.
-"""
+"""The opt-in half of BLENDER as audited mechanisms: head lists with reused counts, and split measurement."""
 
 from __future__ import annotations
 
@@ -63,11 +57,7 @@ def _records_in(dataset: Rows, most: int) -> list[list[Key]]:
 
 @dataclass(frozen=True)
 class HeadDraws:
-    """What is drawn and published of the exact counts of records.
-
-    The last column is computed from the others, for an audit to look at: how far the first count is above a public
-    level or the second one below it, whichever is less, where both are published.
-    """
+    """What is published of exact counts; the audit's last column is high if the first is high and the second low."""
 
     step: LaplaceHistogram
 
@@ -101,9 +91,8 @@ class HeadDraws:
 class HeadList(LogMechanism):
     """The head list of the opt-in users with the noisy counts that selected it, one record per user.
 
-    **Guarantee:** (2 m_O/b, 1 - (1 - a^(R-1)/(1+a))^m_O) for one opt-in user, replace-one, counts included
-    (docs/proofs/headlist.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough.
+    **Guarantee:** (2 m_O/b, 1 - (1 - a^(R-1)/(1+a))^m_O) for one opt-in user, replace-one (docs/proofs/headlist.md).
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough.
     **Reference:** Avent et al. 2017, figure 3, with the noise reused and the smallest integer threshold.
 
     >>> HeadList.calibrate(Fraction(1), Fraction(1, 10**5)).draws.step.threshold
@@ -180,12 +169,10 @@ class HeadList(LogMechanism):
 
 @dataclass(frozen=True)
 class SplitEstimate(LogMechanism):
-    """Fresh noisy counts of a given head list and of the wildcard, on those opt-in users who did not find it.
+    """Fresh noisy counts of a head list and its wildcard (as what it leaves), on opt-in users that did not find it.
 
-    In the place of the wildcard's count stands what it leaves of the public number of records.
-
-    **Guarantee:** pure 2 m_O/b for a user of T, replace-one, and nothing for a user of S, who pays for the head list;
-    a user is in one part (docs/proofs/headlist.md).
+    **Guarantee:** pure 2 m_O/b for a user of T, replace-one, and nothing for a user of S, who pays for the head list; a
+    user is in one part (docs/proofs/headlist.md).
     **Estimator:** the noisy count, unbiased; variance 2a/(1-a)^2, a = e^(-1/b).
     **Reference:** Avent et al. 2017, figure 4.
 

@@ -1,10 +1,7 @@
-"""HeadPlan: from the log of the opt-in users to a published head list, with what it costs both populations.
+"""Plan the head list of a task from the opt-in users' log, with what it costs both populations.
 
-The opt-in users pay for the head list and its counts; clients pay for the reports that the list will ask of them. These
-are two populations with two accounts, and nothing adds one to the other.
-
-A task with a period does this anew in each epoch. A list that the task keeps for some epochs is only measured again in
-the later ones: its records are public already, and clients whose record did not change repeat their answers.
+Opt-in users and clients have separate accounts that are never added up. A list that the task keeps is only measured
+again in later epochs, and clients whose record did not change repeat their answers (docs/epochs.md).
 """
 
 from __future__ import annotations
@@ -58,17 +55,12 @@ __all__ = ["HeadPlan", "SealedRecords", "plan_head"]
 
 # Records of a user that guided selection gives weight to, where the task does not say.
 _WEIGHED = 40
-# What a refusal shows how to open accounts for.
 _EPOCHS = 12
 
 
 @runtime_checkable
 class SealedRecords(Protocol):
-    """Opt-in records that can't be read yet: paid for once, opened after that, with noise that belongs to them.
-
-    Whoever repeats the work after a crash gets the same noise, pays for this noise once, and makes the same list; other
-    records have another key, so another price and other noise.
-    """
+    """Opt-in records that open once they are paid for; their key makes retries draw the same noise and pay once."""
 
     @property
     def name(self) -> str:
@@ -85,19 +77,17 @@ class SealedRecords(Protocol):
 def plan_head(
     log: Any, task: Task | str | Path, *, keep: Keep = "random", head: PublishedHead | None = None
 ) -> HeadPlan:
-    """Plan the head list of a task from the log of those who opted in. Reads no row.
+    """Plan the head list of a task from the log of opt-in users. Reads no row.
 
     Args:
-        log: What :func:`hushquery.read_log` returns, or anything it reads: rows of opt-in users and nobody else. Or
-            :class:`SealedRecords`, which are opened after both populations have paid.
+        log: Rows of opt-in users only (:func:`hushquery.read_log`, or anything it reads), or :class:`SealedRecords`.
         task: A task with the parts [optin] and [head], or its file.
         keep: Which of a user's records count: ``random`` ones, or the ``first`` by time.
         head: The list of an earlier period, for a task that keeps its list (``[head] keep``): it is measured again.
 
-    **Guarantee:** for one opt-in user the (epsilon, delta) of :func:`~hushquery.hybrid.headlist.calibrate_head`, or
-    for a list of an earlier period the pure epsilon of :func:`~hushquery.hybrid.remeasure.calibrate_remeasure`; for one
-    client the epsilon of the task's reports. Two populations, both replace-one (unless the task says otherwise for the
-    first). All of it is for one epoch; those of several epochs add up in the ledger.
+    **Guarantee:** per epoch, the task's (epsilon, delta) for one opt-in user, pure epsilon where an earlier list is
+    measured again, and the epsilon of its reports for one client. Two populations, both replace-one (unless the task
+    says otherwise for the first); epochs add up in the ledger.
     """
     task = task if isinstance(task, Task) else Task.load(task)
     secret = log if isinstance(log, Log | SealedRecords) else read_log(log)
@@ -184,10 +174,7 @@ class HeadPlan(Plan[PublishedHead]):
 
     @property
     def method(self) -> Method:
-        """``reuse`` the counts that found the list, or measure with fresh noise, as one part of ``split`` users does.
-
-        A list of an earlier period is measured by everybody: it was found before.
-        """
+        """``reuse`` the counts that found the list, or ``split``: measure with fresh noise, as every earlier list."""
         return "reuse" if len(self.parts) == 1 and self.earlier is None else "split"
 
     def _steps(self) -> list[Step]:
@@ -231,13 +218,10 @@ class HeadPlan(Plan[PublishedHead]):
     ) -> PublishedHead:
         """Record both spends durably, then read the log, draw the noise and return the head list. A plan runs once.
 
-        The noise of records that are still sealed comes from their own key, which the payment names: however often this
-        is repeated for the same records, each account pays once and the same list is made. One payment never buys two.
-
-        ``epoch`` is the number of the task's period, by default the present one; ``users`` is how many users opted in,
-        where that is public, and needed under add-remove. Missing accounts are opened, unless ``create`` is False: the
-        opt-in users' with this budget as its lifetime, the clients' with the task's ``lifetime_epsilon``. For a task
-        with a period the former is one epoch: open its accounts beforehand. Else as :meth:`hushquery.plan.Plan.run`.
+        Sealed records bring their own noise key, which the payment names: repeating the run pays once and makes the
+        same list. ``epoch`` defaults to the present period; ``users`` is the public number of opt-in users, needed
+        under add-remove. Missing accounts are opened unless ``create`` is False, the opt-in users' with one epoch's
+        budget: open those of a task with a period beforehand. Otherwise as :meth:`hushquery.plan.Plan.run`.
         """
         epoch, once = self._checked_epoch(epoch), None
         self._check_users(users)

@@ -1,9 +1,4 @@
-"""What the hybrid publishes: the head list that every client downloads, and the release that blends both estimates.
-
-The head list is one JSON file. Clients need its records and its configuration hash; whoever blends needs the opt-in
-shares. All of it is public: it was paid for before it was made, and nothing else of the opt-in data is in it. The
-release is post-processing of what is public already.
-"""
+"""The hybrid model's public files: the head list for clients, and the release that blends both estimates."""
 
 from __future__ import annotations
 
@@ -99,13 +94,7 @@ class PublishedHead:
 
     @cached_property
     def configuration(self) -> Configuration:
-        """What clients run: the cells and the mechanism, fixed by this list.
-
-        It is the same in every period that the list is kept for, so clients repeat the answers that they have drawn.
-
-        Raises:
-            DataError: The list is empty, so there is nothing to ask clients.
-        """
+        """What clients run, the same while the list is kept; a DataError if the list is empty."""
         if not self.optin.records:
             raise DataError(
                 "the head list is empty, so clients have nothing to answer",
@@ -271,7 +260,7 @@ def described(step: StepParameters, method: Method, kept_since: int | None) -> s
 
 
 def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False, level: float = 0.95) -> Release:
-    """Blend a head list's opt-in estimates with what clients reported about it, and make the release.
+    """Blend a head list's opt-in estimates with the clients' estimates about the same list, and make the release.
 
     Args:
         head: The published head list.
@@ -280,8 +269,7 @@ def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False,
         level: The coverage of the intervals.
 
     **Guarantee:** none of its own: it costs nothing. The release states both populations' guarantees, side by side.
-    **Estimator:** each record's two shares weighted by their variances, projected on the simplex; see
-    :func:`~hushquery.hybrid.blend.blend_probabilities`.
+    **Estimator:** each record's two shares weighted by their variances, projected on the simplex.
     """
     if head.optin.records and clients.digest != head.configuration.digest:
         raise DataError(
@@ -320,10 +308,9 @@ def blended_shares(
 
 
 def least_share(shares: OptInShares, size: int | None) -> float | None:
-    """Return the smallest opt-in share that would have been listed; ``size`` is the most records a list may have.
+    """Return the smallest opt-in share that would have been listed among at most ``size`` records.
 
-    Minus infinity where these counts decided nothing; None where the list was cut to its size by them, so that only the
-    smallest of them tells where.
+    Minus infinity where these counts decided nothing; None where they cut the list to its size, so the cut is unknown.
     """
     if size is None or len(shares) >= size:
         return None

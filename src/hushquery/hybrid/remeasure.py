@@ -1,13 +1,7 @@
-"""Head lists measured with fresh noise: split users as in the paper, guided weights, and lists of an earlier period.
+"""Measure head lists with fresh noise: split users, guided weights, and lists of an earlier period.
 
-In the paper the opt-in users are divided: S finds the head list, T measures it, the wildcard too. Each user is in one
-part, so the pair costs what the dearer part costs. In later periods of a list that a task keeps, everybody is in T: the
-list is public already, so nothing is selected and no delta is needed.
-
-Guided weights (docs/proofs/guided.md) are for users with many records, since their noise does not grow with m_O: each
-user spreads one unit of weight over up to m_O records, most on those that are neither hopeless nor popular anyway. That
-publishes no counts. So part of the budget counts again, on the list that is public by then, one record of each user,
-chosen at random among all of theirs: that is what a client reports too, and those counts are unbiased.
+Guided weights publish no counts, so part of the budget counts the list again on one random record of each user, which
+is what a client reports too (docs/proofs/guided.md).
 """
 
 from __future__ import annotations
@@ -57,10 +51,7 @@ _THRESHOLD_SHARE_OF_DELTA = Fraction(1, 10)
 
 @dataclass(frozen=True)
 class Parts:
-    """The opt-in users in two disjoint parts: S finds the head list, T measures it.
-
-    The first two are tables of the engine with the column ``user``, the others their sizes, public under replace-one.
-    """
+    """The opt-in users in two disjoint parts, S (finders) and T (measurers); the sizes are public under replace-one."""
 
     finders: Any
     measurers: Any
@@ -74,9 +65,7 @@ class Parts:
 def split_users(log: Log, share: Number, key: str) -> Parts:
     """Split the users of a log, ``|S| = f_O |O|`` rounded to the nearest whole number, by a keyed digest of their ids.
 
-    Only for replace-one. The exact size makes a user's part depend on the other users' ids, though never on anybody's
-    records: under add-remove a user who arrives would push another from S to T and change both. What replace-one
-    exchanges is a user's data; the ids stay.
+    Only for replace-one, which keeps ids: under add-remove an arriving user would push another one from S to T.
     """
     import ibis
 
@@ -139,9 +128,8 @@ def calibrate_remeasure(
 
     **Guarantee:** pure epsilon = 2 m_O/b for one opt-in user under replace-one, m_O/b under add-remove; delta = 0.
 
-    >>> step = calibrate_remeasure(epsilon=4)
-    >>> step.scale, step.threshold, step.loss.pure, step.loss.threshold_delta
-    (Fraction(1, 2), None, (Fraction(4, 1),), Fraction(0, 1))
+    >>> calibrate_remeasure(epsilon=4).loss.pure
+    (Fraction(4, 1),)
     """
     related, whole = Relation.of(str(relation)), exact(epsilon, "epsilon")
     if whole <= 0:
@@ -162,11 +150,9 @@ def draw_split(
     bound: Bound | None = None,
     bits: Bits | None = None,
 ) -> OptInShares:
-    """Find the head list with some of the opt-in users and measure it with the others, as the paper does.
+    """Find the head list with a share f_O of the opt-in users and measure its top ``most`` (M) records with the others.
 
-    The spend must have been recorded before. The share f_O of the users finds the list with the step of S; of the
-    ``most`` (M) records at most that are kept, the others are folded into the wildcard. Else as for
-    :func:`~hushquery.hybrid.headlist.draw_head`.
+    The spend must have been recorded before. Arguments as for :func:`~hushquery.hybrid.headlist.draw_head`.
 
     **Guarantee:** (epsilon, delta) for a user of S, (epsilon, 0) for a user of T, replace-one; together the larger.
     **Estimator:** (count + noise)/n with fresh noise; unbiased given the head list.
@@ -215,15 +201,13 @@ def remeasure(
 ) -> OptInShares:
     """Measure a public list on all opt-in users of a later period. The spend must have been recorded before.
 
-    Every listed record gets a draw whatever its count is, zeros too, and under replace-one so does the wildcard: an
-    exchange of one user's data moves the listed counts by a and a' and the wildcard by ``|a - a'|``, together at most
-    2 m_O, which the noise is made for anyway (docs/epochs.md). Under add-remove it would be m_O more than that, so
-    there the wildcard is what is left. The list stays in the order that clients hash. Arguments as for
-    :func:`~hushquery.hybrid.headlist.draw_head`.
+    Every listed record gets a draw, zeros too. Under replace-one so does the wildcard, at no extra cost
+    (docs/epochs.md); under add-remove that would cost m_O more, so it is what is left. The order that clients hash is
+    kept.
 
     **Guarantee:** that of :func:`calibrate_remeasure`.
-    **Estimator:** (count + noise)/n, unbiased: nothing was selected by this noise. The wildcard has its own draw under
-    replace-one, variance P(1-P)/n + s/n^2, and is 1 minus the sum under add-remove, variance P(1-P)/n + M s/n^2.
+    **Estimator:** (count + noise)/n, unbiased. The wildcard's variance is P(1-P)/n + s/n^2 under replace-one, P(1-P)/n
+    + M s/n^2 under add-remove.
     **Reference:** Avent et al. 2017, figure 4, with everybody in T.
     """
     source = bits or SystemBits()
@@ -258,10 +242,7 @@ def noisy_rest(rest: IntArray, step: LaplaceHistogram, bits: Bits) -> IntArray:
 def _measure(
     log: Log, records: list[tuple[str, str]], step: LaplaceHistogram, bound: Bound, bits: Bits, part: Any = None
 ) -> tuple[pa.Table, int]:
-    """Draw a noisy count for every record of a public list, zeros too; and return, without noise, their sum.
-
-    The second number is secret: it may be published with a draw of its own, or not at all.
-    """
+    """Draw a noisy count for every record of a public list; also return their exact sum, which is secret."""
     with materialize(head_counts(log, records, bound, step.keys_per_user, part)) as counted:
         measured = noisy_on_public_keys(counted, _record_table(records), RECORD, step, bits)
         total = execute(counted.aggregate(total=counted.n.sum().fill_null(0)))["total"][0].as_py()
@@ -298,14 +279,11 @@ def calibrate_guided_head(
     records_per_user: int = 40,
     relation: Relation | str = Relation.REPLACE_ONE,
 ) -> GuidedSteps:
-    """Choose the noise of all three steps. Reads no row.
-
-    Arguments as for :func:`~hushquery.hybrid.headlist.calibrate_head`.
+    """Choose the noise of all three steps, as :func:`~hushquery.hybrid.headlist.calibrate_head`. Reads no row.
 
     **Guarantee:** (epsilon, f + (1-f) agd(epsilon, mu)) for one opt-in user, f being the threshold's chance for the
-    worst weights, and mu^2 = 2 (64^2/s_A^2 + 64^2/s_B^2 + 1/s_C^2) under replace-one: weights are not negative, so
-    those of two users differ by at most sqrt 2 in L2 norm, and every squared sensitivity is twice that of add-remove.
-    f covers new records in either data set (docs/proofs/headlist.md).
+    worst weights, mu^2 = 2 (64^2/s_A^2 + 64^2/s_B^2 + 1/s_C^2) under replace-one: weights of two users, not being
+    negative, differ by at most sqrt 2 in L2 norm. f covers new records in either data set (docs/proofs/headlist.md).
 
     >>> steps = calibrate_guided_head(epsilon=4, delta=1e-5)
     >>> steps.loss.fits(4, 1e-5), steps.loss.epsilon(1e-5) > 3.9
@@ -328,8 +306,6 @@ def draw_guided_head(
     log: Log, steps: GuidedSteps, *, bound: Bound | None = None, bits: Bits | None = None, users: int | None = None
 ) -> NoisyHead:
     """Sketch, select and count. The spend must have been recorded before.
-
-    Arguments as for :func:`~hushquery.hybrid.headlist.draw_head`.
 
     **Guarantee:** that of :func:`calibrate_guided_head`, for one opt-in user.
     **Estimator:** the noisy number of users whose one random record it is; unbiased given the list.

@@ -1,8 +1,6 @@
-"""A whole hybrid run on a log that one already holds: some of its users opt in, all others are clients.
+"""Simulate a whole hybrid run on one log: some users opt in, all others are clients.
 
-The opt-in half is the real one (plan, ledger, exact noise). The clients' half sends every client through the task's
-real randomizer, many at a time; only the HTTP between them is left out. For measuring and for demonstrations: whoever
-can run this holds the clients' records, so nothing here protects them from the operator.
+Everything but the HTTP is real. The operator holds the clients' records here, so nothing protects them from it.
 """
 
 from __future__ import annotations
@@ -38,10 +36,7 @@ _DIGITS = 13  # hexadecimal digits of a digest that are compared: 52 bits
 
 
 def split_log(log: Log, optin: Number, key: str) -> tuple[Log, Log]:
-    """Return the rows of those who opt in and of the clients: each user opts in with the chance ``optin``.
-
-    The coin of a user is a keyed digest of the user's id; another key is another split.
-    """
+    """Split a log into opt-in users and clients, each user by a coin of chance ``optin``: a keyed digest of the id."""
     import ibis
 
     share = exact(optin, "the share of users who opt in")
@@ -59,11 +54,7 @@ def split_log(log: Log, optin: Number, key: str) -> tuple[Log, Log]:
 
 
 def client_cells(log: Log, configuration: Configuration, bits: Bits | None = None) -> IntArray:
-    """Count, inside the engine, the clients' records by the cell that each of them would randomise.
-
-    Each client has the task's ``records_per_user`` records; those with fewer fill up with the wildcard. These are true
-    counts: they go into :func:`send_all` and nowhere else.
-    """
+    """Count the clients' records by cell in the engine; true counts, for :func:`send_all` and nothing else."""
     import ibis
     import pyarrow as pa
 
@@ -123,11 +114,7 @@ def simulate(
     bits: Bits | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
-    """Run one epoch of a task on a log: split the users, publish the head list, randomise every client, blend.
-
-    Each user opts in with the chance ``optin``, by the ``key`` of the split. ``robust`` and ``level`` are as for
-    :func:`hushquery.blend`, all else as for :func:`~hushquery.hybrid.plan.plan_head` and running its plan.
-    """
+    """Run one epoch of a task on a log: split the users, publish the head list, randomise every client, blend."""
     source, tell = bits or SystemBits(), progress or (lambda *_: None)
     opted_in, clients = split_log(log, optin, fresh_key(source) if key is None else key)
     tell("counting the opt-in users' records", 0.0)

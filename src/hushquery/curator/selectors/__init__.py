@@ -1,8 +1,4 @@
-"""Selectors: which queries may be published, and with what counts; a file each.
-
-A selector is calibrated for a budget without looking at data, states its randomised steps, and turns a log into the
-table ``queries`` of a release. Beside each is what the audit needs to know of it.
-"""
+"""Selectors: which queries may be published, and with what counts; one file each, with its audit beside it."""
 
 from __future__ import annotations
 
@@ -38,15 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One randomised step of a plan.
-
-    Args:
-        name: The mechanism, by its registered name.
-        detail: What it does, in a clause.
-        parameters: The numbers it runs with, from which its cost is computed.
-        table: The table of the release whose rows it selects or counts.
-        final: Whether its noisy values are what that table publishes.
-    """
+    """One randomised step of a plan; ``final`` if its noisy values are what its ``table`` publishes."""
 
     name: str
     detail: str
@@ -117,11 +105,7 @@ class Selector(ABC):
         return with_intervals(noisy_on_public_keys(counted, chosen, QUERY, self.counts, bits), self.counts)
 
     def select(self, counted: Any, bits: Bits) -> pa.Table:
-        """Draw on the counts (or sums of weights) ``n`` of all queries, evaluated once, and return those that come out.
-
-        What :meth:`run` selects with, and what an audit runs: in a column ``noisy`` the counts, where the noise that
-        selected them is published.
-        """
+        """Draw on materialized counts (or weights) ``n``; return what passes, with ``noisy`` if that is published."""
         if isinstance(self.selection, OptimalSelection):
             raise TypeError(self)
         return passing(counted, QUERY, self.selection, bits).select(QUERY)

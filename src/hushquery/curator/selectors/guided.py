@@ -1,13 +1,8 @@
-"""Guided: a noisy sketch tells users which of their queries are worth their weight. New here (docs/proofs/guided.md).
+"""The ``guided`` selector: a noisy sketch shows users which of their queries are worth their weight.
 
-1. Every query falls into one of 2^22 public buckets. Each user spreads a weight of L2 norm one over the buckets of up
-   to 100 of their queries; all bucket sums are published with Gaussian noise, empty ones too.
-2. Each user drops the queries whose bucket looks empty, keeps at most d of the others, and gives less weight to those
-   that are popular enough anyway; weights are scaled to L2 norm one and rounded down to multiples of 1/64.
-3. Sums of weights get Gaussian noise and are released where they reach a threshold that holds for *unequal* weights.
-
-The sketch is public once noised, so step 2 is a function of one user's rows and of public numbers, and the two Gaussian
-steps compose: mu^2 adds. All constants below are fixed before any log is read.
+The sketch sums users' weights in 2^22 public buckets, empty ones included, with Gaussian noise. Each user drops queries
+whose bucket looks empty and gives popular ones less weight; sums of weights are released at a threshold that holds for
+unequal weights. Both Gaussian steps compose: mu^2 adds (docs/proofs/guided.md).
 """
 
 from __future__ import annotations
@@ -178,10 +173,9 @@ def bucket(query: Any, buckets: int) -> Any:
 
 
 # ---- what the audit knows of it --------------------------------------------------------------------------------------
-#
-# The sketch has a single bucket there, so that the noisy sketch is a number whose law can be listed. All queries then
-# have the same share, which cancels when weights are scaled to norm one, so what a user adds depends on the sketch only
-# through whether the bucket looks empty. Unequal shares are tested in tests/curator/test_audit.py, for any sketch.
+
+# One bucket makes the noisy sketch a number whose law can be listed. Its share cancels, so only whether it looks empty
+# matters; tests/curator/test_audit.py covers unequal shares.
 
 # On how many copies of a dataset the whole selector is run.
 _COPIES = 400
@@ -260,11 +254,9 @@ class Sketch(_Sketching):
 
 @dataclass(frozen=True)
 class GuidedSelector(_Sketching):
-    """The guided selector without counts: the noisy sketch, and what is selected given it; two queries per user.
+    """The guided selector without counts: the noisy sketch (charged as if published) and what it selects.
 
-    The first column is the bucket, which is not published in a release and costs as if it were.
-
-    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 of the sketch and of the selection together, beside the threshold's
+    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 of the sketch and of the selection together, plus the threshold's
     delta, for one user, add-remove (docs/proofs/guided.md).
     **Estimator:** none: what is published is which queries pass.
 

@@ -1,13 +1,7 @@
 """Algorithm 1 of Korolova, Kenthapadi, Mishra and Ntoulas 2009, with the exact delta beside their Theorem 1.
 
-Algorithm 1 keeps the first d searches of each user, releases the queries with ``M + Lap(b) > K``, and publishes their
-counts with fresh noise Lap(b_q) and their clicks with Lap(b_c). The theorem (docs/proofs/korolova2009.md)::
-
-    alpha = max(e^(1/b), 1 + 1/(2 e^((K-1)/b) - 1))
-    epsilon_alg = d ln(alpha) + d/b_q + d_c/b_c          delta_alg = (d/2) e^((d-K)/b)
-
-is correct and its delta is not tight. Noise here is discrete, so what runs is the integer threshold ``floor(K) + 1``,
-and the exact delta of that law is computed too; the ledger is charged the larger of the two.
+Their theorem is correct but its delta is not tight. With the discrete noise used here the threshold is ``floor(K) +
+1``; the ledger is charged the larger of their delta and the exact one (docs/proofs/korolova2009.md).
 """
 
 from __future__ import annotations
@@ -39,15 +33,7 @@ _LARGEST = 2**40
 
 @dataclass(frozen=True)
 class Theorem1:
-    """The parameters of Algorithm 1 and what they promise.
-
-    Args:
-        queries_per_user: d.
-        threshold: K.
-        scale: b.
-        count_scale: b_q; None when no counts are published.
-        clicks_per_user: d_c.
-        click_scale: b_c; None when no clicks are published.
+    """The parameters d, K, b, b_q, d_c and b_c of Algorithm 1, and what they promise; None publishes nothing.
 
     >>> t = Theorem1(20, Fraction(140), Fraction("8.685889638065"))
     >>> f"{t.epsilon_alg:.5f} {t.delta_alg:.3e} {t.delta_exact:.3e}"
@@ -120,9 +106,7 @@ class Theorem1:
 
 
 def calibrate_korolova(queries_per_user: int, epsilon: Number, delta: Number) -> Theorem1:
-    """Return the optimal b = d/epsilon and K = d(1 - ln(2 delta/d)/epsilon) when all of epsilon goes to the selection.
-
-    Where the integer threshold of the law that runs would need more than delta, K is raised to it.
+    """Return b = d/epsilon and K = d(1 - ln(2 delta/d)/epsilon), or a higher K if the integer law needs it.
 
     >>> t = calibrate_korolova(20, "ln 10", 1e-5)
     >>> f"{float(t.threshold):.2f} {float(t.scale):.2f}"
@@ -203,10 +187,8 @@ class Korolova(Selector):
 class KorolovaSelector(CountedAgain):
     """Algorithm 1 of Korolova et al. 2009 on two searches per user, counts with their own noise.
 
-    **Guarantee:** epsilon_alg and the larger of delta_alg and the exact delta, for one user, add-remove
-    (docs/proofs/korolova2009.md).
-    **Estimator:** the count of a released query is unbiased given its release, because its noise is fresh; which
-    queries are released depends on their counts.
+    **Guarantee:** epsilon_alg and the larger of delta_alg and the exact delta, for one user, add-remove.
+    **Estimator:** the count, whose noise is fresh: unbiased given release, which itself depends on the counts.
 
     >>> f"{KorolovaSelector.calibrate(Fraction(1), Fraction(1, 10**5)).selector.threshold:.2f}"
     '32.30'

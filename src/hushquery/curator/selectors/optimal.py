@@ -1,8 +1,4 @@
-"""Optimal: toss the best possible coin for every query. Desfontaines, Voss, Gipson and Mandayam 2022.
-
-The coin has the largest chance for every count at (epsilon/d, delta/d) per query (docs/proofs/optimal.md). It publishes
-no counts; they cost a second step.
-"""
+"""The ``optimal`` selector: toss the best possible coin for every query (docs/proofs/optimal.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Thresholded counts: publish the queries whose noisy count reaches a threshold, with that very count.
-
-``laplace`` and ``gaussian``: one draw per query selects and counts (docs/proofs/thresholds.md,
-docs/proofs/gaussian-threshold.md).
-"""
+"""The ``laplace`` and ``gaussian`` selectors: publish the noisy counts that reach a threshold."""
 
 from __future__ import annotations
 
@@ -26,11 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ThresholdedCounts(Selector):
-    """Publish the very counts that passed the threshold: one draw selects and counts.
-
-    The counts themselves cost nothing more: off the event that a key of one user alone passes, the output is a function
-    of the noisy counts. Without ``with_counts`` only the list is published.
-    """
+    """Publish the very counts that passed the threshold: one draw selects and counts, at no extra cost."""
 
     name: str  # type: ignore[misc]
     selection: LaplaceHistogram | GaussianHistogram
@@ -80,16 +72,11 @@ class ThresholdedCounts(Selector):
         return chosen if self.with_counts else chosen.select(QUERY)
 
 
-# ---- what the audit knows of them ------------------------------------------------------------------------------------
-
-
 class LaplaceSelector(QueryMechanism):
     """Users per query, two queries per user, with discrete Laplace noise and an integer threshold; counts reused.
 
-    **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user, add-remove, counts included
-    (docs/proofs/thresholds.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
-    (docs/proofs/intervals.md).
+    **Guarantee:** (d/b, 1 - (1 - a^(R-1)/(1+a))^d) for one user, add-remove, with counts (docs/proofs/thresholds.md).
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough (docs/proofs/intervals.md).
 
     >>> LaplaceSelector.calibrate(1, 1e-5).selector.threshold
     25.0
@@ -114,10 +101,9 @@ class LaplaceSelector(QueryMechanism):
 class GaussianSelector(LaplaceSelector):
     """Users per query, two queries per user, with rounded Gaussian noise and an integer threshold; counts reused.
 
-    **Guarantee:** the exact curve of the sparse histogram for one user, add-remove, counts included
+    **Guarantee:** the sparse histogram's exact curve, one user, add-remove, with counts
     (docs/proofs/gaussian-threshold.md).
-    **Estimator:** none that is unbiased: a count is seen only when its noise was high enough
-    (docs/proofs/intervals.md).
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough (docs/proofs/intervals.md).
 
     >>> GaussianSelector.calibrate(1, 1e-5).selector.threshold
     25.0

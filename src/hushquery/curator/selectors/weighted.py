@@ -1,7 +1,6 @@
-"""Weighted: a user with few queries gives each more weight. Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin 2020.
+"""The ``weighted`` selector: users with fewer queries give each more weight (docs/proofs/weights.md).
 
-A user who keeps t queries adds 1/sqrt(t) to each, so that every user has L2 norm one however many queries they keep.
-Weights are rounded down to multiples of 1/64, so sums are integers and the noise is exact. docs/proofs/weights.md.
+Weights 1/sqrt(t) are rounded down to multiples of 1/64, so sums are integers and the noise is exact.
 """
 
 from __future__ import annotations
@@ -51,11 +50,7 @@ class Weighted(Selector):
 
 
 def equal_weights(rows: Any) -> Any:
-    """Weigh each of a user's rows by floor(64/sqrt(t)), t being how many rows the user has.
-
-    In doubles this is exact: sqrt and division round correctly, and 64/sqrt(t) is either whole or further from a whole
-    number than they can err (by 1/(t (2k + 1)) at least).
-    """
+    """Weigh each of a user's t rows by floor(64/sqrt(t)); doubles are exact here (docs/proofs/weights.md)."""
     import ibis
 
     counted = rows.mutate(t=rows.count().over(ibis.window(group_by="user")))
@@ -63,11 +58,7 @@ def equal_weights(rows: Any) -> Any:
 
 
 def weighted_threshold(keys_per_user: int, sigma: Fraction, delta: Fraction) -> GaussianWeights:
-    """Find the smallest integer threshold for equal weights at a threshold's delta.
-
-    >>> weighted_threshold(20, Fraction(140), Fraction(1, 10**6)).threshold
-    761
-    """
+    """Find the smallest integer threshold for equal weights at a threshold's delta."""
     if keys_per_user < 1:
         raise CalibrationError("a user must be allowed at least one query", fix="Let queries_per_user be 1 or more")
 
@@ -86,8 +77,7 @@ def weighted_threshold(keys_per_user: int, sigma: Fraction, delta: Fraction) -> 
 class WeightedSelector(CountedAgain):
     """Weights 1/sqrt(t) with rounded Gaussian noise and a threshold, then counts; at most two queries per user.
 
-    **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 + d/sigma_c^2, beside the threshold's delta, for one user, add-remove
-    (docs/proofs/weights.md).
+    **Guarantee:** mu-GDP, mu^2 = 64^2/sigma^2 + d/sigma_c^2, plus the threshold's delta, for one user, add-remove.
     **Estimator:** the count of a released query is unbiased for the capped count given what is released.
     **Reference:** Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020.
 
