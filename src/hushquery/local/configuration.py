@@ -1,7 +1,6 @@
-"""Configuration: a task with what can be reported and the integers its clients run with, and the hash that binds them.
+"""Configuration: a task's domain and mechanism with its integers, and the hash that binds them.
 
-A report carries this hash. A client and a collector with another list, another order of the list, or another
-mechanism can't mistake each other's reports for their own. :func:`choose_oracle` picks the mechanism of a list.
+Reports carry the hash, so those of another list, another order of it or another mechanism are never mixed up.
 """
 
 from __future__ import annotations
@@ -58,12 +57,7 @@ Head = Sequence[Any] | HasRecords
 
 @dataclass(frozen=True)
 class Configuration:
-    """What every client of a task runs: made once from the task and, where it has none of its own, the head list.
-
-    Args:
-        task: The task.
-        space: What can be reported: a list, numbers, or texts.
-        channel: The mechanism, with the integers it runs with.
+    """What every client of a task runs: the domain, and the mechanism with its integers.
 
     >>> from hushquery.task import template
     >>> configuration = Configuration.of(Task.loads(template("setting")))
@@ -91,13 +85,7 @@ class Configuration:
 
     @classmethod
     def of(cls, task: Task, head: Head | None = None) -> Configuration:
-        """Fix what can be reported and the mechanism of a task.
-
-        Args:
-            task: The task.
-            head: The published head list, as [query, URL] pairs in their order or as what carries them in ``records``;
-                only for a task without a domain.
-        """
+        """Choose the domain and mechanism of a task; only a task without a domain takes a head list."""
         if not task.is_listed and head is not None:
             raise UsageError(f"a {task.task.kind} task takes no head list", fix="Leave it out")
         client, highest = task.client, task.task.highest
@@ -132,10 +120,7 @@ class Configuration:
 
     @property
     def cost(self) -> Fraction:
-        """What a device is charged for a new permanent answer: the epsilon that the task gives to a record.
-
-        RAPPOR is charged what its chances lose: they are given and not calibrated to the task's epsilon.
-        """
+        """The epsilon charged for a new permanent answer: the task's for a record, or what RAPPOR's chances lose."""
         return self.channel.epsilon if isinstance(self.channel, Rappor) else self.task.record_epsilon
 
     def empty(self, device: Device, bits: Bits) -> bytes:
@@ -198,10 +183,7 @@ def _numbers(highest: int, epsilon: Fraction, step: int | None, buckets: int | N
 
 
 def read_head(path: str | PathLike[str]) -> list[Any]:
-    """Read a head list from a JSON file of [query, URL] pairs, or from the folder that `hushquery head` wrote.
-
-    Whether its entries are good is for the task to say.
-    """
+    """Read a head list from a JSON file or the folder that `hushquery head` wrote; the task checks its entries."""
     file = Path(path)
     if file.is_dir():
         file /= HEAD_FILE
@@ -218,19 +200,9 @@ def read_head(path: str | PathLike[str]) -> list[Any]:
     return items
 
 
-# ---- the choice of an oracle -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Choice:
-    """An oracle, and what it was chosen from.
-
-    Args:
-        oracle: The calibrated oracle.
-        why: The reason, in a sentence.
-        variances: For each oracle that can run, n times the variance of the estimate of a rare cell.
-        report_bytes: For each of them, the length of a report.
-    """
+    """An oracle, why it was chosen, and of all that can run n times the rare-cell variance, and report lengths."""
 
     oracle: Oracle
     why: str
@@ -241,16 +213,8 @@ class Choice:
 def choose_oracle(k: int, epsilon: Number, within: Number = 0) -> Choice:
     """Choose the oracle of the smallest variance for a rare cell; of equals, the one with the shortest report.
 
-    Args:
-        k: The number of cells.
-        epsilon: What one report may cost.
-        within: Variances at most this share above the smallest count as equal: 0.02 trades two per cent for reports
-            that may be a hundred times shorter.
+    Variances at most ``within`` above the smallest count as equal: 0.02 may make reports a hundred times shorter.
 
-    >>> choose_oracle(51, 4).oracle.name, choose_oracle(501, 4).oracle.name
-    ('krr', 'subset')
-    >>> choose_oracle(5001, 1, within=0.02).oracle.name
-    'olh'
     >>> print(choose_oracle(501, 4).why)
     subset has the smallest variance for a rare cell, 0.0717/n, in 18 bytes; next is oue with 0.076/n in 63 bytes.
     """
@@ -266,11 +230,7 @@ def choose_oracle(k: int, epsilon: Number, within: Number = 0) -> Choice:
 
 @lru_cache(maxsize=64, typed=True)
 def oracle_named(name: str, k: int, epsilon: Number) -> Oracle:
-    """Calibrate an oracle by its name, or for ``auto`` the one of :func:`choose_oracle`.
-
-    >>> oracle_named("auto", 51, 4).name
-    'krr'
-    """
+    """Calibrate an oracle by its name, or for ``auto`` the one of :func:`choose_oracle`."""
     if name == "auto":
         able = _calibrated(k, epsilon, only_promising=True)
         return able[_best(able)[0]]

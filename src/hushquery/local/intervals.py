@@ -1,10 +1,8 @@
 """Intervals from randomised counts: which true rates make such a count unsurprising.
 
-A report supports a cell, or has its bit on, with a chance r that is linear in the share asked for; of n independent
-clients drawn at random the count is binomial. So every interval here is one of r, mapped linearly. Where a count is
-small the binomial law itself is inverted (Blaker 2000: never below the level, and inside Clopper and Pearson's); a
-normal law would claim that the share of a cell without support is known exactly. For larger counts Wilson's score
-interval is the same to a thousandth (docs/proofs/local-intervals.md).
+A report supports a cell with a chance linear in its share, so every interval is one of a binomial rate, mapped
+linearly. Small counts invert the binomial law itself (Blaker 2000): a normal law would claim that the share of a cell
+without support is known exactly. Larger ones take Wilson's score interval (docs/proofs/local-intervals.md).
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ Widths = Callable[[FloatArray], FloatArray]
 _EXACT = 100
 # The end of an exact interval is looked for in so many steps between two bounds of it, and rounded outwards.
 _STEPS = 24
-# Bisections of an interval's end.
 _HALVINGS = 50
 
 
@@ -63,11 +60,8 @@ def share_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of an interval for the share of each cell, where reports support it with chance q + gap share.
 
-    Reports of one client depend on each other, and nobody can tell which reports these are; so the worst is assumed.
-    Records of one period may all be equal, with noise of their own: the sampled part of the variance, share (1 - share)
-    gap^2, is multiplied by their number and the rest is not. Answers are kept over periods, so there all of it is.
-
-    Each client reports ``records`` records in each of ``repeats`` periods.
+    Which reports are one client's is unknown, so the worst is assumed: ``records`` of one period may be equal, which
+    multiplies the sampled variance, share (1 - share) gap^2; answers are kept over ``repeats`` periods: all of it.
 
     >>> low, high = share_interval([0], 1000, 0.95, 0.001, 0.5)
     >>> round(float(low[0]), 4), round(float(high[0]), 4)
@@ -86,13 +80,7 @@ def share_interval(
 def linear_interval(
     parts: list[tuple[FloatArray, FloatArray, FloatArray]], correlation: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of an interval for the sum of two numbers from one interval of each.
-
-    The distance of an end is the root of the sum of squares of the distances on its side, as variances add up (Zou and
-    Donner 2008).
-
-    Each part is a value with its lower and upper end; ``correlation`` is that of the two values.
-    """
+    """Return intervals for the sum of two correlated numbers, each a value with its own ends (Zou and Donner 2008)."""
     (one, low_one, high_one), (two, low_two, high_two) = parts
 
     def reach(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -105,10 +93,7 @@ def linear_interval(
 def clustered_interval(
     values: FloatArray, low: FloatArray, high: FloatArray, level: float, by: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return intervals of shares, widened by ``by`` times share (1 - share) of variance at each end.
-
-    For r records of each client, of n in all, ``by`` is (r - 1)/n.
-    """
+    """Return intervals widened by the variance ``by`` share (1 - share): (r - 1)/n for r records of each client."""
     if by == 0:
         return low, high
     added = by * NormalDist().inv_cdf((1 + level) / 2) ** 2
@@ -129,17 +114,9 @@ def selected_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return intervals for the means of normal numbers that are seen because they exceed a bar.
 
-    Of a number that is seen, the law is the normal one above the bar. An interval holds the means, from 0 on, under
-    which the number is among the most likely ``level`` of that law: given that a number is seen its mean is inside
-    with probability ``level`` exactly, and the interval always holds the number itself. Far above the bar that is the
-    usual interval. (One with equal tails would leave out numbers just above the bar: they are surprisingly small for
-    any mean that is not far below it.)
-
-    Args:
-        values: The numbers.
-        errors: Their standard errors.
-        bars: What they exceed.
-        level: The coverage.
+    An interval holds the non-negative means under which the number is among the most likely ``level`` of the normal law
+    above the bar: the coverage given selection is exactly ``level``, and the number itself is always inside. (Equal
+    tails would leave out numbers just above the bar, surprisingly small for any mean that is not far below it.)
 
     >>> low, high = selected_interval(np.array([3.1, 9.0]), np.ones(2), np.full(2, 3.0), 0.95)
     >>> [round(float(end), 2) for end in (*low, *high)]
@@ -169,9 +146,7 @@ def selected_interval(
 
 
 def largest_variance(none: float, everybody: float) -> float:
-    """Compute the largest variance of one report's share of a value, over the fraction f of clients that hold it.
-
-    A report's estimate has the mean f and a second moment linear in f, so its variance is none + slope f - f^2.
+    """Compute the largest of none + slope f - f^2, the variance of a report's estimate of a share f, over all f.
 
     >>> largest_variance(0.0, 0.0), largest_variance(2.0, 0.0), largest_variance(1.0, 4.0)
     (0.25, 2.0, 4.0)
@@ -183,11 +158,7 @@ def largest_variance(none: float, everybody: float) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def _exact(count: int, n: int, level: float) -> tuple[float, float]:
-    """Return Blaker's interval, rounded outwards: all rates at which counts as unlikely as this one have a chance.
-
-    A count's tail and the largest tail on the other side that is no likelier make up its chance; rates at which that is
-    above 1 - level are inside. Both ends lie between the ends of Clopper and Pearson at this level and at 2 level - 1.
-    """
+    """Return Blaker's interval, rounded outwards; it ends between Clopper and Pearson's at level and at 2 level - 1."""
     if 2 * count > n:
         low, high = _exact(n - count, n, level)
         return 1 - high, 1 - low

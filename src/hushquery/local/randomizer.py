@@ -1,15 +1,9 @@
 """Randomizers: what every mechanism offers to client and server, and the integers that decide its coins.
 
-A client asks for the *memo class* of a value (values of one class share one permanent answer), draws the answer of
-a class once and keeps it, and makes each report's payload from what it kept. A server unpacks payloads into rows and
-adds up their *support*, integers from which every estimate is made and which add up over shards.
-
-* :class:`Channel` is the interface; numbers (``numbers/``) and texts (``rappor/``) implement it directly.
-* :class:`Randomizer` is a channel over the cells 0..k-1 of a list, and :class:`Oracle` one with two chances p and q
-  (``oracles/``). The guarantee of one report is pure epsilon under replace-one: whatever the client's value was, no
-  report is more than e^epsilon times likelier than under another value.
-* Chances are integers over 2^53, so that Python and JavaScript decide every coin alike. A calibrated chance is rounded
-  in the direction that loses less, and the epsilon that a randomizer claims is computed back from the integers.
+A client draws the answer of a value's *memo class* once, keeps it, and makes each payload from it; a server unpacks
+payloads and adds up their *support*, the integers that every estimate is made from. Chances are integers over 2^53, so
+that Python and JavaScript decide every coin alike; they are rounded in the direction that loses less, and the claimed
+epsilon is computed back from the integers.
 """
 
 from __future__ import annotations
@@ -61,9 +55,9 @@ class Device:
 
     @cached_property
     def coins(self) -> bytes:
-        """The key of the coins that are kept and not stored: another configuration, with other chances, has another.
+        """The key of coins that are not stored; it depends on the configuration.
 
-        The same coin compared with two thresholds would tell where it lies, and so what was answered.
+        The same coin compared with the thresholds of two configurations would reveal what was answered.
         """
         return hmac.digest(self.secret, b"hushquery-v1 coins\0" + self.task + self.configuration, "sha256")
 
@@ -103,13 +97,7 @@ class Channel(ABC):
 
     @abstractmethod
     def expected_errors(self, reports: int) -> tuple[float, float]:
-        """Compute, before anybody reports, the standard error of a rare value's share and the largest of any share.
-
-        With a small epsilon they are nearly the same; with a large one which clients are asked decides, and a value
-        that half of them hold has a multiple of a rare one's error. Of an average both are the most it can be.
-        """
-
-    # ---- the client ----------------------------------------------------------------------------------------
+        """Compute the expected standard error of a rare value's share and the largest of any; equal for an average."""
 
     @abstractmethod
     def memo_class(self, value: Any, device: Device) -> MemoClass:
@@ -128,8 +116,6 @@ class Channel(ABC):
         del bits
         return kept
 
-    # ---- the server ----------------------------------------------------------------------------------------
-
     @abstractmethod
     def encode(self, answer: Any) -> bytes:
         """Return the bytes of an answer that is known to be one."""
@@ -146,10 +132,7 @@ class Channel(ABC):
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
     ) -> Estimates:
-        """Make raw, unbiased estimates with standard errors and intervals from the support of ``n`` reports.
-
-        Each client reports ``records`` records in each of ``repeats`` periods.
-        """
+        """Make raw, unbiased estimates from ``n`` reports: ``records`` per client in each of ``repeats`` periods."""
 
     def report(self, row: Any) -> Any:
         """Return one row of :meth:`unpack_many` as a single answer."""
@@ -305,10 +288,7 @@ class Oracle(Randomizer):
         return q * (1 - q) / (p - q) ** 2
 
     def variance(self, frequency: float = 0.0, n: int = 1) -> float:
-        """Compute the variance of the estimate of a cell that holds ``frequency`` of ``n`` clients drawn at random.
-
-        By default n times the variance for a rare cell, which is what oracles are compared by.
-        """
+        """Compute the variance of a cell's estimate by its true share and n; by default n times that of a rare cell."""
         p, q = float(self.p), float(self.q)
         r = q + frequency * (p - q)
         return r * (1 - r) / (n * float(self.p - self.q) ** 2)
@@ -337,8 +317,7 @@ class SupportCount:
 
     >>> from hushquery.local.oracles.krr import KRR
     >>> from hushquery.noise.sampler import SeededBits
-    >>> oracle = KRR.calibrate(3, 2)
-    >>> count = SupportCount(oracle)
+    >>> count = SupportCount(oracle := KRR.calibrate(3, 2))
     >>> count.add_many(oracle.randomize_many([0] * 60_000 + [1] * 30_000 + [2] * 10_000, SeededBits(1)))
     >>> [round(row.value, 1) for row in count.estimate()]
     [0.6, 0.3, 0.1]
@@ -370,11 +349,7 @@ def check_reports(reports: int) -> None:
 
 
 def chance_down(p: mpmath.mpf | Fraction) -> int:
-    """Return the largest integer chance that is not above the probability ``p``.
-
-    >>> chance_down(Fraction(1, 2)) == ONE // 2
-    True
-    """
+    """Return the largest integer chance that is not above the probability ``p``."""
     return _whole(p, mpmath.floor)
 
 
@@ -397,11 +372,7 @@ def e_to(epsilon: Fraction) -> mpmath.mpf:
 
 
 def loss_of_ratio(likelier: int, rarer: int) -> Fraction:
-    """Compute the epsilon of two chances of one outcome, ln(likelier/rarer), rounded up.
-
-    >>> float(loss_of_ratio(3, 1))
-    1.0986122886681098
-    """
+    """Compute the epsilon of two chances of one outcome, ln(likelier/rarer), rounded up."""
     if rarer <= 0 or likelier <= 0:
         raise CalibrationError(
             "an outcome is possible for one value only", why="a chance came out as 0", fix="Use a smaller epsilon"
@@ -420,12 +391,7 @@ def check_truth(truth: int, lie: int) -> None:
 
 
 def coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
-    """Toss ``n`` coins that show heads with chance ``numerator`` over 2^53.
-
-    >>> from hushquery.noise.sampler import SeededBits
-    >>> bool(coins(ONE, 3, SeededBits(1)).all()), bool(coins(0, 3, SeededBits(1)).any())
-    (True, False)
-    """
+    """Toss ``n`` coins that show heads with chance ``numerator`` over 2^53."""
     if not 0 <= numerator <= ONE:
         raise UsageError("a chance is an integer from 0 to 2^53", fix="Use chance_down")
     heads: npt.NDArray[np.bool_] = fractions_of_one(n, bits) < np.uint64(numerator)
@@ -433,10 +399,7 @@ def coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
 
 
 def many_coins(numerator: int, n: int, bits: Bits) -> npt.NDArray[np.bool_]:
-    """Toss ``n`` coins of the same chance as :func:`coins`, from an eighth of the random bits.
-
-    The first 8 of the 53 bits decide all but one coin in 256; only for those are the other 45 drawn.
-    """
+    """Toss ``n`` coins like :func:`coins` from an eighth of the bits: the first 8 of 53 decide all but 1 in 256."""
     if not 0 < numerator < ONE:
         return coins(numerator, n, bits)
     first, rest = divmod(numerator, 2**45)

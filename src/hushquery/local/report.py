@@ -4,7 +4,7 @@
 
     offset  length
          0       1  version, 1
-         1      16  report id: random, made by the client, says nothing about it
+         1      16  report id: random, made by the client
         17      32  task id: SHA-256 of the task's canonical form
         49      32  configuration hash: SHA-256 of domain and mechanism
         81       8  time in seconds since 1970 (UTC), a multiple of the task's time precision
@@ -12,17 +12,7 @@
         91       n  payload: the mechanism's canonical bytes
 
 Numbers are unsigned and big-endian. The JSON form has the same fields, bytes as base64url without padding. There is one
-way to write a report: everything else is refused, by errors that never show what was in it. The errors::
-
-    DataError
-    `-- ReportError
-        |-- ReportMalformed               truncated, bytes behind the end, no JSON, not canonical
-        |-- ReportVersionUnknown          made by a newer client
-        |-- ReportOfAnotherTask           the task id is another
-        |-- ReportOfAnotherConfiguration  the right task, but another domain or mechanism
-        |-- ReportTimeInvalid             finer than the task's precision
-        |-- ReportOfAnotherPeriod         made in another period than the one that is counted
-        `-- ReportOutOfDomain             the payload is no report of the mechanism
+way to write a report: everything else is refused, by errors that never show what was in it. docs/report-format.md.
 """
 
 from __future__ import annotations
@@ -98,14 +88,7 @@ class ReportOutOfDomain(ReportError):
 
 @dataclass(frozen=True)
 class Report:
-    """One report, as it leaves the device.
-
-    Args:
-        id: 16 random bytes.
-        task: The task id, 32 bytes.
-        configuration: The configuration hash, 32 bytes.
-        time: Seconds since 1970, truncated.
-        payload: The mechanism's canonical bytes.
+    """One report, as it leaves the device; its time is truncated seconds since 1970.
 
     >>> report = Report(bytes(16), bytes(32), bytes(32), 1800, b"x")
     >>> len(report.to_bytes()), Report.from_bytes(report.to_bytes()) == report
@@ -194,11 +177,7 @@ class Report:
         return self.to_text()
 
     def open(self, configuration: Configuration) -> Any:
-        """Check that the report was made with a configuration, and return what the mechanism said.
-
-        Raises:
-            ReportError: One of its kinds, which say apart what does not fit.
-        """
+        """Return the answer, or raise a kind of ReportError if the report was not made with this configuration."""
         if self.task != configuration.task.digest:
             raise ReportOfAnotherTask(
                 "the report was made for another task",
@@ -276,15 +255,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-# ---- bytes of payloads --------------------------------------------------------------------------------------------
-
-
 def numbers_from(payloads: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Read a little-endian number from each row of at most 8 bytes.
-
-    >>> numbers_from(np.array([[1, 0], [0, 1]], dtype=np.uint8)).tolist()
-    [1, 256]
-    """
+    """Read a little-endian number from each row of at most 8 bytes."""
     wide = np.zeros((len(payloads), 8), dtype=np.uint8)
     wide[:, : payloads.shape[1]] = payloads
     return wide.view("<u8").astype(np.uint64, copy=False).reshape(len(payloads))
@@ -301,9 +273,5 @@ def bits_from(payloads: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.uin
 
 
 def bytes_for(limit: int) -> int:
-    """Compute how many bytes hold every integer below ``limit``.
-
-    >>> bytes_for(256), bytes_for(257)
-    (1, 2)
-    """
+    """Compute how many bytes hold every integer below ``limit``."""
     return max(1, math.ceil((limit - 1).bit_length() / 8))

@@ -1,30 +1,11 @@
-"""The client: randomises a value once, remembers the answer, and hands out a report that may leave the device.
+"""The client: randomises a value once, keeps the answer, and makes the reports that may leave the device.
 
-**What is promised.** One report of a value loses at most the task's epsilon (its share of it, where a client reports
-several records), under replace-one: whatever the value was, no report is more than e^epsilon times likelier than
-under another value.
-
-**Over time, given the change times.** An answer is drawn once for a value and is repeated whenever the value comes
-back, so averaging a client's reports tells nothing new. A new value is a new draw and costs epsilon again. The sum
-bounds the loss only between two histories with the *same pattern of changes*: which periods had equal values. The
-pattern itself is not protected. Between a history that stays constant and one that changes the loss has no bound,
-because two different answers are impossible for a constant history. A repeated answer can also be recognised: a long
-payload (a bit vector, a hash seed) is nearly unique, so reports of one client can be linked by it although they carry
-no name. A task without a period asks once, and has neither problem.
-
-What is kept is the answer of a class of values that share one: a cell of the list, a grid point (onebit), which of
-the device's buckets a number is in (dbitflip), a Bloom filter (rappor, which also draws a fresh response from the
-kept one in each period). "Changes" are changes of the class.
-
-**After the cap.** When a new value would take the device's total over its lifetime budget, the client answers with a
-report that says nothing, drawn once per task and slot, with coins that depend on no value: the mechanism's answer to
-the wildcard (to a uniformly drawn cell where there is no wildcard), a fair coin (onebit), the answer for a uniformly
-drawn bucket (dbitflip), that for a random text (rappor). Its law is the same whatever the new value was, so it costs 0.
-Values answered before keep their answers. In estimates such clients count as "everything else" (or evenly everywhere,
-as half of the highest number, as a text that is no candidate).
-
-**Deleting the state makes a new client**: a new secret, new draws, a full budget. What the old one told is not taken
-back, so the losses of both add up for the person behind them.
+One report loses at most the task's epsilon (its share, where a client reports several records), replace-one. An answer
+is drawn once for each class of values that share one (a cell, a grid point, a Bloom filter) and repeated, so averaging
+reports reveals nothing new; a new class costs epsilon again. The sum bounds the loss only between two histories that
+change at the same times: that a value changed is not protected, and long answers make a client's reports linkable. Over
+the lifetime budget a client answers with a report drawn once from coins that depend on no value, at no cost. Deleting
+the state makes a new client, whose losses add to those of the old one. docs/report-format.md has all of it.
 """
 
 from __future__ import annotations
@@ -108,13 +89,11 @@ class Client:
         task: The task.
         state: The file that remembers; one file can hold many clients and many tasks of each.
         client_id: Which client of the file this is. It never leaves the device.
-        head: The published head list, for a task without a domain of its own: its [query, URL] pairs, or what carries
-            them in ``records`` such as a :class:`~hushquery.hybrid.published.PublishedHead`.
-        bits: Where coins come from; anything but the system's makes reports that are not private.
-        clock: Gives the time in seconds since 1970.
+        head: The published head list (pairs, or an object with ``records``), for a task without a domain of its own.
+        bits: The source of coins; with any other than the system's, reports are not private.
+        clock: Returns the time in seconds since 1970.
 
-    The lifetime budget is the device's: all tasks of a client draw from it, and the smallest ``lifetime_epsilon`` of
-    the tasks it has answered is the cap, so that each task's promise holds.
+    All tasks of a client draw from one lifetime budget: the smallest ``lifetime_epsilon`` of the tasks it has answered.
     """
 
     def __init__(
@@ -144,35 +123,30 @@ class Client:
     def __repr__(self) -> str:
         return f"Client(task {self.task.id[:12]}, state {self._store.name!r})"
 
-    # ---- reporting -----------------------------------------------------------------------------------------
-
     def report(self, value: str | int | None, url: str | None = None, *, slot: int = 0) -> Report | None:
         """Return the report of this period: the only thing that leaves the device.
 
-        The first call of a period decides. It is on the disk before it is handed out, and every later call of the
-        period gives the same bytes, whatever it is asked with and whether or not the process was killed in between.
+        The first call of a period decides. Its report is on disk before it is returned, and every later call returns
+        the same bytes, whatever the value and even if the process was killed in between. Returns None if the task is
+        switched off or its sampling leaves this client out.
 
         Args:
-            value: The query, the value of a setting, the number or the text. None for "nothing to report", which is
-                reported as the wildcard, so that silence tells nothing; tasks of numbers and texts refuse it.
+            value: The query, setting, number or text. None means "nothing to report" and is reported as the wildcard,
+                so that silence reveals nothing; tasks of numbers and texts refuse it.
             url: The clicked URL, for searches.
             slot: Which of the task's ``records_per_user`` records this is, from 0.
 
-        Returns:
-            The report, or None if the task is switched off or its sampling leaves this client out in this period.
-
         Raises:
-            UnknownValue: The value is not in the domain, and the task refuses such values; or a number is out of range.
+            UnknownValue: The task refuses values outside its domain, or a number is out of range.
         """
         if type(slot) is not int or not 0 <= slot < self.task.client.records_per_user:
             raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
         return self._reports([(slot, value, url)])[0]
 
     def reports(self, values: Sequence[Reportable | None]) -> list[Report]:
-        """Return all reports of this period: one for each record, padded with "nothing to report".
+        """Return all reports of this period; if one value is refused, none is made and nothing is spent.
 
-        How many records a client has is private too, so a task with several needs all of its slots filled. All of
-        them are made, or none: if one value is refused, nothing is spent on the others.
+        Missing records are padded with "nothing to report", because their number is private too.
         """
         slots = self.task.client.records_per_user
         if isinstance(values, str) or len(values) > slots:
@@ -203,8 +177,6 @@ class Client:
         with self._store.transaction() as connection:
             return any(self._made(connection, period, slot) is not None for slot in slots)
 
-    # ---- the outbox ----------------------------------------------------------------------------------------
-
     def outbox(self) -> list[Report]:
         """Return the reports of all tasks of this client that were made and not yet marked as sent, oldest first."""
         with self._store.transaction() as connection:
@@ -221,8 +193,6 @@ class Client:
             if changed.rowcount != 1:
                 raise UsageError("this client has made no report with that id", fix="Take ids from the outbox")
 
-    # ---- what it cost --------------------------------------------------------------------------------------
-
     def account(self) -> DeviceAccount:
         """Return what this client has lost in all its tasks; the claim says what the number bounds."""
         with self._store.transaction() as connection:
@@ -235,10 +205,7 @@ class Client:
         return DeviceAccount(spent, cap, entries)
 
     def forget(self) -> None:
-        """Delete this client: its secret, answers, outbox and account.
-
-        The next report makes a new client. Nothing that was told is taken back: its loss and the new one's add up.
-        """
+        """Delete this client: its secret, answers, outbox and account. Its loss and that of the next client add up."""
         with self._store.transaction() as connection:
             for statement in (
                 "DELETE FROM report WHERE client = ?",
@@ -246,8 +213,6 @@ class Client:
                 "DELETE FROM client WHERE id = ?",
             ):
                 connection.execute(statement, (self.client_id,))
-
-    # ---- inside one transaction ----------------------------------------------------------------------------
 
     def _now(self) -> float:
         now = self._clock()
@@ -362,24 +327,20 @@ class Client:
 
 
 def memo_key(secret: bytes, task: bytes, configuration: bytes, slot: int, name: MemoClass) -> bytes:
-    """Name an answer without storing what it answers: an HMAC-SHA256 under the device's secret.
+    """Name an answer by an HMAC-SHA256 under the device's secret, so that its value is not stored.
 
-    The slot is part of it: two records of one period that shared an answer would show that they are equal. A class is
-    a number, as 4 bytes (2^32 - 1 stands for the empty answer after the cap), or bytes, as their SHA-256.
+    Two records of one period that shared an answer would show that they are equal, so the slot is part of it. A class
+    is a number, as 4 bytes (2^32 - 1 stands for the empty answer), or bytes, as their SHA-256.
     """
     named = name.to_bytes(4, "big") if isinstance(name, int) else hashlib.sha256(name).digest()
     return _mac(secret, b"memo", task, configuration + slot.to_bytes(4, "big") + named)
 
 
 def sampling_number(secret: bytes, task: bytes, period: int) -> int:
-    """Compute the number below 2^53 that decides whether a client reports in a period: if it is below the rate.
-
-    These are the upper 53 bits of an HMAC-SHA256 under the device's secret.
-    """
+    """Compute a 53-bit number from the device's secret: a client reports in a period if it is below the rate."""
     return int.from_bytes(_mac(secret, b"sampling", task, period.to_bytes(8, "big"))[:8], "big") >> 11
 
 
 def _mac(secret: bytes, purpose: bytes, task: bytes, rest: bytes) -> bytes:
-    # The purpose ends at the zero byte and what follows has one length for each configuration, or another for the empty
-    # answer, so no two inputs are alike.
+    # What follows the zero byte has one length per configuration, or another for the empty answer: no two are alike.
     return hmac.new(secret, b"hushquery-v1 " + purpose + b"\0" + task + rest, hashlib.sha256).digest()

@@ -1,17 +1,10 @@
-"""Fetching a task from its collector: what a device has to know, checked before it answers anything.
+"""Fetching a task from its collector, checked before the device answers anything.
 
-The device knows the task's id, which is the hash of all that the task promises; so the collector can't change the
-promise. Mechanism and integers follow from the task and its list: what the collector says of them is compared with
-what the device computes itself, and refused where it differs.
-
-The head list alone is the collector's to give. A list of its own for each device would tell their reports apart, so
-lists stand in a public log, [epoch, configuration hash] for each epoch that published one. The list that is served must
-be the last of it, and a device that has seen the log before refuses one that does not go on from there. The hash over
-the log, :attr:`Fetched.log`, is the same for everybody: who compares it with what others were served
-(``hushquery task lists``) sees whether somebody is singled out. A collector that shows one device another log from the
-first time on is found out by such a comparison only; who does not trust it that far ships the list with the program.
-
-Nothing that the collector chose goes back to it: no ETag, no cookie, no redirect.
+The task's id is the hash of all that it promises, and the device computes mechanism and integers itself, so the
+collector can change neither. A head list of its own for each device would tell their reports apart: so lists stand in a
+public log whose hash is the same for everybody, and a device refuses a log that does not continue the one it saw. A log
+that differed from the start is found only by comparing hashes (``hushquery task lists``). docs/protocol.md. Nothing
+that the collector chose goes back to it: no ETag, no cookie, no redirect.
 """
 
 from __future__ import annotations
@@ -39,13 +32,7 @@ Lists = tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True)
 class Fetched:
-    """A task as its collector serves it.
-
-    Args:
-        task: The task; its off-switch is as the collector set it.
-        head: The published head list, for :class:`~hushquery.local.device.client.Client`; None for a task with its own
-        list. takes_reports: Whether its epoch takes reports now. lists: The log of head lists.
-    """
+    """A task as its collector serves it, with its head list, the log of lists, and whether it takes reports now."""
 
     task: Task
     head: tuple[tuple[str, ...], ...] | None
@@ -79,8 +66,7 @@ def fetch_task(
     Args:
         server: The collector's address, such as ``https://collect.example.org``.
         task_id: The task's id in hexadecimal digits; ship it with your program.
-        state: The client's state file, where the log of head lists that was seen last is kept; without it a log is not
-            compared with what the device saw before.
+        state: The client's state file, which keeps the last log of head lists that was seen, to compare the next with.
         timeout: Seconds to wait for an answer.
 
     Raises:

@@ -1,10 +1,8 @@
-"""Sending: what is in a client's outbox goes to the collector, with the bytes it was made with, until it is taken.
+"""Sending: a client's outbox goes to the collector, always with the same bytes, until it is acknowledged.
 
-**When to try again.** A report leaves the outbox when the collector has acknowledged it (200, 201) or refused it for
-good (400, 409, 410, 413, 422). Anything else means later: after 5 minutes, then 15 each time. Retry-After is not
-followed: a collector that chose a time for each device would know it by when it comes back. A report is never made anew
-and keeps its time, so that trying often tells nothing more, and the collector counts it once. Nothing is retried within
-one call, and redirects are not followed.
+A report leaves the outbox when it is acknowledged (200, 201) or refused for good (400, 409, 410, 413, 422); else it is
+sent again after 5 minutes, then every 15. Retry-After is not followed: a collector that chose a time for each device
+would recognise it by when it comes back. Nothing is retried within a call; redirects are not followed.
 """
 
 from __future__ import annotations
@@ -37,13 +35,7 @@ _HEADERS = {"Content-Type": "application/octet-stream"}
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of a report.
-
-    Args:
-        report: The report.
-        outcome: Counted, refused for good, or to be sent again later.
-        status: The HTTP status; 0 if the collector was not reached.
-    """
+    """What became of a report; ``status`` is the HTTP status, 0 if the collector was not reached."""
 
     report: Report
     outcome: Literal["stored", "refused", "later"]
@@ -64,12 +56,12 @@ def connection_to(server: str, timeout: float) -> tuple[http.client.HTTPConnecti
 
 
 class Sender:
-    """Sends outboxes to one collector, over one connection; use it as a context.
+    """Send outboxes to one collector over one connection; use it as a context.
 
     Args:
         server: The collector's address, such as ``https://collect.example.org``.
         timeout: Seconds to wait for an answer.
-        clock: Gives the time in seconds since 1970.
+        clock: Returns the time in seconds since 1970.
     """
 
     def __init__(self, server: str, *, timeout: float = 30.0, clock: Callable[[], float] = time.time) -> None:
@@ -87,11 +79,9 @@ class Sender:
         self._connection.close()
 
     def send(self, client: Client) -> list[Delivery]:
-        """Send what waits of the client's task; call it now and then.
+        """Send what waits of the client's task, and return what became of each report that was tried.
 
-        Returns:
-            What became of each report that was tried; empty if nothing waits, the collector is left alone for a while,
-            or the task is switched off.
+        Nothing is tried for a while after the collector failed, or if the task is switched off. Call it now and then.
         """
         done: list[Delivery] = []
         if not client.task.client.enabled:

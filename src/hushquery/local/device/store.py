@@ -1,12 +1,8 @@
-"""Where clients keep what they must not forget: one SQLite file for any number of them.
+"""The state of clients: one SQLite file with their secrets, answers, reports and losses, and no value.
 
-``client`` holds each client's secret and what it has lost, ``memo`` its permanent answers under keys that only the
-secret makes, ``report`` what was made in each period, sent or not. No table holds a value. Whoever has the file has
-the secrets too and can try out values against the memo keys: it belongs on the device and nowhere else, so it is made
-readable for its owner only.
-
-Every change is one transaction that is on the disk before anything is handed out (rollback journal,
-``synchronous=EXTRA``), and one process at a time is in one.
+Whoever has the file has the secrets and can test values against the memo keys, so it stays on the device, readable for
+its owner only. Every change is one transaction, of one process at a time, that is on disk before anything is returned
+(rollback journal, ``synchronous=EXTRA``).
 """
 
 from __future__ import annotations
@@ -48,11 +44,7 @@ _LISTS = (
 
 
 class ClientStore:
-    """The state file of clients.
-
-    Args:
-        path: The file; it is made, readable for its owner only, if it does not exist.
-    """
+    """The state file of clients; created, readable for its owner only, if it does not exist."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = os.fspath(path)

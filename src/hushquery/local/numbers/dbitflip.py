@@ -1,9 +1,8 @@
 """dBitFlip: a histogram from d bits of each client, memoised. Ding, Kulkarni and Yekhanin 2017, as corrected.
 
-A client samples d of the k buckets once, whatever its value, and for each sampled bucket sends a bit that is 1 with
-chance e'/(e'+1) if the bucket is its own, else 1/(e'+1). Two values change at most two bits, so e' = e^(epsilon/2);
-with a single bit e' = e^epsilon. Memoised, the bits depend on which sampled bucket the value is in, or none: there are
-only min(k, d + 1) different answers a device can ever give. docs/proofs/onebit.md.
+A client samples d of the k buckets once, whatever its value, and sends a bit for each: 1 with chance e'/(e'+1) for its
+own bucket, else 1/(e'+1), where e' = e^(epsilon/2), or e^epsilon for one bit. Memoised, a device has only min(k, d + 1)
+different answers. docs/proofs/onebit.md.
 """
 
 from __future__ import annotations
@@ -43,21 +42,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DBitFlip(Channel):
-    """d bits of each client for a histogram over k equal ranges of 0..most.
+    """d bits of each client for a histogram over k equal ranges of 0..most; ``keep`` is over 2^53, above one half.
 
     A memo class is the sampled bucket of a value, or none of them.
 
-    Args:
-        most: The largest number.
-        k: The number of buckets.
-        d: How many of them each client answers for.
-        keep: The chance that a bit is sent as it is, over 2^53; above one half.
-
-    **Guarantee:** pure 2 ln(keep/(1-keep)) for each class that was ever used, replace-one, given the change times of
-    the class; once that for d = 1.
+    **Guarantee:** pure 2 ln(keep/(1-keep)) (once that for d = 1) for each class ever used, replace-one, given the
+    change times of the class.
     **Estimator:** h(v) = the mean over the clients that sampled v of (b - (1-keep))/(2 keep - 1); unbiased given who
-    sampled. (As published, the sum of these is divided by the number nd/k that is expected to sample v: unbiased too,
-    but a bucket that everybody is in then varies with who was sampled.)
+    sampled. (The published division by the expected nd/k adds the variance of who was sampled.)
 
     >>> flip = DBitFlip.calibrate(8, 4, "ln 9")
     >>> round(flip.keep / ONE, 6), float(flip.epsilon) <= math.log(9)
@@ -65,8 +57,6 @@ class DBitFlip(Channel):
     >>> ranges = DBitFlip.calibrate(4, 2, 1, most=9)
     >>> [ranges.bucket(x) for x in range(10)], ranges.ranges()
     ([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], ['0..2', '3..4', '5..7', '8..9'])
-    >>> ranges.unpack(ranges.pack((1, 3, 0, 1)))
-    (1, 3, 0, 1)
     """
 
     most: int
@@ -128,8 +118,6 @@ class DBitFlip(Channel):
             raise UsageError("an error bound needs n >= 1 and 0 < beta < 1")
         gap = (2 * self.keep - ONE) / ONE
         return math.sqrt(5 * self.k / (n * self.d)) / gap * math.sqrt(math.log(6 * self.k / beta))
-
-    # ---- the client ----------------------------------------------------------------------------------------
 
     def bucket(self, value: int) -> int:
         """Compute the bucket of a number: floor(value k / (most + 1))."""
@@ -193,8 +181,6 @@ class DBitFlip(Channel):
             raise UsageError(f"a value is not a bucket 0..{self.k - 1}", fix="Map each value to its bucket first")
         return given.astype(np.int64)
 
-    # ---- the server ----------------------------------------------------------------------------------------
-
     def encode(self, answer: tuple[int, ...]) -> bytes:
         """The sampled buckets ascending, each little-endian; then their bits in the same order."""
         sampled, bits = answer[: self.d], answer[self.d :]
@@ -220,11 +206,7 @@ class DBitFlip(Channel):
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
     ) -> Estimates:
-        """Estimate the raw share of each bucket, unbiased given who sampled it.
-
-        Which clients sample a bucket does not depend on their values: of those who do, the ones are binomial, and the
-        interval is that of their rate, mapped. Of a bucket that nobody sampled nothing is known.
-        """
+        """Estimate the raw share of each bucket from the clients that sampled it; unknown where nobody did."""
         del records
         if n < 2:
             raise DataError("a histogram needs at least two answers", fix="Wait for more")

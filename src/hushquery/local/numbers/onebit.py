@@ -1,10 +1,7 @@
-"""1BitMean: the average of bounded numbers from one random bit of each client, memoised by alpha-point rounding.
+"""1BitMean: the average of bounded numbers from one random bit of each client, memoised.
 
-A client with x in 0..m sends 1 with chance ``low + unit x`` over 2^53: as likely as not in the middle, never certain at
-the ends. Memoised, a client rounds x to one of two neighbouring points of a grid, by an offset of its own, and answers
-with a bit for that point which it drew once and for all: sending again reveals nothing new. The offset and every kept
-bit are functions of the device's secret and the task, so nothing has to be stored.
-
+A client with x in 0..m sends 1 with chance ``low + unit x`` over 2^53. Memoised, it rounds x to a neighbouring grid
+point by an offset of its own and answers with that point's one bit; both are functions of its secret and the task.
 Reference: Ding, Kulkarni and Yekhanin 2017, "Collecting telemetry data privately". docs/proofs/onebit.md.
 """
 
@@ -43,25 +40,19 @@ _MOST = 2**31
 
 @dataclass(frozen=True)
 class OneBitMean(Channel):
-    """One bit of each client for the average of numbers in 0..m. A memo class is a grid point.
+    """One bit of each client for the average of whole numbers in 0..m (``most``); a memo class is a grid point.
 
-    Args:
-        most: m, a public bound; numbers are whole, 0..m.
-        step: The distance of grid points, which divides m.
-        low: The chance of a 1 at x = 0, over 2^53.
-        unit: By how much each step of x raises the chance, over 2^53.
+    ``step`` is the distance of grid points, ``low`` the chance of a 1 at x = 0, ``unit`` what each x adds, over 2^53.
 
     **Guarantee:** pure epsilon for each grid point ever used, replace-one: the larger of ln(P(m)/P(0)) and
     ln((1-P(0))/(1-P(m))) of the integers. Over time, epsilon times the number of points used bounds the loss between
     two histories that change at the same times; the change times themselves are not protected.
-    **Estimator:** (2^53 c/n - low)/unit for c ones of n, unbiased, over the offset too; variance
-    r(1-r)(2^53/unit)^2/n, at most (2^53/(2 unit))^2/n.
+    **Estimator:** (2^53 c/n - low)/unit for c ones of n, unbiased, over the offset too; variance r(1-r)(2^53/unit)^2/n,
+    at most (2^53/(2 unit))^2/n.
 
     >>> mean = OneBitMean.calibrate(100, "ln 3")
     >>> float(mean.epsilon) <= math.log(3), round(mean.low / ONE, 6)
     (True, 0.25)
-    >>> mean.unpack(mean.pack(1)), mean.length
-    (1, 2)
     """
 
     most: int
@@ -77,13 +68,7 @@ class OneBitMean(Channel):
 
     @classmethod
     def calibrate(cls, most: int, epsilon: Number, step: int | None = None) -> OneBitMean:
-        """Choose the integers: exactly linear in x, so that the estimate is exactly unbiased.
-
-        Args:
-            most: The largest number.
-            epsilon: What a bit may cost.
-            step: The distance of grid points; by default only the two ends are.
-        """
+        """Choose the integers, exactly linear in x so that the estimate is unbiased; the default grid is 0 and m."""
         wanted = checked_epsilon(epsilon)
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST:
             raise UsageError("the largest value is a whole number from 1 to 2^31", fix="Set m, a public bound")
@@ -130,8 +115,6 @@ class OneBitMean(Channel):
         if n < 1 or not 0 < beta < 1:
             raise UsageError("an error bound needs n >= 1 and 0 < beta < 1")
         return ONE / self.unit * math.sqrt(math.log(2 / beta) / (2 * n))
-
-    # ---- the client ----------------------------------------------------------------------------------------
 
     def chance(self, value: int) -> int:
         """Compute the chance of a 1, over 2^53."""
@@ -185,8 +168,6 @@ class OneBitMean(Channel):
         del device
         return self.pack(int(coins(ONE // 2, 1, bits)[0]))
 
-    # ---- the server ----------------------------------------------------------------------------------------
-
     def encode(self, answer: int) -> bytes:
         """One byte."""
         return bytes([answer])
@@ -204,11 +185,7 @@ class OneBitMean(Channel):
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
     ) -> Estimates:
-        """Estimate the raw, unbiased average; it may lie outside 0..m.
-
-        Of clients drawn at random the ones are binomial, with a rate that is linear in the average: the interval is
-        that of the rate, mapped.
-        """
+        """Estimate the raw, unbiased average, which may lie outside 0..m; the interval is that of the rate, mapped."""
         del labels, records
         if n < 2:
             raise DataError("an average needs at least two reports", fix="Wait for more")

@@ -23,13 +23,9 @@ __all__ = ["Hadamard", "parity", "walsh_hadamard"]
 class Hadamard(Response):
     """Hadamard response with one bit (Bassily, Nissim, Stemmer and Thakurta 2017; Acharya, Sun and Zhang 2019).
 
-    The client draws a row of the Hadamard matrix of the smallest power of two that holds the domain, looks up the bit
-    of its cell (the parity of row AND cell), and sends the row with the bit, flipped with chance 1/(e^epsilon + 1).
-    The row is public and uniform, so all of epsilon is in the bit. Best for the smallest epsilons and reports.
-
-    Args:
-        k: The number of cells.
-        lie: The chance of the flip, over 2^53.
+    The client draws a row of the Hadamard matrix of the smallest power of two that holds the domain, and sends it with
+    its cell's bit (the parity of row AND cell), flipped with chance 1/(e^epsilon + 1), which is ``lie`` over 2^53. The
+    row is public and uniform, so all of epsilon is in the bit. Best for the smallest epsilons and reports.
 
     >>> round(Hadamard.calibrate(51, 1).variance(), 2), round(Hadamard.calibrate(51, 4).variance(), 2)
     (4.68, 1.08)
@@ -90,11 +86,7 @@ class Hadamard(Response):
 
 
 def parity(numbers: IntArray) -> IntArray:
-    """Compute the parity of the set bits of each number below 2^32.
-
-    >>> parity(np.array([0, 1, 3, 7])).tolist()
-    [0, 1, 0, 1]
-    """
+    """Compute the parity of the set bits of each number below 2^32."""
     folded = numbers
     for shift in (16, 8, 4, 2, 1):
         folded = folded ^ (folded >> shift)
@@ -102,11 +94,7 @@ def parity(numbers: IntArray) -> IntArray:
 
 
 def walsh_hadamard(numbers: IntArray) -> IntArray:
-    """Multiply by the Hadamard matrix, entry (i, j) = -1 to the parity of i AND j, in n log n steps.
-
-    >>> walsh_hadamard(np.array([1, 0, 0, 2])).tolist()
-    [3, -1, -1, 3]
-    """
+    """Multiply by the Hadamard matrix, entry (i, j) = -1 to the parity of i AND j, in n log n steps."""
     out, half = numbers.copy(), 1
     while half < len(out):
         pairs = out.reshape(-1, 2, half)

@@ -105,10 +105,6 @@ class KRR(CellReports, Response):
     One integer below 2^53 decides: each other cell has ``lie`` of them, the true one the remaining ``ONE - (k-1) lie``.
     So the chances are exact, and epsilon is ln((ONE - (k-1) lie)/lie).
 
-    Args:
-        k: The number of cells.
-        lie: The chance of each other cell, over 2^53.
-
     >>> oracle = KRR.calibrate(3, 1)
     >>> float(oracle.epsilon), round(float(oracle.p), 4)
     (0.9999999999999991, 0.5761)

@@ -1,8 +1,6 @@
-"""The frequency oracles as the registry knows them: one client's report, on a domain small enough to enumerate.
+"""The frequency oracles in the registry: one client's report, on a domain small enough to enumerate.
 
-A dataset is the client's cell. The relation is replace-one: whatever the cell is exchanged for, the report hides it.
-Many clients run at once as in a simulation, and one by one as on their devices: from a cell to the bytes that leave,
-read again as a server reads them.
+Clients run many at once as in a simulation, and one by one as on devices, from a cell to bytes that a server reads.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from hushquery.noise.sampler import Bits
 
 Row = tuple[int, ...]
 
-# How many clients run one by one.
 _CLIENTS = 4_000
 
 
@@ -86,15 +83,12 @@ class _OneReport(ChannelReport):
     """One report of a frequency oracle."""
 
     def pairs(self) -> Sequence[Pair[int]]:
-        """The first cell against the last."""
         return [Pair("another cell", 0, self.oracle.k - 1)]
 
     def run(self, dataset: int, n: int, bits: Bits) -> IntArray:
-        """Randomise ``n`` clients with the same cell."""
         return self.columns(self.oracle.randomize_many(np.full(n, dataset), bits))
 
     def law(self, dataset: int) -> Mapping[Row, float]:
-        """Enumerate the reports."""
         law = self.oracle.law(dataset)
         rows = self.columns(self._array(law))
         return {tuple(row): chance for row, chance in zip(rows.tolist(), law.values(), strict=True)}
@@ -108,7 +102,6 @@ class _OneHot(_OneReport):
     """A reported cell, shown as the counts that it adds to each cell."""
 
     def columns(self, reports: npt.NDArray[Any]) -> IntArray:
-        """1 in the reported cell's column."""
         return np.asarray(reports[:, None] == np.arange(self.oracle.k), dtype=np.int64)
 
     def truth(self, dataset: int) -> Sequence[float]:
@@ -117,7 +110,6 @@ class _OneHot(_OneReport):
         return [law[cell] for cell in range(self.oracle.k)]
 
     def variance(self, dataset: int) -> Sequence[float]:
-        """r(1-r) for each rate r."""
         return [r * (1 - r) for r in self.truth(dataset)]
 
 
@@ -212,7 +204,6 @@ class _SeedAndBit(_OneReport):
     """A public seed and a private bit, shown as one number, so that an audit sees both at once."""
 
     def columns(self, reports: npt.NDArray[Any]) -> IntArray:
-        """Twice the seed plus the bit."""
         return np.asarray(reports[:, 0] * 2 + reports[:, 1], dtype=np.int64)[:, None]
 
 

@@ -1,9 +1,8 @@
 """Optimised local hashing: hash the cell into few buckets, then randomised response over the buckets.
 
-The hash of cell x under the seed a * P + b is h = (a x + b) mod P with the prime P = 2^31 - 1, and its bucket is
-floor(h g / P). Two distinct cells' hashes are exactly independent and uniform over the seeds, so p and q below are
-exact and the estimate is exactly unbiased; a mixing hash would only be nearly so. Any language with 64-bit or big
-integers reproduces it: x = 12, a = 5, b = 7, g = 4 gives h = 67 and bucket 0.
+Cell x under the seed a * P + b hashes to h = (a x + b) mod P with P = 2^31 - 1, and its bucket is floor(h g / P).
+Hashes of two cells are exactly independent and uniform over the seeds, so the estimate is exactly unbiased; a mixing
+hash would only be nearly so.
 """
 
 from __future__ import annotations
@@ -41,19 +40,12 @@ _BLOCK = 1 << 13
 class OLH(Response):
     """Optimised local hashing (Wang, Blocki, Li and Jha 2017): g = round(e^epsilon) + 1 buckets.
 
-    A report is (seed, bucket); the seed is public and uniform, so all of epsilon is in the bucket.
-
-    Args:
-        k: The number of cells.
-        g: The number of buckets.
-        lie: The chance of each other bucket, over 2^53.
-        prime: The modulus of the hash, above k; smaller than :data:`PRIME` only to enumerate the law.
+    A report is (seed, bucket); the seed is public and uniform, so all of epsilon is in the bucket. ``lie`` is the
+    chance of each other bucket, over 2^53; ``prime`` is below :data:`PRIME` only to enumerate the law.
 
     >>> oracle = OLH.calibrate(5001, 1)
-    >>> oracle.g, round(oracle.variance(), 2), oracle.report_bytes
-    (4, 3.69, 9)
-    >>> OLH(100, 4, 2**50).bucket(5 * PRIME + 7, 12)
-    0
+    >>> oracle.g, round(oracle.variance(), 2), oracle.report_bytes, oracle.bucket(5 * PRIME + 7, 12)
+    (4, 3.69, 9, 0)
     """
 
     k: int
@@ -111,9 +103,7 @@ class OLH(Response):
     def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count, for each cell, the reports whose seed puts it into their bucket.
 
-        The hash of the next cell is the last one plus a, so a cell costs one addition modulo P per report. Hashes are
-        kept relative to the first one of the reported bucket: a report speaks for a cell when that is below the
-        bucket's width.
+        The hash of the next cell is the last one plus a. Hashes are kept relative to the start of the reported bucket.
         """
         rows = self.checked_columns(rows, self.prime**2, self.g)
         out = np.zeros(self.k, dtype=np.int64)

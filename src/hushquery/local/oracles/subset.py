@@ -42,13 +42,8 @@ _MARKS = 1 << 22
 class SubsetSelection(Oracle):
     """Subset selection (Ye and Barg 2018; Wang et al. 2016): omega cells, of the best variance there is.
 
-    The true cell is sent with chance p beside omega - 1 uniform others, else omega uniform others are sent. The set
-    leaves in ascending order: any order that depends on the true cell would give it away.
-
-    Args:
-        k: The number of cells.
-        omega: The number of cells in a report.
-        truth: p over 2^53.
+    The true cell is sent with chance p (``truth`` over 2^53) beside omega - 1 uniform others, else omega uniform others
+    are. The set leaves in ascending order: any order that depends on the true cell would reveal it.
 
     >>> oracle = SubsetSelection.calibrate(501, 4)
     >>> oracle.omega, round(oracle.variance(), 3)
@@ -163,15 +158,7 @@ def _loss(truth: int, omega: int, k: int) -> Fraction:
 
 
 def others(cells: IntArray, k: int, size: int, bits: Bits) -> list[IntArray]:
-    """Draw for each cell ``size`` distinct other cells of 0..k-1, every such set equally likely.
-
-    This is Floyd's algorithm, for all clients at once: draw from 0..j for j = k-1-size, ..., k-2 and take j itself
-    where the draw was taken before.
-
-    >>> from hushquery.noise.sampler import SeededBits
-    >>> sorted(int(x[0]) for x in others(np.array([1]), 4, 3, SeededBits(1)))
-    [0, 2, 3]
-    """
+    """Draw for each cell ``size`` distinct other cells of 0..k-1, every such set equally likely (Floyd's algorithm)."""
     n = len(cells)
     taken = np.zeros((n, k - 1), dtype=np.bool_)
     every = np.arange(n)

@@ -1,8 +1,7 @@
 """Two-stage randomised response over (query, URL) records: first the query, then the URL given the query.
 
-This is LocalAlg of BLENDER (Avent et al. 2017) without its delta, which buys nothing. A head list gives each query its
-known URLs; every query also has a cell ``<q, *>`` for other URLs, and ``<*, *>`` stands for all other queries. With the
-corrected variance of docs/proofs/two-stage.md: the printed Theorem 5 is wrong.
+This is LocalAlg of BLENDER (Avent et al. 2017) without its delta, which buys nothing, and with the corrected variance
+of docs/proofs/two-stage.md. ``<q, *>`` stands for a query's other URLs, ``<*, *>`` for all other queries.
 """
 
 from __future__ import annotations
@@ -48,17 +47,12 @@ _PARTS = 64
 class TwoStage(CellReports):
     """Two-stage k-RR. Cells are numbered query by query: its URLs, then its ``*``; ``<*, *>`` is the last.
 
-    Args:
-        urls: How many known URLs each query of the head list has.
-        query_lie: The chance of each other query, over 2^53.
-        url_lies: For each number of URLs per query (with ``*``) that occurs, the chance of each other URL, over 2^53.
+    ``urls`` are the known URLs of each query; ``query_lie`` is the chance of each other query and ``url_lies`` that of
+    each other URL, by the number of URLs (with ``*``), over 2^53.
 
-    >>> oracle = TwoStage.calibrate([1] * 50, 4)
-    >>> oracle.k, round(oracle.variance(0), 3), round(float(oracle.epsilon), 3)
-    (101, 0.286, 3.656)
     >>> tight = TwoStage.calibrate([1] * 50, 4, mode="tight")
-    >>> round(tight.variance(0), 3), round(float(tight.epsilon), 3)
-    (0.054, 4.0)
+    >>> tight.k, round(tight.variance(0), 3), round(float(tight.epsilon), 3)
+    (101, 0.054, 4.0)
     """
 
     urls: tuple[int, ...]
@@ -91,12 +85,7 @@ class TwoStage(CellReports):
     ) -> TwoStage:
         """Choose the chances of both stages.
 
-        Args:
-            urls: How many known URLs each query of the head list has.
-            epsilon: What a report may cost.
-            mode: ``paper`` gives the query ``query_share`` of epsilon and the URL the rest, and leaves some unused;
-                ``tight`` gives the query all that the URL stage leaves, with the split of the smallest variance.
-            query_share: f_C of the paper.
+        ``paper`` splits epsilon by ``query_share`` (f_C) and leaves some unused; ``tight`` uses all, at the best split.
         """
         wanted, counts = checked_epsilon(epsilon), tuple(urls)
         if not all(type(count) is int and count >= 0 for count in counts):
@@ -201,10 +190,7 @@ class TwoStage(CellReports):
     def interval(
         self, support: IntArray, n: int, level: float, *, records: int = 1, repeats: int = 1
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of each cell's interval: those of the cell's reports and of its query's others, together.
-
-        A share is linear in both, and the two are counts of one multinomial.
-        """
+        """Return each cell's interval, from two counts of one multinomial: the cell's, and the others of its query."""
         if not self.urls:
             return np.ones(1), np.ones(1)
         a, inside, outside, d = self._channel()
@@ -262,10 +248,7 @@ class TwoStage(CellReports):
 
     @property
     def rare_variance(self) -> Fraction:
-        """Compute n times the variance for a rare record of the query with the most URLs, exactly.
-
-        As :meth:`variance` does, so that clients in any language choose the same split of epsilon.
-        """
+        """Compute n times the largest variance for a rare record, exactly: all clients must choose the same split."""
         size = max(self.urls) + 1
         truth, lie = (Fraction(chance, ONE) for chance in self._url_chances(size))
         t, base = Fraction(self._query_truth, ONE), Fraction(self.query_lie, ONE)

@@ -25,14 +25,10 @@ _WORDS = 1 << 17
 
 @dataclass(frozen=True)
 class OUE(Response):
-    """Optimised unary encoding (Wang, Blocki, Li and Jha 2017): p = 1/2, q = 1/(e^epsilon + 1).
+    """Optimised unary encoding (Wang, Blocki, Li and Jha 2017): p = 1/2, q = 1/(e^epsilon + 1), ``lie`` over 2^53.
 
     A report is the bit vector: bit ``i % 8`` of byte ``i // 8`` stands for cell i, and spare bits are 0. Two bits
     differ between two values, so epsilon is ln(p(1-q)/((1-p)q)) = ln((1-q)/q).
-
-    Args:
-        k: The number of cells.
-        lie: q over 2^53.
 
     >>> oracle = OUE.calibrate(51, 4)
     >>> round(oracle.variance(), 3), oracle.report_bytes
@@ -111,11 +107,7 @@ class OUE(Response):
 def bit_counts(rows: npt.NDArray[np.uint8]) -> IntArray:
     """Count the set bits in each position of rows of bytes; position i is bit ``i % 8`` of byte ``i // 8``.
 
-    Rows are added like digits: three rows of the same weight make one of that weight (their sum without carry) and one
-    of twice the weight (the carry), 64 positions at a time. Only a few rows per weight are left to be unpacked.
-
-    >>> bit_counts(np.array([[3], [1]], dtype=np.uint8)).tolist()
-    [2, 1, 0, 0, 0, 0, 0, 0]
+    Carry-save addition of 64 positions at a time: three rows of one weight make one of that weight and one of twice it.
     """
     n, width = rows.shape
     out = np.zeros(8 * width, dtype=np.int64)

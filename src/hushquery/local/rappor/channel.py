@@ -1,9 +1,8 @@
-"""RAPPOR as a task collects it: any text, no list at collection; candidates come when it is decoded.
+"""RAPPOR as a task collects it: any text, with no list at collection; candidates are named when decoding.
 
-The native variant. A device's cohort is a function of its secret and the task, its permanent responses of its secret
-and the configuration; every report draws a fresh instantaneous response. **Guarantee:** all reports of one value
-together cost eps infinity = 2h ln((1 - f/2)/(f/2)) of the f that runs, replace-one, given the change times of the Bloom
-filter; docs/proofs/rappor.md.
+The native variant: cohort and permanent responses are functions of the device's secret, every report draws a fresh
+instantaneous response. **Guarantee:** all reports of one value together cost 2h ln((1 - f/2)/(f/2)) of the f that runs,
+replace-one, given the change times of the Bloom filter; docs/proofs/rappor.md.
 """
 
 from __future__ import annotations
@@ -126,10 +125,9 @@ class Rappor(Channel):
         return self.pack((cohort, encoder.another(device.coins).permanent(encoder.bloom(cohort, value))))
 
     def empty(self, device: Device, bits: Bits) -> bytes:
-        """The permanent response of a new device to a random text: it counts as one that nobody looks for.
+        """The permanent response of a new device to a random text, which counts as one that nobody looks for.
 
-        The coins are not those of this device. It would answer again what it has answered for the same filter, or will,
-        and of few filters a random text has the same one often: the two answers together would tell more than was paid.
+        With this device's own coins, this and its answer to a text of the same filter would reveal more than was paid.
         """
         drawn = bits.words(_NOBODYS // 8).tobytes()
         encoder = self._encoder(device)

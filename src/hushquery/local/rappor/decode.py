@@ -1,19 +1,14 @@
 """RAPPOR on the server: from counted bits to how many clients hold each candidate string.
 
-1. **Unbias.** In each cohort a bit is on in a share p* + (q* - p*) t of the reports, t being the share of clients whose
-   Bloom filter has it on. p* and q* are those that ran, so with google-python's rounded f.
-2. **Explain.** t is the sum of the shares of the strings that turn the bit on. Strings that are not candidates turn any
-   bit on with the same chance u = 1 - (1 - 1/k)^h, and all shares sum to 1; so t - u = sum of share * (on - u). Without
-   this their clients would be handed to the candidates.
-3. **Shorten**, where there are more than 0.8 m k candidates: non-negative lasso, as many strings as can be told apart.
-4. **Fit** by least squares with weights 1/variance: unbiased shares with standard errors, which are widened by how
-   badly the fit fits (strings that are not candidates do not spread evenly).
-5. **Keep** by a rule, and give intervals that hold for the strings it keeps. ``bonferroni``: z-tests with 5% for all
-   candidates together; the fit's own estimates. (After a lasso the 5% are no promise: the strings tested are those that
-   looked best.) ``two-sd``: like the reference, more strings and more false ones. The reference refits 4 copies of the
-   data with fresh noise and keeps a string when the mean of the 5 fits is above 2 sample standard deviations: a toss of
-   coins. We keep what it would keep more often than not, which needs no coins, unless nobody holds it with a chance
-   of 0.43 or more; chances and estimates are those of :mod:`hushquery.local.rappor.prior`, in place of 3 and 4.
+1. **Unbias** the counts with the p* and q* that ran.
+2. **Explain** each bit by the shares of the strings that turn it on. Strings that are not candidates turn any bit on
+   with chance u = 1 - (1 - 1/k)^h; without this their clients would go to the candidates.
+3. **Shorten** more than 0.8 m k candidates with a non-negative lasso.
+4. **Fit** by weighted least squares; standard errors are widened by how badly the fit fits.
+5. **Keep** by a rule, with intervals that hold for the strings it keeps. ``bonferroni``: z-tests with 5% for all
+   candidates together (no promise after a lasso, which picks the strings that look best). ``two-sd``: keeps what the
+   reference, which tosses coins, keeps more often than not, unless nobody holds it with a chance of 0.43 or more, by
+   :mod:`hushquery.local.rappor.prior` in place of 3 and 4: more strings, and more false ones.
 
 Reference: Erlingsson, Pihur and Korolova 2014; google/rappor, analysis/R. How ours differs: docs/proofs/rappor.md.
 """
@@ -46,13 +41,12 @@ Rule = Literal["two-sd", "bonferroni"]
 #: The columns of results.csv, in the reference's order.
 RESULT_FIELDS = ("string", "estimate", "std_error", "proportion", "prop_std_error", "prop_low_95", "prop_high_95")
 
-#: How many standard errors the reference's two-sd rule asks for in half of its tosses: the median of 2 s - mean, with s
-#: and mean those of 0 and four standard normal numbers.
+#: The reference's two-sd bar in half of its tosses: the median of 2 s - mean of 0 and four standard normal numbers.
 TWO_SD = 1.6055
 
 #: The share of false strings in all, for the bonferroni rule.
 _ALPHA = 0.05
-#: The chance that nobody holds it from which on the two-sd rule leaves a string out.
+#: The two-sd rule leaves a string out if the chance that nobody holds it is at least this.
 _DOUBT = 0.43
 
 # The reference's limits: beyond this share of the rows strings can't be told apart, and no more than so many survive.
@@ -64,10 +58,7 @@ _MOST_FITTED = 3000
 
 @dataclass(frozen=True)
 class Found:
-    """A string that the rule keeps: its clients, their share, and how sure that is.
-
-    The interval holds for strings that are kept: it allows for their having been kept because they looked large.
-    """
+    """A string that the rule keeps: its clients, their share, and an interval that allows for its having been kept."""
 
     string: str
     estimate: float
@@ -82,17 +73,9 @@ class Found:
 class Metrics:
     """How a decoding went.
 
-    Args:
-        sample_size: Reports.
-        allocated_mass: The share of the reports that the kept strings explain.
-        num_detected: Strings kept.
-        explained_var: The share of the variance of the bits that the fit explains.
-        missing_var: The share that neither the fit nor the noise of randomising explains.
-        total_elapsed_time: Seconds.
-        num_candidates: Strings asked for.
-        listed_mass: The share of the reports that all candidates together explain; None where the lasso shortened them.
-        listed_std_error: Its standard error.
-        shrunk: Whether the estimates are shrunk; others are unbiased but for having been kept, so on average too high.
+    ``missing_var`` is what neither the fit nor the noise explains; ``listed_mass`` is the share of the reports that all
+    candidates explain, None where the lasso shortened them. Unless ``shrunk``, estimates are on average too high:
+    strings are kept for looking large.
     """
 
     sample_size: int
@@ -174,15 +157,10 @@ def decode(
     variant: Variant | str = Variant.GOOGLE_PYTHON,
     repeats: int = 1,
 ) -> Decoded:
-    """Estimate how many clients hold each candidate string.
+    """Estimate how many clients hold each candidate string; RAPPOR finds no others.
 
-    Args:
-        params: What both sides agreed on.
-        counts: A row per cohort: its reports, and how often each bit was on.
-        candidates: The strings to look for; RAPPOR finds no others.
-        rule: ``two-sd`` or ``bonferroni``.
-        variant: Whose client wrote the reports; it decides with which f.
-        repeats: How many reports of each client there may be, all from one permanent response.
+    ``counts`` has a row per cohort: its reports, and how often each bit was on. ``variant`` decides which f ran; a
+    client has up to ``repeats`` reports, all from one permanent response.
     """
     started = time.perf_counter()
     if rule not in get_args(Rule):
@@ -239,17 +217,9 @@ def write_results(decoded: Decoded, out: TextIO) -> None:
 class _Fit:
     """What was fitted to the candidates in ``columns``.
 
-    Args:
-        columns: Which candidates these are.
-        shares: Their shares.
-        seen: A number around each true share; ``shares`` but for a prior.
-        errors: The standard errors of ``seen``, without the misfit.
-        bars: What ``seen`` must exceed; None where a test decides.
-        misfit: How much larger residuals are than the noise of randomising makes them.
-        fitted: Shares by least squares, which sum to an unbiased total.
-        total_variance: That total's variance; None where candidates were left out of it.
-        explained: The share of the variance of the bits that is explained.
-        missing: The share that neither the fit nor the noise explains.
+    ``seen`` is a number around each true share (``shares`` but for a prior), with ``errors`` without the misfit and the
+    ``bars`` it must exceed, None where a test decides. ``misfit`` is how much larger residuals are than the noise of
+    randomising makes them. ``fitted`` sums to an unbiased total, whose variance is None where candidates were left out.
     """
 
     columns: IntArray
@@ -428,10 +398,7 @@ class _Problem:
         return result
 
     def _lasso(self) -> IntArray:
-        """Return the columns at the end of a non-negative lasso path: where the shares sum to 1, or are too many.
-
-        The penalty falls step by step, each solved by FISTA from the solution before.
-        """
+        """Return the columns at the end of a non-negative lasso path (FISTA): where shares sum to 1 or are too many."""
         target = (self.share - self.anywhere) / self.error
         most = int(min(_MOST_SURVIVORS, _MOST_OF_ROWS * len(self.share)))
         # Power iteration: the largest eigenvalue of the normal matrix bounds the step.

@@ -1,18 +1,10 @@
-"""The CSV files of google/rappor: the same headers, columns and order, read strictly and written as its tools do.
+"""The CSV files of google/rappor: the same headers, columns and order, read strictly.
 
-==================  ===============================  =================================================================
-file                header                           rows
-==================  ===============================  =================================================================
-params.csv          ``k,h,m,p,q,f``                  one
-true_values.csv     ``client,cohort,value``          one per report; **secret**
-reports.csv         ``client,cohort,bloom,prr,irr``  one per report; bits with the highest first. Only ``irr`` may
-                                                     leave a device: the two columns before it say what it hides.
-counts.csv          none                             one per cohort: its reports, then how often bit 0, 1, ... was on
-map.csv             none                             one per candidate: the string, then h bits per cohort, counted
-                                                     through all cohorts from 1: cohort * k + bit + 1
-==================  ===============================  =================================================================
-
-Errors name a line, never what stands in it.
+``params.csv`` has the header ``k,h,m,p,q,f`` and one row; ``true_values.csv``, which is secret,
+``client,cohort,value``; ``reports.csv`` ``client,cohort,bloom,prr,irr``, bits with the highest first, of which only
+``irr`` may leave a device. ``counts.csv`` has a row per cohort: its reports, then how often bit 0, 1, ... was on.
+``map.csv`` has a row per candidate: the string, then h bits per cohort as cohort * k + bit + 1. Errors name a line,
+never what stands in it.
 """
 
 from __future__ import annotations
@@ -53,9 +45,6 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.strings)
-
-
-# ---- reading -------------------------------------------------------------------------------------------------------
 
 
 def read_params(source: Source) -> Params:
@@ -117,10 +106,7 @@ def read_values(source: Source, params: Params) -> Iterator[tuple[str, int, str]
 
 
 def read_reports(source: Source, params: Params) -> Iterator[tuple[IntArray, npt.NDArray[np.uint8]]]:
-    """Read reports.csv in chunks: the cohorts, and a row of k bits for each report, bit 0 first.
-
-    The header must have five columns; like the reference's tool this does not look at their names.
-    """
+    """Read reports.csv in chunks: cohorts, and a row of k bits per report, bit 0 first; header names do not matter."""
     rows = _body(source, "reports.csv", None)
     while chunk := list(islice(rows, _CHUNK)):
         cohorts = np.array([_cohort(cells[1], params, "reports.csv", line) for line, cells in chunk], dtype=np.int64)
@@ -141,9 +127,6 @@ def read_lines(source: Source) -> Iterator[str]:
             yield line.strip()
 
 
-# ---- working -------------------------------------------------------------------------------------------------------
-
-
 def sum_bits(source: Source, params: Params) -> IntArray:
     """Count the reports of reports.csv: per cohort how many there are, and how often each bit is on."""
     counts = np.zeros((params.m, params.k + 1), dtype=np.int64)
@@ -156,12 +139,7 @@ def sum_bits(source: Source, params: Params) -> IntArray:
 def hash_candidates(
     params: Params, strings: Iterable[str], variant: Variant | str = Variant.GOOGLE_PYTHON
 ) -> Iterator[list[str]]:
-    """Make the rows of map.csv for candidate strings.
-
-    >>> params = Params(16, 2, 64, 0.5, 0.75, 0.5)
-    >>> next(hash_candidates(params, ["apple"]))[:5]
-    ['apple', '5', '1', '26', '26']
-    """
+    """Make the rows of map.csv for candidate strings."""
     for string in strings:
         row, value = [string], string.encode()
         for cohort in range(params.m):
@@ -177,15 +155,7 @@ def encode_rows(
     *,
     hide_steps: bool = False,
 ) -> Iterator[tuple[str, ...]]:
-    """Make the rows of reports.csv for rows of true_values.csv.
-
-    Args:
-        params: What both sides agreed on.
-        rows: Client, cohort, value.
-        device_of: Gives each client's device by the client's name.
-        bits: Where the instantaneous coins come from.
-        hide_steps: Leave the columns bloom and prr empty, so that a row says no more than its report.
-    """
+    """Make rows of reports.csv from true_values.csv; ``hide_steps`` leaves the secret columns bloom and prr empty."""
     for client, cohort, value in rows:
         device = device_of(client)
         bloom = device.bloom(cohort, value.encode())
@@ -193,9 +163,6 @@ def encode_rows(
         report = device.instant(permanent, bits)
         steps = ("", "") if hide_steps else (bit_string(bloom, params.k), bit_string(permanent, params.k))
         yield (client, str(cohort), *steps, bit_string(report, params.k))
-
-
-# ---- writing -------------------------------------------------------------------------------------------------------
 
 
 def write_counts(counts: IntArray, out: TextIO) -> None:
@@ -217,8 +184,6 @@ def write_reports(rows: Iterable[Sequence[str]], out: TextIO) -> int:
     csv.writer(out).writerow(_REPORTS)
     return write_map(rows, out)
 
-
-# ---- strict reading ------------------------------------------------------------------------------------------------
 
 _FITS = "Check that the file and params.csv belong together"
 

@@ -1,7 +1,6 @@
-"""RAPPOR as the registry knows it: its permanent response, and a report, on a Bloom filter small enough to enumerate.
+"""RAPPOR in the registry: its permanent response, and a report, on a Bloom filter small enough to enumerate.
 
-A dataset is the value that a client holds. Each run is a new device with a new secret, so what is checked is the whole
-way from a value through the MAC to the bits that leave; fewer devices go through the channel of a task, to their bytes.
+Each run is a new device with a new secret, so the whole way from a value through the MAC to the bits is checked.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ __all__ = ["RapporPermanent", "RapporReport"]
 
 _BITS, _HASHES = 4, 2
 _COHORT = 0
-# How many devices go through a channel.
 _DEVICES = 3_000
 _TASK = b"conformance"
 
@@ -71,7 +69,6 @@ class _Rappor(Mechanism[bytes]):
         return [Pair("values with disjoint filters", _value(0b0011), _value(0b1100))]
 
     def bloom(self, dataset: bytes) -> int:
-        """Return a value's Bloom filter as a number."""
         return _device(self.params).bloom(_COHORT, dataset)
 
     def run(self, dataset: bytes, n: int, bits: Bits) -> IntArray:
@@ -86,7 +83,6 @@ class _Rappor(Mechanism[bytes]):
         return (left @ (1 << np.arange(_BITS))).reshape(n, 1).astype(np.int64)
 
     def end_to_end(self, dataset: bytes, bits: Bits) -> tuple[IntArray, Law]:
-        """Answer as devices do, up to the payload."""
         channel = Rappor(self.params)
         kept = [channel.answer(dataset, device, bits) for device in new_devices(_DEVICES, bits)]
         read = [channel.unpack(self.leaves(channel, answer, bits))[1] for answer in kept]

@@ -1,7 +1,6 @@
 """RAPPOR before it runs: how common a string must be to be seen, and what that costs each client.
 
-The defaults are the setting of the lecture this follows: 100 metrics, each report of which costs about 2, with at most
-about 4.4 = 4 ln 3 for all reports of one metric ever; 14 million clients show a value that about 14,000 share.
+The defaults are those of the lecture this follows; 14 million clients show a value that about 14,000 share.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from hushquery.local.rappor.response import Params, Variant
 #: The lecture's parameters: eps infinity 4 ln 3 = 4.39, eps 1 2.04.
 LECTURE = Params(128, 2, 128, "1/4", "3/4", "1/2")
 
-#: A forecast takes a string as seen when the rule keeps it this often. The lecture does not say how often it means; at
-#: this power its 14,000 of 14 million come out as 13,700 (12,700 at 0.8, and 15,000 at 0.9).
+#: How often a string must be kept to count as seen; the lecture's 14,000 of 14 million are 13,700 at this power.
 POWER = 0.85
 
 
@@ -28,17 +26,10 @@ POWER = 0.85
 class RapporForecast:
     """What a collection of RAPPOR reports will show, and what it costs a client.
 
-    Args:
-        clients: Clients that send one report each.
-        metrics: Metrics collected from each client, each with its own permanent responses.
-        smallest_count: Clients that must share a value for the rule to keep it in ``power`` of all collections.
-        smallest_share: The same as a share of the clients.
-        std_error: The standard error of a rare value's count.
-        epsilon_report: What one report of one metric costs (eps 1).
-        epsilon_metric: What all reports of one unchanged value ever cost (eps infinity).
-        epsilon_client: The same for all metrics together.
-        reports_until_permanent: From this report on the permanent response is the better bound: before, reports add up.
-        bloom_false_positive_rate: How often a value's Bloom filter also holds another given value, in one cohort.
+    A value that ``smallest_count`` clients share is kept in ``power`` of all collections; ``std_error`` is that of a
+    rare value's count. A report of one metric costs ``epsilon_report``, all of one unchanged value ``epsilon_metric``,
+    all metrics together ``epsilon_client``. Reports add up until number ``reports_until_permanent``, where the
+    permanent response becomes the better bound.
     """
 
     params: Params
@@ -85,10 +76,10 @@ class RapporForecast:
 def share_std_error(
     params: Params, clients: int, candidates: int, variant: Variant | str, *, most: bool = False
 ) -> float:
-    """Compute the standard error of the share of a rare candidate; with ``most``, what bits of any rate can make of it.
+    """Compute the standard error of a rare candidate's share; with ``most``, the largest over all rates of bits.
 
-    A report tells h bits about a value, each with variance p*(1 - p*)/(q* - p*)^2; telling S candidates apart in m k
-    rows widens that by m k/(m k - S), with S at most what the decoder fits.
+    A report has h bits about a value, each of variance p*(1 - p*)/(q* - p*)^2; telling S candidates apart in m k rows
+    widens that by m k/(m k - S), with S at most what the decoder fits.
     """
     chances = params.chances(variant)
     gain = float(chances.q_star - chances.p_star)
@@ -119,17 +110,8 @@ def forecast(
 ) -> RapporForecast:
     """Forecast what a collection shows and costs; nothing is spent.
 
-    For ``two-sd`` it is the bar that every string has to pass. Where most candidates are held by nobody a string needs
-    more: that depends on the others, and is not forecast.
-
-    Args:
-        clients: Clients that send one report each.
-        params: RAPPOR's parameters.
-        metrics: How many metrics are collected from each client.
-        candidates: How many strings will be looked for.
-        rule: How strings will be kept.
-        power: How often a value of the smallest count must be kept.
-        variant: Whose client sends the reports.
+    For ``two-sd`` it is the bar that every string has to pass: where most candidates are held by nobody a string needs
+    more, which depends on the others and is not forecast. A value of the smallest count is kept with chance ``power``.
 
     >>> lecture = forecast(14_000_000)
     >>> round(lecture.smallest_count, -3), round(lecture.epsilon_metric, 1), round(lecture.epsilon_report)

@@ -1,12 +1,8 @@
 """RAPPOR's candidates explained together: how likely each is held at all, and by how many.
 
-Least squares asks of each string what is left when all others are free to take any share, negative ones too. Where most
-candidates are held by nobody that is wasteful: their noise is paid for by the strings that are held, and a string that
-stands out by chance is overrated. Here every share has the same prior, fitted to the data: nothing with some chance,
-else a size, and sizes are told apart only as coarsely as by a factor of two. All shares are found together by
-variational inference (Kim, Wang, Carbonetto and Stephens 2024): a string's bits, less what the others' mean shares
-explain, are one normal number, whose posterior under the prior gives its mean share, over and over. Shares sum to at
-most 1, by a multiplier. There are no coins in it.
+Least squares pays for the noise of candidates that nobody holds and overrates strings that stand out by chance. Here
+every share has the same prior, fitted to the data: nothing with some chance, else a size on a grid of factors of two.
+Variational inference (Kim, Wang, Carbonetto and Stephens 2024) finds all shares, at most 1 in sum, without coins.
 """
 
 from __future__ import annotations
@@ -33,15 +29,10 @@ _HALVINGS = 40
 
 @dataclass(frozen=True)
 class Posterior:
-    """What the bits and the prior say of each candidate.
+    """For each candidate its mean share, and the chance that nobody holds it (``nothing``), given the bits.
 
-    Args:
-        shares: Mean shares.
-        left: What each string's bits say beyond the others' mean shares: normal around the true share.
-        errors: The standard errors of ``left``, with the others' uncertainty and the misfit.
-        nothing: The chance that nobody holds it.
-        misfit: How much larger residuals are than the noise of randomising makes them.
-        narrow: The standard errors of ``left`` without either.
+    ``left`` is what its bits add to the others' mean shares, normal around the true share; ``errors`` has the others'
+    uncertainty and the ``misfit`` (how much larger residuals are than the noise makes them), ``narrow`` neither.
     """
 
     shares: FloatArray
@@ -96,14 +87,7 @@ class _Prior:
 
 
 def posterior(normal: FloatArray, against: FloatArray, square: float, rows: int) -> Posterior:
-    """Find all shares together.
-
-    Args:
-        normal: The normal matrix of the weighted design.
-        against: The design's transpose times the weighted target.
-        square: The target's sum of squares.
-        rows: How many bits there are.
-    """
+    """Find all shares from the normal matrix, the transposed design times the target, and the target's square sum."""
     diagonal = np.diag(normal).copy()
     narrow = 1 / np.sqrt(diagonal)
     unit = float(np.median(narrow))

@@ -1,17 +1,13 @@
-"""RAPPOR on the client: a value becomes a Bloom filter, a permanent response, and a fresh response for each report.
+"""RAPPOR on the client: a value becomes a Bloom filter, a permanent response, and fresh responses.
 
-* **Bloom filter.** A client belongs to one of m cohorts; h hash functions of the cohort put the value into k bits.
-* **Permanent response.** Each bit is kept with chance 1 - f/2 and flipped otherwise. The coins come from an HMAC under
-  the device's secret, so the same value always gets the same answer, and no value has to be stored.
-* **Instantaneous response.** A report's bit is 1 with chance q where the permanent bit is 1, and with chance p where
-  it is 0. These coins are fresh for every report.
+In each of m cohorts, h hash functions put a value into k bits. The permanent response flips each bit with chance f/2,
+by coins from an HMAC under the device's secret: the same value always gets the same answer, and none is stored. A
+report's bit is 1 with chance q where the permanent bit is 1, else p, by fresh coins.
 
-Two variants, which do not understand each other. ``google-python`` is google/rappor's Python client, bit for bit: k up
-to 32, no task in the MAC, and f rounded up to a multiple of 1/128. ``native`` takes any k, puts the task into the MAC
-(so that two tasks never share coins), and uses chances that are integers over 2^53. A server must decode with the
-chances that ran, not with those that were configured: :meth:`Params.chances`.
-
-Reference: Erlingsson, Pihur and Korolova 2014. Proof: docs/proofs/rappor.md.
+``google-python`` is google/rappor's Python client, bit for bit: k up to 32, no task in the MAC, f rounded up to a
+multiple of 1/128. ``native`` takes any k, puts the task into the MAC (so that two tasks never share coins), and has
+chances over 2^53. A server must decode with the chances that ran: :meth:`Params.chances`. Reference: Erlingsson, Pihur
+and Korolova 2014. Proof: docs/proofs/rappor.md.
 """
 
 from __future__ import annotations
@@ -62,11 +58,7 @@ class Variant(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> Variant:
-        """Read a variant from text.
-
-        >>> Variant.of("native").value
-        'native'
-        """
+        """Read a variant from text."""
         try:
             return cls(text)
         except ValueError:
@@ -77,11 +69,7 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True)
 class Chances:
-    """The chances that really run: ``f`` of the permanent response, ``p`` and ``q`` of the instantaneous one.
-
-    >>> Params(16, 2, 64, "0.5", "0.75", "0.3").chances(Variant.GOOGLE_PYTHON).f
-    Fraction(39, 128)
-    """
+    """The chances that really run: ``f`` of the permanent response, ``p`` and ``q`` of the instantaneous one."""
 
     p: Fraction
     q: Fraction
@@ -100,18 +88,12 @@ class Chances:
 
 @dataclass(frozen=True)
 class Params:
-    """What both sides of RAPPOR agree on.
+    """What both sides of RAPPOR agree on: k bits of the Bloom filter, h hash functions, m cohorts, and three chances.
 
-    Args:
-        k: Bits of the Bloom filter.
-        h: Hash functions.
-        m: Cohorts.
-        p: The chance of a 1 in a report where the permanent bit is 0.
-        q: The chance of a 1 in a report where the permanent bit is 1.
-        f: How much of the permanent response is noise: a bit is flipped with chance f/2.
+    A permanent bit is flipped with chance f/2; a report's bit is 1 with chance q where it is 1, and p where it is 0.
 
-    >>> Params(32, 1, 64, 0.25, 0.75, 0.5).permanent_epsilon("native") == permanent_epsilon(1, Fraction(1, 2))
-    True
+    >>> round(Params(32, 2, 64, 0.25, 0.75, 0.5).permanent_epsilon("native"), 6)  # 4 ln 3
+    4.394449
     """
 
     k: int
@@ -175,13 +157,7 @@ class Params:
 
     @property
     def bloom_false_positive_rate(self) -> float:
-        """How often the Bloom filter of one value also holds another given value, for uniform hash functions.
-
-        The usual (1 - (1-1/k)^h)^h is an approximation; this is the exact mean over how many bits are on.
-
-        >>> Params(32, 1, 64, 0.25, 0.75, 0.5).bloom_false_positive_rate
-        0.03125
-        """
+        """How often the Bloom filter of one value also holds another given one: exactly, unlike (1 - (1-1/k)^h)^h."""
         occupied = np.zeros(min(self.k, self.h) + 1)
         occupied[0] = 1.0
         on = np.arange(len(occupied))
@@ -191,11 +167,7 @@ class Params:
 
 
 def permanent_epsilon(h: int, f: Fraction) -> float:
-    """Compute 2h ln((1 - f/2)/(f/2)), rounded up: two values differ in at most 2h bits. Infinite without noise.
-
-    >>> round(permanent_epsilon(2, Fraction(1, 2)), 6)  # 4 ln 3
-    4.394449
-    """
+    """Compute 2h ln((1 - f/2)/(f/2)), rounded up: two values differ in at most 2h bits. Infinite without noise."""
     if f == 0:
         return math.inf
     with working():
@@ -203,11 +175,7 @@ def permanent_epsilon(h: int, f: Fraction) -> float:
 
 
 def instant_epsilon(h: int, chances: Chances) -> float:
-    """Compute h ln(q*(1-p*)/(p*(1-q*))), rounded up: h bits are on in one value only, and h in the other only.
-
-    >>> round(instant_epsilon(2, Chances(Fraction(1, 4), Fraction(3, 4), Fraction(1, 2))), 4)
-    2.0433
-    """
+    """Compute h ln(q*(1-p*)/(p*(1-q*))), rounded up: h bits are on in one value only, and h in the other only."""
     p, q = chances.p_star, chances.q_star
     if p == 0 or q == 1:
         return math.inf
@@ -231,22 +199,15 @@ def bloom_bits(params: Params, variant: Variant | str, cohort: int, value: bytes
 
 
 def bit_string(number: int, k: int) -> str:
-    """Write bits as the reference's files do: the highest first.
-
-    >>> bit_string(5, 8)
-    '00000101'
-    """
+    """Write bits as the reference's files do: the highest first."""
     return format(number, f"0{k}b")
 
 
 class Encoder:
-    """One device: it turns values into reports.
+    """One device: turns values into reports.
 
-    Args:
-        params: What both sides agreed on.
-        secret: The device's secret; it never leaves it, and losing it makes a new client. Native: 16 bytes or more.
-        variant: Whose rules to follow.
-        task: Native only: the task's id, which separates its coins from those of other tasks.
+    Losing the secret (native: 16 bytes or more), which never leaves the device, makes a new client. The native variant
+    separates the coins of tasks by ``task``, the task's id.
 
     >>> device = Encoder(Params(64, 2, 8, 0.25, 0.75, 0.5), bytes(32), task=b"example")
     >>> bloom = device.bloom(3, b"weather leeds")
@@ -344,13 +305,7 @@ class Encoder:
 
 
 def google_masks(secret: bytes, message: bytes, noise: int, k: int) -> tuple[int, int]:
-    """Compute google/rappor's coins for a message: a uniform bit for each of k positions, and which positions use it.
-
-    The message is the Bloom filter as four bytes, the highest first; ``noise`` of 128 outcomes make a position noisy.
-
-    >>> google_masks(b"secret", b"v1", 64, 8)
-    (17, 58)
-    """
+    """Compute google/rappor's coins: a uniform bit for each of k positions, and which (``noise`` of 128) use it."""
     mac = hmac.digest(secret, message, "sha256")
     uniform = noisy = 0
     for i in range(k):

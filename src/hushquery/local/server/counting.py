@@ -1,16 +1,9 @@
-"""Reading and counting reports: each is checked, counted once, and forgotten; what is left are integers.
+"""Reading and counting reports: each is checked, counted once and forgotten; only integers remain.
 
-Reports of one configuration have one length, so those that have it become rows of bytes, and headers are compared as
-columns of many reports at once. Whatever does not pass is looked at alone, for its kind of error, and counted by that;
-nothing of it is kept or shown.
-
-A client answers in each period of a task, so answers of several periods tell more about it than those of one. By
-default one period is counted: the one that is asked for, or the one that most good reports are from. The choice is
-known only at the end, so until then the good reports wait in a temporary file.
-
-Files come from anybody, and a small one can unpack to any size. So little of one is in memory at a time: a line that is
-longer than any report is skipped and not held, and of a Parquet file so many rows are unpacked at once as the headers
-of its pages allow; lengths are looked at before a value is copied.
+Reports of one configuration have one length, so they become rows of bytes whose headers are compared as columns. What
+does not pass is counted by its kind of error; nothing of it is kept or shown. By default one period is counted, as
+several would reveal more about a client; until it is known which has the most reports, they wait in a temporary file.
+Files come from anybody, and a small one can unpack to any size, so little is in memory at a time.
 """
 
 from __future__ import annotations
@@ -65,8 +58,7 @@ _ID, _TASK, _CONFIGURATION = slice(1, 17), slice(17, 49), slice(49, 81)
 _TIME, _LENGTH = slice(81, 89), slice(89, 91)
 _MOST_TIME = 2**53 - 1
 
-#: What reports can be given as: the path of a file, a list of :class:`~pathlib.Path` of files, or the reports
-#: themselves, as bytes, text, JSON or :class:`~hushquery.local.report.Report`.
+#: A file (lines of base64url or JSON, also gzipped; or Parquet), a list of such paths, or the reports themselves.
 Reports = str | PathLike[str] | Sequence[PathLike[str]] | Iterable[Report | bytes | str | Mapping[str, Any]]
 
 #: The column of a Parquet file that holds reports.
@@ -85,10 +77,7 @@ LONGER_THAN_ANY = HEADER_BYTES + MOST_PAYLOAD + 1
 
 @dataclass
 class Block:
-    """Some reports: rows of the right length, in their order; the bytes of those of another length, or their beginning.
-
-    ``refused`` counts what was no bytes of a report at all, by the name of its error.
-    """
+    """Some reports: rows of the right length, bytes (or their beginning) of other lengths, and other errors by name."""
 
     rows: ByteRows
     others: list[bytes] = field(default_factory=list)
@@ -102,12 +91,9 @@ class Block:
 
 @dataclass
 class ReportCount:
-    """What was read and what it adds up to. Counts of shards add up if no report is in two of them.
+    """What was read and what it adds up to; counts of shards add up if no report is in two of them.
 
-    Args:
-        configuration: Which reports are good.
-        asked: Which periods are counted. With ``most`` everything waits until :meth:`close` has chosen: the period that
-            most good reports are from; of equally many, the latest.
+    With ``most``, everything waits until :meth:`close` chooses the period of most good reports, of equals the latest.
     """
 
     configuration: Configuration
@@ -226,7 +212,6 @@ class ReportCount:
         return rows[good], channel.unpack_many(rows[good, HEADER_BYTES:])
 
     def _refuse(self, data: bytes) -> None:
-        """Count a bad report by its kind of error."""
         try:
             Report.from_bytes(data).open(self.configuration)
         except ReportError as error:
@@ -235,7 +220,6 @@ class ReportCount:
             raise AssertionError("a good report did not pass the check of many")
 
     def _counted(self, rows: ByteRows) -> dict[int, int]:
-        """Count how many rows are of each period."""
         numbers, counts = np.unique(self._numbers(rows), return_counts=True)
         return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
@@ -250,10 +234,7 @@ def _times(rows: ByteRows) -> npt.NDArray[np.uint64]:
 
 
 class _Seen:
-    """The ids of the reports that were counted, in 24 bytes each: the id's two halves, and a mark of the whole report.
-
-    Sorted runs of falling sizes, so that looking up and adding take few steps however many there are.
-    """
+    """The ids of counted reports in sorted runs, 24 bytes each: the id's two halves, and a mark of the whole report."""
 
     def __init__(self) -> None:
         self._runs: list[npt.NDArray[np.uint64]] = []
@@ -312,14 +293,7 @@ def _look_up(run: npt.NDArray[np.uint64], ids: npt.NDArray[np.uint64]) -> npt.ND
 
 
 def read_blocks(reports: Reports, length: int) -> Iterator[Block]:
-    """Read reports in blocks.
-
-    Args:
-        reports: The path of a file with a report on each line (base64url or JSON, also gzipped), the path of a Parquet
-            file with a binary column ``report``, a list of several such paths (as :class:`~pathlib.Path`: a text in a
-            list is a report), or an iterable of reports.
-        length: How long the reports of the configuration are.
-    """
+    """Read reports in blocks; those of the configuration are ``length`` bytes long. A text in a list is a report."""
     size = _block_size(length)
     if isinstance(reports, str | PathLike):
         yield from _read_file(Path(fspath(reports)), length, size)
@@ -386,7 +360,6 @@ def _lines(file: IO[bytes]) -> Iterator[str | None]:
 
 
 def _listed(reports: Iterable[Any], length: int, size: int) -> Iterator[Block]:
-    """Make blocks of single reports."""
     good: list[bytes] = []
     block, size_of_others = Block(_rows([], length)), 0
     for report in reports:

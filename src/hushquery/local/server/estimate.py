@@ -1,10 +1,9 @@
-"""From reports to a table: how many clients hold what, as far as their noise lets one say.
+"""Estimates from reports: how many clients hold what, with standard errors and a guarantee.
 
-The estimates are raw and unbiased, so they may be negative or sum to something else than 1; post-processing is named,
-asked for and marked. **Guarantee:** that of the reports, pure epsilon under replace-one from the integers that the
-clients ran with; nothing done to reports can spend more. For a task with a period the reports of one period are
-counted, ``records_per_user`` of each client, so epsilon is that many times a report's. Whoever sends a report with a
-forged time changes neither that nor which period it is, unless most reports are theirs.
+Estimates are raw and unbiased, so they may be negative or not sum to 1; post-processing is asked for and marked.
+**Guarantee:** that of the reports, pure epsilon under replace-one from the integers that the clients ran with, times
+``records_per_user``; nothing done to reports can spend more. One period is counted, and a report with a forged time
+does not change which, unless most reports are forged.
 """
 
 from __future__ import annotations
@@ -67,29 +66,24 @@ def estimate(
     progress: Callable[[int], object] | None = None,
     engine: Any = None,
 ) -> ClientEstimate:
-    """Estimate from reports how many clients hold what.
+    """Estimate from reports how many clients hold what: shares (for ``onebit`` the average), counts and the guarantee.
 
     Args:
         task: The task.
         reports: A file with a report on each line (base64url or JSON; gzipped too), a Parquet file with a binary column
             ``report``, a list of such files (each a :class:`~pathlib.Path`), or an iterable of reports. A report that
             comes again is counted once.
-        head: The published head list, for a task without a domain of its own: its [query, URL] pairs, or what carries
-            them in ``records`` such as a :class:`~hushquery.hybrid.published.PublishedHead`.
-        period: For a task with a period: the number of the period to count, floor(time / period); reports of others
-            are refused as ``ReportOfAnotherPeriod``. By default the one that most good reports are from, of equally
-            many the latest. ``all`` counts all of them together: the guarantee is then the sum over the periods, and
-            anybody can raise it with a forged time.
+        head: The published head list (pairs, or an object with ``records``), for a task without a domain of its own.
+        period: For a task with a period, the number of the one to count, floor(time / period); reports of others are
+            refused. By default the one of most good reports, of equals the latest. ``all`` counts all of them: the
+            guarantee is then the sum over the periods, and anybody can raise it with a forged time.
         level: The coverage of each interval.
         post: Named post-processing; by default the estimates are raw and unbiased.
         candidates: For a task of texts: the texts to look for.
         strict: Refuse everything if one report is bad; by default bad ones are counted by kind and left out.
-        progress: Is called with the number of reports read so far.
-        engine: Where to count: here by default, or on Spark (``spark``, ``spark://host:port``, or a connection), with
-            the very same result. Then the reports are Parquet files that every worker can read.
-
-    Returns:
-        The table, with the shares of clients (for ``onebit`` the average), the counts and the guarantee.
+        progress: Called with the number of reports read so far.
+        engine: Where to count: here by default, or on Spark (``spark``, ``spark://host:port``, or a connection) with
+            the very same result, from Parquet files that every worker can read.
 
     Raises:
         NotReady: Fewer good reports than the task's ``min_batch``.
@@ -246,7 +240,6 @@ def _check_enough(count: ReportCount, least: int) -> None:
 
 
 def _which_period(seconds: int, number: int) -> str:
-    """Name a period, with the day on which it began."""
     began = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(number * seconds, _LAST_DAY))
     return f"counted are the reports of period {number}, which began on {began:%Y-%m-%d}"
 
@@ -343,13 +336,11 @@ class ClientEstimate:
         task: The task id, in hexadecimal digits.
         mechanism: The mechanism's name and integers.
         n: How many reports were counted.
-        support: The integers that the estimates are made of, as the mechanism counts them: for a frequency oracle,
-            how many reports speak for each cell.
+        support: The integers that estimates are made of: for an oracle, how many reports support each cell.
         read: How many reports were read.
         repeated: How many came again, with the same bytes, and were counted once.
         refused: How many were not counted, by kind of error.
-        periods: The numbers of the task's periods that the counted reports are from, in ascending order. It is one,
-            unless an estimate over all was asked for; a task without periods has period 0.
+        periods: The periods of the counted reports, ascending; one unless all were asked for, 0 without periods.
         notes: What else a reader should know.
     """
 

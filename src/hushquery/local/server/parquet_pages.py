@@ -1,10 +1,7 @@
-"""How large a column of a Parquet file can get in memory, from the headers of its pages, before any page is unpacked.
+"""The memory that a column of a Parquet file needs, from its page headers, before a page is unpacked.
 
-A few kilobytes of Parquet can stand for any number of gigabytes: a page of zeros packs well, and a value in a
-dictionary is written once and repeated for a few bits. What a page unpacks to stands in its header, and Arrow takes
-just that much for it, so the headers tell how many rows can be read at once. They are structs in Thrift's compact
-protocol, between the pages (parquet-format, PageHeader), and so is the end of the file, which says where pages begin.
-Arrow's own objects for that end the process when it is damaged.
+A few kilobytes of Parquet can stand for any number of gigabytes. Headers are read in Thrift's compact protocol
+(parquet-format, PageHeader) here, because Arrow's own objects crash the process when the file's end is damaged.
 """
 
 from __future__ import annotations
@@ -40,13 +37,7 @@ class PageError(ValueError):
 def rows_that_fit(file: mmap, column: int, budget: int) -> list[int]:
     """Compute how many rows of a column unpack to about ``budget`` bytes at most, for each row group.
 
-    Args:
-        file: The whole file.
-        column: The number of the column.
-        budget: How many bytes.
-
-    Raises:
-        PageError: A page is too large or damaged, or has an encoding that repeats values without a bound.
+    Raises PageError if a page is too large or damaged, or has an encoding that repeats values without a bound.
     """
     try:
         size = int.from_bytes(file[-8:-4], "little")
@@ -95,8 +86,6 @@ def _size(value: Any) -> int:
         raise PageError("a page has a size that is none")
     return value
 
-
-# ---- Thrift's compact protocol -------------------------------------------------------------------------------
 
 _TRUE, _FALSE, _BYTE, _SHORT, _INT, _LONG, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 

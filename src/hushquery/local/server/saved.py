@@ -15,8 +15,7 @@ from hushquery.core.loss import Loss
 from hushquery.errors import DataError, HushqueryError
 from hushquery.local.server.estimate import FORMAT, VERSION, ClientEstimate
 
-# Beyond these a saved estimate is none: JavaScript counts exactly below the first, no share or average is above the
-# second.
+# Limits of a saved estimate: JavaScript counts exactly below the first, no share or average is above the second.
 _MOST_COUNT = 2**53
 _MOST_NUMBER = 1e100
 

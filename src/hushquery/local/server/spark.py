@@ -1,13 +1,8 @@
-"""Counting reports on Spark: each worker runs the counting of one machine on its share of them, and sums add up.
+"""Counting reports on Spark: each worker counts its share as one machine would, and the sums add up.
 
-Reports go to the workers by their ids, so no id is in two shards, and each shard is in the order of the files: of two
-reports with one id the same one counts as on one machine. What leaves a worker are integers; Spark adds those of all
-shards, so the driver gets at most ``length`` of the mechanism, the number of kinds of errors and the number of counted
-periods, a row of some 30 bytes each, however many reports and shards there are.
-
-A task that is sent a second time, because a worker was lost, is a slow one's double or was asked for twice, counts
-nothing twice: nothing is counted outside of what a task returns, Spark takes one return of each shard, and a shard has
-the same rows each time, by the hash of the id and in the order of the files.
+Reports go to workers by the hash of their ids, so no id is in two shards, each in the order of the files: of two
+reports with one id the same one counts as on one machine. Only integers leave a worker. Nothing is counted outside of
+what a task returns, and a shard has the same rows each time, so a task that runs twice counts nothing twice.
 """
 
 from __future__ import annotations
@@ -50,17 +45,10 @@ _ROWS_OF_A_FILE = 1 << 40
 
 
 def count_on_spark(configuration: Configuration, asked: Periods, reports: Any, engine: Any) -> ReportCount:
-    """Count reports in Parquet files on Spark; gives exactly what counting them here gives.
+    """Count reports in Parquet files on Spark, with exactly the result of counting them here.
 
-    Where the fullest period is to be counted and the task has periods, all is read twice: which one it is must be known
-    before a shard can count, and a sum for each would be as many as somebody forges times.
-
-    Args:
-        configuration: Which reports are good.
-        asked: Which periods are counted.
-        reports: The files, as :data:`Files`; every worker must be able to read them.
-        engine: The address of Spark, or what :func:`hushquery.engine.connect` gave for it. The workers' Python must
-            have hushquery.
+    To count the fullest period all is read twice: a sum for each period would be as many sums as somebody forges times.
+    Every worker must be able to read the files, and its Python must have hushquery.
     """
     session = _session(engine)
     paths = _paths(reports)
@@ -78,14 +66,7 @@ def count_on_spark(configuration: Configuration, asked: Periods, reports: Any, e
 
 @dataclass(frozen=True)
 class _Shard:
-    """Count one shard, on a worker.
-
-    Args:
-        configuration: Which reports are good.
-        asked: Which periods are counted.
-        chosen: The period that most reports of all shards are from.
-        choosing: Say only how many reports there are of each period.
-    """
+    """Count one shard, on a worker: in the ``chosen`` period, or while ``choosing`` only the reports of each period."""
 
     configuration: Configuration
     asked: Periods
