@@ -15,20 +15,14 @@
     |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
     `-- NotReady                        exit 75  try again later: a batch too small, a phase not open
 
-Each error says what happened, why, and what to do about it. None of them ever shows a value from a log.
+Each error states what happened, why, and what to do about it, and never shows a value from a log.
 """
 
 from __future__ import annotations
 
 
 class HushqueryError(Exception):
-    """The root of all errors of hushquery.
-
-    Args:
-        what: What happened, in one clause.
-        why: The reason, where it is not obvious.
-        fix: What the reader can do about it.
-    """
+    """The root of all errors of hushquery: ``what`` happened, ``why``, and how the reader can ``fix`` it."""
 
     exit_code = 1
 
@@ -54,7 +48,7 @@ class CalibrationError(UsageError):
 
 
 class BudgetError(HushqueryError):
-    """The privacy budget says no."""
+    """The privacy budget does not allow it."""
 
     exit_code = 3
 
@@ -72,7 +66,7 @@ class LedgerCorrupt(BudgetError):
 
 
 class DataError(HushqueryError):
-    """The data can't be used as asked; the message says where budget was spent all the same."""
+    """The data can't be used as asked; the message states where budget was spent all the same."""
 
     exit_code = 4
 

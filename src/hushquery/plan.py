@@ -1,7 +1,6 @@
-"""Plan: build, explain, spend, run. A release, a head list and a statistic are three of it.
+"""Plan: build, explain, spend, run; shared by releases, head lists and statistics.
 
-What they share is here, so that one place decides what may be published, in one order: nothing is read before the spend
-is durable (docs/decisions/0018).
+One place decides what may be published: nothing is read before the spend is durable (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class Paid:
 
 class Plan(ABC, Generic[Result]):
     """A plan of something to publish; nothing has run and no row has been read. It runs once.
-
     A kind of plan is a frozen dataclass (``repr=False``) with population, unit and budget as fields or properties.
     """
 
@@ -78,7 +76,6 @@ class Plan(ABC, Generic[Result]):
         object.__setattr__(self, "_turn", threading.Lock())
 
     def _steps(self) -> Sequence[Step]:
-        """Return the randomised steps with their exact cost."""
         raise NotImplementedError
 
     def _explained(self) -> Sequence[str]:
@@ -139,9 +136,8 @@ class Plan(ABC, Generic[Result]):
         bits: Bits | None = None,
         progress: Progress | None = None,
     ) -> Result:
-        """Record the spend durably, then read the data, draw the noise and return the result.
-
-        A plan runs once: another run would be another release, with a cost of its own.
+        """Record the spend durably, then read the data, draw the noise and return the result. A plan runs once: another
+        run would be another release, with a cost of its own.
 
         Args:
             ledger: A ledger, or the path or URL of one.
@@ -185,7 +181,7 @@ class Plan(ABC, Generic[Result]):
         progress: Progress | None = None,
         once: str | None = None,
     ) -> Result:
-        """Check, spend, read. ``once`` is a key for the ledger; whoever gives one also gives bits that repeat."""
+        """Check, spend, read. ``once`` is a key for the ledger; with one, ``bits`` must be the same in each run."""
         from hushquery.core.ledger.ledger import Ledger
 
         source = bits or SystemBits()

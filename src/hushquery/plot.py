@@ -62,9 +62,7 @@ def _times(times: Sequence[str]) -> altair.Scale:
 
 def two_worlds(epsilon: Number, sensitivity: int = 1) -> altair.LayerChart:
     """Draw the distribution of a noisy count in the world with you and in the world without.
-
-    Where the two curves lie close, a result says little about which world it came from; nowhere do they differ by more
-    than the factor e^epsilon.
+    Nowhere do the two curves differ by more than the factor e^epsilon.
     """
     need_altair()
     import altair as alt
@@ -92,10 +90,8 @@ def estimates(table: Estimates) -> altair.LayerChart:
 def intervals(
     rows: Sequence[Mapping[str, Any]], title: str, *, zero: bool = True, per_cent: bool = False
 ) -> altair.LayerChart:
-    """Draw numbers as points with their intervals, one line each, in their order.
-
-    Rows have ``label``, ``value``, ``low`` and ``high``, and another colour where ``marked``; ``zero`` puts zero on the
-    axis.
+    """Draw rows of ``label``, ``value``, ``low`` and ``high`` as points with their intervals, in their order, and in
+    another colour where ``marked``. ``zero`` puts zero on the axis.
     """
     need_altair()
     import altair as alt
@@ -117,10 +113,7 @@ def intervals(
 
 
 def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
-    """Draw how many queries each selector would release against d, a range, and the users whom d does not touch.
-
-    ``rows`` is what :func:`hushquery.curator.forecast.compare` returns, as plain data.
-    """
+    """Draw the rows of :func:`hushquery.curator.forecast.compare`: queries released by each selector, against d."""
     need_altair()
     import altair as alt
 
@@ -154,7 +147,7 @@ def svg(chart: altair.TopLevelMixin) -> str:
 
 
 def save(chart: altair.TopLevelMixin, path: str | os.PathLike[str]) -> Path:
-    """Save a chart as HTML (one file that needs no network), SVG or PNG, as the ending of ``path`` says."""
+    """Save a chart as HTML (one file that needs no network), SVG or PNG, by the ending of ``path``."""
     target = Path(path)
     ending = next((known for known in _FORMATS if target.suffix.lower() == f".{known}"), None)
     if ending is None:

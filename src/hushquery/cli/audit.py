@@ -126,7 +126,7 @@ def _conformance(name: str, as_json: bool) -> None:
         f"{name} conforms at {at}, on {pairs} pair{'' if pairs == 1 else 's'} of worlds:\n"
         f"       it draws what it states and loses {loses}; other pairs are not checked"
         if conforms
-        else f"{name} does NOT conform: mend it before anybody's data goes through it"
+        else f"{name} does NOT conform: fix it before it touches anybody's data"
     )
     data = {"mechanism": name, "conforms": conforms, "epsilon": float(EPSILON), "delta": float(DELTA), "pairs": pairs}
     data |= {"tight": cls.tight, "checks": [finding.to_json() for finding in findings]}

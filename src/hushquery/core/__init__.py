@@ -1,4 +1,1 @@
-"""The promises: budgets, units, guarantees, sensitivity, composition, calibration and the ledger.
-
-This package sees nobody else in hushquery but the error tree. It draws no randomness and reads no data.
-"""
+"""Privacy accounting: budgets, guarantees, sensitivity, composition, calibration and the ledger. Reads no data."""

@@ -1,8 +1,7 @@
-"""Budget, Unit, Relation, and exact numbers: read exactly, rounded and printed in the safe direction.
+"""Budget, Unit, Relation, and exact numbers that are rounded and printed in the safe direction.
 
-A privacy parameter is a rational number from the moment a person writes it until a table prints it. Where a formula is
-irrational it is evaluated with mpmath at :data:`DIGITS` digits and rounded in the direction that can only overstate the
-loss: epsilon, delta and noise scales up, mu down.
+Parameters stay rational. Irrational formulas are evaluated at :data:`DIGITS` digits and rounded so that the loss can
+only be overstated: epsilon, delta and noise scales up, mu down.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import mpmath
 
 from hushquery.errors import UsageError
 
-#: What a person may hand over as a privacy parameter.
+#: What a privacy parameter may be written as.
 Number = int | float | str | Decimal | Fraction
 
 #: Decimal digits at which irrational formulas are evaluated.
@@ -44,17 +43,16 @@ _MOST_EXPONENT = 400
 _MOST_SEARCHED = 2**20  # no epsilon beyond this is looked for
 _LOSS_GRID = 10**30  # the epsilons that local randomizers claim are multiples of one over this
 
-#: Above this, epsilon promises so little that a person should be told.
+#: Above this, epsilon promises so little that the user is warned.
 UNUSUAL_EPSILON = 5
 
-#: Above this, delta is large however few people there are: a log of fewer than 10,000 publishes next to nothing, and in
-#: any larger one publishing a person in full would be within it.
+#: Above this, delta permits publishing a person in full in any log of more than 10,000; smaller ones publish little.
 UNUSUAL_DELTA = Fraction(1, 10_000)
 
-#: From this on, delta is no promise at all, and nothing is published from real data.
+#: At or above this, delta is no promise at all, and nothing is published from real data.
 REFUSED_DELTA = Fraction(1, 10)
 
-#: Above this, epsilon promises nothing and formulas leave the range of any use.
+#: Above this, epsilon promises nothing and formulas overflow.
 LARGEST_EPSILON = 1000
 
 
@@ -99,11 +97,7 @@ class Unit:
 
     @classmethod
     def of(cls, unit: Unit | str, relation: Relation | str | None = None) -> Unit:
-        """Return the unit that a caller gave as a whole, or as the name of its column; by default add-remove.
-
-        >>> Unit.of("user") == Unit.of(Unit("user", "add-remove"))
-        True
-        """
+        """Return a unit from a unit, or from the name of its column; add-remove by default."""
         if not isinstance(unit, Unit):
             return cls(unit, Relation.ADD_REMOVE if relation is None else relation)
         if relation is not None and Relation.of(str(relation)) is not unit.relation:
@@ -124,16 +118,12 @@ class PrivacyWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Budget:
-    """An (epsilon, delta) that may be spent on one population under one relation.
-
-    Both numbers are exact rationals: a float means the decimal it prints as. There is no default budget anywhere
-    in hushquery; somebody has to decide what people's privacy is worth.
+    """An (epsilon, delta) that may be spent on one population under one relation, both exact rationals.
+    A float means the decimal it prints as. There is no default budget: somebody must decide what privacy is worth.
 
     >>> budget = Budget(0.3, 1e-6)
-    >>> budget.epsilon, budget.delta
-    (Fraction(3, 10), Fraction(1, 1000000))
-    >>> print(budget)
-    epsilon 0.3, delta 1e-06
+    >>> budget.epsilon, str(budget)
+    (Fraction(3, 10), 'epsilon 0.3, delta 1e-06')
     """
 
     epsilon: Fraction
@@ -154,11 +144,7 @@ class Budget:
 
     @classmethod
     def of(cls, budget: Budget | None = None, epsilon: Number | None = None, delta: Number | None = None) -> Budget:
-        """Return the budget that a caller gave as a whole, or as plain numbers; delta is 0 where it is left out.
-
-        >>> Budget.of(Budget(1, 1e-6)) == Budget.of(epsilon=1, delta=1e-6)
-        True
-        """
+        """Return a budget from a budget, or from plain numbers; delta is 0 by default."""
         if budget is None and epsilon is not None:
             return cls(epsilon, 0 if delta is None else delta)
         if isinstance(budget, cls) and epsilon is None and delta is None:
@@ -260,11 +246,7 @@ def finite(number: float) -> float | None:
 
 
 def suggested_delta(users: int) -> float:
-    """Return the delta that hushquery advises for so many people: the power of ten at or below 1/(100 users).
-
-    >>> suggested_delta(65_000), suggested_delta(10_000)
-    (1e-07, 1e-06)
-    """
+    """Return the delta advised for so many people: the power of ten at or below 1/(100 users)."""
     return float(Fraction(1, 10 ** len(str(100 * users - 1))))
 
 
@@ -287,17 +269,11 @@ def working() -> Iterator[None]:
 
 
 def exact(value: Number, name: str = "the number") -> Fraction:
-    """Turn what a person wrote into an exact rational.
+    """Return what a person wrote as an exact rational. A float means the shortest decimal that prints it. Text may be
+    a decimal, a fraction or ``ln(x)``, which is rounded down because a given epsilon must never grow.
 
-    A float means the shortest decimal that prints it, so ``0.1`` is one tenth. Text may be a decimal, a fraction
-    or ``ln(x)``, which is rounded down because an epsilon that is given must never grow.
-
-    >>> exact(0.1)
-    Fraction(1, 10)
-    >>> exact("1/3")
-    Fraction(1, 3)
-    >>> float(exact("ln 10"))
-    2.3025850929940455
+    >>> exact(0.1), exact("1/3"), float(exact("ln 10"))
+    (Fraction(1, 10), Fraction(1, 3), 2.3025850929940455)
     """
     given: object = value  # callers without types hand over anything
     try:
@@ -392,12 +368,9 @@ def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**6
 
 
 def smallest_root(delta: Callable[[Any], mpmath.mpf], goal: mpmath.mpf) -> mpmath.mpf | None:
-    """Find the smallest epsilon, to one part in 10^15 and from above, at which a falling curve is at most ``goal``.
-
-    Regula falsi on the logarithm of the curve (Illinois rule) with a bisection whenever three steps did not halve the
-    bracket: a tenth of bisection's evaluations, each of which is many digits long. The upper end of the bracket was
-    evaluated and holds, whatever the curve looks like.
-    """
+    """Find the smallest epsilon, to one part in 10^15 and from above, at which a falling curve is at most ``goal``."""
+    # Regula falsi on the logarithm (Illinois rule), with a bisection whenever three steps did not halve the bracket: a
+    # tenth of the evaluations. The upper end of the bracket was evaluated and holds, whatever the curve looks like.
     low, high = mpmath.mpf(0), mpmath.mpf(1)
     below, above = delta(low), delta(high)
     while above > goal:

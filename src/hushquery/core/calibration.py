@@ -1,15 +1,7 @@
-"""Calibration: the noise scales and integer thresholds that a budget buys, and the exact privacy curves behind them.
+"""Calibration: the noise scales and integer thresholds that a budget buys, and their exact privacy curves.
 
-``agd(epsilon, mu)`` is the smallest delta for which a Gaussian mechanism with L2 sensitivity over sigma equal to mu is
-(epsilon, delta)-DP; mu composes exactly: the squares add (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2019).
-
-Where keys are secret, a key is released iff ``count + noise >= R``. Noise is integer, so R is an integer: comparing
-integer noise with a real threshold has up to 2/(1+a) times the delta claimed (Korolova et al. 2009, Theorem 1;
-Desfontaines et al. 2022 for optimal selection; Gopi et al. 2020 for weights; docs/proofs/thresholds.md, weights.md).
-
-In a Gaussian sparse histogram one user adds 1 to at most d keys. Keys that only this user holds reveal it if they are
-released; keys shared with others hide it in noise. The exact curve is the worst split of the d keys between the two, at
-the threshold that integer noise really has, R - 1/2 (Wilkins et al. 2024; docs/proofs/gaussian-threshold.md).
+Noise is integer, so the threshold R is too: comparing integer noise with a real threshold has up to 2/(1+a) times the
+delta claimed. Proofs and references: docs/proofs/thresholds.md, weights.md, gaussian-threshold.md.
 """
 
 from __future__ import annotations
@@ -77,11 +69,10 @@ def agd_mpf(epsilon: Any, mu: Any) -> mpmath.mpf:
 
 
 def agd(epsilon: Number, mu: Number) -> float:
-    """Return the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up.
+    """Return the exact delta of a mu-GDP mechanism at ``epsilon``, rounded up; the squares of mu add in composition.
 
-    **Guarantee:** any mechanism that is mu-GDP is (epsilon, agd(epsilon, mu))-DP, and the Gaussian mechanism is no
-    better.
-    **Reference:** Balle and Wang 2018, Theorem 8.
+    **Guarantee:** a mu-GDP mechanism is (epsilon, agd(epsilon, mu))-DP; for the Gaussian mechanism this is exact.
+    **Reference:** Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2019.
 
     >>> f"{agd('2.302585092994045684', '0.5688118676'):.3e}"
     '1.000e-05'
@@ -95,7 +86,7 @@ def agd(epsilon: Number, mu: Number) -> float:
 
 @lru_cache(maxsize=1024)
 def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
-    # A delta next to one needs as many more digits to be told from it.
+    # A delta close to one needs more digits to differ from it.
     with working(), mpmath.workdps(DIGITS + len(str(int(1 / (1 - delta))))):
         e, target = rational_mpf(epsilon), rational_mpf(delta)
         low, high = mpmath.mpf(0), mpmath.mpf(1)
@@ -108,11 +99,7 @@ def _mu_for(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def mu_for(epsilon: Number, delta: Number) -> Fraction:
-    """Return the largest mu with ``agd(epsilon, mu) <= delta``, rounded down to a double.
-
-    >>> f"{float(mu_for('ln 10', 1e-5)):.10f}"
-    '0.5688118676'
-    """
+    """Return the largest mu with ``agd(epsilon, mu) <= delta``, rounded down to a double."""
     e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
     if e < 0 or not 0 < d < 1:
         raise CalibrationError(
@@ -124,14 +111,7 @@ def mu_for(epsilon: Number, delta: Number) -> Fraction:
 
 
 def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
-    """Return the noise scale for an L2 sensitivity and a share of mu^2, rounded up to a short rational.
-
-    The result satisfies ``sensitivity^2 / sigma^2 <= mu^2`` in exact arithmetic.
-
-    >>> sigma = sigma_for(20, mu_for("ln 10", 1e-5) ** 2)
-    >>> f"{float(sigma):.4f}", 20 / sigma**2 <= mu_for("ln 10", 1e-5) ** 2
-    ('7.8622', True)
-    """
+    """Return the scale for an L2 sensitivity and a share of mu^2, rounded up: ``sensitivity^2 / sigma^2 <= mu^2``."""
     s2, m2 = exact(sensitivity_squared, "the sensitivity"), exact(mu_squared, "mu^2")
     if s2 <= 0 or m2 <= 0:
         raise CalibrationError(
@@ -146,9 +126,11 @@ def sigma_for(sensitivity_squared: Number, mu_squared: Number) -> Fraction:
 
 @dataclass(frozen=True)
 class SparseGaussian:
-    """The integers and rationals a Gaussian sparse histogram runs with, and what they cost.
+    """A Gaussian sparse histogram: a user adds 1 to at most d keys, and keys whose noisy count reaches R are released.
 
-    **Guarantee:** (epsilon, :meth:`delta`) for one user under ``relation``, with the noisy counts released too.
+    **Guarantee:** (epsilon, :meth:`delta`) for one user under ``relation``, with the noisy counts released too. The
+    curve is that of the worst split of d keys into own and shared ones, at the threshold of integer noise, R - 1/2.
+    **Reference:** Wilkins et al. 2024; docs/proofs/gaussian-threshold.md.
     """
 
     keys_per_user: int  # d, the most keys one user adds 1 to
@@ -179,11 +161,8 @@ class SparseGaussian:
             return min(1.0, round_up(-mpmath.expm1(self.keys_per_user * self.log_all_hidden())))
 
     def delta_mpf(self, epsilon: Any, mu_squared: Any = 0, log_keep: Any = 0) -> mpmath.mpf:
-        """Return the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance that none fails.
-
-        Their failures count on both sides: a threshold fails on the larger dataset only, but the delta of an
-        (epsilon, delta) step may be spent in either.
-        """
+        """Return the exact delta at ``epsilon`` beside other steps: their mu^2, and ln of the chance none fails."""
+        # Their failures count on both sides: the delta of an (epsilon, delta) step may be spent in either dataset.
         hidden, per_key = self.log_all_hidden(), 1 / rational_mpf(self.sigma) ** 2
 
         def at(x: int, y: int, shared: int) -> mpmath.mpf:
@@ -246,9 +225,7 @@ def calibrate_sparse_gaussian(
     *,
     sigma: Fraction | None = None,
 ) -> SparseGaussian:
-    """Find the smallest noise and the smallest integer threshold for (epsilon, delta).
-
-    ``sigma`` is a noise scale already chosen (at least the smallest one); by default 1.0005 times the smallest.
+    """Find the smallest integer threshold for (epsilon, delta), at ``sigma`` or by default 1.0005 times the smallest.
 
     >>> m = calibrate_sparse_gaussian(20, "ln 10", 1e-5)
     >>> f"{float(m.sigma):.4f}", m.threshold, f"{m.delta('ln 10'):.3e}"
@@ -306,15 +283,10 @@ def _at_least_one_key(keys: int) -> None:
 
 
 def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: bool = False) -> float:
-    """Return the exact probability that some key of one user alone passes, rounded up.
-
-    A user adds 1 to at most d = ``keys_per_user`` keys; with ``row_counts`` all d rows may be on one key (Korolova et
-    al. count rows).
+    """Return the exact probability that some key of one user alone passes, rounded up. A user adds 1 to at most
+    d = ``keys_per_user`` keys; with ``row_counts`` all d rows may be on one key (Korolova et al. 2009).
 
     **Guarantee:** with the noisy counts published, (d/b, this) for one user, add-remove; (2d/b, this) replace-one.
-
-    >>> f"{laplace_delta('1/2', 1, 7):.3e}"
-    '5.412e-06'
     """
     scale = _positive_scale(b, "b")
     _at_least_one_key(keys_per_user)
@@ -325,13 +297,8 @@ def laplace_delta(b: Number, keys_per_user: int, threshold: int, *, row_counts: 
 
 
 def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_counts: bool = False) -> int:
-    """Return the integer threshold R for discrete Laplace noise of scale b at ``delta``.
-
-    The condition a^(R-1)/(1+a) <= 1 - a is enforced too: it makes the other direction (a key that is missing) cost no
-    more than e^(1/b), so that it needs no delta.
-
-    >>> laplace_threshold(laplace_scale(20, "ln 10"), 20, 1e-5)
-    122
+    """Return the integer threshold R for discrete Laplace noise of scale b at ``delta``. It also satisfies
+    a^(R-1)/(1+a) <= 1 - a: then the other direction (a missing key) costs at most e^(1/b) and needs no delta.
     """
     scale, target = _positive_scale(b, "b"), exact(delta, "delta")
     if not 0 < target < 1 or keys_per_user < 1:
@@ -352,10 +319,8 @@ def laplace_threshold(b: Number, keys_per_user: int, delta: Number, *, row_count
 
 
 def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpmath.mpf:
-    """Return the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key.
-
-    Evaluated at the precision in force; exactly 1 from the count on from which it is certain. For d keys per user hand
-    over epsilon/d and delta/d. No count may be published with it. Reference: Desfontaines et al. 2022, Theorem 1.
+    """Return the largest possible chance to publish a key that ``count`` users hold, at (epsilon, delta) per key. For d
+    keys per user pass epsilon/d and delta/d; no count may be published. Reference: Desfontaines et al. 2022, Theorem 1.
     """
     e, dd = rational_mpf(epsilon), rational_mpf(delta)
     growth = mpmath.expm1(e)
@@ -369,10 +334,8 @@ def optimal_selection_mpf(count: int, epsilon: Fraction, delta: Fraction) -> mpm
 
 
 def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
-    """Return the real threshold for users who spread weight 1/sqrt(t) equally over t <= d keys, rounded up.
-
-    ``rho = max over t of 1/sqrt(t) + sigma Phi^-1((1-delta)^(1/t))``. Only valid for *equal* weights within a user;
-    for unequal ones use :func:`knapsack_threshold`.
+    """Return the real threshold for users who spread weight 1/sqrt(t) equally over t <= d keys, rounded up:
+    max over t of 1/sqrt(t) + sigma Phi^-1((1-delta)^(1/t)). For unequal weights use :func:`knapsack_threshold`.
     """
     scale, target = _positive_scale(sigma, "sigma"), exact(delta, "delta")
     _at_least_one_key(most_keys)
@@ -390,11 +353,8 @@ def weighted_rho(sigma: Number, most_keys: int, delta: Number) -> float:
 
 
 def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int = WEIGHT_GRID) -> float:
-    """Bound the chance that any key of one user alone reaches a real ``threshold``, over all weights of L2 norm <= 1.
-
-    Weights are j/grid, so the worst user solves a knapsack: at most d items, sum of j^2 <= grid^2, maximise the sum of
-    Q((threshold - j/grid)/sigma). Solved exactly by dynamic programming; inflated by 1e-9 against rounding.
-    """
+    """Bound the chance that a key of one user alone reaches a real ``threshold``, over all weights of L2 norm <= 1."""
+    # The worst user solves a knapsack: at most d weights j/grid, sum of j^2 <= grid^2; 1e-9 is added against rounding.
     from scipy.special import ndtr
 
     _at_least_one_key(most_keys)
@@ -415,11 +375,7 @@ def knapsack_delta(threshold: float, sigma: float, most_keys: int, *, grid: int 
 
 
 def knapsack_threshold(sigma: Number, most_keys: int, delta: Number, *, grid: int = WEIGHT_GRID) -> int:
-    """Return the smallest integer R, in steps of 1/grid, with ``knapsack_delta`` of ``(R - 1/2)/grid`` at most delta.
-
-    >>> knapsack_threshold("2.193", 20, 1e-6)
-    763
-    """
+    """Return the smallest integer R, in steps of 1/grid, with ``knapsack_delta`` of ``(R - 1/2)/grid`` <= delta."""
     s, target = float(exact(sigma, "sigma")), round_down(exact(delta, "delta"))
     if s <= 0 or not 0 < target < 1 or most_keys < 1:
         raise CalibrationError("a threshold on weights needs sigma > 0, 0 < delta < 1 and at least one key per user")

@@ -1,8 +1,7 @@
-"""Composition: what several releases about the same people cost together, by every rule; and what groups are promised.
+"""Composition: what several releases about the same people cost together, and what groups are promised.
 
-Every rule is a theorem that holds when each release may be chosen after seeing the ones before it. None of them ever
-understates: results are exact rationals, or are evaluated at 60 digits and rounded up. :func:`compose` tries them all
-on the same steps: each proves an upper bound on the same thing, so the smallest is proved as well.
+Every rule proves an upper bound, rounded up, even when each release is chosen after seeing the ones before it. So the
+smallest bound is proved as well.
 """
 
 from __future__ import annotations
@@ -48,11 +47,7 @@ class Composition:
           rule        epsilon  how
         * sequential  1        the epsilons add
           advanced    -        does not apply: it needs a delta above 0
-          KOV         1        optimal for 10 equal epsilons
-          zCDP        -        does not apply: it needs a delta above 0
-          GDP         -        does not apply: it needs a delta above 0
-          mixed       1        losses kept in their own form and converted once
-          PLD         -        does not apply: it needs a delta above 0
+          ...
         """
         lines = [f"epsilon {format_epsilon(self.epsilon)} at delta {format_delta(self.delta)}, by rule *"]
         lines += ["", "  rule        epsilon  how"]
@@ -77,18 +72,13 @@ class Composition:
 
 
 def compose(steps: Sequence[Loss | Step | LaplaceStep], delta: Number) -> Composition:
-    """Find what some steps on one population cost together at ``delta``, and by which rule.
+    """Return the smallest epsilon that any rule proves for some steps on one population together at ``delta``.
+    ``steps`` are losses, steps of a guarantee, or Laplace noise, which the PLD rule charges less than its loss.
+    Raises ``UsageError`` when no epsilon holds at this delta.
 
     **Guarantee:** the steps, each chosen after seeing the results of the ones before, are (epsilon, delta)-DP under the
     relation their losses are stated for.
     **Reference:** the rules below, :mod:`hushquery.core.loss`, :mod:`hushquery.core.pld`.
-
-    Args:
-        steps: Losses, steps of a guarantee, or Laplace noise, of which the PLD rule knows more than its loss says.
-        delta: The failure probability allowed for all together.
-
-    Raises:
-        UsageError: When no epsilon holds at this delta.
 
     >>> both = compose([Loss(mu_squared="1/100")] * 10 + [Loss(pure=("1/10",))] * 10, 1e-6)
     >>> both.rule, f"{both.epsilon:.3f}"
@@ -116,7 +106,7 @@ def compose(steps: Sequence[Loss | Step | LaplaceStep], delta: Number) -> Compos
 
 
 class _DoesNotApply(Exception):
-    """The reason why a rule says nothing of some steps."""
+    """The reason why a rule does not apply to some steps."""
 
 
 class _Case:
@@ -128,14 +118,12 @@ class _Case:
         self.pure = [r for loss in self.losses for r in loss.pure if r]
         self.gaussians = [loss for loss in self.losses if loss.mu_squared or loss.sparse]
         total = sum(self.losses, Loss())
-        #: All Gaussian noise, with the counts of sparse histograms.
         self.mu_squared = sum((s.mu_squared for s in total.sparse), total.mu_squared)
         #: A bound on the probability that any threshold fails, and what it leaves: fail + (1 - fail) spare = delta.
         self.fail = sum(map(_fail, self.losses), Fraction(0))
         self.spare = (self.delta - self.fail) / (1 - self.fail) if self.fail < 1 else Fraction(-1)
 
     def check(self, *, needs_delta: bool) -> None:
-        """Refuse where a rule has nothing to work with."""
         if self.delta == 0 and needs_delta:
             raise _DoesNotApply("it needs a delta above 0")
         if self.delta == 0 and self.gaussians:
@@ -262,9 +250,6 @@ def advanced(epsilon: Number, times: int, slack: Number) -> float:
     **Guarantee:** k releases, each epsilon-DP, are together (epsilon', slack)-DP with
     ``epsilon' = epsilon sqrt(2 k ln(1/slack)) + k epsilon (e^epsilon - 1)``.
     **Reference:** Dwork, Rothblum and Vadhan 2010, Theorem III.3.
-
-    >>> f"{advanced(0.1, 100, 1e-6):.6g}"
-    '6.30823'
     """
     each = Budget(epsilon, slack)
     with working():
@@ -273,17 +258,12 @@ def advanced(epsilon: Number, times: int, slack: Number) -> float:
 
 
 def kov(epsilon: Number, times: int, delta: Number) -> float:
-    """Compose k equal pure releases optimally: no better bound follows from their epsilon alone.
+    """Compose k equal pure releases optimally: no better bound follows from their epsilon alone. Rounded up.
 
     **Guarantee:** k releases, each epsilon-DP, are together ``((k-2i) epsilon, delta_i)``-DP for every i from 0 to k/2,
-    with ``delta_i = sum_{l<i} C(k,l) (e^{(k-l) epsilon} - e^{(k-2i+l) epsilon}) / (1+e^epsilon)^k``.
+    with ``delta_i = sum_{l<i} C(k,l) (e^{(k-l) epsilon} - e^{(k-2i+l) epsilon}) / (1+e^epsilon)^k``. Between two of
+    these epsilons :class:`~hushquery.core.loss.Loss` finds the exact one, which is never larger.
     **Reference:** Kairouz, Oh and Viswanath 2015, Theorem 3.3.
-
-    The theorem's epsilons are the multiples above; between two of them :class:`~hushquery.core.loss.Loss` finds the
-    exact one, which is never larger. The smallest at ``delta`` is returned, rounded up.
-
-    >>> round(kov(0.1, 100, 1e-6), 6)
-    4.8
     """
     each = Budget(epsilon, delta)
     with working():
@@ -309,12 +289,8 @@ def zcdp_to_epsilon(rho: Number, delta: Number) -> float:
     """Return the epsilon of rho-zCDP at ``delta``, as tight as it follows from rho alone and one order alpha.
 
     **Guarantee:** rho-zCDP implies (epsilon, delta)-DP for ``delta = min over alpha > 1 of e^{(alpha-1)(alpha rho -
-    epsilon)} (1-1/alpha)^alpha / (alpha-1)``. The best alpha is searched in doubles and the formula evaluated at it
-    with 60 digits: any alpha gives a valid epsilon.
+    epsilon)} (1-1/alpha)^alpha / (alpha-1)``. Any alpha is valid, so the best one is searched in doubles.
     **Reference:** Canonne, Kamath and Steinke 2020, Proposition 12 and Corollary 13.
-
-    >>> round(zcdp_to_epsilon("1/2", 1e-6), 4)
-    5.2215
     """
     r, d = exact(rho, "rho"), Budget(0, delta).delta
     if r == 0:
@@ -342,9 +318,6 @@ def gdp_of_pure(epsilon: Number) -> float:
     **Guarantee:** every epsilon-DP release is mu-GDP with ``mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon))``: that
     Gaussian's trade-off curve runs through both ends and the corner of randomised response's, and is convex.
     **Reference:** Dong, Roth and Su 2019, section 2.3 with Proposition 2.5.
-
-    >>> round(gdp_of_pure(0.1), 6)
-    0.125309
     """
     with working():
         tail = 1 / (1 + mpmath.exp(rational_mpf(Budget(epsilon).epsilon)))
@@ -361,18 +334,13 @@ def group(epsilon: Number, delta: Number, people: int) -> tuple[float, float]:
     """Return the (epsilon, delta) that holds for some people together: a household, or one person with many accounts.
 
     **Guarantee:** what is (epsilon, delta)-DP for one is (k epsilon, delta (e^{k epsilon} - 1)/(e^epsilon - 1))-DP for
-    any k (k delta when epsilon is 0), under the same relation: between a log with all of them and one without lie k-1
-    logs, each a neighbour of the next. Both rounded up, delta to at most 1, where nothing is promised any more.
+    any k (k delta when epsilon is 0), under the same relation. Both rounded up; at delta 1 nothing is promised.
     **Reference:** Dwork and Roth 2014, Theorem 2.2 for delta = 0; Vadhan 2017, Lemma 2.2, whose proof has this sum.
-
-    Gaussian noise alone is k mu-GDP for k people (Dong, Roth and Su 2019), which is better. With a threshold that is
-    not enough: a key that k people share and nobody else holds starts from k and passes with probability P(z >= R - k),
-    easily a thousand times P(z >= R - 1). So convert releases with thresholds to (epsilon, delta) first, as here.
+    Gaussian noise alone is k mu-GDP, which is better, but not with a threshold: a key that only these k people hold
+    passes with probability P(z >= R - k), easily a thousand times P(z >= R - 1). So convert such releases first.
 
     >>> [f"{x:.4g}" for x in group(0.5, 1e-6, 3)]
     ['1.5', '5.367e-06']
-    >>> group(0, 1e-6, 3)
-    (0.0, 3e-06)
     """
     one = Budget(epsilon, delta)
     if isinstance(people, bool) or people < 1:

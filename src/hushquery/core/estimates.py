@@ -1,17 +1,10 @@
 """Estimates: noisy numbers with their uncertainty and guarantee; post-processing, and values derived from them.
 
-Nothing that works on estimates can spend budget or see data: any function of a private result is as private as the
-result (Dwork and Roth 2014, Proposition 2.1).
-
-**Post-processing** is named in the result (``marks``). Clipping and projecting make numbers plausible and biased; sums
-of many numbers should start from the raw ones. Intervals stay statements about the truth: they are clipped, rounded
-outwards or kept, never narrowed.
-
-**Derived values** carry the uncertainty along, and a steep function of noisy numbers warns. Every interval holds at the
-level of the numbers it came from: differences by the root of the sum of squared distances to the ends (Howe 1974; Zou
-and Donner 2008), ratios by asking for which r the difference a - r b may be zero (Fieller 1954). For ranks and any
-other function, inputs are widened first so that all of them hold at once (Bonferroni), then the function's range over
-that box is taken. Proofs: docs/proofs/intervals.md.
+Nothing here can spend budget or see data: a function of a private result is as private (Dwork and Roth 2014, 2.1).
+Post-processing is named in the result (``marks``). It makes numbers plausible and biased, so sums of many should start
+from raw ones; intervals are clipped, rounded outwards or kept, never narrowed. Derived values keep the level of their
+inputs: differences by Howe 1974 and Zou and Donner 2008, ratios by Fieller 1954, ranks and other functions by
+widening all inputs first (Bonferroni). Proofs: docs/proofs/intervals.md.
 """
 
 from __future__ import annotations
@@ -35,7 +28,6 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-# Rows that a notebook shows, and what their numbers are called in tables.
 _SHOWN = 100
 _NUMBERS = ("estimate", "stderr", "low", "high")
 
@@ -103,15 +95,9 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Estimates(Tabular):
-    """A table of noisy numbers under one guarantee.
-
-    Args:
-        rows: The numbers.
-        level: The coverage of each interval.
-        guarantee: What their publication promises; None for numbers that come from somewhere else.
-        marks: What was done to the raw, unbiased numbers, in order; empty for raw ones.
-        noise: The noise of every row where it is the same, so that intervals at other levels can be made.
-        intervals: Makes the intervals of all rows at a level, where they are not value +- a width.
+    """A table of noisy numbers under one guarantee. ``level`` is the coverage of each interval, ``marks`` what was done
+    to the raw, unbiased numbers, ``noise`` the noise of every row where it is the same, and ``intervals`` a function
+    that returns all intervals at a level where they are not value +- a width.
     """
 
     rows: tuple[Estimate, ...]
@@ -140,8 +126,7 @@ class Estimates(Tabular):
             raise UsageError("labels, values and standard errors are not equally many", fix="Use one of each per row")
         known, normal = noise.half_width(level) if noise is not None else None, NormalDist().inv_cdf((1 + level) / 2)
         table = cls((), level, guarantee, (), noise, intervals)
-        # A server with thousands of cells may want only a few rows, and to make them all takes longer than to estimate
-        # them: so they wait as columns until one is asked for.
+        # Making all rows takes longer than estimating them, and few may be needed: keep columns until one is read.
         del table.__dict__["rows"]
         table.__dict__["_columns"] = tuple(labels), tuple(values), tuple(stderrs), normal, known
         return table
@@ -248,10 +233,9 @@ class Estimates(Tabular):
 
 
 def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Estimates:
-    """Clip values and intervals to a range that the truth can't leave; -1.6 people become 0.
+    """Clip values and intervals to a range that the truth can't leave.
 
-    >>> raw = Estimates.raw(["a", "b"], [-1.6, 5.0], [1.0, 1.0])
-    >>> clip(raw).values
+    >>> clip(Estimates.raw(["a", "b"], [-1.6, 5.0], [1.0, 1.0])).values
     [0.0, 5.0]
     """
     if not low < high:
@@ -267,16 +251,10 @@ def clip(estimates: Estimates, low: float = 0.0, high: float = math.inf) -> Esti
 
 
 def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[float]:
-    """Return the nearest non-negative numbers with a given sum, in the Euclidean sense.
-
-    Reference: Duchi, Shalev-Shwartz, Singer and Chandra 2008.
-
-    >>> project_on_simplex([0.9, 0.4, -0.2])
-    [0.75, 0.25, 0.0]
-    """
+    """Return the nearest non-negative numbers with a given sum, in the Euclidean sense (Duchi et al. 2008)."""
     if not values or not all(map(math.isfinite, values)) or not 0 < total < math.inf:
         raise UsageError("only finite numbers can be projected, on a positive sum", fix="Use at least one number")
-    # Moving all numbers alike does not move the projection; from their largest, sums keep their digits.
+    # Shifting all numbers alike does not move the projection; relative to the largest, sums keep their digits.
     top = max(values)
     ordered = sorted((v - top for v in values), reverse=True)
     running, shift = 0.0, 0.0
@@ -289,11 +267,7 @@ def project_on_simplex(values: Sequence[float], total: float = 1.0) -> list[floa
 
 def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
     """Make the values non-negative with sum ``total``, changing them as little as possible.
-
     Intervals are cut at 0 and ``total``, which the truth can't leave: they hold as often as before.
-
-    >>> [(row.value, row.low) for row in simplex(Estimates.raw(["a", "b"], [1.1, -0.1], [0.1, 0.1]))]
-    [(1.0, 0.9040...), (0.0, 0.0)]
     """
     cut = [  # an interval grows where it would leave its own value outside
         r._replace(value=v, low=max(min(r.low, v), 0.0), high=max(min(r.high, total), v))
@@ -303,7 +277,7 @@ def simplex(estimates: Estimates, total: float = 1.0) -> Estimates:
 
 
 class SteepWarning(UserWarning):
-    """A derived value depends so strongly on its noisy inputs that it says little."""
+    """A derived value depends so strongly on its noisy inputs that it means little."""
 
 
 @dataclass(frozen=True)
@@ -327,15 +301,8 @@ class Ends(NamedTuple):
 
 def difference_ends(first: Ends, second: Ends) -> tuple[float, float]:
     """Return the interval of first minus second, from their intervals at the same level; their noise is independent.
-
-    Its ends are as far from the difference of the centres as the root of the sum of two squares: exact for Gaussian
-    noise, and at levels from 0.92 on a little wide for Laplace noise. Where first is bounded from below, no chance of a
-    miss was spent on its lower end, and the end is that bound less the upper end of second (docs/proofs/intervals.md).
-
-    >>> difference_ends(Ends(7, 10, 13), Ends(0, 4, 8))
-    (1.0, 11.0)
-    >>> difference_ends(Ends(1, 10, 13, bounded=True), Ends(0, 4, 8))
-    (-7, 11.0)
+    Exact for Gaussian noise, a little wide for Laplace noise at levels of 0.92 and above. Where first is bounded below,
+    its lower end never misses, so the end is that bound less the upper end of second (docs/proofs/intervals.md).
     """
     change = first.centre - second.centre
     low = change - math.hypot(first.centre - first.low, second.high - second.centre)
@@ -344,11 +311,7 @@ def difference_ends(first: Ends, second: Ends) -> tuple[float, float]:
 
 
 def difference(estimates: Estimates, first: str, second: str) -> Estimate:
-    """Return first minus second.
-
-    >>> difference(Estimates.raw(["a", "b"], [10.0, 4.0], [1.0, 1.0]), "a", "b").value
-    6.0
-    """
+    """Return first minus second."""
     if estimates.intervals is not None:
         # Counts of the same reports are not independent: both intervals must hold at once.
         a, b = _jointly(estimates, first, second)
@@ -360,12 +323,7 @@ def difference(estimates: Estimates, first: str, second: str) -> Estimate:
 
 
 def ratio(estimates: Estimates, first: str, second: str) -> Estimate:
-    """Return first over second; where the denominator may be zero the interval has no ends.
-
-    >>> half = ratio(Estimates.raw(["a", "b"], [50.0, 100.0], [1.0, 1.0]), "a", "b")
-    >>> half.value, half.low < 0.5 < half.high
-    (0.5, True)
-    """
+    """Return first over second; where the denominator may be zero the interval has no ends."""
     if estimates.intervals is not None:
         return function_of(lambda a, b: a / b, estimates, first, second)
     a, b = (combinable(estimates, estimates[label]) for label in (first, second))
@@ -373,10 +331,8 @@ def ratio(estimates: Estimates, first: str, second: str) -> Estimate:
 
 
 def quotient(a: Estimate, b: Estimate, *, label: str) -> Estimate:
-    """Return a over b for two numbers with independent noise, from intervals that :func:`combinable` gave.
-
-    The interval holds the ratios r for which ``(a - r b)^2 <= wa^2 + r^2 wb^2``: those for which the difference a - r b
-    may be zero. It has no ends where b may be zero.
+    """Return a over b for independent noise, from intervals of :func:`combinable`: the ratios r for which
+    ``(a - r b)^2 <= wa^2 + r^2 wb^2``, so that a - r b may be zero. It has no ends where b may be zero.
     """
     wa, wb = ((row.high - row.low) / 2 for row in (a, b))
     if b.value == 0 or b.stderr / abs(b.value) > _STEEP or wb >= abs(b.value):
@@ -410,11 +366,7 @@ def rank(estimates: Estimates) -> list[Rank]:
 
 def function_of(function: Callable[..., float], estimates: Estimates, *labels: str, steps: int = 8) -> Estimate:
     """Return any function of some numbers, with its range over a grid of ``steps`` in the box of their intervals.
-
     The standard error is that of the tangent; the range is exact for a function that is monotone in each input.
-
-    >>> function_of(lambda x: x * x, Estimates.raw(["a"], [10.0], [0.1]), "a").value
-    100.0
     """
     rows = _jointly(estimates, *labels)
     values = [r.value for r in rows]
@@ -441,7 +393,6 @@ def function_of(function: Callable[..., float], estimates: Estimates, *labels: s
 
 
 def _value(function: Callable[..., float], point: Sequence[float]) -> float:
-    """Return the function at a point; not a number where it does not exist."""
     try:
         return float(function(*point))
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -449,11 +400,9 @@ def _value(function: Callable[..., float], point: Sequence[float]) -> float:
 
 
 def combinable(estimates: Estimates, row: Estimate) -> Estimate:
-    """Return a raw number with an interval that the root of the sum of squares may combine with another.
-
-    Whole steps of noise within ``+-w`` stand for a continuous noise within ``+-(w + 1/2)``. At levels below 0.92 the
-    middle of Laplace noise is narrower than that of normal noise with the same standard error.
-    """
+    """Return a raw number with an interval that the root of the sum of squares may combine with another."""
+    # Integer noise within +-w stands for continuous noise within +-(w + 1/2). At levels below 0.92 the middle of
+    # Laplace noise is narrower than that of normal noise with the same standard error.
     _refuse_processed(estimates)
     half_step = float(getattr(estimates.noise, "step", 0)) / 2
     normal = NormalDist().inv_cdf((1 + estimates.level) / 2) * row.stderr

@@ -48,23 +48,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a result promises.
-
-    Args:
-        population: The people it speaks of, as the steward named them.
-        model: ``curator`` (an operator holds the data) or ``local`` (nobody is trusted).
-        unit: Whose presence is hidden, and the neighbouring relation.
-        epsilon: The bound on the log-ratio of probabilities between two neighbours; never below the exact one.
-        delta: The probability with which epsilon may fail; never below the exact one.
-        steps: The randomised steps it comes from.
-        test_noise: Whether the noise came from a test's seed: then nothing is promised.
+    """What a result promises: (epsilon, delta) for one unit of ``population``, never below the exact ones.
+    ``model`` is ``curator`` (an operator holds the data) or ``local`` (nobody is trusted). With ``test_noise``, drawn
+    from a test's seed, nothing is promised.
 
     >>> step = Step("discrete-laplace", "a count with noise of scale 2", Loss(pure=("1/2",)))
     >>> g = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step])
     >>> print(g.summary())
     epsilon 0.5, delta 0 for one user, present or absent (add-remove), of "readers of example.org"
-    >>> round(g.posterior(0.01), 4)
-    0.0164
     """
 
     population: str
@@ -123,14 +114,13 @@ class Guarantee:
 
     def posterior(self, prior: float) -> float:
         """Return the largest belief an attacker can reach from a prior belief about which of two datasets is real.
-
         Under add-remove they differ in whether a unit took part; a secret of one that did is protected by twice
         epsilon. See :func:`best_posterior` for what delta means here.
         """
         return best_posterior(prior, self.epsilon)
 
     def in_words(self, priors: Sequence[float] = (0.01, 0.1, 0.5)) -> str:
-        """Explain what is promised and what is not, for a reader who is no mathematician."""
+        """Explain in plain words what is promised and what is not."""
         who, present = _one_line(self.unit.name), self.unit.relation is Relation.ADD_REMOVE
         change = (
             f"any one {who} had taken part or not"
@@ -202,13 +192,9 @@ def _one_line(text: str) -> str:
 
 def best_posterior(prior: float, epsilon: float) -> float:
     """Return the largest belief that an attacker reaches from ``prior`` when odds change by e^epsilon at most.
-
     With delta > 0: every (epsilon, delta)-DP result is a function of a message that reveals everything with probability
     delta and is epsilon-DP otherwise (Kairouz, Oh and Viswanath 2015), so this is the bound for that other case. It is
     not the probability that the odds change by more: for Gaussian noise that is larger than delta.
-
-    >>> round(best_posterior(0.5, 1.0), 4)
-    0.7311
     """
     if not 0 <= prior <= 1:
         raise UsageError("a prior is a probability", fix="Use a number from 0 to 1")
@@ -220,13 +206,8 @@ def best_posterior(prior: float, epsilon: float) -> float:
 
 
 def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> list[dict[str, float | str]]:
-    """Tabulate the chance of each noisy result with you in the data and without, for :func:`hushquery.plot.two_worlds`.
-
+    """Tabulate the chance of each result with you in the data and without, for :func:`hushquery.plot.two_worlds`.
     Both answer a count with discrete Laplace noise of scale ``sensitivity/epsilon``.
-
-    >>> rows = two_worlds(1, spread=1)
-    >>> [(r["result"], r["world"], round(r["probability"], 3)) for r in rows][:2]
-    [(-1, 'without you', 0.17), (-1, 'with you', 0.063)]
     """
     e = exact(epsilon, "epsilon")
     if e < _LEAST_DRAWN or sensitivity < 1:
@@ -243,11 +224,7 @@ def two_worlds(epsilon: Number, sensitivity: int = 1, spread: float = 5.0) -> li
 
 
 def factor(epsilon: float) -> str:
-    """Print e^epsilon, rounded up; beyond a million, where nobody compares any more, to the next power of ten.
-
-    >>> factor(1), factor(20)
-    ('2.719', '10^9')
-    """
+    """Print e^epsilon, rounded up; beyond a million to the next power of ten."""
     if epsilon > _LONG_FACTOR:
         return f"10^{math.ceil(epsilon * (1 + 1e-12) / math.log(10))}"
     return significant_up(Fraction(math.nextafter(math.exp(epsilon), math.inf)), 4)
@@ -257,7 +234,7 @@ def _percent_up(prior: float, epsilon: float) -> str:
     """Print the largest belief that an attacker reaches, rounded up; one that stays the same is printed as it is."""
     if epsilon == 0:
         return _percent(exact(prior, "a prior"), up=True)
-    # Computed in doubles, so that it may be a few units in the last place too low.
+    # Doubles may be a few units in the last place too low.
     return _percent(min(Fraction(1), Fraction(best_posterior(prior, epsilon)) * (1 + _LAST_PLACES)), up=True)
 
 

@@ -1,7 +1,6 @@
-"""What one report of a local randomizer costs, from the integers it describes itself by.
+"""The cost of one report of a local randomizer, computed from the integers in its manifest.
 
-The randomizers stand above this layer and know their own epsilon. Here it is computed a second time, from nothing but
-the numbers that a manifest keeps, so that ``hushquery verify`` can check a release without running a randomizer.
+Randomizers know their own epsilon; this second computation lets ``hushquery verify`` check a release without them.
 Chances are integers over 2^53. For each oracle the worst report is the one whose chances under two values differ most.
 """
 
@@ -19,22 +18,12 @@ _MOST = 2**31  # more URLs per query than any head list has
 
 
 def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
-    """Return the epsilon of one report, replace-one: ln of :func:`worst_ratio`, rounded up.
-
-    ``oracle`` is what ``describe()`` of the randomizer says: its name, its domain ``k`` and its integers.
-
-    >>> round(float(report_epsilon({"name": "krr", "k": 3, "lie": 2**53 // 5})), 9)
-    1.098612289
-    """
+    """Return the epsilon of one report, replace-one: ln of :func:`worst_ratio`, rounded up."""
     return loss_of_ratio(worst_ratio(oracle))
 
 
 def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
-    """Return how many times likelier any one report is under one value than under another, exactly.
-
-    >>> worst_ratio({"name": "oue", "k": 4, "lie": 2**51})
-    Fraction(3, 1)
-    """
+    """Return how many times likelier any one report is under one value than under another, exactly."""
     name = oracle.get("name") if isinstance(oracle, Mapping) else None
     channel = CHANNELS.get(name) if isinstance(name, str) else None
     if channel is None:
@@ -44,7 +33,7 @@ def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
         )
     try:
         cells = _whole(oracle, "k")
-        # One value can't be told from another where there is only one; two-stage has its own count of them.
+        # A single value can't be distinguished from another; two-stage has its own count of them.
         ratio = Fraction(1) if cells == 1 and channel is not _two_stage else channel(oracle)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         ratio = Fraction(0)
@@ -86,10 +75,8 @@ def _subset(oracle: Mapping[str, Any]) -> Fraction:
 
 
 def _two_stage(oracle: Mapping[str, Any]) -> Fraction:
-    """A true record against one that another query sends, or another URL of the same query.
-
-    That is the worst only while no stage's truth is rarer than a lie; anything else is refused.
-    """
+    """Compare a true record with one that another query sends, or another URL of the same query."""
+    # That is the worst case only while no stage's truth is rarer than a lie; anything else is refused.
     urls, lies = oracle["urls"], dict(oracle["url_lies"])
     if not all(type(count) is int and 0 <= count < _MOST for count in urls) or len(lies) != len(oracle["url_lies"]):
         raise ValueError("urls")
@@ -113,7 +100,6 @@ def _two_stage(oracle: Mapping[str, Any]) -> Fraction:
     return worst
 
 
-#: The ratio of each randomizer that a release may come from, by its name.
 CHANNELS: Mapping[str, Callable[[Mapping[str, Any]], Fraction]] = {
     "krr": _krr,
     "subset": _subset,

@@ -1,22 +1,11 @@
-"""Loss: what steps cost, kept in the form in which costs add without waste; and what each kind of step costs.
+"""Loss: the cost of steps in the form in which costs add without waste, and the cost of each kind of step.
 
-A Gaussian step adds to mu^2, a pure step to a list of epsilons, a stability threshold to a sum of deltas, and a
-Gaussian sparse histogram keeps its own exact curve. Only at the end is the whole converted to one (epsilon, delta):
-never add the epsilons of steps whose mu^2 could have been added.
+Gaussian steps add mu^2, pure steps a list of epsilons, thresholds a sum of deltas, and a Gaussian sparse histogram
+keeps its exact curve (a second one counts as mu^2 and its threshold's delta). The whole is converted to one (epsilon,
+delta) at the end: never add the epsilons of steps whose mu^2 could have been added (docs/proofs/composition.md).
 
-The conversion (docs/proofs/composition.md):
-
-* mu-GDP steps: ``agd(epsilon, mu)`` with mu^2 the sum of theirs; exact.
-* thresholds that fail with probability at most f in all: ``f + (1 - f) agd(epsilon, mu)``, under either relation.
-* one Gaussian sparse histogram beside them: its worst split; a second one counts as mu^2 and its threshold's delta.
-* pure steps r_i: the loss of randomised responses, so ``delta(epsilon) = E[curve(epsilon - L)]`` with
-  ``L = sum of +-r_i``, plus sign with probability e^r/(1+e^r); exact for the worst case (Kairouz, Oh, Viswanath 2015).
-
-The second half of the file computes the cost of a step from the integers and fractions it runs with. A plan builds its
-steps from these classes, the noise is drawn with their numbers, a manifest keeps the same numbers, and ``hushquery
-verify`` computes the cost from them again: there is one place where it can be wrong. Local randomizers stand above this
-layer and know their own epsilon; here it is computed a second time, from the integers that a manifest keeps, so that a
-release is verified without running one. Proofs: docs/proofs/thresholds.md, gaussian-threshold.md, weights.md.
+The second half computes the cost of a step from the integers and fractions it runs with. Plan, noise, manifest and
+``hushquery verify`` use the same numbers. Proofs: docs/proofs/thresholds.md, gaussian-threshold.md, weights.md.
 """
 
 from __future__ import annotations
@@ -45,21 +34,15 @@ _NEGLIGIBLE = mpmath.mpf(10) ** -40
 
 @dataclass(frozen=True)
 class Loss:
-    """The cost of some steps on one population under one relation.
-
-    Args:
-        mu_squared: The sum of the squared GDP parameters.
-        pure: The epsilons of the pure steps.
-        threshold_delta: The sum of the probabilities that a stability threshold lets a key of one user alone through,
-            and of the deltas of (epsilon, delta) steps whose epsilon is in ``pure``. Not for events that depend on
-            noise which is released too (a clamp, say): those cost (1 + e^epsilon) times their probability.
-        sparse: Gaussian sparse histograms, each with its own exact curve.
+    """The cost of some steps on one population under one relation: the sum of squared GDP parameters, the epsilons of
+    pure steps, and Gaussian sparse histograms with their own curves.
+    ``threshold_delta`` sums the chances that a threshold lets a key of one user alone through, and the deltas of steps
+    whose epsilon is in ``pure``. It is not for events that depend on noise which is released too (a clamp, say): those
+    cost (1 + e^epsilon) times their probability.
 
     >>> both = Loss(mu_squared="1/4") + Loss(pure=("1/2",))
     >>> f"{both.epsilon(1e-6):.3f}"
     '2.703'
-    >>> Loss(pure=("1/2", "1/4")).epsilon(0)
-    0.75
     """
 
     mu_squared: Fraction
@@ -100,10 +83,7 @@ class Loss:
             return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))
 
     def fits(self, epsilon: Number, delta: Number) -> bool:
-        """Whether all this is within (epsilon, delta).
-
-        Without Gaussian noise no rounding is involved: epsilons that sum to the budget fit, and so do deltas.
-        """
+        """Return whether all this is within (epsilon, delta); exact where there is no Gaussian noise."""
         e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
         if not self._has_gaussian and sum(self.pure, Fraction(0)) <= e and self.threshold_delta <= d:
             return True
@@ -137,14 +117,13 @@ class Loss:
         return mpmath.fsum(p * curve(epsilon - loss) for loss, p in pure_loss_atoms(self.pure))
 
     def _curve(self) -> Callable[[Any], mpmath.mpf]:
-        """Return the delta curve of everything but the pure steps."""
         fail = rational_mpf(self.threshold_delta)
         mu2 = rational_mpf(self.mu_squared)
         if fail >= 1:
             return lambda _: mpmath.mpf(1)
         if not self.sparse:
             return lambda e: _gdp_with_failures(e, mu2, fail)
-        # Any one histogram may keep its exact curve while the others count as mu^2 and threshold delta; take the best.
+        # Any one histogram may keep its exact curve while the others count as mu^2 and delta; take the best.
         sums = [(rational_mpf(s.mu_squared), mpmath.mpf(s.threshold_delta())) for s in self.sparse]
         all_mu2, all_fail = mu2 + sum(m for m, _ in sums), fail + sum(f for _, f in sums)
 
@@ -212,10 +191,8 @@ def _gdp_with_failures(epsilon: Any, mu2: Any, fail: Any) -> mpmath.mpf:
 @lru_cache(maxsize=64)
 def pure_loss_atoms(pure: tuple[Fraction, ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
     """Return the distribution of the worst-case privacy loss of pure steps, as (loss, probability) pairs.
-
-    Each step of loss r is dominated by a randomised response that loses +r with probability e^r/(1+e^r) and -r
-    otherwise. Equal steps are binomial. When the sums are too many to list, each r is rounded *up* to a grid: a larger
-    pure epsilon dominates a smaller one.
+    A step of loss r is dominated by a randomised response that loses +r with probability e^r/(1+e^r), else -r. When the
+    sums are too many to list, each r is rounded *up* to a grid: a larger pure epsilon dominates a smaller one.
     """
     groups = Counter(r for r in pure if r > 0)
     if math.prod(count + 1 for count in groups.values()) > _MOST_ATOMS:
@@ -293,9 +270,6 @@ class LaplaceHistogram(StepParameters):
     **Guarantee:** (d/b, delta) for one user, add-remove, with delta the exact chance that a key of that user alone is
     released; (2d/b, the same delta) under replace-one, where one dataset's new keys are missing in the other and never
     both (docs/proofs/headlist.md). The noisy counts themselves may be published.
-
-    >>> LaplaceHistogram(20, Fraction(20), 300).loss.pure
-    (Fraction(1, 1),)
     """
 
     kind: ClassVar[str] = "laplace-histogram"
@@ -334,9 +308,6 @@ class GaussianHistogram(StepParameters):
 
     **Guarantee:** the exact curve of :class:`~hushquery.core.calibration.SparseGaussian` with a threshold;
     mu-GDP with mu^2 = d/sigma^2 without (2d/sigma^2 under replace-one).
-
-    >>> GaussianHistogram(20, Fraction(10)).loss.mu_squared
-    Fraction(1, 5)
     """
 
     kind: ClassVar[str] = "gaussian-histogram"
@@ -358,9 +329,6 @@ class OptimalSelection(StepParameters):
     """Keys released with the largest possible chance at (epsilon, delta) per key; no counts.
 
     **Guarantee:** (d epsilon, d delta) for one user, add-remove: basic composition of d keys, each optimal.
-
-    >>> OptimalSelection(2, Fraction(1, 2), Fraction(1, 100)).loss.epsilon("0.02")
-    1.0
     """
 
     kind: ClassVar[str] = "optimal-selection"
@@ -381,9 +349,6 @@ class GaussianWeights(StepParameters):
 
     **Guarantee:** mu-GDP with mu^2 = 64^2/sigma^2 (weights are not negative, so twice that under replace-one), beside
     the chance that a key of one user alone is released: the worst user's, over all t <= d or over all weights.
-
-    >>> f"{float(GaussianWeights(20, Fraction(140), 763).loss.threshold_delta):.2e}"
-    '9.08e-07'
     """
 
     kind: ClassVar[str] = "gaussian-weights"
@@ -417,11 +382,7 @@ class GaussianWeights(StepParameters):
 
 
 def equal_weight(keys: int) -> int:
-    """Return floor(64/sqrt(t)), the weight in grid steps of each of t keys; exact integer arithmetic.
-
-    >>> [equal_weight(t) for t in (1, 2, 4, 20)]
-    [64, 45, 32, 14]
-    """
+    """Return floor(64/sqrt(t)), the weight in grid steps of each of t keys; exact integer arithmetic."""
     return math.isqrt(WEIGHT_GRID**2 // keys)
 
 
@@ -430,10 +391,7 @@ class LocalChannel(StepParameters):
     """Reports of one client, each randomised on the device by the same randomizer.
 
     **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
-    of any one report under two values; :mod:`hushquery.core.local_loss` computes it from the integers.
-
-    >>> round(LocalChannel({"name": "krr", "k": 3, "lie": 2**51}).loss.epsilon(0), 6)
-    0.693147
+    of any one report under two values (:mod:`hushquery.core.local_loss`).
     """
 
     kind: ClassVar[str] = "local-channel"

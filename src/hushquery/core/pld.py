@@ -1,16 +1,10 @@
 """Tight composition through privacy loss distributions, as dp-accounting computes them (extra ``accounting``).
 
-A rule that knows of a release only its (epsilon, delta) has to assume the worst mechanism with these numbers. A privacy
-loss distribution keeps the whole law of the loss, so Laplace noise is charged for what it is. dp-accounting puts the
-losses on a grid so that every delta can only grow ("pessimistic", by connecting the dots of the exact delta curve) and
-convolves with the fast Fourier transform. What it does not cover is the rounding of that transform, so we add
-
-    2^-50 * steps * log2(points) * sqrt(points)
-
-to delta: each of log2(points) butterflies errs by at most 8 units of 2^-53 per step composed, and a sum over all points
-is at most sqrt(points) times the error's length. A relative 1e-9 covers the grid's own arithmetic.
-
-References: Koskela, Jalko and Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022 (connect the dots).
+A privacy loss distribution keeps the whole law of the loss, so Laplace noise is charged for what it is. dp-accounting
+puts losses on a grid so that delta can only grow, and convolves with the fast Fourier transform. It does not cover that
+transform's rounding, so we add ``2^-50 steps log2(points) sqrt(points)`` to delta: each of log2(points) butterflies
+errs by at most 8 units of 2^-53 per step, and a sum over all points is at most sqrt(points) times the error's length. A
+relative 1e-9 covers the grid's own arithmetic. References: Koskela, Jalko and Honkela 2020; Doroshenko et al. 2022.
 """
 
 from __future__ import annotations
@@ -37,12 +31,7 @@ _RELATIVE = 1e-9
 
 @dataclass(frozen=True)
 class LaplaceStep:
-    """An integer with discrete Laplace noise.
-
-    Args:
-        sensitivity: The most one unit can change the integer by.
-        scale: b, where noise z has probability proportional to ``e^(-|z|/b)``.
-    """
+    """An integer that one unit changes by at most ``sensitivity``, with discrete Laplace noise of scale b."""
 
     sensitivity: int
     scale: Fraction
@@ -66,20 +55,11 @@ class LaplaceStep:
 def pld_epsilon(
     laplace: Sequence[LaplaceStep], pure: Sequence[Fraction], mu_squared: Fraction, delta: Fraction
 ) -> float:
-    """Return the epsilon of all steps together at ``delta``, tight up to the grid and never understated.
+    """Return the epsilon of all steps together at ``delta``, tight up to the grid and never understated; infinite if
+    none holds or doubles can't resolve delta. Other pure steps count as randomised responses, the worst of them.
 
     **Guarantee:** the steps, in any order and each chosen after seeing the ones before, are (epsilon, delta)-DP.
     **Reference:** the module's head.
-
-    Args:
-        laplace: Integers with Laplace noise. That of a single count is a randomised response, loss by loss; that of a
-            sum is better.
-        pure: The epsilons of other pure steps; each counts as a randomised response, which is the worst of them.
-        mu_squared: The sum of the squared GDP parameters of Gaussian steps.
-        delta: The failure probability allowed.
-
-    Returns:
-        The epsilon; infinite when none will do, or when delta is below what doubles can resolve.
 
     >>> [f"{pld_epsilon([LaplaceStep(s, 10 * s)] * 100, [], Fraction(0), Fraction(1, 10**6)):.3f}" for s in (1, 9)]
     ['4.775', '4.694']

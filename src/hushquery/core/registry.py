@@ -1,8 +1,7 @@
 """The registry of mechanisms: what the conformance suite checks and ``hushquery audit`` attacks.
 
-A mechanism is registered by an entry point of the group ``hushquery.mechanisms``; hushquery's own are in its
-pyproject.toml, and a package of yours registers one in the same way. ``FILE.py:Class`` works too, without installing
-anything. Nothing randomised may exist in hushquery without being here: a test looks for strays.
+Mechanisms are entry points of the group ``hushquery.mechanisms``, in hushquery or in a package of yours;
+``FILE.py:Class`` works without installing. Whatever hushquery randomises must be registered: a test looks for strays.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from hushquery.core.budget import Relation
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
 
-#: The group of entry points that mechanisms are registered under.
 GROUP = "hushquery.mechanisms"
 
 #: What an output holds in place of a value that was not published; below every value, so "at most x" includes it.
@@ -33,7 +31,6 @@ SUPPRESSED = int(np.iinfo(np.int64).min)
 #: What a mechanism does: noise on answers, a choice of keys to publish, or randomising on a client.
 Kind = Literal["mechanism", "selector", "randomizer"]
 Outcome = tuple[int, ...]
-#: The chance of each output row.
 Law = Mapping[Outcome, float]
 W = TypeVar("W")
 
@@ -48,14 +45,9 @@ class Pair(Generic[W]):
 
 
 class Mechanism(ABC, Generic[W]):
-    """A randomised step that states its cost, gives its worst neighbours, runs, and knows its own law.
+    """A randomised step that states its cost and worst neighbours, runs, and knows its law. Immutable once built."""
 
-    Subclasses are built by :meth:`calibrate` for an (epsilon, delta) and then must not be changed.
-    """
-
-    #: The registered name.
     name: ClassVar[str]
-    #: What it does, in a clause.
     summary: ClassVar[str]
     kind: ClassVar[Kind] = "mechanism"
     relation: ClassVar[Relation] = Relation.ADD_REMOVE
@@ -80,24 +72,19 @@ class Mechanism(ABC, Generic[W]):
 
     @abstractmethod
     def run(self, dataset: W, n: int, bits: Any) -> npt.NDArray[np.int64]:
-        """Run ``n`` times on one input with independent randomness; one row per run.
-
-        What draws here must be the function that draws where data is published, called for many runs at once: a copy
-        of it would be checked in its place.
-        """
+        """Run ``n`` times on one input with independent randomness; one row per run."""
+        # Call the function that draws where data is published: a copy of it would be checked in its place.
 
     def end_to_end(self, dataset: W, bits: Any) -> tuple[npt.NDArray[np.int64], Law] | None:
-        """Run all of what publishes, from one person's rows or value to what leaves, on as many copies as is quick.
-
-        Returns the outputs, a row per independent copy, and the law that they follow; None where :meth:`run` is all.
+        """Run all of what publishes, on as many copies as is quick; None where :meth:`run` is all.
+        Returns the outputs, a row per independent copy, and the law that they follow.
         """
         del dataset, bits
         return None
 
     def law(self, dataset: W) -> Law | None:
-        """Return the exact probability of each output row (unlikely ones may be lumped, not dropped); None if unknown.
-
-        hushquery's own mechanisms must know their law; one of yours that does not is audited from its runs alone.
+        """Return the exact probability of each output row (rare ones may be lumped, not dropped); None if unknown.
+        hushquery's own mechanisms must know their law; others may be audited from their runs alone.
         """
         del dataset
         return None
@@ -118,20 +105,12 @@ def _registered() -> dict[str, EntryPoint]:
 
 
 def names() -> list[str]:
-    """List the registered mechanisms.
-
-    >>> "discrete-laplace" in names()
-    True
-    """
+    """List the registered mechanisms."""
     return sorted(_registered())
 
 
 def find(name: str) -> type[Mechanism[Any]]:
-    """Find a mechanism class by its registered name, or by ``FILE.py:Class``.
-
-    >>> find("gaussian").name
-    'gaussian'
-    """
+    """Find a mechanism class by its registered name, or by ``FILE.py:Class``."""
     if ":" in name:
         return _from_file(name)
     entry = _registered().get(name)

@@ -1,21 +1,13 @@
 """Amplification by shuffling: local reports gain privacy when nobody can tell who sent which.
 
-What is needed, and can't be checked here: a real shuffler, which the reader of the reports does not control and which
-removes everything but the report itself (address, time, order); and n honest reports. **n counts honest reports only**:
-whoever may be dropped, forged or known to the attacker hides nobody. The result is a *central* guarantee about the
-shuffled batch, under replace-one; towards the shuffler only epsilon0 holds.
+This needs, and can't check, a real shuffler, which the reader of the reports does not control and which removes
+everything but the report (address, time, order), and n honest reports. **n counts honest reports only**: whoever may be
+dropped, forged or known to the attacker hides nobody. The result is a *central* guarantee about the shuffled batch,
+under replace-one; towards the shuffler only epsilon0 holds. Statement, formulas and proof: docs/proofs/shuffle.md.
 
-A k-ary randomised response is with probability gamma a uniform value, a *blanket*, whatever the truth. With G ~
-Bin(n-1, gamma) blankets among the others, delta(epsilon) = E H(G), where H never rises with G, so it is bounded from
-above by cutting the range of G. Any other randomizer hides likewise, by *clones*: H at k = 2 and gamma =
-2/(1+e^epsilon0), with G ~ Bin(n-1, e^-epsilon0). Statement, formula of H and proof: docs/proofs/shuffle.md.
-
-Arithmetic: doubles; every sum has terms that are not negative, so nothing cancels. The log-binomials err by less than
+Sums are in doubles and have no negative terms, so nothing cancels. The log-binomials err by less than
 :data:`RELATIVE` (n+2) ln(n+2) in all, the bracket of H by less than :data:`ABSOLUTE` (1+e^epsilon); both are added to
-delta, as is every tail that is cut (Bernstein's inequality). A million reports take about a second.
-
-References: Balle, Bell, Gascon and Nissim 2019 (the privacy blanket); Feldman, McMillan and Talwar 2021 (clones and the
-closed form).
+delta, as is every tail that is cut (Bernstein's inequality).
 """
 
 from __future__ import annotations
@@ -51,10 +43,9 @@ _Array = npt.NDArray[np.float64]
 def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
     """Return the epsilon of n shuffled k-ary randomised responses of a local ``epsilon0`` at ``delta``, rounded up.
 
-    **Guarantee:** the shuffled batch is (epsilon, delta)-DP for one reporter under replace-one, in the
-    central sense: against whoever sees the batch and knows all other truths. It needs a real shuffler, and n
-    counts honest reports only. Never above epsilon0, which holds without any shuffler.
-    **Reference:** the module's head; Balle, Bell, Gascon and Nissim 2019.
+    **Guarantee:** the shuffled batch is (epsilon, delta)-DP for one reporter under replace-one, against whoever sees it
+    and knows all other truths. It needs a real shuffler, and n counts honest reports only. Never above epsilon0.
+    **Reference:** Balle, Bell, Gascon and Nissim 2019 (the privacy blanket).
 
     >>> f"{shuffle_krr(1, 50, 10_000, 1e-6):.4f}"
     '0.0104'
@@ -65,25 +56,18 @@ def shuffle_krr(epsilon0: Number, k: int, n: int, delta: Number) -> float:
 def shuffle_any(epsilon0: Number, n: int, delta: Number) -> float:
     """Return the epsilon of n shuffled reports of any epsilon0-LDP randomizer at ``delta``, rounded up.
 
-    **Guarantee:** as :func:`shuffle_krr`, whatever the randomizer, as long as all n use the same one. For
-    k-ary randomised response :func:`shuffle_krr` is tighter.
+    **Guarantee:** as :func:`shuffle_krr`, which is tighter for its case, as long as all n use the same randomizer.
     **Reference:** Feldman, McMillan and Talwar 2021, the reduction to clones.
-
-    >>> f"{shuffle_any(1, 10_000, 1e-6):.4f}"
-    '0.0530'
     """
     return _smallest_epsilon(_clones(epsilon0, n), _local(epsilon0), _target(delta))
 
 
 def shuffle_closed_form(epsilon0: Number, n: int, delta: Number) -> float:
-    """Return the closed form that stands beside the numbers above, rounded up; much looser, but one line.
+    """Return the closed form for :func:`shuffle_any`, rounded up; much looser, but one line.
 
     **Guarantee:** as :func:`shuffle_any`, for ``epsilon0 <= ln(n / (16 ln(2/delta)))``:
     ``epsilon = ln(1 + (e0-1)/(e0+1) (8 sqrt(e0 ln(4/delta)/n) + 8 e0/n))`` with ``e0 = e^epsilon0``.
     **Reference:** Feldman, McMillan and Talwar 2021, their main theorem.
-
-    >>> f"{shuffle_closed_form(1, 10_000, 1e-6):.3f}"
-    '0.214'
     """
     e, d = Budget(epsilon0).epsilon, Budget(0, delta).delta
     _check_reports(n)
@@ -140,11 +124,9 @@ class _Blanket:
         return sum(_series(*(column[i : i + _CHUNK] for column in columns)) for i in chunks)
 
     def _rows(self, hiding: int, mass: float, epsilon: float, tail: float) -> tuple[_Array, ...]:
-        """Prepare mass H(hiding): for each T = N_a + N_b a series over N_a.
-
-        Given T the bracket is linear in N_a and positive from some m on, so the sum over N_a is b(T, m) times
-        a series of positive terms, with b(T, j+1)/b(T, j) = (T-j)/(j+1).
-        """
+        """Prepare mass H(hiding): for each T = N_a + N_b a series over N_a."""
+        # Given T the bracket is linear in N_a and positive beyond some m, so the sum over N_a is b(T, m) times a series
+        # of positive terms, with b(T, j+1)/b(T, j) = (T-j)/(j+1).
         size = hiding + 1
         if self.values == 2:
             totals, weights = np.array([float(size)]), np.zeros(1)
@@ -167,10 +149,8 @@ class _Blanket:
 
 
 def _series(left: _Array, place: _Array, slope: _Array, level: _Array, weight: _Array) -> float:
-    """Sum weight (level + slope j) b(T, m+j)/b(T, m) over j >= 0 and rows, with a bound of what is left out.
-
-    The ratios fall with j and are below 1, so the rest is below a geometric series.
-    """
+    """Sum weight (level + slope j) b(T, m+j)/b(T, m) over j >= 0 and rows, with a bound of what is left out."""
+    # The ratios fall with j and are below 1, so the rest is below a geometric series.
     weight, level, left, place = weight.copy(), level.copy(), left.copy(), place.copy()
     ratio = np.empty_like(weight)
     total = 0.0
@@ -244,7 +224,7 @@ def _smallest_epsilon(blanket: _Blanket, epsilon0: float, delta: float) -> float
 
 
 def _illinois(excess: Callable[[float], float], first: tuple[float, float], last: tuple[float, float]) -> float:
-    """Narrow a bracket with excess(low) > 0 >= excess(high) by the Illinois rule; give its upper end."""
+    """Narrow a bracket with excess(low) > 0 >= excess(high) by the Illinois rule and return its upper end."""
     (low, above), (high, below) = first, last
     side = 0
     while high - low > _WIDTH * high:

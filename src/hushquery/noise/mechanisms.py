@@ -1,7 +1,6 @@
 """Noise on public counts as the registry knows it, and how laws of noisy counts are listed.
 
-A dataset is a tuple of counts, one per key. What runs is :func:`~hushquery.noise.sampler.add_noise`, through which the
-noise of every count of a curator goes.
+A dataset is a tuple of counts, one per key. Curator noise is added by :func:`~hushquery.noise.sampler.add_noise`.
 """
 
 from __future__ import annotations
@@ -34,20 +33,16 @@ class _NoisyCounts(Mechanism[Counts]):
     law_of_noise: Noise
 
     def run(self, dataset: Counts, n: int, bits: Bits) -> IntArray:
-        """Add fresh noise to every count, ``n`` times."""
         counts = np.tile(np.array(dataset, dtype=np.int64), n)
         return add_noise(counts, self.law_of_noise, bits).reshape(n, len(dataset))
 
     def law(self, dataset: Counts) -> Mapping[Counts, float]:
-        """Enumerate the noisy counts."""
         return product_law([noisy_law(c, self.law_of_noise) for c in dataset])
 
     def truth(self, dataset: Counts) -> Sequence[float]:
-        """The counts themselves."""
         return dataset
 
     def variance(self, dataset: Counts) -> Sequence[float]:
-        """The variance of the noise, for each count."""
         return [self.law_of_noise.variance] * len(dataset)
 
 
@@ -55,8 +50,7 @@ class _NoisyCounts(Mechanism[Counts]):
 class LaplaceCounts(_NoisyCounts):
     """Discrete Laplace noise on counts of which one user changes the sum of absolute values by at most ``sensitivity``.
 
-    **Guarantee:** pure epsilon = sensitivity/b for one user; add-remove or replace-one, whichever the sensitivity is
-    for.
+    **Guarantee:** pure epsilon = sensitivity/b for one user, under the relation that the sensitivity is for.
     **Estimator:** the noisy count, unbiased; variance 2a/(1-a)^2, a = e^(-1/b).
     **Reference:** Dwork, McSherry, Nissim and Smith 2006; Ghosh, Roughgarden and Sundararajan 2009.
 

@@ -1,13 +1,9 @@
 """Random bits, and exact draws from a law by comparing them with its CDF.
 
-Bits come from the operating system in production, from a seed in tests and audits, and from a secret key where work has
-to come out the same when a crash makes somebody repeat it.
-
-A draw is a uniform real u in [0, 1) of which we look at 64 binary digits first. ``T[z] = floor(F(z) 2^64)`` is a
-certified table. If the 64 digits U differ from every table entry, they decide: z is the first with U < T[z]. If U
-equals an entry (probability: entries / 2^64), more digits of u are drawn and compared with more digits of F, until they
-differ. So the law drawn is the law stated, without any distance to charge to delta, and without an end to its tails
-(docs/proofs/sampler.md).
+Bits come from the operating system in production, from a seed in tests and audits, and from a secret key where repeated
+work must have the same result. A draw compares 64 binary digits of a uniform real with a certified table of the CDF,
+and more digits where these don't decide. So the law drawn is the law stated, with nothing to charge to delta and no end
+to its tails (docs/proofs/sampler.md).
 
 Both table and words are uint64: NumPy would promote a mix with int64 to float64 and lose the low bits.
 """
@@ -67,11 +63,7 @@ class Bits(Protocol):
 
 
 class SystemBits:
-    """The operating system's generator: what every production draw uses.
-
-    >>> SystemBits().words(2).dtype, SystemBits().secret
-    (dtype('uint64'), True)
-    """
+    """The operating system's generator: what every production draw uses."""
 
     secret = True
 
@@ -105,11 +97,7 @@ class _Stream:
 
 
 class SeededBits(_Stream):
-    """Repeatable bits for tests and audits: SHAKE-256 of a seed. Results made from them are not private.
-
-    >>> int(SeededBits(7).words(1)[0]) == int(SeededBits(7).words(1)[0])
-    True
-    """
+    """Repeatable bits for tests and audits: SHAKE-256 of a seed. Results made from them are not private."""
 
     secret = False
 
@@ -119,13 +107,8 @@ class SeededBits(_Stream):
 
 class KeyedBits(_Stream):
     """Secret bits that can be drawn again: SHAKE-256 of a key of 32 bytes, for work that a crash interrupts.
-
-    As good as the key is secret: whoever learns it can take the noise off again. So a key is drawn for one result,
-    from what only the holder of the data has, and destroyed with the data.
-
-    >>> key = b"a secret of thirty-two bytes ..."
-    >>> int(KeyedBits(key).words(1)[0]) == int(KeyedBits(key).words(1)[0]), KeyedBits(key).secret
-    (True, True)
+    Anyone who learns the key can subtract the noise. So a key is drawn for one result, from what only the holder of the
+    data has, and destroyed with the data.
     """
 
     secret = True
@@ -134,7 +117,7 @@ class KeyedBits(_Stream):
         if len(key) != 32:
             raise UsageError("the key of secret bits must have 32 bytes", fix="Draw one with os.urandom(32)")
         super().__init__(b"hushquery secret bits " + key)
-        #: Names the bits, and tells nothing of them: other bits have another name.
+        #: Identifies the bits and reveals nothing about them.
         self.name = hashlib.sha256(b"hushquery name of secret bits " + key).hexdigest()[:32]
 
 
@@ -144,11 +127,7 @@ def one_word(bits: Bits) -> int:
 
 
 def below(bits: Bits, limit: int, n: int) -> npt.NDArray[np.int64]:
-    """Return ``n`` integers uniform on 0..limit-1, without modulo bias.
-
-    >>> sorted(set(below(SeededBits(1), 3, 100).tolist()))
-    [0, 1, 2]
-    """
+    """Return ``n`` integers uniform on 0..limit-1, without modulo bias."""
     if not 1 <= limit <= 2**63:
         raise UsageError("a uniform draw needs a limit from 1 to 2^63")
     # Accept words below the largest multiple of limit; each residue is then equally likely.
@@ -241,13 +220,7 @@ def sampler(law: Law) -> Sampler:
 
 
 def add_noise(values: IntArray, law: Law, bits: Bits) -> IntArray:
-    """Add a fresh draw of a law to each of some whole numbers: the one way in which a curator's noise is added.
-
-    >>> from fractions import Fraction
-    >>> from hushquery.noise.law import DiscreteLaplace
-    >>> add_noise(np.array([10, 20]), DiscreteLaplace(Fraction(2)), SeededBits(1)).tolist()
-    [11, 24]
-    """
+    """Add a fresh draw of a law to each of some whole numbers: the one way in which a curator's noise is added."""
     return np.asarray(values, dtype=np.int64) + sampler(law).draw(len(values), bits)
 
 

@@ -1,9 +1,7 @@
 """Which counts pass a threshold, and with what noise, without drawing noise for those that do not.
 
-Adding noise to every key of a long tail in order to drop nearly all of them is a waste. Keys with equal counts are
-exchangeable: how many of them pass is one binomial draw, which of them is a uniform subset, and the noise of those that
-pass is drawn from its law given that it carried them over. The joint law is exactly that of noise on every key
-(docs/proofs/bulk.md); ``tests/noise/test_survivors.py`` compares the two.
+Keys with equal counts are exchangeable: how many pass is one binomial draw, which ones a uniform subset, and their
+noise is drawn given that they pass. The joint law is exactly that of noise on every key (docs/proofs/bulk.md).
 """
 
 from __future__ import annotations
@@ -21,25 +19,15 @@ WORTH_A_BINOMIAL = 20_000
 
 
 def lifted_keys(size: int, count: int, threshold: int, law: Noise, bits: Bits) -> tuple[IntArray, IntArray]:
-    """Draw which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts.
-
-    >>> from fractions import Fraction
-    >>> from hushquery.noise.sampler import SeededBits
-    >>> places, noisy = lifted_keys(100, 35, 40, DiscreteLaplace(Fraction(2)), SeededBits(3))
-    >>> places.tolist(), noisy.tolist()
-    ([8, 49, 61, 89], [42, 47, 40, 48])
-    """
+    """Draw which of ``size`` keys with the same count below the threshold pass it, and with what noisy counts."""
     lifts = sampler(Binomial(size, TailCoin(law, threshold - count))).draw_one(bits)
     return uniform_subset(size, lifts, bits), count + conditional_noise(law, threshold - count, lifts, bits)
 
 
 def conditional_noise(law: Noise, k: int, n: int, bits: Bits) -> IntArray:
-    """Draw ``n`` values of the noise given that each is at least ``k``.
-
-    Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF from
-    its truncated
-    law. Where at least half of the law lies above k, unconditional draws below k are thrown away.
-    """
+    """Draw ``n`` values of the noise given that each is at least ``k``."""
+    # Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF from
+    # its truncated law. Where at least half of the law lies above k, unconditional draws below k are thrown away.
     if k > 0 or (k == 0 and isinstance(law, DiscreteLaplace)):
         above: Law = Geometric(law.b) if isinstance(law, DiscreteLaplace) else Truncated(law, k)
         return sampler(above).draw(n, bits) + (k if isinstance(law, DiscreteLaplace) else 0)
@@ -54,12 +42,7 @@ def conditional_noise(law: Noise, k: int, n: int, bits: Bits) -> IntArray:
 
 
 def uniform_subset(n: int, size: int, bits: Bits) -> IntArray:
-    """Choose ``size`` of 0..n-1, every subset equally likely; ascending.
-
-    >>> from hushquery.noise.sampler import SeededBits
-    >>> uniform_subset(5, 5, SeededBits(1)).tolist()
-    [0, 1, 2, 3, 4]
-    """
+    """Choose ``size`` of 0..n-1, every subset equally likely; ascending."""
     if not 0 <= size <= n:
         raise UsageError("a subset can't be larger than the set")
     if size > n // 2:

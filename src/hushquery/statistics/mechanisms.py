@@ -1,8 +1,7 @@
-"""The private statistics as the registry knows them: from rows of several people to a noisy answer, bounding included.
+"""The private statistics as the registry knows them: from rows to a noisy answer, bounding included.
 
-A dataset is a tuple of rows (user, value). The questions are asked and the noise is added as in a plan, and whole plans
-run too, on a ledger of their own. The laws are computed from the rows by the definition, so that a cap that does not
-cap contradicts them.
+A dataset is a tuple of rows (user, value). Whole plans run too, on a ledger of their own. The laws are computed from
+the rows by the definition, so that a cap that does not cap contradicts them.
 """
 
 from __future__ import annotations
@@ -28,10 +27,8 @@ from hushquery.noise.sampler import Bits, IntArray
 from hushquery.statistics.plan import Noise, StatisticPlan, noise_for
 from hushquery.statistics.queries import ClampedTotal, CountRows, Histogram, Overlapping, Question
 
-#: What a table is to an audit: rows of a user and a value.
 Rows = tuple[tuple[str, int], ...]
 
-# How often a whole plan asks its question.
 _TIMES = 40
 
 _OTHERS: Rows = (("ann", 1), ("bob", 2), ("bob", 1), ("cem", 0))
@@ -56,7 +53,6 @@ class _TableMechanism(Mechanism[Rows]):
 
     @property
     def loss(self) -> Loss:
-        """The noise's exact cost."""
         return self.noise.loss
 
     @abstractmethod
@@ -64,7 +60,6 @@ class _TableMechanism(Mechanism[Rows]):
         """Answer by the definition, without an engine."""
 
     def run(self, dataset: Rows, n: int, bits: Bits) -> IntArray:
-        """Bound and count the rows in the engine, then add noise to ``n`` copies of the answers."""
         answers = self.question.read(execute(self.question.ask(as_table(_arrow(dataset)), self.unit)))
         return np.array(self.noise.added(answers * n, bits), dtype=np.int64).reshape(n, len(answers))
 
@@ -84,15 +79,12 @@ class _TableMechanism(Mechanism[Rows]):
         return np.rint(np.array(answers) / float(self.question.step)).astype(np.int64), self.law(dataset)
 
     def law(self, dataset: Rows) -> Mapping[tuple[int, ...], float]:
-        """Enumerate the noisy answers."""
         return product_law([noisy_law(count, self.noise.law) for count in self.exact(dataset)])
 
     def truth(self, dataset: Rows) -> Sequence[float]:
-        """The bounded answers themselves."""
         return self.exact(dataset)
 
     def variance(self, dataset: Rows) -> Sequence[float]:
-        """The variance of the noise, for each answer."""
         return [self.noise.law.variance] * len(self.exact(dataset))
 
 
@@ -128,7 +120,7 @@ class CappedRowCount(_TableMechanism):
         return (sum(min(3, len(values)) for values in _by_user(dataset).values()),)
 
     def pairs(self) -> Sequence[Pair[Rows]]:
-        """One user more, who holds many more rows than the cap."""
+        """Add one user with many more rows than the cap."""
         return [Pair("a user with 40 rows", _OTHERS, (*_OTHERS, *((("dot", 1),) * 40)))]
 
 
@@ -179,7 +171,7 @@ class HistogramOfUnits(_TableMechanism):
         return tuple(counted.count(value) for value in (0, 1, 2))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
-        """One user more, who holds every value, some of them twice."""
+        """Add one user with every value, some of them twice."""
         return [Pair("a user with every value", _OTHERS, (*_OTHERS, ("dot", 0), ("dot", 1), ("dot", 1), ("dot", 2)))]
 
 
@@ -201,5 +193,5 @@ class OverlappingCountsOfUnits(_TableMechanism):
         return tuple(sum(max(values) > least for values in _by_user(dataset).values()) for least in (0, 1))
 
     def pairs(self) -> Sequence[Pair[Rows]]:
-        """One user more, who meets both conditions on several rows."""
+        """Add one user that meets both conditions on several rows."""
         return [Pair("a user who meets both", _OTHERS, (*_OTHERS, ("dot", 2), ("dot", 3)))]

@@ -61,10 +61,8 @@ class Noise:
 
 
 def noise_for(questions: Sequence[Question], unit: Unit, budget: Budget, kind: str = "auto") -> tuple[Noise, ...]:
-    """Choose the noise of some questions that share a budget equally; data-free.
-
-    Laplace noise splits epsilon, Gaussian noise splits mu^2; ``auto`` takes the one with the smaller product of
-    variances.
+    """Choose the noise of some questions that share a budget equally; data-free. Laplace noise splits epsilon, Gaussian
+    noise splits mu^2; ``auto`` takes the one with the smaller product of variances.
     """
     if kind not in ("auto", "laplace", "gaussian"):
         raise UsageError(f"no noise is called {kind!r}", fix="Use laplace, gaussian or auto")
@@ -177,8 +175,8 @@ def plan_statistic(
         data: A table in memory, of an engine, or a file.
         questions: One or several of :mod:`hushquery.statistics.queries`; they share the budget equally.
         unit: Whom to protect: a :class:`~hushquery.Unit`, or the column that names them.
-        population: Whose data it is, as it will be named in public; it names their one account in the ledger.
-        budget: What all answers may cost together; or ``epsilon`` and ``delta`` as numbers.
+        population: Whose data it is, as named in public and in the ledger.
+        budget: The cost of all answers together; or ``epsilon`` and ``delta`` as numbers.
         epsilon: Of all answers together.
         delta: Of all answers together; 0 by default, for a pure guarantee.
         relation: ``add-remove`` by default, or ``replace-one``.
@@ -186,8 +184,7 @@ def plan_statistic(
         users: The number of units where it is public: delta is compared with it.
         finish: Turns the noisy answers, one table for each question, into the one that is returned.
 
-    **Guarantee:** pure epsilon with Laplace noise of scale bound/epsilon, or the Gaussian's (epsilon, delta), for one
-    unit.
+    **Guarantee:** pure epsilon with Laplace noise of scale bound/epsilon, or the Gaussian's (epsilon, delta), per unit.
     **Estimator:** the noisy answers; unbiased for the bounded ones.
     **Reference:** Dwork, McSherry, Nissim and Smith 2006.
 
@@ -228,7 +225,6 @@ def plan_count(
     **options: Unpack[Options],
 ) -> StatisticPlan:
     """Count units (or, with ``rows_per_unit``, rows of which each unit contributes at most so many).
-
     A condition sees the columns of a text file as text, but for those that ``types`` names (``{"age": "float64"}``).
     Options, guarantee and reference as for :func:`plan_statistic`.
 
@@ -245,7 +241,6 @@ def plan_count(
 
 def plan_sum(data: Any, column: str, *, lower: Number, upper: Number, **options: Unpack[Options]) -> StatisticPlan:
     """Sum a column, each unit's sum clamped to ``lower..upper``; options as for :func:`plan_statistic`.
-
     The bounds must come from knowledge, not from a look at the data. The larger one (add-remove) or their distance
     (replace-one) is the sensitivity.
 
@@ -261,12 +256,12 @@ def plan_sum(data: Any, column: str, *, lower: Number, upper: Number, **options:
 def plan_mean(
     data: Any, column: str, *, lower: Number, upper: Number, users: int | None = None, **options: Unpack[Options]
 ) -> StatisticPlan:
-    """Average a column over units, each unit's average clamped to ``lower..upper``.
+    """Average a column over units, each unit's average clamped to ``lower..upper``; options as for
+    :func:`plan_statistic`.
 
-    Under add-remove the number of units is a secret too: half of the budget measures the sum of distances from the
-    middle of the range, half the number of units, and the average is their ratio, with an interval that knows it. Under
-    replace-one the number of units is public and must be given as ``users``; all of the budget goes into the sum, and
-    every unit must have a value. Options as for :func:`plan_statistic`.
+    Under add-remove the number of units is secret: half of the budget measures the sum of distances from the middle of
+    the range, half the number of units. Under replace-one that number is public and must be given as ``users``; all of
+    the budget goes into the sum, and every unit must have a value.
 
     **Guarantee:** both measurements together within (epsilon, delta); the ratio is post-processing.
     **Estimator:** middle + noisy sum / noisy count; a ratio, so only approximately unbiased. See the interval.
@@ -322,9 +317,8 @@ def plan_histogram(
     data: Any, column: str, keys: Sequence[Any], *, keys_per_unit: int = 1, **options: Unpack[Options]
 ) -> StatisticPlan:
     """Count units per value of a column, over values that are publicly known; zeros get noise too.
-
-    Each unit counts for at most ``keys_per_unit`` values; options as for :func:`plan_statistic`. So many counts change
-    with one unit, twice that under replace-one.
+    Each unit counts for at most ``keys_per_unit`` values and changes so many counts, twice as many under replace-one.
+    Options as for :func:`plan_statistic`.
 
     >>> people = {"user": [1], "sex": ["f"]}
     >>> plan = plan_histogram(people, "sex", ["f", "m"], unit="user", epsilon=1, population="a lab")
@@ -343,7 +337,6 @@ def plan_queries(
     **options: Unpack[Options],
 ) -> StatisticPlan:
     """Count the units that meet each of several conditions, which may overlap; ``types`` as in :func:`plan_count`.
-
     A unit changes up to ``at_most`` counts (all of them by default); options as for :func:`plan_statistic`.
 
     >>> people = {"user": [1, 2], "age": [14, 50]}

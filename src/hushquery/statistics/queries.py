@@ -1,7 +1,7 @@
-"""What can be asked of a table: each question bounds what one unit contributes, and says what that bound is.
+"""What can be asked of a table: each question bounds what one unit contributes, and states that bound.
 
-A question turns a table into a few integers, on a grid that is fixed before any row is read. All arithmetic that the
-bound rests on is on integers inside the engine: sums of floats depend on their order and can exceed their bound.
+Answers are integers on a grid fixed before any row is read, and the engine adds integers only: sums of floats depend on
+their order and can exceed their bound.
 """
 
 from __future__ import annotations
@@ -63,10 +63,8 @@ class Question(ABC):
         """Build the Ibis expression of the exact answer; reads no row, refuses what the schema already rules out."""
 
     def read(self, answer: Any) -> list[int]:
-        """Read the engine's answer (an Arrow table) in steps of the grid. Secret until noise is added.
-
-        By default its only row; a sum over no rows is nothing, that is zero.
-        """
+        """Read the engine's answer (an Arrow table) in steps of the grid; secret until noise is added."""
+        # A sum over no rows is null, that is zero.
         return [int(column[0] or 0) for column in answer.to_pydict().values()]
 
     @abstractmethod
@@ -122,11 +120,9 @@ class CountRows(Question):
 
 @dataclass(frozen=True)
 class ClampedTotal(Question):
-    """The sum over units of a value clamped to ``lower..upper``.
-
-    A unit's value is the sum of its rows, clamped (``per_unit="sum"``), or their average, clamped. Missing
-    values are left out; a unit that has no other counts as 0, clamped (as ``centre`` in an average), so that no unit
-    leaves the bounds. ``centre``, for averages only, is subtracted from each value: it takes less noise that way.
+    """The sum over units of a value clamped to ``lower..upper``: the sum of a unit's rows, or their average.
+    Missing values are left out; a unit that has no other counts as 0, clamped (as ``centre`` in an average), so that no
+    unit leaves the bounds. ``centre``, for averages only, is subtracted from each value: it takes less noise that way.
     """
 
     rounds: ClassVar[bool] = True
@@ -237,10 +233,8 @@ class Histogram(Question):
         return Counts(self.keys_per_unit).bounds(relation)
 
     def ask(self, table: Any, unit: Unit) -> Any:
-        """Keep a few distinct keys of each unit, chosen by a digest of unit and key, then count units per key.
-
-        Any choice that looks at one unit alone is private; the order of the alphabet would favour some keys.
-        """
+        """Keep a few distinct keys of each unit, chosen by a digest of unit and key, then count units per key."""
+        # Any choice that looks at one unit alone is private; alphabetical order would favour some keys.
         import ibis
 
         column = _column(table, self.column)
@@ -266,9 +260,8 @@ class Histogram(Question):
 
 @dataclass(frozen=True)
 class Overlapping(Question):
-    """Several counts at once, over conditions that may overlap: how many units meet each?
-
-    A unit meets a condition if any of its rows does. With ``at_most`` a unit counts only in the first so many it meets.
+    """Several counts over conditions that may overlap; a unit meets a condition if any of its rows does.
+    With ``at_most`` a unit counts only in the first so many it meets.
     """
 
     conditions: Mapping[str, Condition]
@@ -308,10 +301,8 @@ class Overlapping(Question):
 
 
 def _condition(condition: Condition, table: Any) -> Any:
-    """Apply a condition and make sure that it looks at one row at a time.
-
-    A condition that compares with an average, a rank or the row before lets one person move everybody.
-    """
+    """Apply a condition and make sure that it looks at one row at a time."""
+    # A condition that compares with an average, a rank or the row before would let one person move everybody.
     import ibis.expr.operations as ops
 
     result = condition(table)
@@ -359,10 +350,8 @@ def numbers_of(table: Any, name: str) -> Any:
 
 
 def _keys_in_column(keys: Sequence[Any], column: Any) -> list[Any]:
-    """Return the keys as literals of the type of an Ibis column.
-
-    A key of the wrong type would be found nowhere and give a count of zero that looks like a result, so it is refused.
-    """
+    """Return the keys as literals of the type of an Ibis column."""
+    # A key of the wrong type would be found nowhere and have a count of zero that looks like a result: refuse it.
     kind = column.type()
     if kind.is_null():
         return list(keys)  # nobody has a value, whatever it would have been

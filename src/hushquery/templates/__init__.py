@@ -1,7 +1,7 @@
-"""Everything people read as a page: Jinja2 templates, the one environment that fills them, one style, and its scripts.
+"""Everything people read as a page: Jinja2 templates, their one environment, one style sheet, and scripts.
 
-A stranger may have written what a template prints. In HTML it is escaped and its control characters are made visible;
-in Markdown it is escaped as Markdown. What a template does not know, or None, is an error and not a blank.
+What a template prints may come from strangers: it is escaped, as HTML with visible control characters or as Markdown.
+A missing value or None is an error, not a blank.
 """
 
 from __future__ import annotations
@@ -27,20 +27,12 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufff9-\uffff]")
 
 
 def render(template: str, /, **values: Any) -> str:
-    """Fill a template of this folder.
-
-    >>> print(render("notebook/log.html", text="<b>"))
-    <code>&lt;b&gt;</code>
-    """
+    """Fill a template of this folder."""
     return _environment().get_template(template).render(values)
 
 
 def macro(name: str) -> Macro:
-    """Return a macro of ``parts.html`` as a function that returns HTML.
-
-    >>> str(macro("key")("a < b"))
-    '<bdi dir="auto">a &lt; b</bdi>'
-    """
+    """Return a macro of ``parts.html`` as a function that returns HTML."""
     part: Macro = getattr(_environment().get_template("parts.html").module, name)
     return part
 
@@ -85,7 +77,7 @@ STYLE = asset("style.css")
 
 
 def plural(many: int, name: str) -> str:
-    """Return the name of a table, or another plural, for so many: without its ending for one.
+    """Return a plural noun as it is, or without its ending where ``many`` is one.
 
     >>> plural(1, "queries"), plural(1, "reformulations"), plural(2, "clicks")
     ('query', 'reformulation', 'clicks')

@@ -1,8 +1,4 @@
-"""What a ledger holds: entries, the terms of accounts, what accounts add up to, and accounts at one moment.
-
-The rules by which entries are added are in :mod:`hushquery.core.ledger.ledger`, with the policy by which their
-kinds may evolve; how they are kept is in :mod:`hushquery.core.ledger.store`.
-"""
+"""What a ledger holds: entries, the terms of accounts, their totals, and accounts at one moment."""
 
 from __future__ import annotations
 
@@ -34,11 +30,7 @@ _SHORTEST_TYPO = 5
 
 
 def period_length(text: str) -> timedelta:
-    """Read the length of a period: a whole number of minutes, hours or days.
-
-    >>> period_length("7d"), period_length("90m")
-    (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
-    """
+    """Read the length of a period: a whole number of minutes, hours or days, such as ``90m``, ``12h`` or ``7d``."""
     match = re.fullmatch(r"([1-9][0-9]{0,8})([mhd])", text)
     length = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else timedelta(0)
     if not match or length > _LONGEST_PERIOD:
@@ -140,7 +132,7 @@ class Entry:
         return cls(relation=relation, time=time, terms=terms, loss=loss, **{name: row[name] for name in same})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as plain data; the same entry always gives the same."""
+        """Return the entry as plain data, the same for the same entry."""
         return {name.name: getattr(self, name.name) for name in fields(self) if name.name != "created"} | {
             "relation": self.relation.value,
             "time": time_text(self.time),
@@ -239,16 +231,12 @@ class Account:
 
     @cached_property
     def remaining_epsilon(self) -> float:
-        """The budget's epsilon less the spent one, rounded down, never negative.
-
-        For Gaussian steps more than this may fit, because losses add to less than the sum of their epsilons.
-        """
+        """The budget's epsilon less the spent one, rounded down, never negative; more may fit if steps are Gaussian."""
         return _remaining(self.terms.budget, self.spent, self.spent_epsilon)
 
     @cached_property
     def remaining_delta(self) -> float:
         """The budget's delta less what is spent of it at the budget's epsilon, rounded down, never negative.
-
         No later release may need more of it; one that needs less still has to fit together with all others.
         """
         return _remaining_delta(self.terms.budget, self.spent)
@@ -363,11 +351,7 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def down_text(epsilon: float) -> str:
-    """Print a remaining epsilon with three significant digits, rounded down.
-
-    >>> down_text(0.25), down_text(0.98765), down_text(0)
-    ('0.25', '0.987', '0')
-    """
+    """Print a remaining epsilon with three significant digits, rounded down."""
     if epsilon <= 0:
         return "0"
     value = Fraction(epsilon)
@@ -416,11 +400,9 @@ def clean_text(text: str, meaning: str, *, lines: bool = False, empty: bool = Fa
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name whose people ``name`` may stand for too, if there is one.
-
-    Near are names that differ only in case, blanks, punctuation and digits (the users of 2025 are mostly those of
-    2026), in one letter that is missing, added, changed or swapped with its neighbour, or in the folder, schema or
-    ending around a file's or table's name.
+    """Return the known name whose people ``name`` may stand for too, if there is one: names that differ in case,
+    blanks, punctuation or digits (the users of 2025 are mostly those of 2026), in one letter missing, added, changed or
+    swapped with its neighbour, or in the folder, schema or ending around the name of a file or table.
 
     >>> near_name("Custmers", ["visits", "customers"]), near_name("users of 2026", ["users of 2025"])
     ('customers', 'users of 2025')

@@ -1,24 +1,18 @@
 """The ledger: the durable, append-only account of what was spent on a population. It refuses to overspend.
 
-There is one account per population, with a budget for its lifetime, or for each period, in which case a lifetime
-budget may cap all periods together. It is kept under the relation that it is opened for; losses under two relations
-can't be added exactly (docs/decisions/0020), so the second one is refused. In a ledger in which an older version opened
-both, the account that was opened first is the population's, and nothing more is spent from the other.
-
-**Names.** Whoever spends names the population. A new name that is nearly another (but for case, blanks, digits, a
-letter) is refused unless these are said to be other people (``new_population``).
+Each population has one account, under one relation: losses under two can't be added exactly (docs/decisions/0020). In a
+ledger where an older version opened both, the first is the population's and nothing more is spent from the other.
 
 **Spend, then read.** :meth:`Ledger.spend` returns once the entry would survive a power cut, and only then may
-data be read. A crash in between loses budget, never privacy. Nothing ever gives budget back.
+data be read. A crash in between loses budget, never privacy. Budget is never returned.
 
-**Once.** Work that a crash interrupts is done again. With a key (``once``) it pays once: the entry under that key is
-looked for in the transaction that would write it, so that not even processes that race spend twice. Whoever spends
-under a key must draw the same noise each time, or one payment would buy two results; only the collector's head lists do
-(:meth:`hushquery.hybrid.plan.HeadPlan.run`).
+**Once.** Interrupted work is repeated, and with a key (``once``) it pays once, even where processes race. It must then
+draw the same noise each time, or one payment would buy two results; only
+:meth:`hushquery.hybrid.plan.HeadPlan.run` does.
 
-**Periods.** The period of a spend is ``floor((now - opened) / length)``, but never below the last one in which the
-account spent: the budget of each period exists once, whatever the clock does. A clock that jumps back stays in the
-period it had reached; one that jumps forward, with a spend while it is wrong, costs the periods it jumped over.
+**Periods.** The period of a spend is ``floor((now - opened) / length)``, but never before the last one that was used:
+the budget of each period exists once, whatever the clock does. A clock that jumps back stays in the period it had
+reached; a spend while it is ahead costs the periods it jumped over.
 
 **Evolution policy.** Entries are read by every later version. A kind of entry is never removed and never changes its
 meaning; new kinds may be added. A kind, a part of a loss or a layout that this version does not know is refused: what
@@ -96,10 +90,9 @@ class Book:
 
 
 class Ledger:
-    """The budget of every population, and everything that was ever spent of it.
-
-    Make one with :meth:`open`. Several processes and threads may use the same store at once. The whole chain
-    of entries is verified when the ledger is opened, and all that was added since before each spend.
+    """The budget of every population, and everything that was ever spent of it; made by :meth:`open`.
+    Several processes and threads may use the same store at once. The whole chain of entries is verified when the ledger
+    is opened, and all that was added since before each spend.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -108,11 +101,6 @@ class Ledger:
     >>> entry = ledger.spend("readers", "add-remove", Loss(pure=("3/4",)), what="top queries of May")
     >>> entry.seq, ledger.account("readers", "add-remove").remaining_epsilon
     (2, 0.25)
-    >>> try:
-    ...     ledger.spend("readers", "add-remove", Loss(pure=("1/2",)), what="top queries of June")
-    ... except BudgetRefused as refusal:
-    ...     print(refusal.why)
-    requested epsilon 0.5, spent 0.75, remaining 0.25 of epsilon 1 at delta 0 for its lifetime; together 1.25
     >>> folder.cleanup()
     """
 
@@ -131,11 +119,7 @@ class Ledger:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Ledger:
         """Open the ledger at a path (SQLite) or URL (``sqlite:///...``, ``postgresql://...``) and verify it.
-
-        Args:
-            where: The path or URL. A password in a URL never appears in a message.
-            create: Whether to make an empty ledger where there is none; else that is an ``AccountMissing``.
-            clock: What time it is; for tests.
+        Without ``create`` a missing ledger is an ``AccountMissing``. A password in a URL never appears in a message.
         """
         ledger = cls(LedgerStore.open(where, create=create), clock)
         with ledger._store.read() as transaction:
@@ -171,7 +155,7 @@ class Ledger:
             budget: For each period, or for the lifetime where ``period`` is left out.
             period: The length of a period, such as ``7d``, ``12h`` or ``30m``.
             lifetime: With a period: what all periods together may spend.
-            new_population: Whether these are other people than those of an account with nearly the same name.
+            new_population: Confirms that these are other people than those of an account with nearly the same name.
         """
         key = _key(population, relation)
         terms = Terms(budget, period, lifetime)
@@ -210,25 +194,24 @@ class Ledger:
         new_population: bool = False,
         once: str | None = None,
     ) -> Entry:
-        """Record a loss, durably, or refuse it. Only after this returned may the data be read.
+        """Record a loss, durably, or refuse it and record nothing. Only after this returned may the data be read.
 
         Args:
             population: Whose privacy is spent.
-            relation: Under which relation the loss is stated.
+            relation: The relation the loss is stated under.
             loss: What it costs.
             what: What will be released, in words.
-            plan: Which plan it comes from, such as its hash.
-            create_with: The lifetime budget to open the account with if there is none yet; then ``created``
-                is True on the entry returned, and the person who runs this should be told.
-            new_population: Whether these are other people than those of an account with nearly the same name.
+            plan: The plan it comes from, such as its hash.
+            create_with: A lifetime budget to open a missing account with; then the entry is ``created``: tell the user.
+            new_population: Confirms that these are other people than those of an account with nearly the same name.
             once: A key. If the account has spent under it before, nothing is spent and that entry is returned; what
                 is released then must be the same, to the bit.
 
         Raises:
-            BudgetRefused: It would exceed a budget. Nothing was recorded.
-            BudgetError: The population's account is under the other relation, its name is nearly another's, or another
-                loss was spent under the key. Nothing was recorded.
-            AccountMissing: There is no such account, and ``create_with`` was not given.
+            BudgetRefused: It would exceed a budget.
+            BudgetError: The account is under the other relation, its name is nearly another's, or another loss was
+                spent under the key.
+            AccountMissing: There is no such account, and no ``create_with``.
         """
         key = _key(population, relation)
         what = clean_text(what, "what is released")
@@ -296,10 +279,7 @@ class Ledger:
             return [entry for entry in self._book.entries if wanted in (None, entry.population)]
 
     def over_time(self, population: str | None = None) -> list[dict[str, Any]]:
-        """Tabulate what each account had spent after each of its entries: the rows a chart over time needs.
-
-        Within a period ``spent_epsilon`` only grows; None stands for no epsilon at the account's delta.
-        """
+        """Tabulate what each account had spent after each of its entries; None where no epsilon holds at its delta."""
         book, rows = Book(self.name), []
         for entry in self.history(population):
             book.add(entry)
@@ -318,11 +298,8 @@ class Ledger:
         return rows
 
     def check(self, expect_head: str | None = None) -> str:
-        """Verify everything again from the first entry on, and return the head.
-
-        Args:
-            expect_head: A head (``COUNT:HASH``) noted earlier, which must still be part of the chain. A copy
-                of the ledger that is older than it, or a chain that was written anew, is refused.
+        """Verify everything again from the first entry, and return the head. ``expect_head`` (``COUNT:HASH``), noted
+        earlier, must still be part of the chain: an older copy, or a chain that was written anew, is refused.
         """
         count, noted = _read_head(f"0:{GENESIS}" if expect_head is None else expect_head)
         with self._lock:

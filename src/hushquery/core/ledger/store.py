@@ -1,16 +1,12 @@
 """Where the ledger lives: two tables, the hash chain over their rows, and durable transactions.
 
-``hushquery_ledger_entry`` holds the entries, one row each, never updated and never deleted.
-``hushquery_ledger_meta`` holds one row: the version of this layout, and the head (how many entries there are
-and the hash of the last), so that entries missing from the end are noticed like those from the middle.
+Entries are never updated or deleted; a meta row holds the layout's version and the head, so that entries missing from
+the end are noticed too. Each row's hash covers the row before it. No key is involved: the chain notices damage, a
+careless edit, a lost row and a restored copy, but whoever may write to the store can write a whole new chain. Only a
+head noted elsewhere (``Ledger.check``) notices that.
 
-Each row's hash is the SHA-256 of the row as canonical JSON, the hash of the row before it included. No key is
-involved: the chain notices damage, a careless edit, a lost row and a restored copy, but whoever may write to
-the store can also write a whole new chain. Only a head noted elsewhere (``Ledger.check``) notices that.
-
-SQLite is one file on purpose. A write-ahead log beside it could be left behind when the file is copied, so
-the rollback journal is used, with ``synchronous=EXTRA``: a commit that returned survives a power cut.
-PostgreSQL keeps the same two tables; one writer at a time holds the meta row.
+SQLite is one file on purpose: a write-ahead log could be left behind when the file is copied, so the rollback journal
+is used, with ``synchronous=EXTRA``: a commit that returned survives a power cut.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageEr
 #: The version of the two tables; any other one is refused, because what it adds may be a cost.
 SCHEMA = 1
 
-#: The hash "before" the first entry.
 GENESIS = "0" * 64
 
 #: How long a writer waits for its turn: 50 processes at once must all get one.
@@ -70,11 +65,7 @@ _HASHED = tuple(column.name for column in ENTRY.columns if column.name != "hash"
 
 
 def canonical(value: object) -> str:
-    """Write plain data as the one JSON text it has: keys sorted, no spaces, ASCII only.
-
-    >>> canonical({"b": 1, "a": "x"})
-    '{"a":"x","b":1}'
-    """
+    """Write plain data as the one JSON text it has: keys sorted, no spaces, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -172,11 +163,9 @@ def _intact(row: Mapping[str, Any]) -> bool:
 
 
 class LedgerStore:
-    """A place where a ledger is kept: a SQLite file or a PostgreSQL database.
+    """A SQLite file or a PostgreSQL database that keeps a ledger."""
 
-    Connections are opened for one transaction and closed after it. So a file that was replaced is noticed, a
-    process may fork, and nothing has to be closed at the end.
-    """
+    # A connection lives for one transaction, so a replaced file is noticed and a process may fork.
 
     def __init__(self, engine: sa.Engine, name: str, path: Path | None = None, secrets: tuple[str, ...] = ()) -> None:
         self._engine = engine
