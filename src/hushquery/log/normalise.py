@@ -364,7 +364,7 @@ def _has_personal(query: Any, dialect: str) -> Any:
 def without_private_url(url: Any, dialect: str) -> Any:
     """Return each URL, missing where it holds an e-mail address, a token, or a long identifier."""
     if dialect in ("duckdb", "pyspark"):
-        # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
+        # Mentioned once, as above.
         token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN_ON_JAVA)
         private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
         return url.re_replace(private, "").nullif("")

@@ -36,7 +36,6 @@ __all__ = ["Classes", "Classified", "Keyword", "Keywords", "classify", "keywords
 
 # Below this the walk takes too many steps to be worth waiting for.
 _LEAST_ALPHA = 0.001
-# How far a probability may be from the exact one.
 _TOLERANCE = 1e-9
 
 _HEADERS = {"item", "query", "url", "seed"}

@@ -47,7 +47,6 @@ _LONGEST = 256
 _CANDIDATES = 80
 # How many of the queries that hold words of the text are compared with it, if no more are asked for.
 _HOLDERS = 1000
-# A query less than half as good as the best match has no say about URLs.
 _VOTES = 0.5
 
 

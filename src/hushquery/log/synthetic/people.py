@@ -17,7 +17,6 @@ _Flags = npt.NDArray[np.bool_]
 _DAY = 86_400
 _DAYS = 92  # from 1 March to 31 May
 _PERIOD = _DAYS * _DAY
-# Searches by hour of the day, in parts of the whole.
 _HOURS = (22, 14, 9, 6, 5, 6, 10, 18, 30, 40, 46, 49, 50, 51, 52, 53, 54, 55, 57, 61, 64, 62, 50, 35)
 # Shortest time between two sessions of a person: longer than any gap inside one.
 _BETWEEN_SESSIONS = 45 * 60
