@@ -1,7 +1,6 @@
-"""DuckDB in this process: its memory, threads and disk space, tables in memory, and values that it can't read.
+"""Run DuckDB in this process: its memory, threads and disk space, tables in memory, and unreadable values.
 
-What does not fit into memory goes to a private folder, which is removed at the end. DuckDB's own choice would be a
-folder ``.tmp`` in the current directory, readable by everybody who may look there.
+What does not fit into memory goes to a private folder: DuckDB's own, ``.tmp``, others could read.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ _PER_UNIT = {"s": 10**6, "ms": 10**3}
 
 
 def connect_duckdb() -> Any:
-    """Open an engine in this process, with the limits that the environment sets.
-
-    >>> connect_duckdb().name
-    'duckdb'
-    """
+    """Open an engine in this process, with the limits that the environment sets."""
     import ibis
 
     limits = _limits()
@@ -81,19 +76,12 @@ def _temporary_folder() -> str:
 
 
 def on_unreadable(engine: Any, change: Callable[[Any], None]) -> None:
-    """Register a change for when DuckDB's reader of files fails on a value, whoever's it is.
-
-    It is called with the connection, at most once, and replaces the fast reader by a slower one that fails on no value.
-    For all values that the fast one reads it must return the same.
-    """
+    """Register ``change``, called once if DuckDB's reader fails on a value: a slower reader with equal results."""
     engine.__dict__.setdefault("hushquery_changes", []).append(change)
 
 
 def run(expression: Any, evaluate: Callable[[], Any]) -> Any:
-    """Evaluate an expression; where DuckDB fails on a value, switch to the slower reader and evaluate it once more.
-
-    The first evaluation returned nothing, so no noise was drawn that depends on it, and none is drawn again.
-    """
+    """Evaluate; if DuckDB fails on a value, switch to the slower reader and retry: no noise depends on the first."""
     import duckdb
 
     try:
@@ -109,9 +97,7 @@ def run(expression: Any, evaluate: Callable[[], Any]) -> Any:
 
 
 def as_table(data: Any) -> Any:
-    """Return rows in memory as an Ibis table: a pandas, Polars, Arrow or Ibis table, or a mapping of columns.
-
-    Reads no rows of an Ibis table.
+    """Return rows in memory as an Ibis table: a pandas, Polars, Arrow or Ibis table (not read), or a mapping.
 
     >>> as_table({"user": [1, 2]}).columns
     ('user',)
@@ -146,11 +132,7 @@ def as_table(data: Any) -> Any:
 
 
 def _readable(table: Any) -> Any:
-    """Return an Arrow table in which what DuckDB can't read is missing: invalid UTF-8, and times too far away.
-
-    DuckDB would fail on such a value while it reads the table, and one row would decide whether there is a result.
-    Timestamps become microseconds.
-    """
+    """Make missing what DuckDB fails on (invalid UTF-8, times too far away): no row may decide whether it runs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

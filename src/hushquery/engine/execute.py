@@ -20,12 +20,10 @@ _FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz"
 
 
 def connect(url: str = "duckdb") -> Any:
-    """Connect to an engine.
+    """Connect to an engine; no error repeats the URL, which may hold a password.
 
-    Args:
-        url: ``duckdb`` (in this process), ``spark`` (this process's Spark session, or a new local one),
-            ``spark://host:port`` (a standalone cluster), ``postgresql://user@host/database``, or any URL that Ibis
-            understands. It may hold a password, so no error repeats it.
+    ``duckdb`` runs in this process, ``spark`` is this process's session or a new local one, ``spark://host:port`` is a
+    standalone cluster; ``postgresql://user@host/database`` and any other URL that Ibis understands work too.
 
     >>> connect("duckdb").name
     'duckdb'
@@ -60,10 +58,7 @@ def connect(url: str = "duckdb") -> Any:
 
 
 def engine_table(name: str, engine: Any) -> Any:
-    """Return a table that an engine knows by name (``searches``, ``schema.searches``); on Spark also a Parquet file.
-
-    Spark reads a path ending in ``.parquet``, which all its machines must see, or an address such as ``hdfs://...``.
-    """
+    """Return an engine's table by name (``schema.searches``); on Spark also Parquet at a path or ``hdfs://...``."""
     if engine.name == "duckdb" and name.lower().endswith(_FILE_ENDINGS):
         # DuckDB would take it for a file, and guess the types of its columns from the rows.
         raise UsageError(
@@ -112,11 +107,10 @@ def call(function: str, *arguments: Any, returns: str, schema: str | None = None
 
 
 def or_null(expression: Any) -> Any:
-    """Return an expression that is null for each row on which DuckDB fails to compute it.
+    """Return an expression that is null for each row on which DuckDB fails: no one's value may decide the outcome.
 
-    One person's value must not decide whether there is a result. Other engines have nothing like it, so what is written
-    for them must not fail on any value. Put it directly around what may fail: DuckDB computes beforehand, and for every
-    row, what an expression mentions twice.
+    Put it directly around what may fail: DuckDB computes beforehand, and for every row, what is mentioned twice. Other
+    engines have nothing like it, so what is written for them must not fail on any value.
     """
     if dialect(expression) != "duckdb":
         return expression
@@ -164,11 +158,7 @@ def execute(expression: Any) -> Any:
 
 @contextmanager
 def materialize(expression: Any) -> Iterator[Any]:
-    """Evaluate an expression once into a temporary table of the engine, for as long as the block runs.
-
-    Several queries of the block must see the same rows: the noise drawn after the first decides what the second asks.
-    So they are stored, and never computed again from the log.
-    """
+    """Store an expression's rows for the block: noise drawn from one query decides the next, so no row may change."""
     stored = {"pyspark": spark.materialize, "postgres": postgres.materialize}.get(dialect(expression))
     with ExitStack() as at_end:
         try:

@@ -11,8 +11,7 @@ from hushquery.errors import DataError, Unavailable
 #: The function that ``prepare`` makes: one small letter for each capital, as DuckDB writes them.
 LOWER = "hushquery_lower"
 
-# ICU's rules look at the letters around a sigma and write two characters for a dotted capital I; DuckDB's do not. The
-# name is in the session's own temporary schema and goes with the session.
+# ICU's lower case depends on the letters around a sigma and doubles a dotted capital I; DuckDB's does not.
 _LOWER_SQL = f"""
 CREATE OR REPLACE FUNCTION pg_temp.{LOWER}(text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT lower(translate($1, 'İΣ', 'iσ') COLLATE "und-x-icu") $$
@@ -47,10 +46,7 @@ def prepare(engine: Any) -> None:
 
 
 def check_ids(table: Any, column: str) -> None:
-    """Refuse a column of ids in which one id has several texts: one user would count as several.
-
-    Such are floating-point numbers (0 and -0), ``citext``, and collations that take other letters for the same.
-    """
+    """Refuse ids with several texts (floats: 0 and -0, ``citext``, loose collations): one user would count twice."""
     engine = table._find_backend()
     parts = {"column": quote_name(column), "rows": engine.compile(table)}
     try:
@@ -68,11 +64,7 @@ def check_ids(table: Any, column: str) -> None:
 
 
 def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
-    """Return a table whose columns marked as texts are cast to text and compared byte by byte from here on.
-
-    The order of a database's own locale would change the release made from the same bits. PostgreSQL keeps the
-    collation of a column through everything that is computed from it.
-    """
+    """Cast the columns marked as texts, to compare them byte by byte: a locale's order would change the release."""
     import ibis
 
     name = ibis.util.gen_name("hushquery_rows")
@@ -92,10 +84,7 @@ def in_byte_order(table: Any, texts: Mapping[str, bool]) -> Any:
 
 @contextmanager
 def materialize(expression: Any) -> Iterator[Any]:
-    """Compute an expression into a table of the session's own temporary schema.
-
-    Ibis's cache would name the columns' types anew, and so lose their collation.
-    """
+    """Compute an expression into a temporary table; Ibis's cache would lose the collation of its columns."""
     import ibis
 
     engine = expression._find_backend()

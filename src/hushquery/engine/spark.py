@@ -47,10 +47,7 @@ def _java_version() -> int | None:
 
 
 def connect_spark(url: str) -> Any:
-    """Connect to ``spark`` (the session this process has, or a new local one) or to ``spark://host:port``.
-
-    A process has one Spark at a time: connecting to another one is refused until the first is stopped.
-    """
+    """Connect to ``spark`` (this process's session, or a new local one) or ``spark://host:port``; one at a time."""
     import ibis
     import pyspark.sql
     from pyspark import SparkContext
@@ -174,12 +171,11 @@ def to_arrow(expression: Any) -> Any:
 
 @contextmanager
 def materialize(expression: Any) -> Iterator[Any]:
-    """Compute an expression and store its rows, cut off from the log that they come from.
+    """Compute an expression and store its rows for the block, cut off from the log that they come from.
 
-    Spark's cache is a hint: what a dead executor had cached is computed again, and a log that grew in the meantime
-    would yield other rows. A checkpoint is never computed again. In a checkpoint directory of the cluster
-    (``spark.checkpoint.dir``) it is durable. Without one two executors hold each part; when both are gone the job
-    fails, and nothing is released. At the end of the block, and after an error, neither is left.
+    Spark computes again what a dead executor had cached, perhaps from a log that grew; a checkpoint never. It is
+    durable in ``spark.checkpoint.dir``, else two executors hold each part; if both die, the job fails and nothing is
+    released. At the end of the block, and after an error, neither is left.
     """
     import ibis
     from pyspark import StorageLevel

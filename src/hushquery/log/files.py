@@ -1,8 +1,6 @@
-"""The files of a log: their names, their first bytes, and their lines, of which none changes how another one is read.
+"""Find the files of a log and read their lines, so that no line changes how another is read.
 
-The first bytes may make us refuse a file, never read it in another way. DuckDB reads lines with quoting switched off
-and every option fixed. A line ends at a line feed, a carriage return or both. Bad UTF-8 or more than ``LONGEST_LINE``
-bytes cost the line they are in and no other.
+The first bytes may make us refuse a file, never read it differently; a malformed line costs that line alone.
 """
 
 from __future__ import annotations
@@ -89,9 +87,6 @@ def _matching(name: str | Path) -> list[Path]:
     return paths
 
 
-# The beginning of a file, and its bytes.
-
-
 @dataclass(frozen=True)
 class FileHead:
     """The beginning of a file."""
@@ -128,11 +123,7 @@ def decodes(line: bytes, encoding: str = "utf-8") -> bool:
 
 
 def read_head(path: Path, *, may_be_blank: bool = False) -> FileHead:
-    """Read the first bytes of a file, and the end of its first line; refuse one that is empty or can't be opened.
-
-    A first line that is too long is one person's row in a format without a header, so what follows it is read too. With
-    ``may_be_blank`` a file may hold nothing but blanks and ends of lines, as JSON lines of nobody do.
-    """
+    """Read the first bytes of a file, beyond an overlong first line (one person's row); refuse an empty file."""
     try:
         with path.open("rb") as file:
             compressed = file.read(len(_GZIP)) == _GZIP
@@ -158,11 +149,7 @@ def read_head(path: Path, *, may_be_blank: bool = False) -> FileHead:
 
 
 def read_blocks(path: Path, size: int = _BLOCK) -> Iterator[bytes]:
-    """Yield a file's bytes, decompressed, a block at a time.
-
-    Raises:
-        DataError: The compressed data ends early or is damaged; what came before was yielded.
-    """
+    """Yield a file's bytes, decompressed, a block at a time; raise where compressed data is damaged."""
     with path.open("rb") as file:
         block = file.read(size)
         if block.startswith(_GZIP):
@@ -202,18 +189,11 @@ def _damaged(path: Path) -> DataError:
 
 
 def check_compressed(paths: Iterable[Path]) -> None:
-    """Raise if a compressed file is cut off or damaged; several files are read at the same time.
-
-    Every byte is decompressed and checked: nothing less finds the damage, and an engine reads what it can without a
-    message.
-    """
+    """Raise if a compressed file is damaged: read every byte, because an engine reads what it can without a message."""
     compressed = [path for path in paths if read_head(path).gzip]
     # zlib lets other threads run while it works.
     with ThreadPoolExecutor(min(len(compressed), os.cpu_count() or 1) or 1) as pool:
         list(pool.map(lambda path: deque(read_blocks(path), maxlen=0), compressed))
-
-
-# Lines.
 
 
 def sql_text(text: str) -> str:
@@ -232,10 +212,7 @@ def lines_sql(plain: list[Path], compressed: list[Path]) -> str:
 
 
 def cells_sql(plain: list[Path], compressed: list[Path], count: int, separator: str = "\t") -> str:
-    """Write the query that reads separated files as ``c0``, ``c1``, ..., and one column more for what is too much.
-
-    An empty cell is empty text, a cell that is not there is missing. Quotes mean nothing.
-    """
+    """Write the query that reads files as ``c0``, ``c1``, ..., and one for the excess; only absent cells are null."""
     columns = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(count + 1))
     return _scan(plain, compressed, f"{{{columns}}}", f"delim='{separator}', null_padding=true")
 
@@ -265,10 +242,7 @@ def checked_encoding(encoding: str) -> str:
 
 @dataclass(frozen=True)
 class EncodedLines:
-    """Lines of files in an encoding other than UTF-8, as Arrow's stream interface passes them to DuckDB.
-
-    A file is read when the engine reads, each time anew, and not when a query about it is written: a plan reads no row.
-    """
+    """Stream lines in other encodings than UTF-8 to DuckDB, anew whenever the engine reads: a plan reads no row."""
 
     paths: tuple[Path, ...]  # the files
     encoding: str  # what they are in
@@ -301,11 +275,7 @@ class EncodedLines:
 
 
 def line_batches(path: Path, encoding: str = "utf-8") -> Iterator[Any]:
-    """Yield a file's lines as Arrow tables, a block at a time: ``number`` from 1, ``line`` as bytes.
-
-    The private report reads a file in this way: it needs the numbers, and the lines that the engine leaves out. So is a
-    file read in an encoding that the engine does not know.
-    """
+    """Yield all lines of a file, malformed ones too, as Arrow tables: ``number`` from 1, ``line`` as bytes."""
     import numpy as np
     import pyarrow as pa
 

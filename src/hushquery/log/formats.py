@@ -12,8 +12,7 @@ from pathlib import Path
 from hushquery.errors import DataError, UsageError
 from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql, sql_text
 
-#: The columns a log can have, in their order, with the type each has once the log is read. Users who are whole numbers
-#: in the source stay so.
+#: The columns a log can have, in their order, with their types once read; users that are whole numbers stay so.
 COLUMNS = {"user": "string", "query": "string", "time": "int64", "url": "string", "rank": "int64"}
 
 #: The columns a source may lack.
@@ -33,9 +32,6 @@ FORMATS = {
 
 _LONGEST_NAME = 60
 _MOST_NAMES = 20
-
-
-# Which column of a source is which of ours.
 
 
 def quote_name(name: str) -> str:
@@ -94,8 +90,7 @@ class ColumnNames:
         missing = [ours for ours in self.names if ours in self.required and ours not in matched]
         if not missing:
             return self.check_distinct(matched)
-        # The first line of a file without a header is somebody's row. A name that is the wanted one but for blanks,
-        # underscores and case shows nothing that the caller did not write.
+        # The first line may be somebody's row: show only names that differ in blanks, underscores and case.
         near = {ours: one for ours in missing if (one := _only(theirs, self.names[ours], _squeezed))}
         options = _option({ours: near.get(ours, "NAME") for ours in missing})
         keys = ", ".join(f"{ours!r}: {near.get(ours, 'NAME')!r}" for ours in missing)
@@ -155,9 +150,6 @@ def _squeezed(text: str) -> str:
     return "".join(text.replace("_", " ").split()).lower()
 
 
-# How lines become rows.
-
-
 @dataclass(frozen=True)
 class Format:
     """How the lines of one file become rows."""
@@ -167,8 +159,7 @@ class Format:
     origins: Mapping[str, str]  # what each of our columns is in the source, in words that may be published
     problem: str  # SQL, the kind of defect that makes a line no row, or null
     cells: int = 0  # how many cells ``c0``, ``c1``, ... a line has at most; 0 where lines are not cut at a separator
-    # Where there are no such cells, SQL from a relation ``{lines}`` with a column ``line`` to the columns that
-    # the rest is about. Columns of the relation other than ``line`` pass through.
+    # Else SQL from ``{lines}``, with a column ``line``, to the columns the rest is about; other columns pass through.
     parsed: str = ""
     skipped: str = "false"  # SQL, true for a line that is no row: a header
     raw_time: str = ""  # SQL for the time as the line has it, where ``fields["time"]`` is in microseconds already
@@ -199,11 +190,8 @@ class Format:
         return f"SELECT * EXCLUDE (cells), {columns} FROM (SELECT *, {cut} AS cells FROM ({lines}))"  # noqa: S608
 
     def checked_rows(self, batch: str) -> str:
-        """Write the query for all lines of a batch, cut: ``number``, the fields, ``raw_time`` and ``problem``.
-
-        A batch has the columns ``number`` and ``line``, as bytes. Batches are small, so each step is materialized: an
-        engine that merges the steps would decode and cut every line once for each time it is mentioned.
-        """
+        """Write the query for all lines of a batch, cut: ``number``, the fields, ``raw_time`` and ``problem``."""
+        # Materialized: an engine that merges the steps would decode and cut every line once per mention.
         fields = ", ".join(f"{sql} AS {column}" for column, sql in self.fields.items())
         return (
             f"WITH lines AS MATERIALIZED (SELECT number, octet_length(line) > {LONGEST_LINE} AS too_long, "  # noqa: S608
@@ -219,9 +207,8 @@ class Format:
     def rows_of_files(self, plain: list[Path], compressed: list[Path]) -> str:
         """Write the query for the good rows of files.
 
-        The engine's own reader cuts lines at separators many times faster than text functions do. It does so with
-        quotes switched off, because a quote must not reach beyond its line; so lines in which a cell begins with a
-        quote are read once more, as lines, and are left out of the fast way. Each line is in exactly one of the two.
+        The engine's fast reader runs with quotes off, so that no quote reaches beyond its line; lines in which a cell
+        begins with a quote are read as lines instead. Each line is read in exactly one of the two ways.
         """
         lines = lines_sql(plain, compressed)
         if not self.cells:
@@ -261,10 +248,7 @@ def _origins(*words: str) -> dict[str, str]:
 
 
 def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], separator: str = "\t") -> Format:
-    """Return the format of ``csv`` or ``tsv`` files with this header; ``places`` are those of our columns in it.
-
-    A quote that its own line does not close makes that line malformed; it can't swallow the lines behind it.
-    """
+    """Return the ``csv`` or ``tsv`` format with this header; a quote left open makes only its own line malformed."""
     cells = len(header)
     missing = " OR ".join(f"c{index} IS NULL" for index in sorted({0, cells - 1, *places.values()}))
     return Format(
@@ -343,8 +327,7 @@ FIXED = {
         cells=3,
         raw_time="c1",
     ),
-    # Kaggle's personalised search challenge by Yandex. This is what a single line tells: whether it is a part of a
-    # session, and which of its cells are unusable. `yandex_rows` puts sessions together.
+    # Kaggle's Yandex challenge: one line holds only its part of a session; `yandex_rows` puts sessions together.
     "yandex": Format(
         "yandex",
         fields={
@@ -367,11 +350,10 @@ FIXED = {
 
 
 def yandex_rows(lines: str) -> str:
-    """Write the query that puts sessions together: one row per click, one without url for a query without clicks.
+    """Write the query that joins sessions: one row per click, one without url for a query without clicks.
 
-    A session belongs to whom its M lines name. If two lines name two users, both have it: each user's rows then depend
-    on lines that name this user and on the session's own, never on who else is named. A session without a readable
-    query is a row without a query: its user is one of the users.
+    A session that M lines assign to two users belongs to both, so no user's rows depend on who else is named. Without a
+    readable query it is a row without a query: its user still counts.
     """
     # A day or a time that is no number, or too large, makes the row timeless.
     time = "TRY((TRY_CAST(s.day AS INTEGER)::BIGINT * 86400 + TRY_CAST(q.passed AS INTEGER)::BIGINT) * 1000000)"
@@ -393,8 +375,6 @@ FROM sessions s LEFT JOIN queries q ON q.session = s.session
   LEFT JOIN clicks c ON c.session = q.session AND c.serp = q.serp
 """  # noqa: S608
 
-
-# What first lines look like.
 
 _SHAPES = {
     "yandex": r"\d+\t(M\t\d+\t\d+|\d+\t([QT](\t[^\t]+){3,}|C\t\d+\t\d+))",

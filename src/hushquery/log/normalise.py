@@ -1,12 +1,8 @@
-"""What is done to each value, alone and inside the engine: queries, URLs and times in one form; personal text removed.
+"""Normalise queries, URLs and times, value by value inside the engine, and remove personal text.
 
-A query: Unicode NFC, lower case, every run of blanks and control characters one blank, none at the ends. A URL: scheme
-and host in lower case, no name and password, no default port, no fragment, no slash behind a bare host. What is in that
-form already stays as it is: a client that reads a published list brings it to this form again. Ten million rows pass
-here, so on DuckDB cheap tests spare the rows that are in that form already.
-
-The patterns of personal numbers and addresses prefer to remove too much: a search that names a number is worth less
-than the person it may name. Differential privacy does not need them; they guard against the delta.
+Queries: Unicode NFC, lower case, single blanks. URLs: scheme and host in lower case; no password, default port,
+fragment or slash behind a bare host. Normal forms stay as they are: clients normalise a published list again. Patterns
+of personal text remove too much rather than too little: they guard against the delta.
 """
 
 from __future__ import annotations
@@ -21,9 +17,8 @@ from hushquery.errors import DataError
 if TYPE_CHECKING:
     from hushquery.log.time_format import TimeOptions
 
-#: The most characters of a query or URL, as in the domain of a task; a longer one counts as missing before anything
-#: looks into it. Unicode NFC and Java's patterns take time by the square of the length, and no person's row may decide
-#: whether there is a release.
+#: The most characters of a query or URL; longer ones count as missing unseen. NFC and Java's patterns take quadratic
+#: time, and no person's row may decide whether there is a release.
 LONGEST = 4096
 
 # Unicode's blanks and control characters as (first, last) code points.
@@ -37,9 +32,8 @@ _BLANKS: tuple[tuple[int, int], ...] = (
 )
 _BLANKS += ((0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF))
 
-#: Queries in their normal form that no pattern could find anything in, all but the first with digits: printable ASCII
-#: without capitals and @, single blanks between, and at most six digits, where the shortest number that a pattern knows
-#: has seven. The first, which most queries match, is an engine's fastest search.
+#: Normal queries in which no pattern finds anything: printable ASCII without capitals and @, and at most six digits
+#: (patterns need seven). The first, which most queries match, is an engine's fastest search.
 PLAIN = (
     r"^[!-/:-?\[-~]+(?: [!-/:-?\[-~]+)*$",
     r"^[!-?\[-~](?: ?[!-/:-?\[-~])*(?: ?[0-9](?: ?[!-/:-?\[-~])*){0,5}$",
@@ -76,8 +70,7 @@ _UNUSUAL_QUERY = r"[^ !-@\[-~]|  |^ | $"
 _USUAL_URL = r'^https?://[a-z0-9.-]+(?:/[!"$-~]+)?$'
 _USUAL_HOST_AND_SLASH = "^https?://[a-z0-9.-]+/$"
 
-#: A number of at least this size is taken for milliseconds, a smaller one for seconds, unless the unit is given.
-#: In seconds it would be the year 5138; in milliseconds it is March 1973.
+#: Unless the unit is given, numbers of at least this size are milliseconds (March 1973; as seconds, the year 5138).
 MILLISECONDS_FROM = 10**11
 
 #: Times in microseconds are below this: the gap between any two then fits 64 bits.
@@ -207,11 +200,8 @@ def _nfc(text: Any, dialect: str) -> Any:
     return call(_NFC[dialect], text, returns="string") if dialect in _NFC else text
 
 
-# Times in whole microseconds: what can't be read is missing, and the row stays.
-
-
 def micros(column: Any, dialect: str, options: TimeOptions) -> Any:
-    """Return a column of times, which may be timestamps, dates, numbers or text, in whole microseconds."""
+    """Return timestamps, dates, numbers or text in whole microseconds, missing where they can't be read."""
     kind, unit = column.type(), options.unit
     if options.form is not None:
         if kind.is_string():
@@ -281,11 +271,7 @@ def _of_timestamp(column: Any, dialect: str) -> Any:
 
 
 def _of_text_duckdb(text: Any, unit: str | None) -> Any:
-    """Read text with DuckDB's forgiving casts: first the usual form, then numbers, and zones only for what is left.
-
-    DuckDB computes what an expression mentions twice for every row, needed or not. So nothing expensive is mentioned
-    twice here; a list of one element names a value.
-    """
+    """Read text with DuckDB's forgiving casts, mentioning nothing costly twice: that is computed for every row."""
     import ibis
 
     short = text.length() <= len("2006-03-01T00:00:00")
@@ -357,14 +343,8 @@ def in_range(number: Any) -> Any:
     return number.between(-TIME_LIMIT + 1, TIME_LIMIT - 1).ifelse(number, None)
 
 
-# Personal text.
-
-
 def holds_private_text(query: Any, dialect: str) -> Any:
-    """Return for each row whether its query holds an e-mail address or a personal number.
-
-    The result is the same before and after normalisation.
-    """
+    """Return whether each query, normalised or not, holds an e-mail address or a personal number."""
     ascii_only = query.translate("".join(_DIGITS) + "＠．－", "0123456789" * len(_DIGITS) + "@.-")
     private = _has_personal(ascii_only, dialect)
     if dialect != "duckdb":
@@ -384,7 +364,7 @@ def _has_personal(query: Any, dialect: str) -> Any:
 def without_private_url(url: Any, dialect: str) -> Any:
     """Return each URL, missing where it holds an e-mail address, a token, or a long identifier."""
     if dialect in ("duckdb", "pyspark"):
-        # The URL is mentioned once: DuckDB computes beforehand, and for every row, what an expression mentions twice.
+        # Mentioned once, as above.
         token = _TOKEN if dialect == "duckdb" else _in_any_case(_TOKEN_ON_JAVA)
         private = pattern_for(f"(?s)^.*(?:{_LONG_HEX}|{_MAIL_IN_URL}|{token}).*$", dialect)
         return url.re_replace(private, "").nullif("")

@@ -1,4 +1,4 @@
-"""Reading a search log from anywhere into secret rows with fixed columns, by rules that look at one row at a time."""
+"""Read a search log from anywhere into secret rows with fixed columns, by rules that look at one row at a time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ _LARGEST_RANK = 10**15
 
 
 class Log:
-    """A search log: rows of (user, query) and, where the source has them, time, url and rank.
+    """A search log: rows of (user, query) and, where the source has them, time, url and rank; see :func:`read_log`.
 
-    The rows are secret. A log shows its schema and nothing else, can't be pickled, and has neither length nor iterator.
-    Everything that may be published is made from :attr:`table` by a plan that pays for it.
-
-    Made by :func:`hushquery.log.read_log`, not by hand.
+    The rows are secret: a log shows only its schema, can't be pickled, and has neither length nor iterator. Everything
+    that may be published is made from :attr:`table` by a plan that pays for it.
     """
 
     __slots__ = ("__weakref__", "_rows", "_rules", "_steps", "_table")
@@ -46,43 +44,28 @@ class Log:
 
     @property
     def table(self) -> Any:
-        """The rows as an Ibis expression.
+        """The rows as an Ibis expression; ``user`` and ``query`` are never missing and never empty.
 
-        ``user`` (text, or a whole number where the source has it so) and ``query`` (text) are never missing, never
-        empty. ``time`` is in whole microseconds since any origin, missing where it could not be read. ``url`` is
-        missing where nothing was clicked.
+        ``time``, in whole microseconds, is missing where it could not be read, ``url`` where nothing was clicked.
         """
         return self._get("_table")
 
     @property
     def rows(self) -> Any:
-        """The same rows, but those left out for their query or their time are still there, with a missing query.
+        """The same rows and those left out for their query or time, with a missing query; URLs are as in the source.
 
-        For counting users, of whom none may vanish by what they searched for; and for plans that can drop such rows at
-        no cost: filtering early makes an engine look at each query twice. The URLs are as in the source;
-        :meth:`clicks_of` returns them in their final form.
+        For counting users, of whom none may vanish by what they searched for, and for plans that drop such rows later.
         """
         return self._get("_rows")
 
     def clicks_of(self, queries: Any) -> Any:
-        """Return the rows with a URL of some queries; no other URL is looked at.
-
-        A URL that was removed is missing.
-
-        Args:
-            queries: A table with the column ``query``, each once. What other columns it has, the rows get too.
-        """
+        """Return the rows with a URL (missing if removed) of distinct ``queries``, with that table's other columns."""
         clicked = self.rows.filter(self.rows.url.notnull())
         joined = clicked.inner_join(queries, "query")
         return self._get("_rules").finish_urls(joined.select(*clicked.columns, *(set(queries.columns) - {"query"})))
 
     def part(self, keeps: Callable[[Any], Any], step: str) -> Log:
-        """Return the log of some of its users.
-
-        Args:
-            keeps: Returns which rows to keep, as an Ibis condition on the column ``user`` alone.
-            step: What that does, in words that may be published.
-        """
+        """Return the log of the users that ``keeps``, a condition on ``user`` alone, selects; ``step`` is published."""
         return Log(self.rows.filter(keeps(self.rows.user)), [*self.steps, step], self._get("_rules"))
 
     @property
@@ -106,10 +89,7 @@ class Log:
         return list(self._get("_steps"))
 
     def describe_defects(self) -> Defects:
-        """Read the source once more and count what is wrong with it, for the steward's eyes only.
-
-        Nothing in the result may be published. It costs a pass over the source, so it never runs by default.
-        """
+        """Read the source once more and count what is wrong with it, for the steward's eyes only, not to publish."""
         rules: Rules = self._get("_rules")
         return rules.source.count_defects()
 
@@ -124,10 +104,7 @@ class Log:
             )
 
     def check_files(self) -> None:
-        """Raise if a compressed file is cut off or damaged; the engine would read its first half without a message.
-
-        Reads compressed files to their end and nothing else, so it is free for all other sources.
-        """
+        """Read compressed files to their end and raise if one is damaged; an engine reads half without a message."""
         self._get("_rules").source.check_files()
 
     def _get(self, name: str) -> Any:
@@ -171,45 +148,35 @@ def read_log(
 ) -> Log:
     """Read a search log. Builds an expression: of text files only names and first lines are looked at.
 
-    The steps, in this order, each looking at one row (or one user's rows) alone: rows without user or query are left
-    out, and a query or URL of more than 4,096 characters counts as missing; users who object; rows outside the range
-    of times, and with a range also the timeless ones; queries that hold personal numbers or addresses; normalisation;
-    the deny list.
+    The steps, each looking at one row (or one user's rows) alone: leave out rows without user or query (more than 4,096
+    characters count as missing), users who object, rows outside the range of times (with a range also those without a
+    time), and queries with personal numbers or addresses; normalise; apply the deny list.
 
-    A row that is left out for what it says (its query, its time) stays in :attr:`Log.rows` without its query, so its
-    user still counts as one of the users: their number then depends on the ids in the log and on nobody's searches,
-    and may be public under replace-one. People who object are removed altogether: who they are is a list of ids that
-    the steward supplies, so the number still depends on ids alone. A line of a file that can't be read names nobody;
-    whoever has no other line is not counted. Where the number of users is published and lines may be broken, read with
-    ``strict``, or give the number from the list of members.
+    A row left out for its query or time stays in :attr:`Log.rows` without its query: the number of users depends on ids
+    alone and may be public under replace-one. But a line that can't be read names nobody. Where that number is
+    published and lines may be broken, read with ``strict``, or take it from the list of members.
 
     Args:
-        data: A file name, a pattern such as ``logs/*.gz``, a list of file names, or a pandas, Polars, Arrow or Ibis
-            table or mapping of columns. With an engine also the name of one of its tables (``searches``,
-            ``schema.searches``), and with Spark where it finds Parquet files itself (``hdfs://...``).
+        data: A file name, a pattern such as ``logs/*.gz``, a list of file names, a pandas, Polars, Arrow or Ibis table,
+            or a mapping of columns; with an engine also the name of its table, on Spark also ``hdfs://...``.
         format: ``aol``, ``sogou``, ``yandex``, ``excite``, ``csv``, ``tsv``, ``parquet`` or ``jsonl``; by default the
             files' ending decides. Text may be compressed with gzip.
-        columns: Which of the source's columns is which of ours (user, query, time, url, rank):
-            ``{"user": "AnonID"}``. A column mapped to ``None`` is left out. One user is one value of the column for
-            user, whatever it holds: that is whom the guarantee protects.
-        engine: Where to read: a connection or a URL, see :func:`hushquery.engine.connect`. DuckDB in this process by
-            default, which reads every format; Spark reads Parquet files, which all its machines must see.
+        columns: The source's names of user, query, time, url and rank: ``{"user": "AnonID"}``; ``None`` leaves one out.
+            The guarantee protects one value of the user column, whatever it holds.
+        engine: A connection or a URL, see :func:`hushquery.engine.connect`; by default DuckDB in this process. Spark
+            reads Parquet files, which all its machines must see.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
-        patterns: Whether to remove what looks personal, see :mod:`hushquery.log.normalise`. No effect on ``yandex``,
-            whose words and URLs are numbers.
+        patterns: Whether to remove what looks personal. No effect on ``yandex``, whose words and URLs are numbers.
         drop: A deny list, as a file with one entry per line or as the entries: a query that equals an entry or
             contains it as whole words is removed.
         exclude_users: The user ids of people who object, as a file or as a list.
-        since: Keep rows from this time on; without a zone it is UTC.
+        since: Keep rows at or after this time; without a zone it is UTC.
         until: Keep rows before this time.
         strict: Refuse the log if anything is wrong with it; reads it once for that.
-        encoding: Of text files. A line that is not of it is left out.
-        time_unit: ``s`` or ``ms`` for times that are numbers; by default a number of 1e11 or more is milliseconds.
-            A time that can't be read, or that is too far away, is missing, and its row stays. One exception: Spark's
-            reader fails, after the spend, on a Parquet timestamp in milliseconds beyond what microseconds can count
-            (the year 294,247); write such a column in microseconds, or as numbers.
-        time_format: How times that are text are written, in the letters of ``strptime``: ``%d.%m.%Y %H:%M``. By
-            default they are ISO times or numbers. See :class:`hushquery.log.time_format.TimeFormat`.
+        encoding: The encoding of text files; a line that is not of it is left out.
+        time_unit: ``s`` or ``ms`` for numbers; by default 1e11 or more is milliseconds. Unreadable times are missing,
+            but Spark fails, after the spend, on Parquet milliseconds beyond the year 294,247: use microseconds there.
+        time_format: How text is a time, see :class:`hushquery.log.time_format.TimeFormat`; by default ISO or numbers.
 
     >>> log = read_log({"user": ["a", "b"], "query": ["Weather  Leeds", "mail joe@example.com"]})
     >>> log
@@ -372,12 +339,9 @@ def _without_users(table: Any, users: str | Path | Iterable[str]) -> Any:
 
 
 def _without_denied(table: Any, drop: str | Path | Iterable[str], dialect: str, *, normalise: bool) -> Any:
-    """Remove queries that equal an entry or contain it as whole words, words being what blanks separate.
+    """Remove queries that equal an entry or contain it as whole words; their rows stay, so that their users count.
 
-    The rows stay, with a missing query: a user with such queries only is still one of the users.
-
-    A query that contains an entry contains the entry's first word, so candidates are found by an equality that engines
-    are fast at, and only they are compared.
+    Candidates share an entry's first word, an equality that engines are fast at; only they are compared.
     """
     import ibis
 

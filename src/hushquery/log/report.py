@@ -1,4 +1,4 @@
-"""The private report: what is wrong with a log, counted by kind in a pass of its own, for the steward's eyes only."""
+"""Count what is wrong with a log, by kind and in a pass of its own: a private report for the steward alone."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ LINES_SHOWN = 20
 
 @dataclass(frozen=True)
 class Defect:
-    """One kind of defect: how often, and where first.
-
-    Attributes:
-        kind: One of ``KINDS``.
-        count: How many rows have it.
-        lines: The first places as (file, line number); empty where the source has no lines.
-    """
+    """One kind of defect: how often, and its first places as (file, line number), none where there are no lines."""
 
     kind: str
     count: int

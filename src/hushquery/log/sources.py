@@ -1,9 +1,7 @@
-"""Where rows come from, before any rule is applied to them: files and tables, of logs and of statistics.
+"""Read the rows of files and tables, of logs and of statistics, before any rule is applied to them.
 
-In a file a line is a row. What has names (a header, a Parquet schema) names its columns; their type is text unless the
-caller names another one, and a value that is not of it is missing. A type, a separator or a quote that reaches beyond
-its line would let one person's row change how everybody's is read, and no bound on what a person contributes would
-hold.
+Nothing is guessed from rows: a type or a quote that reaches beyond its line would let one person's row change how
+everybody's is read, and no bound on contributions would hold (docs/decisions/0008-nothing-guessed-from-rows.md).
 """
 
 from __future__ import annotations
@@ -279,9 +277,6 @@ def _view(engine: Any, sql: str) -> Any:
     return engine.table(name)
 
 
-# Parquet.
-
-
 def _parquet_source(heads: Sequence[files.FileHead], names: ColumnNames, engine: Any, options: TimeOptions) -> Source:
     for head in heads:
         if head.type != "a Parquet file" or head.gzip:
@@ -335,10 +330,7 @@ def _parquet_table(engine: Any, paths: Sequence[Path]) -> Any:
 
 
 def _read_by_arrow(engine: Any, name: str, paths: Sequence[Path]) -> None:
-    """Have Arrow read the Parquet files of a view: slower, and a value that DuckDB's own reader fails on is missing.
-
-    Such are invalid UTF-8, and a time in milliseconds that microseconds can't count.
-    """
+    """Have Arrow read Parquet files: slower, but invalid UTF-8 and times out of range are missing and no failure."""
     import ibis
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -372,23 +364,12 @@ def _careful(type_: Any, kind: str) -> tuple[Any, str]:
     return type_, "hex({0})" if kind == "UUID" and pa.types.is_fixed_size_binary(type_) else "{0}"
 
 
-# Tables of statistics.
-
-
 def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: bool = False) -> Any:
     """Return any table as an Ibis table: the name of a file, or what :func:`hushquery.engine.as_table` takes.
 
-    Of a file only its beginning is looked at: the header, or the schema. JSON lines have neither: of them, ``types``
-    must name every column that is to be there. Text files are read as :func:`hushquery.log.read_log` reads them: each
-    line is a row on its own, and a malformed one is left out.
-
-    Args:
-        data: The table.
-        types: For text files: ``float64``, ``int64`` or ``string`` by column; a cell of another type is missing.
-        public: Whether no row is secret: then malformed lines are refused, with their numbers. Reads the file.
-
-    >>> read_table({"user": [1, 2]}).columns
-    ('user',)
+    Of a file only the header or schema is looked at; JSON lines have neither, so ``types`` must name every column. In
+    text files, cells not of their type (``float64``, ``int64`` or ``string``) are missing, and malformed lines are left
+    out, or refused with their numbers where all rows are ``public``, which reads the file.
     """
     if not isinstance(data, str | Path):
         return as_table(data)

@@ -1,4 +1,4 @@
-"""How the caller says times are written, and times that the caller writes: read alike by every engine, row by row."""
+"""Read times in a format that the caller states, and times that the caller writes, alike on every engine."""
 
 from __future__ import annotations
 
@@ -60,14 +60,10 @@ class TimeOptions:
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """A form of times in the letters of ``strptime``, checked on construction; read alike by every engine.
+    """A ``strptime`` form of times, checked on construction and read alike by every engine.
 
-    Years have four digits (``%Y``, from 1000 on) or two (``%y``: 69 to 99 are of the last century). Day, month and
-    hour may lack their leading zero, unless numbers stand side by side. Month names (``%b``, ``%B``) are English. Times
-    without a zone (``%z``) are in UTC.
-
-    >>> TimeFormat("%d.%m.%Y %H:%M").format
-    '%d.%m.%Y %H:%M'
+    Years have four digits (``%Y``, 1000 or later) or two (``%y``: 69 to 99 mean 1969 to 1999). Day, month and hour may
+    lack a leading zero unless numbers touch. Month names are English. Times without a zone (``%z``) are in UTC.
     """
 
     format: str
@@ -170,11 +166,7 @@ def _parts_to_micros(parts: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def instant(value: str | float | datetime | date, name: str, unit: str | None = None) -> int:
-    """Return ``since`` or ``until`` in microseconds, by the same rules as a row's time.
-
-    >>> instant("2006-03-01", "since") == instant(1141171200, "since") == instant("2006-03-01T01:00+01:00", "since")
-    True
-    """
+    """Return ``since`` or ``until`` in microseconds, by the same rules as a row's time."""
     try:
         if isinstance(value, str):
             text = value.strip()

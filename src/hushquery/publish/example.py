@@ -42,11 +42,7 @@ REFORMULATIONS = {
 
 
 def tiny_release() -> Release:
-    """Return a release of nine queries with clicks and reformulations, whose counts all have a standard error of 5.
-
-    >>> tiny_release().tables["queries"].num_rows
-    9
-    """
+    """Return a release of nine queries with clicks and reformulations, whose counts all have a standard error of 5."""
     queries = {(query,): count for query, count in QUERIES.items()}
     tables = {"queries": _table(("query",), queries), "clicks": _table(("query", "url"), CLICKS)}
     tables["reformulations"] = _table(("query", "next_query"), REFORMULATIONS)

@@ -1,14 +1,10 @@
-"""Keywords and classes of queries, by an absorbing random walk on the click graph.
+"""Find keywords and classify queries by an absorbing random walk on the click graph.
 
-A walker at a query steps to a URL with probability proportional to the clicks on it, and from a URL to a query in the
-same way. Before each step the walk is lost with probability alpha. It stops for good at a seed. The probability of a
-node is that of a walk from there to end at a seed::
+A walker steps with probability proportional to clicks (negative ones are zero) and stops at a seed. Before each step it
+is lost with probability alpha, so that far seeds, or busy nodes that belong to everybody, count for little::
 
     P(q) = (1 - alpha) sum_u w(q, u) / W(q) P(u)
     P(u) = (1 - alpha) sum_q w(q, u) / W(u) P(q)        P(seed) = 1
-
-Being lost makes seeds that are far away, or reached through busy nodes that belong to everybody, count for little.
-Negative clicks are taken as zero.
 
 References:
     A. Fuxman, P. Tsaparas, K. Achan, R. Agrawal, Using the wisdom of the crowds for keyword generation, WWW 2008.
@@ -40,7 +36,6 @@ __all__ = ["Classes", "Classified", "Keyword", "Keywords", "classify", "keywords
 
 # Below this the walk takes too many steps to be worth waiting for.
 _LEAST_ALPHA = 0.001
-# How far a probability may be from the exact one.
 _TOLERANCE = 1e-9
 
 _HEADERS = {"item", "query", "url", "seed"}
@@ -60,10 +55,7 @@ class Keyword:
 
 @dataclass(frozen=True)
 class Keywords(Shown):
-    """The keywords, the most probable first, and the seeds that the release does not know.
-
-    ``highest`` is the largest probability of any query but the seeds: with a gamma above it there are no keywords.
-    """
+    """The keywords, the most probable first, and unknown seeds; a gamma above ``highest`` finds no keywords."""
 
     keywords: Rows[Keyword]
     unknown: tuple[str, ...] = ()
@@ -73,14 +65,9 @@ class Keywords(Shown):
 def keywords(
     release: Release, seeds: str | Sequence[str], *, alpha: float = 0.1, gamma: float = 0.5, limit: int = 50
 ) -> Keywords:
-    """Find keywords for a topic given by some of its queries or URLs: queries that lead where the seeds lead.
+    """Find queries that lead where the seeds (queries or URLs) lead, with a probability of at least ``gamma``.
 
-    Args:
-        release: A release with clicks.
-        seeds: One query or URL, or several. An item that is both seeds both.
-        alpha: The probability of being lost before a step; the larger, the closer to the seeds the keywords stay.
-        gamma: The least probability of a keyword.
-        limit: How many to return at most.
+    The larger ``alpha``, the probability of being lost before a step, the closer to the seeds the keywords stay.
 
     >>> from hushquery.publish.example import tiny_release
     >>> result = keywords(tiny_release(), "https://football.example.org/leeds")
@@ -114,11 +101,7 @@ def keywords(
 
 @dataclass(frozen=True)
 class Classified:
-    """A query with the class in which a walk from it ends most often, and how often it does.
-
-    ``margin`` is how much more often than in the next class; near 0 the class is a guess. ``given`` says that the label
-    was given, not found.
-    """
+    """A query and its likeliest class, a guess if the ``margin`` to the next is near 0; ``given`` if it was a label."""
 
     query: str
     label: str
@@ -138,17 +121,10 @@ class Classes(Shown):
 def classify(
     release: Release, labels: Mapping[str, str], *, alpha: float = 0.1, least: float = 0.0, limit: int | None = None
 ) -> Classes:
-    """Classify each query by the labelled seeds that a random walk from it reaches most often.
+    """Classify each query by the labelled queries or URLs that a random walk from it reaches most often.
 
-    A seed is fixed at 1 for its own class and at 0 for all others. Queries from which no walk reaches a seed are left
-    out: nothing is known of them.
-
-    Args:
-        release: A release with clicks.
-        labels: The class of some queries or URLs.
-        alpha: The probability of being lost before a step.
-        least: The least probability that makes a class.
-        limit: How many to return at most; all by default.
+    A seed is fixed at 1 for its own class and at 0 for all others. Queries from which no walk reaches a seed, or none
+    with probability ``least``, are left out. ``alpha`` is as in :func:`keywords`.
 
     >>> from hushquery.publish.example import tiny_release
     >>> result = classify(tiny_release(), {"weather": "sky", "leeds united": "sport"})
@@ -184,10 +160,7 @@ def classify(
 
 
 def read_labels(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read labels from a CSV file, or a tab separated one by its ending ``.tsv``: an item and its label per row.
-
-    A first row that says ``item,label`` (or ``query,label``, ``url,label``) is taken as a header.
-    """
+    """Read an item and its label per row of a CSV or ``.tsv`` file; a first row such as ``item,label`` is a header."""
     file = Path(path)
     where = f"the label file {file.name}"
     try:
@@ -223,8 +196,7 @@ def absorbing_walk(
 ) -> npt.NDArray[np.float64]:
     """Return for every query (row) the probability that a walk from it ends at a seed of each class (column).
 
-    The two equations are repeated until no probability can be further than 1e-9 from the solution: two steps shrink
-    any error by (1 - alpha)^2. ``queries`` and ``urls`` are the seeds among both, with the number of their class.
+    Each round shrinks any error by (1 - alpha)^2, until none can exceed 1e-9; the mappings number the seeds' classes.
     """
     alpha = checked_share(alpha, "alpha")
     if not _LEAST_ALPHA <= alpha < 1:

@@ -1,8 +1,4 @@
-"""Which released queries match a typed text, and how well; :mod:`hushquery.publish.search` defines the numbers.
-
-:class:`Matcher` compares a text with one query. :class:`WordIndex` finds the queries that hold a word of the text:
-exactly, begun, or with typing mistakes; none that holds one is missed.
-"""
+"""Match a typed text with released queries and rate it; :mod:`hushquery.publish.search` defines the numbers."""
 
 from __future__ import annotations
 
@@ -189,7 +185,7 @@ class GramIndex:
 
 
 class WordIndex:
-    """Queries by their words."""
+    """Find queries by their words: exact, begun, or with typing mistakes; none that holds one is missed."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         holders: dict[str, list[int]] = {}

@@ -1,36 +1,18 @@
-"""Search in a release: pages and queries near to a text, queries that fit a pattern, and all it says of one query.
+"""Search a release: pages and queries near to a text, queries that fit a pattern, and all that is known of one query.
 
-How a result is scored, so that anybody can check it:
+Scores can be checked by hand (docs/howto/use-a-release.md has a table of them):
 
-* The **score of a query** is a whole number, which says how it matches, and a fraction below 1, which says how much
-  and how frequent it is. Every query that holds a word of the text is found; the whole number is
-
-  - 6 for the same text but for case, accents, width and blanks;
-  - 5 when it has all words of the text;
-  - 4 when it has all words, of the last one the beginning (it may be unfinished);
-  - 3 when it has all words, or is the text as a whole, with few typing mistakes;
-  - 2 when it has some of the words;
-  - 1 when it has some of the words with few typing mistakes.
-
-  The fraction is 0.9 times the share of the text's words that it has (rare words weigh more, a word with a mistake or
-  a beginning counts in part) times ln(2 + its weight) / ln(2 + the largest weight in the release). So of queries that
-  match alike the more frequent comes first. A word inside another one is no mistake (rain, train) unless it is long,
-  and the beginning of a last word counts only beside another word of the text, if there are several.
-* The **quality** of a query, from 0 to 1, says how much the two texts are the same, and is used for URLs alone: 1 for
-  the same text, else the best of
-
-  - 0.5 to 0.8 when the query starts with the text, the more of it the better;
-  - 0.8 (1 - mistakes / length) when few typing mistakes lie between them;
-  - 0.8 times the squared share of words they have in common (Dice), rare words weighing more.
-
+* The **score of a query** is a whole number for how it matches (from 6, the same text, to 1, some words with mistakes;
+  see :mod:`hushquery.publish.match`) and a fraction: 0.9 times the share of the text's words that it has (rare words
+  weigh more, mistyped or begun ones count in part) times ln(2 + its weight) / ln(2 + the largest weight). A word inside
+  another is no mistake (rain, train) unless it is long; a begun last word counts only beside another word of the text.
+* The **quality** of a query, used for URLs alone, is 1 for the same text, else the best of: 0.5 to 0.8 when it starts
+  with the text; 0.8 (1 - mistakes / length); 0.8 times the squared share of words in common (Dice), rare ones heavier.
 * The **score of a URL** is the sum, over matched queries at least half as good as the best one, of the square of the
-  query's quality times the clicks on the URL after it: a page that most people chose is not outvoted by one that a few
-  chose after many similar queries.
+  quality times the clicks after it: few people's page after many similar queries can't outvote most people's choice.
 
-A weight is a count, or a share of 100,000 records (:mod:`hushquery.publish.tables`). Negative noisy counts are taken
-as zero here, for ranking only. Candidates come from an index of words, beginnings and character n-grams, so that a text
-is never compared with every query. Of more than 1,000 queries that hold its words the best are compared, as many as are
-asked for; the others are counted.
+A weight is a count (negative ones rank as zero), or a share of 100,000 records. Candidates come from an index, so that
+a text is never compared with every query; of more than 1,000 that hold its words only the best are, others counted.
 
 References:
     E. Ukkonen, Approximate string matching with q-grams and maximal matches, TCS 92(1), 1992.
@@ -65,7 +47,6 @@ _LONGEST = 256
 _CANDIDATES = 80
 # How many of the queries that hold words of the text are compared with it, if no more are asked for.
 _HOLDERS = 1000
-# A query less than half as good as the best match has no say about URLs.
 _VOTES = 0.5
 
 
@@ -85,11 +66,7 @@ class QueryHit:
 
 @dataclass(frozen=True)
 class UrlHit:
-    """A URL that was clicked after queries near to a text; ``why`` says how the first of them matches.
-
-    ``clicks`` are the noisy clicks after those queries, negative ones left out (None in a release of shares);
-    ``share`` is the share of those queries with a click on the URL (None in a release of counts).
-    """
+    """A URL clicked after queries near to a text: noisy ``clicks``, none negative, or the ``share`` with a click."""
 
     url: str
     score: float
@@ -101,10 +78,7 @@ class UrlHit:
 
 @dataclass(frozen=True)
 class SearchResult(Shown):
-    """What a search found; ``notes`` says what the release could not answer.
-
-    ``more_urls`` and ``more_queries`` say how many were found beyond the limit.
-    """
+    """What a search found, how many more lie beyond the limit, and ``notes`` on what the release could not answer."""
 
     urls: Rows[UrlHit]
     queries: Rows[QueryHit]
@@ -117,10 +91,7 @@ class SearchIndex:
     """An index of a release in memory, built from its public tables alone.
 
     >>> from hushquery.publish.example import tiny_release
-    >>> index = SearchIndex(tiny_release())
-    >>> index
-    SearchIndex(9 queries, 8 clicks)
-    >>> result = index.search("waether leds")
+    >>> result = SearchIndex(tiny_release()).search("waether leds")
     >>> result.queries[0].query, result.queries[0].why
     ('weather leeds', '2 typing mistakes away')
     >>> result.urls[0].url
@@ -237,10 +208,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class About(Shown):
-    """What a release says of a query; ``urls`` and ``next_queries`` are None where the release has no such table.
-
-    ``unclicked`` is what it says of searches for the query without a click; None where it says nothing.
-    """
+    """What a release holds on a query, and on searches for it without a click; None where it has no such table."""
 
     query: str
     count: int | None
@@ -295,11 +263,7 @@ def rows_of(release: Release, table_name: str, column: str, query: str) -> list[
 
 @dataclass(frozen=True)
 class PatternHit:
-    """A query that fits a pattern, with its noisy count or share and interval; None where it was not released.
-
-    ``rank`` is its place among those that fit, from 1; by the intervals of all, it may truly lie anywhere from
-    ``best_rank`` to ``worst_rank``.
-    """
+    """A query that fits a pattern; given all intervals, its true rank lies from ``best_rank`` to ``worst_rank``."""
 
     rank: int | None
     query: str
@@ -314,15 +278,11 @@ class PatternHit:
 def find(release: Release, patterns: str | Sequence[str], limit: int | None = None) -> Rows[PatternHit]:
     """Return the queries that fit a pattern, the most frequent first: ``fear of *`` is the study of human fears.
 
-    Args:
-        release: Any release with queries.
-        patterns: ``*`` stands for any text, also none; ``?`` for one character; everything else for itself, whatever
-            its case, accents or width. Of several patterns a query has to fit one.
-        limit: How many to return at most; all by default.
+    ``*`` stands for any text, also none; ``?`` for one character; everything else for itself, whatever its case,
+    accents or width. Of several patterns a query has to fit one.
 
     References:
-        A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas, Releasing search queries and clicks privately, WWW 2009,
-        which ranks human fears from a private release and finds them much as the raw log has them.
+        A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas, Releasing search queries and clicks privately, WWW 2009.
 
     >>> from hushquery.publish.example import tiny_release
     >>> for row in find(tiny_release(), "fear of *"):
@@ -353,14 +313,7 @@ def find(release: Release, patterns: str | Sequence[str], limit: int | None = No
 
 
 def pattern_expression(pattern: str) -> re.Pattern[str]:
-    """Return a pattern as a regular expression over folded texts that takes linear time per star.
-
-    What stands between two stars is taken where it first fits and never tried again (an atomic group): a later place
-    could not fit more.
-
-    >>> [bool(pattern_expression(p).fullmatch(t)) for p, t in (("Fear of *", "fear of flying"), ("c?t", "coat"))]
-    [True, False]
-    """
+    """Return a regular expression over folded texts; atomic groups make it linear per star: first fits suffice."""
     pieces = [re.sub(r"\s+", " ", fold(piece, trim=False)) for piece in re.split(r"[*?]", pattern)]
     pieces[0] = pieces[0].lstrip()
     pieces[-1] = pieces[-1].rstrip()

@@ -1,22 +1,18 @@
-"""What to search for instead or next: spelling, suggestions, and similar queries.
+"""Correct spelling, and suggest what to search for next, from counts, reformulations and shared clicks.
 
-Suggestions come from reformulations and from shared clicks. Spelling is the noisy channel of spelling correction, with
-what a release knows. A released query ``c`` within a few typing mistakes of the text ``t`` scores::
+A released query ``c`` within a few typing mistakes of the text ``t`` scores, as in a noisy channel::
 
     ln (2 + weight of c) / (2 + weight of t)   people search for c more often
     - mistakes * ln 20                         a mistake is made about once in 20 words
     + ln (1 + 20 * share)                      share of the searches for t after which people went on to c
     + ln (0.1 + clicks of c) / (0.1 + clicks of t)     clicks per search, at most 2 either way: few clicks on t
 
-A text that is released itself (a frequent mistake, or simply another word) is corrected only when the score is above
-zero; a text that is not released gets the best candidate. Texts that differ in a digit are never taken for each other.
-A weight is a count, or a share of 100,000 records; negative noisy counts are taken as zero.
+A released text is corrected only if the score is above zero, any other gets the best candidate. Texts that differ in a
+digit are never taken for each other. A weight is a count (negative ones are zero), or a share of 100,000 records.
 
 References:
-    M. D. Kernighan, K. W. Church, W. A. Gale, A spelling correction program based on a noisy channel model,
-    COLING 1990.
-    S. Cucerzan, E. Brill, Spelling correction as an iterative process that exploits the collective knowledge of web
-    users, EMNLP 2004.
+    M. D. Kernighan, K. W. Church, W. A. Gale, A spelling correction program based on a noisy channel, COLING 1990.
+    S. Cucerzan, E. Brill, Spelling correction as an iterative process, EMNLP 2004.
 """
 
 from __future__ import annotations
@@ -72,9 +68,7 @@ def similar(release: Release, query: str, limit: int = 10) -> Rows[Similar]:
     """Return the queries whose searchers clicked on the same URLs, by the cosine of their click vectors.
 
     Negative clicks are taken as zero. Empty when the release does not know the query, or no click of it.
-
-    References:
-        R. Baeza-Yates, A. Tiberi, Extracting semantic relations from query logs, KDD 2007.
+    Reference: R. Baeza-Yates, A. Tiberi, Extracting semantic relations from query logs, KDD 2007.
 
     >>> from hushquery.publish.example import tiny_release
     >>> [(s.query, round(s.cosine, 2)) for s in similar(tiny_release(), "weather")]
@@ -103,10 +97,8 @@ def similar(release: Release, query: str, limit: int = 10) -> Rows[Similar]:
 def suggest(release: Release, query: str, limit: int = 10) -> Rows[Suggestion]:
     """Suggest what to search for after a query: what people went on to, then queries that share clicks with it.
 
-    A release with only one of the two tables gives what that one tells. Noisy counts of zero or less suggest nothing.
-
-    References:
-        R. Baeza-Yates, C. Hurtado, M. Mendoza, Query recommendation using query logs in search engines, EDBT 2004.
+    Works with either table. Noisy counts of zero or less suggest nothing. Reference: R. Baeza-Yates, C. Hurtado,
+    M. Mendoza, Query recommendation using query logs in search engines, EDBT 2004.
 
     >>> from hushquery.publish.example import tiny_release
     >>> for s in suggest(tiny_release(), "weather"):
@@ -143,11 +135,7 @@ def suggest(release: Release, query: str, limit: int = 10) -> Rows[Suggestion]:
 
 @dataclass(frozen=True)
 class Correction:
-    """The released query that a text was probably meant to be.
-
-    ``score`` and ``reasons`` are the evidence in natural logarithms and in words; ``known`` says whether the text is
-    itself a released query.
-    """
+    """The released query that a text, itself released if ``known``, was probably meant to be, and the evidence."""
 
     query: str
     mistakes: int
@@ -157,19 +145,12 @@ class Correction:
 
 
 def correct(release: Release, text: str, *, index: SearchIndex | None = None) -> Correction | None:
-    """Return the query that a text was probably meant to be, or None when there is no better one.
-
-    Args:
-        release: A release; clicks and reformulations make it better, but it works without.
-        text: The text as typed.
-        index: The index of the same release, to correct many texts without building it anew.
+    """Return the query that a text was probably meant to be, or None; pass ``index`` to correct many texts.
 
     >>> from hushquery.publish.example import tiny_release
     >>> correction = correct(tiny_release(), "waether leeds")
     >>> correction.query, correction.mistakes, correction.known
     ('weather leeds', 1, True)
-    >>> correct(tiny_release(), "weather") is None
-    True
     """
     index = index or SearchIndex(release)
     typed = fold(text)

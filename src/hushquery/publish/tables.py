@@ -1,10 +1,7 @@
-"""The tables of a release as arrays and as a graph, and the rows of results.
+"""Read a release's tables as arrays and as a click graph, and show the rows of results.
 
-A release holds counts, or shares of all records. Both are shown as released. Wherever one is used as a *weight* (a
-rank, a step of a walk) there is one notion of it: a count clipped at zero, because nobody can click a negative number
-of times; a share as if 100,000 records had been counted, so that both rank alike.
-
-A record with an empty URL is a search without a click: it is no page, and no page is ever found through it.
+A *weight* (a rank, a step of a walk) is a count clipped at zero, or a share as if 100,000 records had been counted, so
+that both rank alike. An empty URL is a search without a click: no page is ever found through it.
 """
 
 from __future__ import annotations

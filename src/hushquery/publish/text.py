@@ -1,11 +1,7 @@
-"""Text as a person means it, in any script: folding, words, character n-grams, and typing mistakes.
+"""Compare text as people mean it, in any script: folding, words, character n-grams, and typing mistakes.
 
-Folding is for matching only; what is shown is always the query as it was released. Two texts are the same when their
-folded forms are: case, width and compatibility forms (NFKC), accents, Hebrew points, Arabic vowel signs, invisible
-characters and runs of blanks make no difference.
-
-Scripts that put no blanks between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) are cut into overlapping pairs
-of characters instead of words, which needs no dictionary and finds a word anywhere in a sentence.
+Folding is for matching only; queries are shown as released. Scripts without blanks between words (Chinese, Thai, ...)
+are cut into overlapping pairs of characters, which needs no dictionary.
 """
 
 from __future__ import annotations
@@ -70,11 +66,7 @@ _BITS = 21
 
 
 def fold(text: str, *, trim: bool = True) -> str:
-    """Return the form of a text in which texts are compared.
-
-    Args:
-        text: Any text; what is no valid Unicode becomes a replacement character.
-        trim: Whether blanks at the ends go and runs of blanks become one.
+    """Return the form in which texts are compared, without case, accents and width, and with ``trim`` extra blanks.
 
     >>> fold("  Café   OLÉ "), fold("שָׁלוֹם") == fold("שלום"), fold("ＡＢＣ")
     ('cafe ole', True, 'abc')
@@ -90,10 +82,7 @@ def fold(text: str, *, trim: bool = True) -> str:
 
 
 def key_of(folded: str) -> str:
-    """Return the runs of a folded text with single blanks between: words, runs of unspaced script, symbols.
-
-    A text without any of them (only punctuation) is its own key, so that it can be found at all.
-    """
+    """Return the words, unspaced runs and symbols of a folded text, single blanks between; else the text itself."""
     quiet = folded.translate(_SILENT)
     runs = (_ASCII_RUN if quiet.isascii() else _RUN).findall(quiet)
     return " ".join(runs) or folded
@@ -114,11 +103,7 @@ def tokens(key: str) -> tuple[str, ...]:
 
 
 def grams(keys: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct character n-grams of many keys as (gram, index of key), sorted by gram.
-
-    Words give trigrams, their ends marked by a blank, and none across words, so that the order of words is free;
-    unspaced scripts give bigrams.
-    """
+    """Return distinct n-grams of keys as (gram, index), sorted by gram: three letters in a word, two if unspaced."""
     padded = [f" {key} " for key in keys]
     points = np.frombuffer("".join(padded).encode("utf-32-le"), dtype=np.uint32).astype(np.int64)
     owner = np.repeat(np.arange(len(padded)), [len(text) for text in padded])
@@ -143,13 +128,9 @@ def has_digits_changed(one: str, other: str) -> bool:
 def edits(one: str, other: str, limit: int) -> int | None:
     """Count the typing mistakes between two texts; None when there are more than ``limit``.
 
-    A mistake is a character too many, too few, a wrong one, or two neighbours exchanged; no character takes part in two
-    mistakes. This is the restricted Damerau-Levenshtein distance (optimal string alignment). Only the diagonal band
-    that can stay within the limit is computed, so the cost is the length times the limit.
-
-    References:
-        F. J. Damerau, A technique for computer detection and correction of spelling errors, CACM 7(3), 1964.
-        E. Ukkonen, Algorithms for approximate string matching, Information and Control 64, 1985 (the band).
+    Restricted Damerau-Levenshtein distance (optimal string alignment): a character too many, too few or wrong, or two
+    neighbours exchanged (F. J. Damerau, CACM 7(3), 1964). Only the diagonal band within the limit is computed
+    (E. Ukkonen, Algorithms for approximate string matching, Information and Control 64, 1985).
 
     >>> edits("weather", "waether", 2), edits("weather", "whether", 2), edits("weather", "leeds", 2)
     (1, 2, None)

@@ -1,19 +1,10 @@
-"""Trends: the most frequent queries of a release, and what changed between releases.
+"""Find the most frequent queries of a release, and what changed between releases.
 
-The change of a query is the difference of two noisy counts, or of two shares. Its interval follows from the two
-intervals given publication: a count that was shown because it reached a threshold may have been far below, and so may
-the change. Releases draw their noise independently, so distances to the ends combine by the root of the sum of their
-squares (:func:`hushquery.release.intervals.change_ends`). Where clients answered both times with a memoised report,
-or the same people were drawn twice, the two errors go the same way, and the interval is on the safe side.
-
-Looking at many queries makes some intervals miss zero by chance: of 1,000 unchanged queries, about 50 at a level of
-95%. ``bonferroni`` divides the chance of a miss by the number of looks.
-
-A query that is missing in a release was below the threshold then. That is not zero, so no change is computed; what is
-known is how many it had at most, because a query with more would seldom be missing.
-
-References:
-    O. J. Dunn, Multiple comparisons among means, JASA 56(293), 1961.
+The interval of a change follows from the two intervals given publication. Releases draw their noise independently, so
+distances to the ends combine by the root of the sum of squares; where reports are memoised, or the same people drawn
+twice, the errors go the same way and the interval is on the safe side. Of 1,000 unchanged queries about 50 seem changed
+at 95%: ``bonferroni`` divides the chance of a miss by the number of looks (O. J. Dunn, JASA 56(293), 1961). A missing
+query was below the threshold, which is not zero: no change is computed, only how many it had at most.
 """
 
 from __future__ import annotations
@@ -77,12 +68,10 @@ class Top:
 
 @dataclass(frozen=True)
 class Change:
-    """How the count or the share of a query changed from the first release to the last.
+    """How a query changed from the first release to the last; ``counts`` and ``shares`` are None where not released.
 
-    ``counts`` and ``shares`` are its numbers in each release, None where it was not released; one of the two is empty.
-    A change is ``significant`` if its interval leaves out zero and both numbers are of the same pages. ``relisted``
-    says that they are not: the share of a query is the sum over its listed pages, so that the difference is then no
-    change of what people did.
+    A change is ``significant`` if its interval leaves out zero and it is not ``relisted``: a share sums over listed
+    pages, so with other pages the difference is no change of what people did.
     """
 
     query: str
@@ -109,9 +98,8 @@ class Listed:
 class Trends(Shown):
     """What is frequent in the last release, and what changed since the first, the surest changes first.
 
-    ``appeared`` and ``gone`` were below the threshold in the first and in the last release; ``compared`` queries are in
-    both. ``level`` is the coverage of the intervals of changes, after the correction for many looks. ``most_missing``
-    is, of each release, how many a query that is not in it had at most, at 95%; None where nobody knows.
+    ``appeared`` and ``gone`` were below the threshold once. ``level`` is corrected for many looks. ``most_missing`` is
+    how many a query that is not in a release had at most, at 95%; None where unknown.
     """
 
     top: Rows[Top]
@@ -128,13 +116,9 @@ class Trends(Shown):
 def trends(
     releases: Release | Sequence[Release], limit: int = 20, *, level: float = 0.95, bonferroni: bool = False
 ) -> Trends:
-    """Return the most frequent queries, and with several releases what changed from the first to the last.
+    """Return the most frequent queries and, for several releases (oldest first), what changed from first to last.
 
-    Args:
-        releases: One release, or several, the oldest first.
-        limit: How many rows of each kind to return at most.
-        level: The coverage of the interval of a change.
-        bonferroni: Make the level hold for all compared queries at once.
+    Each list has at most ``limit`` rows; ``bonferroni`` makes ``level`` hold for all compared queries at once.
 
     >>> from hushquery.publish.example import tiny_release
     >>> result = trends([tiny_release(), tiny_release()], limit=1)
@@ -171,10 +155,7 @@ def compare(
     bonferroni: bool,
     relisted: Collection[str] = (),
 ) -> Trends:
-    """Compare the first with the last of several tables, the oldest first, whatever their rows are of.
-
-    ``relisted`` are the names whose shares are sums over other pages than before; see :func:`trends` for the rest.
-    """
+    """Compare the first with the last of several tables; shares of ``relisted`` names sum over other pages."""
     first, last = tables[0], tables[-1]
     measure = _measure(tables)
     both = [name for name in last.names if name in first.by_name]

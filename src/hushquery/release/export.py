@@ -53,8 +53,7 @@ def _need(package: str) -> Any:
 def to_csv(release: Release, folder: Path | str, force: bool = False) -> Path:
     """Write every table as CSV (RFC 4180, UTF-8) with the manifest and the data card: all of it, or nothing.
 
-    Text is written as it is. A query that begins with =, +, - or @ would be a formula to a spreadsheet that opens the
-    file by double click; import it as text there.
+    Text is written as it is: a query that begins with =, +, - or @ is a formula to a spreadsheet; import it as text.
     """
     files = {f"{name}.csv": _csv_bytes(table) for name, table in release.tables.items()}
     files |= {MANIFEST: manifest_bytes(release.manifest), CARD: release.card().encode()}

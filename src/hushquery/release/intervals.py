@@ -1,8 +1,4 @@
-"""The numbers of a table with their intervals at any level, given that they were published.
-
-A table states intervals at one level. To compare many rows at once, or two releases, their ends are needed at others:
-where the manifest says which noise met which threshold they are computed from it, and else scaled.
-"""
+"""Compute intervals of published numbers at any level, from the manifest's noise and threshold, or by scaling."""
 
 from __future__ import annotations
 
@@ -32,11 +28,7 @@ _Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Published:
-    """The counts or shares of a table with their intervals as released, and what is known of their noise.
-
-    ``law`` is the noise, where the manifest tells; ``threshold`` is what the noisy counts had to reach, None where no
-    threshold met this noise.
-    """
+    """A table's numbers with intervals as released, their noise ``law`` if known, and the threshold it met, if any."""
 
     measure: Literal["count", "share"]
     value: _Column
@@ -120,11 +112,7 @@ def _noise_of(stderr: float | None, name: str, manifest: Mapping[str, Any]) -> t
 
 
 def change_ends(before: Ends, after: Ends, *, whole: bool) -> tuple[float, float]:
-    """Return the interval of a change, from the intervals of both releases; a change of whole numbers has whole ends.
-
-    >>> change_ends(Ends(1, 4, 8, bounded=True), Ends(7, 10, 12), whole=True)
-    (1, 11)
-    """
+    """Return the interval of a change, from those of both releases; a change of whole numbers has whole ends."""
     low, high = difference_ends(after, before)
     return (math.floor(low), math.ceil(high)) if whole else (low, high)
 
@@ -140,10 +128,7 @@ def half_widths(level: float) -> float:
 
 
 def _stretch(law: _Law, level: float) -> float:
-    """Return by how much to widen an interval so that the root of the sum of squares holds for two of them.
-
-    Laplace noise is narrower in its middle than normal noise of the same variance, the sum of two less so.
-    """
+    """Return how much to widen an interval so that root-sum-of-squares holds for two; Laplace noise needs it."""
     if isinstance(law, RoundedGaussian):
         return 1.0
     return half_widths(level) * math.sqrt(2) / -math.log(1 - level)

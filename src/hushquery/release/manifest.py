@@ -1,7 +1,7 @@
-"""The manifest: how a release was made, in plain data, without anything that the log alone could have told.
+"""Write and check the manifest: how a release was made, without anything that the log alone could have told.
 
-What was not noised must not be here: no number of rows, users or defects of the log, no size, hash or path of it, no
-timings. Nobody can check that from the values, so names that such things usually have are refused as a seat belt.
+Nothing without noise belongs here: no count, size, hash, path or timing of the log. Values can't show that, so names
+that such things usually have are refused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from hushquery.errors import DataError, UsageError
 #: What the manifest calls its own format.
 FORMAT = "hushquery-release"
 
-#: The newest version of the format that this version of hushquery reads. Version 1 knows tables of counts; version 2
-#: adds shares and records, and ``measures``, which says of each table what its numbers are. A release is written in the
-#: lowest version that can say what it holds, so that older programs go on reading counts.
+#: The newest format version read here: 1 has counts; 2 adds shares, records and ``measures``. A release is written in
+#: the lowest version that can hold it, so that older programs go on reading counts.
 FORMAT_VERSION = 2
 
 # Libraries whose version could change what a release holds.
@@ -116,14 +115,7 @@ def _versions() -> dict[str, str]:
 
 
 def plain(value: Any, where: str, *, names: bool = False, _depth: int = 0) -> Any:
-    """Return plain JSON data: fractions become text, and what is no plain data is refused, called by ``where``.
-
-    With ``names``, also refuse paths, and names that what a log alone knows usually has.
-
-    >>> from fractions import Fraction
-    >>> plain({"scale": Fraction(200, 23), "tables": ("queries",)}, "parameters", names=True)
-    {'scale': '200/23', 'tables': ['queries']}
-    """
+    """Return plain JSON data, fractions as text; refuse other data, and with ``names`` paths and names a log has."""
     if _depth > _DEEPEST:
         raise UsageError(f"{where} is nested too deeply", fix="Keep it flat")
     if value is None or isinstance(value, bool):
@@ -206,10 +198,7 @@ def _least_version(measures: Mapping[str, str | None]) -> int:
 
 
 def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | None]) -> None:
-    """Refuse a manifest that says other things of the numbers in its tables than the tables do.
-
-    A manifest from before there were shares does not say: all its numbers are counts.
-    """
+    """Refuse a manifest that disagrees with its tables on what their numbers are; an old one means counts."""
     stated = manifest.get("measures", measures)
     if stated != measures or manifest["format_version"] < _least_version(measures):
         why = "it states other measures, or a format that does not know them"

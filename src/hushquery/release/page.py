@@ -1,8 +1,7 @@
-"""What people read of a release: the data card, the page with its charts and search box, and what a notebook shows.
+"""Show a release to people: the data card, the page with charts and search box, and the view of a notebook.
 
-The page is one file that loads nothing. Its only script is that of the search box (in releases of shares), whose hash
-is in the page's policy, so that a browser runs nothing else. Queries are written by strangers: each is escaped, runs in
-its own direction, and no URL becomes a link. The box matches as :mod:`hushquery.publish.search` does.
+The page loads nothing and runs no script but the search box's, by its hash. Queries are written by strangers: each is
+escaped and runs in its own direction, and no URL becomes a link. The box matches as :mod:`hushquery.publish.search`.
 """
 
 from __future__ import annotations
@@ -356,12 +355,7 @@ def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis that the rows of a chart share, in per cent of its width; it includes zero.
-
-    >>> axis = Axis.over([-25, 75])
-    >>> axis.at(0), axis.left(-25), axis.width(-25)
-    ('25.00', '0.00', '25.00')
-    """
+    """The axis that the rows of a chart share, in per cent of its width; it includes zero."""
 
     least: float
     most: float
@@ -450,10 +444,7 @@ def _clicks(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
 
 
 def compared(tables: Mapping[str, pa.Table], most: int = _COMPARED) -> dict[str, Any]:
-    """Return the most frequent records of a release with what each group says of them alone, and their axis.
-
-    A record is shown with its published share where it has one, else with the plain blend.
-    """
+    """Return the most frequent records with each group's estimate, and their axis; unpublished ones as blended."""
     rows = tables["records"].slice(0, most).to_pylist()
     clicks = tables["clicks"].to_pylist() if "clicks" in tables else []
     published = {(row["query"], row["url"]): row["share"] for row in clicks}

@@ -1,8 +1,4 @@
-"""The release and its folder: made once by a curator, saved, loaded, and read by everybody else.
-
-A release is written to a hidden folder beside its target and renamed when everything is on the disk. Killed half-way,
-it leaves at most that hidden folder, never half a release under the name it was to have.
-"""
+"""Make, save and load a release and its folder, which is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ class Release:
     """Public tables, what their publication promises, and how they were made. Made by :meth:`make` or :meth:`load`.
 
     ``tables`` are any of ``queries``, ``clicks``, ``reformulations`` and ``records``; ``guarantees``, one per
-    population; ``manifest`` says how it was made, as plain JSON data.
+    population; ``manifest`` is plain JSON data.
 
     >>> from hushquery.core.guarantee import Guarantee, Step
     >>> from hushquery.core.loss import LaplaceHistogram
@@ -87,20 +83,12 @@ class Release:
     ) -> Release:
         """Make a release from what may be published, in one order and form whatever made it.
 
-        Args:
-            tables: The tables, by name; their rows in any order. Their columns say whether they hold counts or
-                shares; a release holds one of the two.
-            guarantees: What is promised, one per population.
-            kind: How it came about: ``curator`` or ``hybrid``.
-            parameters: What the steward chose. Nothing that was computed from the log. A release of shares also states
-                ``rest`` here: the share of everything that is not listed.
-            steps: One mapping per randomised step, in the order of the guarantees' steps, with ``parameters``: the
-                exact numbers it ran with, from which :func:`hushquery.release.verify` computes its cost anew.
-                ``threshold`` and ``table`` among them say that no count in that table is below the threshold.
-            meanings: What a count or a share is, in a sentence per table.
-            notes: What else a reader should know.
-            created: The day; today in UTC by default.
-            level: The coverage of the intervals.
+        ``tables`` hold counts or shares, not both. ``kind`` is ``curator`` or ``hybrid``. ``parameters`` are what the
+        steward chose, nothing computed from the log; of shares also ``rest``, the share of everything not listed.
+        ``steps``, one per step of the guarantees, hold the exact ``parameters`` from which
+        :func:`hushquery.release.verify` computes the cost anew; ``threshold`` and ``table`` among them state that no
+        count in that table is below the threshold. ``meanings`` has a sentence per table on what a number is. ``level``
+        is the coverage of the intervals.
         """
         if not tables:
             raise UsageError("a release needs a table", fix=f"Give any of: {', '.join(KINDS)}")
@@ -151,13 +139,9 @@ class Release:
         return any(guarantee.test_noise for guarantee in self.guarantees)
 
     def save(self, folder: Path | str, force: bool = False, *, budget: Mapping[str, Any] | None = None) -> Path:
-        """Save the release as a folder: whole, or not at all.
+        """Save the release as a new folder, whole or not at all; ``force`` replaces an older release, nothing else.
 
-        Args:
-            folder: Where to; must not exist.
-            force: Replace an older release there. Nothing else is ever replaced.
-            budget: What is left of the population's budget, to show on the page if the steward wants it public:
-                ``population, epsilon, delta, remaining_epsilon``.
+        ``budget`` (``population, epsilon, delta, remaining_epsilon``) is shown on the page if it may be public.
         """
         check_target(folder, force)
         data = {f"{name}.parquet": parquet_bytes(table) for name, table in self.tables.items()}
@@ -308,8 +292,7 @@ def check_there(folder: Path) -> None:
 def check_target(folder: Path | str, force: bool = False, *, known: Collection[str] | None = None) -> Path:
     """Refuse a folder that a release can't be saved to; call it before a budget is spent on one.
 
-    With ``force``, an older release (or an empty folder) may be replaced: one that holds files of ``known`` only, by
-    default those of a release. Anything else is never replaced.
+    With ``force``, a folder that is empty or holds only files of ``known`` (a release's, by default) may be replaced.
     """
     target = Path(folder)
     if not target.name or target.name == "..":
@@ -344,7 +327,7 @@ def _is_release(folder: Path) -> bool:
 def write_folder(
     folder: Path | str, files: Mapping[str, bytes], force: bool = False, *, known: Collection[str] | None = None
 ) -> Path:
-    """Write all files or nothing; see :func:`check_target` for what ``force`` allows."""
+    """Write all files to a hidden folder, then rename it: killed half-way, it never leaves half a release."""
     target = check_target(folder, force, known=known)
     tag = secrets.token_hex(4)
     fresh, aside = (target.parent / f".{target.name}.{what}-{tag}" for what in ("partial", "old"))

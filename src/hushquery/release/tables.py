@@ -1,8 +1,7 @@
-"""The tables a release may hold: their columns, and the one order their rows come in.
+"""Define the tables a release may hold: their columns, and the one order their rows come in.
 
-A table holds counts, or shares of all records, or (``records``) the estimates that shares were blended from. Columns
-that are not listed here are refused: a column somebody added for debugging could be a true count. The order of rows
-depends on nothing but what they say, because the order of an engine may follow the log.
+Other columns are refused: one added for debugging could be a true count. The order of rows depends only on what they
+say, because the order of an engine may follow the log.
 """
 
 from __future__ import annotations
@@ -123,10 +122,9 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
 
 
 def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> None:
-    """Refuse tables that do not fit together.
+    """Refuse tables that do not fit together, or whose shares and rest exceed all.
 
-    Reformulations are between released queries, because their keys would come from nowhere public otherwise; so are
-    the records and clicks of a release of shares, which have one head list. Shares and the rest make up at most all.
+    Reformulations, and records and clicks of shares, need released queries: other keys would come from nowhere public.
     """
     measure = release_measure(tables)
     if "queries" in tables:

@@ -1,7 +1,4 @@
-"""Verify: whether a folder is the release it says it is, and whether its parameters promise what it promises.
-
-Verification finds accidents and inconsistencies, not forgers: nothing here is signed by anybody.
-"""
+"""Verify that a folder is the release it claims to be, and that its parameters promise what it promises."""
 
 from __future__ import annotations
 
@@ -73,15 +70,12 @@ class Verification:
 
 
 def verify(folder: Path | str) -> Verification:
-    """Check a release: hashes, files, tables, and its guarantee, computed anew from the exact parameters of each step.
+    """Check a release: hashes, files, tables, what is stated twice, and its guarantee, computed anew from its steps.
 
-    Whatever is said twice has to agree: people, units, kinds, tests' noise, sums of shares, sizes, the data card.
-    Finds accidents and inconsistencies, not forgers: whoever changes a release can also change its hashes.
-
-    Some things are said once, and nothing in the release can confirm them: the names of people and of the task, its
-    hash and epoch; the day and the versions; notes and meanings; ``robust``, ``post_processing``, ``shift_p_value``,
-    ``rest_stderr``, how wide an interval is, and ``row_counts``; the coverage of the intervals; and that the steps ran
-    as they say. What of it the data card shows has to be the same there.
+    Finds accidents and inconsistencies, not forgers: whoever changes a release can also change its hashes. Nothing can
+    confirm what is stated once: names of people and task, its hash and epoch, day and versions, notes and meanings,
+    ``robust``, ``post_processing``, ``shift_p_value``, ``rest_stderr``, ``row_counts``, the width and coverage of
+    intervals, and that the steps ran as stated. What the data card shows of it has to be the same there.
     """
     release, problems, manifest = read_release(Path(folder))
     if release is None:

@@ -1,11 +1,7 @@
-"""The language of the synthetic log: its words, and the text, the relatives and the results of a query.
+"""Make the synthetic log's queries from lists of words: their text, their relatives and their results.
 
-Queries are "topic", "topic modifier" or "topic modifier place". Topics come in themes of eight, so that related queries
-can share sites. All lists of words are disjoint, and nothing in them is a person or a company; the private tail has its
-own lists, in :mod:`hushquery.log.synthetic.private`.
-
-A query is one number, its *code*, with fields of bits. Every rank has its own code and every code its own text, so
-distinct ranks never collide::
+Queries are "topic", "topic modifier" or "topic modifier place", from disjoint lists without a person or a company. A
+query is one number, its *code*; every rank has its own code and every code its own text::
 
     bits  0-19  topic (or: which fear)      bits 52-53  0 as meant, 1-3 one of three misspellings
     bits 20-35  modifier + 1, or 0          bits 56-57  0 topic, 1 fear, 2 private
@@ -193,13 +189,8 @@ class Language:
     fear_ranks: Ints  # the ranks of the queries on fears, rising
     terms: bool  # whether words are term ids, as in the yandex profile
 
-    # From rank to code.
-
     def codes(self, rank: Ints) -> Ints:
-        """Return the code of each rank, the most popular being 0.
-
-        One-word and two-word queries alternate at the top, then two and three words, then three words only.
-        """
+        """Return the code of each rank, 0 the most popular: one or two words first, then two or three, then three."""
         before = np.searchsorted(self.fear_ranks, rank)
         fear = self.fear_ranks[np.minimum(before, len(self.fear_ranks) - 1)] == rank
         plain = rank - before
@@ -217,10 +208,7 @@ class Language:
         return np.where(fear, before | _FEAR, code)
 
     def _topic_at(self, index: Ints, words: Ints) -> Ints:
-        """Return the topic at an index: popular topics have popular pairs, but not in the same order.
-
-        Three words are moved by half the topics, else they would stand beside two words of the same topic.
-        """
+        """Return the topic at an index; three words are moved away from two words of the same topic."""
         mixed = index // 32 * 32 + (index * 13 + 7) % 32
         mixed = np.where(mixed < self.topics, mixed, index)
         # Spreads the topics of a theme over all ranks.
@@ -235,13 +223,8 @@ class Language:
         """Return the place that people add to a topic and a modifier first, second, and so on."""
         return (topic * 29 + modifier * 7 + 3 + turn * 45) % self.places
 
-    # What a person types next.
-
     def reformulate(self, code: Ints, way: npt.NDArray[np.float64], turn: Ints) -> Ints:
-        """Return the next query on the same subject: more special, more general, or one that shares sites.
-
-        A number from 0 to 1 chooses the way; ``turn`` is which of the favourites is taken, 0 the first.
-        """
+        """Return a next query on the same subject; ``way`` (0 to 1) picks how, ``turn`` which favourite (0: first)."""
         topic, modifier, place = _fields(code)
         bare, full = modifier < 0, place >= 0
         special = np.where(bare, way < 0.7, ~full & (way < 0.45))
@@ -279,8 +262,6 @@ class Language:
         topic, modifier, _ = _fields(code)
         return np.asarray((code >> _KIND == 0) & (modifier < 0) & (topic % 3 == 0))
 
-    # What a person sees.
-
     def text(self, code: Ints) -> Any:
         """Write queries as an Arrow array of text."""
         topic, modifier, place = _fields(code)
@@ -302,11 +283,7 @@ class Language:
         return pc.replace_with_mask(text, pa.array(secret), private)
 
     def results(self, code: Ints, position: Ints) -> tuple[Ints, Ints]:
-        """Return the host and the path of the result at a position, 0 the best, of each query.
-
-        Queries on the same topic share most sites, topics of a theme the theme's site, and queries with the same
-        modifier or place that one's site. So two queries that mean like things are near in the graph of clicks.
-        """
+        """Return host and path of the result at a position, 0 the best; queries that mean like things share sites."""
         topic, modifier, place = _fields(code)
         fear, secret = code & _FEAR != 0, self.is_secret(code)
         row = np.where(fear, len(_PAGES), (modifier >= 0).astype(np.int64) + (place >= 0))
@@ -377,11 +354,7 @@ def _odd_step(size: int) -> int:
 
 @cache
 def language(themes: int, modifiers: int, places: int, *, terms: bool = False) -> Language:
-    """Build the language of a profile: so many themes of eight topics, modifiers and places.
-
-    >>> str(language(8, 16, 16).text(np.array([0, 1, 2]))[0])
-    'chicken'
-    """
+    """Build the language of a profile: so many themes of eight topics, modifiers and places."""
     topics = themes * _THEME_SIZE
     steps = np.arange(2 * len(FEARS))
     fear_ranks = 20 + 6 * steps + steps**2 // 8

@@ -1,10 +1,4 @@
-"""A realistic synthetic search log, for trying things out: no person is in it.
-
-The words and their codes (:mod:`~hushquery.log.synthetic.language`) are drawn by made-up people
-(:mod:`~hushquery.log.synthetic.people`) whose private tail is in :mod:`~hushquery.log.synthetic.private`; this file
-writes the rows, as Arrow batches and to files of every kind that hushquery reads. The log is made a chunk of users at a
-time, so its size needs disk, not memory.
-"""
+"""Write a synthetic search log, with no real person in it, chunk by chunk: as batches or files of any format."""
 
 from __future__ import annotations
 
@@ -45,15 +39,10 @@ _Progress = Callable[[int, int], None] | None
 
 
 def batches(profile: str = "aol", users: int = 1000, seed: int = 0) -> Iterator[Any]:
-    """Yield a synthetic log as Arrow record batches, one for each chunk of users.
+    """Yield a synthetic log as Arrow record batches, one for each chunk of users, ordered by user and time.
 
-    Rows are ordered by user and time. A search with several clicks repeats its row, as in AOL's log. A log of fewer
-    users with the same seed is the beginning of a log of more users.
-
-    Args:
-        profile: ``aol``, ``yandex`` (term ids for words) or ``tiny`` (small and quick, for docs and tests).
-        users: How many users.
-        seed: The same seed yields the same rows.
+    A search with several clicks repeats its row. With the same seed, a log of fewer users begins a log of more.
+    Profiles are ``aol``, ``yandex`` (term ids for words) and ``tiny`` (small and quick, for docs and tests).
 
     >>> next(batches("tiny", users=1)).schema.names
     ['user', 'time', 'query', 'url', 'rank']
@@ -71,19 +60,11 @@ def write_log(
     *,
     force: bool = False,
 ) -> Path:
-    """Write a synthetic log to a file, whose ending says of which kind.
+    """Write a synthetic log (see :func:`batches`) to a file, which appears only when it is complete.
 
-    ``.parquet``, ``.csv``, ``.tsv`` and ``.jsonl`` have the columns user, time, query, url, rank. ``.txt`` is the
-    format of the log that the profile is like: AOL's five columns, or the lines of Yandex's personalised search. All
-    but Parquet may end in ``.gz`` too. The file appears when it is complete and not before.
-
-    Args:
-        path: Where to.
-        profile: As in :func:`batches`.
-        users: As in :func:`batches`.
-        seed: As in :func:`batches`.
-        progress: Called after each chunk with the users and the rows written so far.
-        force: Whether an existing file may be replaced.
+    ``.parquet``, ``.csv``, ``.tsv`` and ``.jsonl`` have the columns user, time, query, url, rank; ``.txt`` is AOL's or
+    Yandex's own format, by the profile. All but Parquet may end in ``.gz`` too. ``progress`` is called after each chunk
+    with the users and the rows written so far; ``force`` replaces an existing file.
     """
     shape, users, seed = _checked(profile, users, seed)
     path, chunks = Path(path), _chunks(shape, users, seed, progress)

@@ -1,7 +1,4 @@
-"""The people of the synthetic log: how much each searches, what, in which order, when, and what they click.
-
-Everything is drawn for a chunk of users at once, and a chunk depends on the seed, the profile and its own number only.
-"""
+"""Draw the people of the synthetic log, a chunk at once: what each searches for, when, and what they click."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ _Flags = npt.NDArray[np.bool_]
 _DAY = 86_400
 _DAYS = 92  # from 1 March to 31 May
 _PERIOD = _DAYS * _DAY
-# Searches by hour of the day, in parts of the whole.
 _HOURS = (22, 14, 9, 6, 5, 6, 10, 18, 30, 40, 46, 49, 50, 51, 52, 53, 54, 55, 57, 61, 64, 62, 50, 35)
 # Shortest time between two sessions of a person: longer than any gap inside one.
 _BETWEEN_SESSIONS = 45 * 60
@@ -29,10 +25,7 @@ _LONGEST_PAUSE = 20 * 60
 
 @dataclass(frozen=True)
 class Profile:
-    """What sets the size and the shape of a synthetic log; by default the AOL log's.
-
-    The defaults are fitted to what is known of that log; tests/log/test_synthetic.py measures how close they come.
-    """
+    """The size and shape of a synthetic log; by default fitted to AOL's, as tests/log/test_synthetic.py measures."""
 
     name: str = "aol"  # its name
     number: int = 1  # its part of the seed
@@ -83,7 +76,7 @@ class Chunk:
 
 
 def draw_chunk(profile: Profile, seed: int, number: int, users: int) -> Chunk:
-    """Draw the rows of the first ``users`` of a chunk of users. Fewer users give the first rows of the same chunk."""
+    """Draw the first ``users`` of a chunk from profile, seed and number alone; fewer users are the first rows."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([profile.number, number, seed])))
     words = profile.language()
     searches = np.exp(np.log(profile.searches) + profile.spread * rng.standard_normal(profile.chunk))
@@ -171,10 +164,7 @@ def _zipf(profile: Profile, uniform: _Floats) -> Ints:
 
 @cache
 def _zipf_table(profile: Profile) -> tuple[_Floats, tuple[float, float, float]]:
-    """Return the distribution of the first ranks, and the bounds and the power of the integral behind them.
-
-    The integral from r - 1/2 to r + 1/2 stands for the term at r.
-    """
+    """Return the distribution of the first ranks, and bounds and power of the integral that stands for the others."""
     size = min(4096, profile.vocabulary)
     head = (np.arange(1, size + 1) + profile.shift) ** -profile.exponent
     # Zipf's s = 1 would make the integral a logarithm.

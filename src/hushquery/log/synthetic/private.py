@@ -1,8 +1,4 @@
-"""The private tail of the synthetic log: what one person types and nobody else, and what no release may show.
-
-Every private query is made from a number that belongs to one user, by one of six recipes whose words and digits no
-other query has. So :func:`which_private` is exact.
-"""
+"""Write the synthetic log's private queries: what one person types and nobody else, and no release may show."""
 
 from __future__ import annotations
 
@@ -55,11 +51,7 @@ _PRIVATE = (
 
 
 def which_private(queries: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Return for each of many queries whether it is private; of an Arrow array, without a Python loop.
-
-    >>> which_private(["order number 0000000012", "cake"]).tolist()
-    [True, False]
-    """
+    """Return for each query whether it is private; exact, because no other query has these words or digits."""
     texts = queries if isinstance(queries, pa.Array | pa.ChunkedArray) else pa.array(list(queries), pa.string())
     matches = pc.fill_null(pc.match_substring_regex(texts, f"^(?:{_PRIVATE})$"), False)
     return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -71,10 +63,7 @@ def private_numbers(user: npt.NDArray[np.int64], item: npt.NDArray[np.int64]) ->
 
 
 def private_texts(kind: npt.NDArray[np.int64], number: npt.NDArray[np.int64], *, terms: bool) -> Any:
-    """Write private queries as an Arrow array of text, or of term ids as the yandex profile has them.
-
-    ``kind`` is the recipe of each, an index of ``KINDS``.
-    """
+    """Write private queries, each by the recipe ``KINDS[kind]``, as Arrow text, or as the yandex profile's term ids."""
     if terms:
         # The kind need not show: the number alone distinguishes the query from all others.
         return pa.array(_FIRST_PRIVATE_TERM + number).cast(pa.string())

@@ -1,7 +1,6 @@
-"""A static site out of releases: trends, a search that works offline, and what it all cost in privacy.
+"""Build a static site out of releases: trends, a search that works offline, and what it all cost in privacy.
 
-:func:`build_site` gives the files, :func:`write_site` writes them, and a server serves them with :data:`HEADERS` and
-:func:`media_type`. Every address in them is relative, so that they work under any path.
+Every address is relative, so that the files work under any path; serve them with :data:`HEADERS`.
 """
 
 from hushquery.publish.site.build import HEADERS, build_site, media_type, write_site

@@ -68,17 +68,12 @@ def build_site(
     rows: int = 200,
     searched: int = 10_000,
 ) -> dict[str, bytes]:
-    """Build a site from releases: every file by its name, the same bytes for the same releases.
+    """Build a site from releases, oldest first: every file by its name, the same bytes for the same releases.
 
-    Args:
-        releases: The releases, oldest first: all of counts, or all of shares. The pages are about the last one.
-        privacy: What the privacy page shows besides, all public, all optional: ``task``, as a collector serves it
-            (``id``, ``task``, ``configuration``), with which the page randomises what its reader types; ``ledger``,
-            the rows of :meth:`hushquery.core.ledger.ledger.Ledger.over_time`; and ``accounts``, the JSON form of its
-            accounts, which says what all periods together may spend.
-        title: Whom the site speaks of; the task's population, or those of the release, by default.
-        rows: How many queries, and how many records, the trends page shows.
-        searched: How many queries the search knows; each typed letter looks at all of them.
+    ``privacy`` is what the privacy page shows besides, all public and optional: ``task``, as a collector serves it,
+    with which the page randomises what its reader types; ``ledger``, the rows of
+    :meth:`hushquery.core.ledger.ledger.Ledger.over_time`; and ``accounts`` as JSON. ``title`` is whom the site speaks
+    of. The trends page shows ``rows`` queries and records; the search knows ``searched`` queries.
     """
     several = list(releases)
     if not several:
@@ -117,19 +112,12 @@ def build_site(
 
 
 def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = False) -> Path:
-    """Write what :func:`build_site` returned into a new folder: whole, or not at all.
-
-    With ``force``, replace an older site there. Nothing else is ever replaced.
-    """
+    """Write the files of a site into a new folder, whole or not at all; ``force`` replaces only an older site."""
     return write_folder(folder, files, force, known=SITE_FILES)
 
 
 def media_type(name: str) -> str:
-    """Return the type with which a file of a site is served; browsers run no module of another type.
-
-    >>> media_type("search.mjs")
-    'text/javascript; charset=utf-8'
-    """
+    """Return the type with which a file of a site is served; browsers run no module of another type."""
     return _TYPES[Path(name).suffix]
 
 

@@ -1,7 +1,6 @@
-"""What the pages of a site show: trends, the ledger over time, and what it all costs in privacy.
+"""Compute what the pages of a site show: trends, the ledger over time, and what it all costs in privacy.
 
-Queries and records are compared by the same rule, :func:`hushquery.publish.trends.compare`. Each population has a chart
-of its ledger with a scale of its own; nothing is added up across populations.
+Each population has its own chart and scale; nothing is added up across populations.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ _OPENED = "account opened"
 
 @dataclass(frozen=True)
 class Row:
-    """One query, or one record (query and URL), of the latest release, with its number in each release.
-
-    ``most_before`` is how many it had at most in the release before, if it was not in it and that is known.
-    """
+    """A query or (query, URL) record of the latest release; ``most_before`` bounds it if the one before lacks it."""
 
     key: tuple[str, ...]
     low: float | None
@@ -60,10 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The most frequent rows, those that surely changed wherever they rank, and how many rows were released.
-
-    ``trends`` compares the last two releases; None where there is nothing to compare.
-    """
+    """The most frequent rows, those that surely changed, and how many were released; ``trends`` of the last two."""
 
     rows: tuple[Row, ...] = ()
     moved: tuple[Row, ...] = ()
@@ -273,11 +266,7 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
 
 
 def epsilon_text(value: float, *, up: bool = True) -> str:
-    """Print an epsilon with three digits: what was spent is rounded up, what may be spent is rounded down.
-
-    >>> epsilon_text(3.9999997), epsilon_text(0.12345), epsilon_text(0.12345, up=False), epsilon_text(0.0)
-    ('4', '0.124', '0.123', '0')
-    """
+    """Print an epsilon with three digits: what was spent is rounded up, what may be spent is rounded down."""
     rounding = ROUND_CEILING if up else ROUND_FLOOR
     return f"{Context(prec=3, rounding=rounding).create_decimal(repr(float(value))).normalize():f}"
 
@@ -285,10 +274,7 @@ def epsilon_text(value: float, *, up: bool = True) -> str:
 def ledger_charts(
     rows: Sequence[Mapping[str, Any]], accounts: Sequence[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """Return what the macro ``ledger`` draws of each account: what each period has spent, or how the sum has grown.
-
-    ``rows`` are those of :meth:`Ledger.over_time`; ``accounts``, as JSON, say what all periods together have spent.
-    """
+    """Return what the macro ``ledger`` draws of each account, from :meth:`Ledger.over_time` and accounts as JSON."""
     for given in (rows, accounts):
         if not isinstance(given, Sequence) or not all(isinstance(row, Mapping) for row in given):
             raise UsageError("the ledger of a site is a list of rows", fix="Give what Ledger.over_time() gives")
