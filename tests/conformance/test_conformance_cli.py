@@ -62,7 +62,7 @@ def test_it_says_at_what_budget_and_on_how_many_pairs_and_whether_the_claim_is_h
     ):
         code, out = run(f"{file}:YesNoSkip", "--conformance")
         assert code == 0
-        assert f"{file}:YesNoSkip conforms at epsilon 3, delta 0.001, on 1 pair of worlds:" in out
+        assert f"{file}:YesNoSkip conforms at epsilon 3, delta 0.001, on 1 pair of datasets:" in out
         assert f"it draws what it states and loses {loses}; other pairs are not checked" in out
 
 

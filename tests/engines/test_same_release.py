@@ -21,7 +21,7 @@ RESULTS = {"query": ["Plain words", "café au lait", "ab", "query 7"] * 2, "url"
 LOW = {"epsilon": 30, "delta": 0.3, "queries_per_user": 8, "population": "readers"}
 CASES = {
     "laplace": {"clicks_per_user": 3, "reformulations_per_user": 3},
-    "gaussian": {"keep": "random", "clicks_per_user": 3, "results": pa.table(RESULTS)},
+    "gaussian": {"keep": "random", "clicks_per_user": 3, "public_pairs": pa.table(RESULTS)},
     "korolova2009": {"keep": "random"},
     "optimal": {"select_only": True, "epsilon": 10, "delta": 0.01},
     "weighted": {"keep": "random", "reformulations_per_user": 3},

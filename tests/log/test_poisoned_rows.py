@@ -321,7 +321,7 @@ class CountedBits(SeededBits):
 
 def drawn(data: Any, folder: Path) -> tuple[Any, ...]:
     """Return the tables of a release from the same bits each time, and how many bits it asked for."""
-    budget = {"queries_per_user": 2, "clicks_per_user": 2, "reformulations_per_user": 2, "false_edges": 5}
+    budget = {"queries_per_user": 2, "clicks_per_user": 2, "reformulations_per_user": 2, "expected_false_pairs": 5}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         plan = hq.plan_release(read_log(data), epsilon=40, delta=1e-6, population="people", **budget)

@@ -100,7 +100,7 @@ def _one(name: str, epsilon: str, delta: str, as_json: bool, **how: Any) -> None
         f"{result.mechanism} claims epsilon {result.claimed_epsilon:g}, delta {result.claimed_delta:g}\n"
         f"lower bound on the true epsilon: {result.lower_bound:.4f} "
         f"(confidence {result.confidence:g}, {result.runs:,} runs per world, method {result.method})\n"
-        f"best event: {result.event}, between two worlds that differ by {result.pair}\n{verdict}"
+        f"best event: {result.event}, between two datasets that differ by {result.pair}\n{verdict}"
     )
     emit(result.to_json(), text, as_json)
     if result.flagged:
@@ -123,7 +123,7 @@ def _conformance(name: str, as_json: bool) -> None:
     pairs, at = len(list(cls.calibrate(EPSILON, DELTA).pairs())), f"epsilon {float(EPSILON):g}, delta {float(DELTA):g}"
     loses = "what it claims" if cls.tight else "no more than it claims (it is not stated to be tight)"
     lines.append(
-        f"{name} conforms at {at}, on {pairs} pair{'' if pairs == 1 else 's'} of worlds:\n"
+        f"{name} conforms at {at}, on {pairs} pair{'' if pairs == 1 else 's'} of datasets:\n"
         f"       it draws what it states and loses {loses}; other pairs are not checked"
         if conforms
         else f"{name} does NOT conform: fix it before it touches anybody's data"

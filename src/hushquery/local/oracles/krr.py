@@ -1,4 +1,4 @@
-"""k-ary randomised response: the true cell with chance p, else another one, each equally likely."""
+"""k-ary randomised response (Warner 1965): the true cell with chance p, else another one, each equally likely."""
 
 from __future__ import annotations
 
