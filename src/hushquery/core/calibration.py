@@ -1,4 +1,4 @@
-"""Calibration: the noise scales and integer thresholds that a budget buys, and their exact privacy curves.
+"""The formulas: noise scales and integer thresholds for a budget, and the exact delta of thresholded counts.
 
 Noise is integer, so the threshold R is too: comparing integer noise with a real threshold has up to 2/(1+a) times the
 delta claimed. Proofs and references: docs/proofs/thresholds.md, weights.md, gaussian-threshold.md.

@@ -1,4 +1,4 @@
-"""Split one budget among the tables of a release and choose every scale and threshold, without reading data.
+"""Share one budget among a release's tables; core/calibration.py has each one's scale and threshold.
 
 Laplace selectors share epsilon and split delta equally among thresholds. Gaussian ones share mu^2, which adds up where
 epsilons would waste, and spend a tenth of delta on thresholds. All tables use the noise of the selector's family.

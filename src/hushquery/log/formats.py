@@ -1,4 +1,4 @@
-"""The formats of search logs: which column is which, and how a line becomes a row, as SQL over that line alone."""
+"""Formats of search logs: how a line becomes a row, and what is wrong with one that does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Count what is wrong with a log, by kind and in a pass of its own: a private report for the steward alone."""
+"""Count the lines that reading leaves out, by kind, in a second pass: a private report for the steward."""
 
 from __future__ import annotations
 

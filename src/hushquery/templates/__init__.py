@@ -1,4 +1,4 @@
-"""Everything people read as a page: Jinja2 templates, their one environment, one style sheet, and scripts.
+"""Every page, card and notebook cell: Jinja2 templates, and the one environment that escapes all their text.
 
 What a template prints may come from strangers: it is escaped, as HTML with visible control characters or as Markdown.
 A missing value or None is an error, not a blank.

@@ -1,4 +1,4 @@
-"""Opt-in records: the tokens that allow giving them, how they are stored, and how they are destroyed.
+"""Opt-in records: tokens to send them, encryption under a key per epoch, and destruction of that key.
 
 A token is ``hq_NAME.SECRET``; the secret, 32 random bytes that nobody guesses, is stored as a plain SHA-256. A personal
 token gives records once in an epoch, which bounds a user's contribution; the uploader with a shared one bounds it.

@@ -1,4 +1,4 @@
-"""What a ledger holds: entries, the terms of accounts, their totals, and accounts at one moment."""
+"""Entries of a ledger, names of populations, and whether a loss would exceed a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of clients: one SQLite file with their secrets, answers, reports and losses, and no value.
+"""The SQLite file of clients: its tables and durable transactions; client.py fills them.
 
 Whoever has the file has the secrets and can test values against the memo keys, so it stays on the device, readable for
 its owner only. Every change is one transaction, of one process at a time, that is on disk before anything is returned
