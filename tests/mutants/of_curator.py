@@ -15,7 +15,7 @@ MUTANTS = (
     mutant(
         "threshold-15-low",
         "queries are released 15 users below the threshold: those of one person come out",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 15)]"),
         tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks",
@@ -23,7 +23,7 @@ MUTANTS = (
     mutant(
         "threshold-one-low",
         "queries are released one user below the threshold",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 1)]"),
         tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks",
@@ -31,7 +31,7 @@ MUTANTS = (
     mutant(
         "selecting-noise-halved",
         "the noise that selects and is published is half of what is claimed",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         (
             'noisy = add_noise(singly["n"].to_numpy(), law, bits)',
             'noisy = (add_noise(singly["n"].to_numpy(), law, bits) + singly["n"].to_numpy()) // 2',
@@ -42,7 +42,7 @@ MUTANTS = (
     mutant(
         "fresh-noise-for-the-count",
         "selection and count get noise of their own: two looks are sold for the price of one",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         (
             "chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]",
             "chosen = [_with_noisy(singly.select(columns), add_noise(singly['n'].to_numpy(), law, bits), "
@@ -54,7 +54,7 @@ MUTANTS = (
     mutant(
         "public-keys-noise-halved",
         "counts of released queries get half of the noise that is claimed",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         (
             'noisy = add_noise(exact["n"].to_numpy(), law_of(step), bits)',
             'noisy = (add_noise(exact["n"].to_numpy(), law_of(step), bits) + exact["n"].to_numpy()) // 2',
@@ -65,42 +65,42 @@ MUTANTS = (
     mutant(
         "public-keys-without-zeros",
         "a listed pair that nobody clicked is left out: its presence proves a click",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         ("joined = keys.left_join(counted, columns)", "joined = keys.inner_join(counted, columns)"),
         tests=_TRAPS + "test_listed_zeros_get_noise_and_may_be_negative",
     ),
     mutant(
         "bulk-keys-of-other-counts",
         "keys of another count are looked up where one count's are drawn",
-        _CURATOR + "count.py",
+        _CURATOR + "counting.py",
         ("same = counted.filter(counted.n == count)", "same = counted.filter(counted.n <= count)"),
         tests=_PLAN + "test_order_files_threads_and_chunks_change_nothing",
     ),
     mutant(
         "d-plus-one",
         "one query more of each user counts than the noise is for",
-        _CURATOR + "bound.py",
+        _CURATOR + "counting.py",
         ("placed.filter((placed.place < most) & ", "placed.filter((placed.place <= most) & "),
         tests=_BOUND + "test_exactly_d_of_those_who_have_more_and_all_of_the_others",
     ),
     mutant(
         "bound-ignored",
         "all queries of a user count",
-        _CURATOR + "bound.py",
+        _CURATOR + "counting.py",
         ("placed.filter((placed.place < most) & ", "placed.filter((placed.place < 10**9) & "),
         tests=_BOUND + "test_exactly_d_of_those_who_have_more_and_all_of_the_others",
     ),
     mutant(
         "repeats-count-again",
         "a query that a user repeats counts again where there are no times",
-        _CURATOR + "bound.py",
+        _CURATOR + "counting.py",
         ('each = table.select("user", *columns).distinct()', 'each = table.select("user", *columns)'),
         tests=_AUDIT + "test_one_user_more_adds_one_to_at_most_d_queries",
     ),
     mutant(
         "several-clicks-are-several-searches",
         "a search with several clicks counts several times",
-        _CURATOR + "bound.py",
+        _CURATOR + "counting.py",
         ('each = table.select("user", "time", "query").distinct()', 'each = table.select("user", "time", "query")'),
         tests="tests/curator/test_korolova.py::"
         "test_a_search_counts_as_often_as_it_is_made_and_several_clicks_do_not_make_it_two",
@@ -108,7 +108,7 @@ MUTANTS = (
     mutant(
         "tie-rule-dropped",
         "which of two searches of one time counts is the engine's whim: a second look sees other rows",
-        _CURATOR + "bound.py",
+        _CURATOR + "counting.py",
         ('for column in ("order", *columns)]', 'for column in ("order",)]'),
         tests=(
             _BOUND + "test_ties_go_by_the_query_and_timeless_rows_come_last",
@@ -118,7 +118,7 @@ MUTANTS = (
     mutant(
         "bound-over-all-users",
         "what of a user counts depends on who else is there: one person moves many counts",
-        _CURATOR + "bound.py",
+        _CURATOR + "counting.py",
         ('ibis.window(group_by="user", order_by=order)', "ibis.window(order_by=order)"),
         tests=_BOUND + "test_nobody_moves_when_somebody_joins",
     ),
@@ -137,7 +137,7 @@ MUTANTS = (
     mutant(
         "released-count-of-all-rows",
         "counts of released queries forget the bound: a user counts in all of them",
-        _CURATOR + "select.py",
+        _CURATOR + "counting.py",
         ('counted = tally(first_rows(each, ["number"], most), ["number"])', 'counted = tally(each, ["number"])'),
         tests=_TRAPS + "test_counting_released_queries_again_keeps_the_bound",
     ),
@@ -146,8 +146,8 @@ MUTANTS = (
         "users with many queries weigh more than L2 norm one",
         _CURATOR + "selectors/weighted.py",
         (
-            '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt()).floor()',
-            '(WEIGHT_GRID / held_by_user.t.cast("float64").sqrt().sqrt()).floor()',
+            '(WEIGHT_GRID / counted.t.cast("float64").sqrt()).floor()',
+            '(WEIGHT_GRID / counted.t.cast("float64").sqrt().sqrt()).floor()',
         ),
         tests="tests/curator/test_weights.py::test_equal_weights_of_the_engine_are_the_exact_ones",
         audits="weighted",
@@ -189,14 +189,14 @@ MUTANTS = (
     mutant(
         "korolova-threshold-one-low",
         "on integers 'above K' is taken for 'K or more'",
-        _CURATOR + "selectors/korolova.py",
+        _CURATOR + "selectors/korolova2009.py",
         ("return int(self.threshold // 1) + 1", "return int(self.threshold // 1)"),
         tests="tests/curator/test_korolova.py::test_above_k_means_the_next_integer_also_for_a_whole_k",
     ),
     mutant(
         "optimal-coin-of-one-more",
         "the coin of a query is that of one user more",
-        _CURATOR + "select.py",
+        _CURATOR + "selectors/optimal.py",
         (
             "return SelectionCoin(count, self.selection.epsilon, self.selection.delta)",
             "return SelectionCoin(count + 1, self.selection.epsilon, self.selection.delta)",
@@ -229,8 +229,8 @@ MUTANTS = (
         "delta-not-split-laplace",
         "queries and clicks each spend the whole delta, and nothing checks the sum",
         _CURATOR + "calibrate.py",
-        ("delta = budget.delta / (2 if secret_clicks else 1)", "delta = budget.delta"),
-        ("if not made.loss.fits(request.budget.epsilon, request.budget.delta):", "if not made:"),
+        ("delta = delta / (2 if secret_pairs else 1)", "delta = delta"),
+        ("if not steps.loss.fits(budget.epsilon, budget.delta):", "if not steps:"),
         tests="tests/curator/test_calibrate.py::test_all_steps_fit_the_budget_together_and_use_it",
     ),
     mutant(
@@ -241,7 +241,7 @@ MUTANTS = (
             "mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2",
             "mu_for(budget.epsilon, budget.delta) ** 2",
         ),
-        ("if not made.loss.fits(request.budget.epsilon, request.budget.delta):", "if not made:"),
+        ("if not steps.loss.fits(budget.epsilon, budget.delta):", "if not steps:"),
         tests="tests/curator/test_calibrate.py::test_all_steps_fit_the_budget_together_and_use_it",
     ),
     mutant(
@@ -258,10 +258,10 @@ MUTANTS = (
     mutant(
         "spend-of-one-step",
         "the ledger is charged for the first step only",
-        _CURATOR + "plan.py",
+        "src/hushquery/plan.py",
         (
-            "UNIT.relation, self.loss, what, self.request.budget)",
-            "UNIT.relation, self.calibrated.steps()[0].parameters.loss, what, self.request.budget)",
+            "self.unit.relation, self.loss, what, self.budget)",
+            "self.unit.relation, self._steps()[0].loss, what, self.budget)",
         ),
         tests=_PLAN + "test_the_charge_is_the_sum_of_the_steps_and_the_noise_drawn_is_the_noise_stated",
     ),
@@ -275,10 +275,10 @@ MUTANTS = (
     mutant(
         "materialize-removed-in-weighted",
         "the engine computes the weights anew for each question: noise drawn for one look meets the rows of another",
-        _CURATOR + "selectors/weighted.py",
+        _CURATOR + "selectors/__init__.py",
         (
-            'with materialize(self.expressions(table, bound)["selection"]) as weighed:',
-            'for weighed in [self.expressions(table, bound)["selection"]]:',
+            "with materialize(self.to_select(table, bound)) as counted:",
+            "for counted in [self.to_select(table, bound)]:",
         ),
         tests=_TRAPS + "test_a_log_is_read_once_for_one_table",
     ),
@@ -302,13 +302,13 @@ MUTANTS = (
     mutant(
         "selection-retried",
         "after a failure of the engine the selection is drawn again: two draws are sold for the price of one",
-        _CURATOR + "draw.py",
+        _CURATOR + "plan.py",
         (
-            '    tables = {"queries": made.selector.run(log.rows, bound, bits)}\n',
+            '    tables = {"queries": steps.selector.run(log.rows, bound, bits)}\n',
             "    try:\n"
-            '        tables = {"queries": made.selector.run(log.rows, bound, bits)}\n'
+            '        tables = {"queries": steps.selector.run(log.rows, bound, bits)}\n'
             "    except Exception:\n"
-            '        tables = {"queries": made.selector.run(log.rows, bound, bits)}\n',
+            '        tables = {"queries": steps.selector.run(log.rows, bound, bits)}\n',
         ),
         tests=_PLAN + "test_a_step_that_failed_is_not_drawn_again",
     ),
