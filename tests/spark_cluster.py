@@ -115,8 +115,8 @@ class Cluster:
             try:
                 if until():
                     return
-            except OSError:
-                pass  # it does not listen yet
+            except (OSError, ValueError):
+                pass  # it does not listen yet, or answers before it knows anything
             if (needed or self.master).poll() is not None or time.monotonic() > hangs_at:
                 output = (self.folder / "output").read_text(errors="replace")
                 message = f"a part of the Spark cluster did not start:\n{output[-4000:]}"

@@ -151,7 +151,7 @@ def everything(word, folder):
 
     tasks = {n: SimpleNamespace(id="0" * 64, task=SimpleNamespace(name=f"task {word}")) for n in (1, 2)}
     epoch = SimpleNamespace(number=1, phase=f"opt_in {word}")
-    pages = Pages(SimpleNamespace(board=SimpleNamespace(numbers=tasks, present=lambda _: epoch)))
+    pages = Pages(SimpleNamespace(cache=SimpleNamespace(tasks=tasks, current=lambda _: epoch)))
     yield "entrance", pages.entrance().data.decode()
     yield "waiting", pages._nothing_yet(1).decode()
     yield "estimates", render("collector/estimates.html", title=word, release=word, reports=7)
