@@ -11,6 +11,8 @@ STAMP := .venv/.set-up
 CODE := $(wildcard src experiments tests benchmarks tools examples docs/conf.py docs/_ext)
 # pytest processes, one more than cores: some tests wait for databases, browsers and attacks; a serial run is `make unit JOBS=0`.
 JOBS ?= 3
+# Left out of `make test`, and run by `make test-apart`.
+APART := tests/experiments experiments/src tests/docs/test_pages.py tests/docs/test_site.py
 
 .PHONY: help
 help: ## say what there is to make
@@ -71,11 +73,11 @@ contracts: $(STAMP) ## import-linter: which way code may look
 
 .PHONY: unit
 unit: $(STAMP) system ## pytest: tests, doctests, README commands (ARGS="-k ledger" for a part; ARGS="-p cpu" for what each costs)
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup --ignore tests/experiments --ignore experiments $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(APART:%=--ignore %) $(ARGS)
 
-.PHONY: test-experiments
-test-experiments: $(STAMP) ## pytest: the second package, hushquery_experiments
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/experiments experiments/src $(ARGS)
+.PHONY: test-apart
+test-apart: $(STAMP) system ## pytest: what CI runs as a job of its own: the experiments, every tutorial and howto, the docs site
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(APART) $(ARGS)
 
 .PHONY: smoke
 smoke: $(STAMP) ## the built wheel on Python 3.12 and 3.13
