@@ -73,7 +73,7 @@ contracts: $(STAMP) ## import-linter: which way code may look
 
 .PHONY: unit
 unit: $(STAMP) system ## pytest: tests, doctests, README commands (ARGS="-k ledger" for a part; ARGS="-p cpu" for what each costs)
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(APART:%=--ignore %) $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests src $(APART:%=--ignore %) $(ARGS)
 
 .PHONY: test-apart
 test-apart: $(STAMP) system ## pytest: what CI runs as a job of its own: the experiments, every tutorial and howto, the docs site
