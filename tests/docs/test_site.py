@@ -19,6 +19,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -203,8 +204,9 @@ def public_modules() -> list[str]:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module offers: its ``__all__``, or what it defines under a public name."""
-    own = [name for name, item in vars(module).items() if getattr(item, "__module__", "") == module.__name__]
+    """What a module offers: its ``__all__``, or what it defines under a public name; type variables are no offer."""
+    items = {name: item for name, item in vars(module).items() if not isinstance(item, TypeVar | ParamSpec)}
+    own = [name for name, item in items.items() if getattr(item, "__module__", "") == module.__name__]
     return list(getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")])
 
 

@@ -103,7 +103,8 @@ def blend_probabilities(
 ) -> Blended:
     """Blend both sides' shares of a head list, in its order; mode ``paper`` needs two-stage reports.
 
-    ``level`` is the coverage of each interval; ``least`` the smallest opt-in share listed, as for :func:`agreement`.
+    ``level`` is the coverage of each interval; ``least`` the smallest opt-in share listed,
+    as for :func:`~hushquery.hybrid.inference.agreement`.
     """
     if mode not in get_args(Mode):
         raise UsageError(f"no mode of blending is called {mode!r}", fix="Use best or paper")

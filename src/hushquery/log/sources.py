@@ -54,7 +54,7 @@ class Source:
     dialect: str  # the engine's name
     steps: tuple[str, ...]  # what is read and which column is which, in words that may be published
     count_defects: Callable[[], Defects]  # counts the source's defects
-    check_files: Callable[[], None] = lambda: None  # raises if a file is damaged
+    check_files: Callable[[], None] = lambda: None  #: raises if a file is damaged
     in_micros: bool = False  # whether ``time`` is in microseconds already
     coded: bool = False  # whether queries are numbers that stand for words, in which no pattern of text means anything
 
