@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hushquery.curator.calibrate import SELECTORS, SelectorName
-from hushquery.curator.plan import plan_release
+from hushquery.curator.plan import SELECTORS, SelectorName, plan_release
 from hushquery.log import read_log
 from hushquery.log.synthetic.logs import write_log
 from hushquery.noise.sampler import SeededBits

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hushquery import PrivacyWarning
-from hushquery.curator.calibrate import SELECTORS, SelectorName
 from hushquery.curator.counting import Bound
 from hushquery.curator.forecast import forecast
-from hushquery.curator.plan import plan_release
+from hushquery.curator.plan import SELECTORS, SelectorName, plan_release
 from hushquery.log.synthetic.logs import PROFILE_NAMES, write_log
 from hushquery.noise.sampler import SystemBits
 

@@ -27,8 +27,7 @@ from hushquery.core.loss import (
     StepParameters,
 )
 from hushquery.local.report import HEADER_BYTES, MOST_PAYLOAD
-from hushquery.release.manifest import FORMAT, FORMAT_VERSION
-from hushquery.release.tables import KINDS, NUMBERS
+from hushquery.release.manifest import FORMAT, FORMAT_VERSION, KINDS, NUMBERS
 from hushquery.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent

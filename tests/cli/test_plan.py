@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from commands import answer
 from hushquery.core.budget import Budget, suggested_delta
-from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.forecast import compare, forecast, untouched_share
-from hushquery.curator.plan import plan_release
+from hushquery.curator.plan import SELECTORS, plan_release
 from hushquery.noise.law import DiscreteLaplace
 from statistical import number, within
 

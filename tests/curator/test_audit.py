@@ -22,9 +22,9 @@ from hushquery.core.budget import Budget
 from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram
 from hushquery.curator.audit import crowd, many_logs, numbered, searcher, seen_in
-from hushquery.curator.calibrate import ReleaseSpec, calibrate
 from hushquery.curator.clicks import Clicks, SelectedClicks
 from hushquery.curator.counting import Bound, count_released, law_of, searches, tally
+from hushquery.curator.plan import ReleaseSpec, calibrate
 from hushquery.curator.reformulations import ReformulationPairs, Reformulations
 from hushquery.curator.selectors.guided import Guided, GuidedSelector
 from hushquery.curator.selectors.korolova2009 import KorolovaSelector

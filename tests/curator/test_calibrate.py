@@ -15,7 +15,7 @@ from hushquery.core.budget import Budget
 from hushquery.core.calibration import WEIGHT_GRID, agd
 from hushquery.core.loss import GaussianWeights, loss_from
 from hushquery.core.registry import find, names
-from hushquery.curator.calibrate import DEFAULT_SHARES, SELECTORS, ReleaseSpec, calibrate
+from hushquery.curator.plan import DEFAULT_SHARES, SELECTORS, ReleaseSpec, calibrate
 from hushquery.curator.selectors.optimal import Optimal
 from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.errors import UsageError

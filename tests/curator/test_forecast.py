@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from hushquery.core.budget import Budget
-from hushquery.curator.calibrate import SELECTORS, ReleaseSpec, calibrate
 from hushquery.curator.counting import Bound
 from hushquery.curator.forecast import LOGS, forecast
-from hushquery.curator.plan import plan_release
+from hushquery.curator.plan import SELECTORS, ReleaseSpec, calibrate, plan_release
 from hushquery.errors import UsageError
 from hushquery.log.synthetic.logs import PROFILE_NAMES, write_log
 from hushquery.noise.sampler import SeededBits

@@ -19,9 +19,8 @@ import statistical
 from hushquery.core.budget import Budget, Unit
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
-from hushquery.curator.calibrate import SELECTORS
 from hushquery.curator.counting import Bound
-from hushquery.curator.plan import ReleasePlan, plan_release
+from hushquery.curator.plan import SELECTORS, ReleasePlan, plan_release
 from hushquery.errors import BudgetRefused, DataError, UsageError
 from hushquery.log import read_log
 from hushquery.noise import sampler as sampling

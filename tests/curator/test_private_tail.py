@@ -19,8 +19,8 @@ import pytest
 
 import statistical
 from hushquery.core.budget import Budget
-from hushquery.curator.calibrate import SELECTORS, ReleaseSpec, calibrate
 from hushquery.curator.counting import Bound
+from hushquery.curator.plan import SELECTORS, ReleaseSpec, calibrate
 from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import Guided
 from hushquery.curator.selectors.korolova2009 import Korolova

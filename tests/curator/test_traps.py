@@ -18,9 +18,8 @@ import pytest
 import statistical
 from hushquery.core.budget import Budget
 from hushquery.core.loss import LaplaceHistogram
-from hushquery.curator.calibrate import ReleaseSpec, calibrate
 from hushquery.curator.counting import Bound
-from hushquery.curator.plan import ReleasePlan, plan_release
+from hushquery.curator.plan import ReleasePlan, ReleaseSpec, calibrate, plan_release
 from hushquery.curator.reformulations import Reformulations
 from hushquery.errors import DataError, HushqueryError
 from hushquery.log import read_log

@@ -8,7 +8,7 @@ from typing import get_args
 
 from hushquery.collect.epochs.epochs import EXPIRED, PHASES
 from hushquery.core.budget import Relation
-from hushquery.curator.calibrate import SelectorName
+from hushquery.curator.plan import SelectorName
 from hushquery.hybrid.blend import Mode
 from hushquery.local.configuration import ORACLES
 from hushquery.task.model import TaskPart

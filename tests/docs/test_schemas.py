@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import hushquery as hq
-from hushquery.curator.calibrate import SELECTORS
+from hushquery.curator.plan import SELECTORS
 from hushquery.errors import HushqueryError
 from hushquery.hybrid.simulate import simulate
 from hushquery.local.report import MOST_PAYLOAD, Report

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushquery.curator.calibrate import SelectorName
-from hushquery.curator.plan import plan_release
+from hushquery.curator.plan import SelectorName, plan_release
 from hushquery.engine import as_table, execute
 from hushquery.log import read_log
 from meter import Meter, metered

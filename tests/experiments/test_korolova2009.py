@@ -15,8 +15,8 @@ import typer
 from typer.testing import CliRunner
 
 from hushquery.core.budget import Budget
-from hushquery.curator.calibrate import ReleaseSpec, calibrate
 from hushquery.curator.counting import Bound
+from hushquery.curator.plan import ReleaseSpec, calibrate
 from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.log import read_log
 from hushquery.log.synthetic.logs import write_log

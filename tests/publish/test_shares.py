@@ -13,7 +13,7 @@ from hushquery.publish import SearchIndex, classify, correct, find, keywords, lo
 from hushquery.publish.tables import click_graph, queries_of
 from hushquery.publish.trends import trend_chart
 from hushquery.release.intervals import published
-from hushquery.release.tables import SHARE_SCALE
+from hushquery.release.manifest import SHARE_SCALE
 from small_releases import RECORDS, private_hybrid, release_of, shares_of
 from statistical import number, rate_at_most
 

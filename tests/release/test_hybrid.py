@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from hushquery.cli.show import verify as verify_command
 from hushquery.errors import DataError, UsageError
 from hushquery.release import Release, verify
+from hushquery.release.manifest import NUMBERS, checked_table, measure_of, release_measure
 from hushquery.release.page import disagreement
 from hushquery.release.release import manifest_bytes, parquet_bytes, sha256, sign
-from hushquery.release.tables import NUMBERS, checked_table, measure_of, release_measure
 from small_releases import RECORDS, private_hybrid, release_of, shares_of
 
 

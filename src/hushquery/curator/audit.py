@@ -282,7 +282,7 @@ class LogMechanism(Mechanism[Rows]):
 def selector_for(name: Any, epsilon: Fraction, delta: Fraction, *, select_only: bool = False) -> Selector:
     """Calibrate a selector of two queries per user, as a release would."""
     from hushquery.core.budget import Budget
-    from hushquery.curator.calibrate import ReleaseSpec, calibrate
+    from hushquery.curator.plan import ReleaseSpec, calibrate
 
     return calibrate(ReleaseSpec(Budget(epsilon, delta), PER_USER, selector=name, select_only=select_only)).selector
 

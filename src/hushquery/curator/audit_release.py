@@ -16,10 +16,9 @@ from hushquery.core.loss import Loss
 from hushquery.core.registry import SUPPRESSED, Law, Pair
 from hushquery.curator import audit
 from hushquery.curator.audit import Key, LogMechanism, Rows
-from hushquery.curator.calibrate import ReleaseSpec, ReleaseSteps, calibrate
 from hushquery.curator.clicks import PAIR, Clicks, clicked
 from hushquery.curator.counting import QUERY, Bound, law_of, passing
-from hushquery.curator.plan import draw_tables
+from hushquery.curator.plan import ReleaseSpec, ReleaseSteps, calibrate, draw_tables
 from hushquery.curator.reformulations import STEP, Reformulations, exact_reformulations, lifted_law, lifted_rows
 from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.noise.mechanisms import product_law

@@ -19,8 +19,8 @@ from scipy.special import ndtr
 from hushquery.core.budget import Budget, suggested_delta
 from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.loss import GaussianWeights, LaplaceHistogram, OptimalSelection
-from hushquery.curator.calibrate import SELECTORS, ReleaseSpec, ReleaseSteps, SelectorName, calibrate
 from hushquery.curator.counting import law_of
+from hushquery.curator.plan import SELECTORS, ReleaseSpec, ReleaseSteps, SelectorName, calibrate
 from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
 from hushquery.curator.selectors.korolova2009 import Theorem1

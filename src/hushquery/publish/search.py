@@ -34,7 +34,7 @@ from hushquery.publish.match import SAME, GramIndex, Match, Matcher, Typed, Word
 from hushquery.publish.tables import Rows, Shown, checked_limit, queries_of, weighted_rows
 from hushquery.publish.text import fold, key_of
 from hushquery.release.intervals import published
-from hushquery.release.tables import SHARE_SCALE
+from hushquery.release.manifest import SHARE_SCALE
 
 if TYPE_CHECKING:
     from hushquery.release import Release

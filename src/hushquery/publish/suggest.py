@@ -28,7 +28,7 @@ from hushquery.errors import DataError
 from hushquery.publish.search import SearchIndex, rows_of
 from hushquery.publish.tables import Rows, checked_limit, click_graph, queries_of, weighted_rows
 from hushquery.publish.text import allowed_edits, edits, fold, has_digits_changed
-from hushquery.release.tables import SHARE_SCALE
+from hushquery.release.manifest import SHARE_SCALE
 
 if TYPE_CHECKING:
     from hushquery.release import Release

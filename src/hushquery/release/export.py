@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from hushquery.errors import DataError, Unavailable, UsageError
-from hushquery.release.manifest import FORMAT
+from hushquery.release.manifest import FORMAT, KINDS
 from hushquery.release.release import CARD, MANIFEST, manifest_bytes, raise_io_error, sync_folder, write_folder
-from hushquery.release.tables import KINDS
 
 if TYPE_CHECKING:
     import pandas

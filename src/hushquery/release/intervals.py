@@ -16,7 +16,7 @@ from hushquery.core.estimates import Ends, difference_ends
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, step_from
 from hushquery.errors import HushqueryError
 from hushquery.noise.law import LEVEL, DiscreteLaplace, RoundedGaussian, given_release, most_unreleased, on_public_keys
-from hushquery.release.tables import SHARE_SCALE
+from hushquery.release.manifest import SHARE_SCALE
 
 # What a count that passed a threshold has at least: somebody holds the key.
 _LEAST = 1

@@ -23,7 +23,7 @@ from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, exact, format_
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.release.tables import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
+from hushquery.release.manifest import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
 from hushquery.templates import asset, number, percent, render
 
 if TYPE_CHECKING:

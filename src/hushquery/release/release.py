@@ -17,8 +17,15 @@ import pyarrow.parquet as pq
 
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
-from hushquery.release.manifest import FORMAT, check_shape, make_manifest
-from hushquery.release.tables import KINDS, check_references, checked_table, measures_of
+from hushquery.release.manifest import (
+    FORMAT,
+    KINDS,
+    check_references,
+    check_shape,
+    checked_table,
+    make_manifest,
+    measures_of,
+)
 
 if TYPE_CHECKING:
     import pandas

@@ -17,10 +17,20 @@ from hushquery.core.budget import Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee
 from hushquery.core.loss import Loss, loss_from
 from hushquery.errors import DataError, HushqueryError
-from hushquery.release.manifest import check_measures, guarantee_from_json, plain, steps_of
+from hushquery.release.manifest import (
+    KINDS,
+    REST,
+    check_measures,
+    check_references,
+    checked_table,
+    guarantee_from_json,
+    measures_of,
+    plain,
+    release_measure,
+    steps_of,
+)
 from hushquery.release.page import weakness
 from hushquery.release.release import CARD, MANIFEST, PAGE, Release, known_files, read_manifest, read_table, sha256
-from hushquery.release.tables import KINDS, REST, check_references, checked_table, measures_of, release_measure
 
 __all__ = ["Verification", "verify"]
 

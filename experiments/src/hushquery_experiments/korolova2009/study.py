@@ -19,8 +19,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import Budget
-from hushquery.curator.calibrate import ReleaseSpec, SelectorName, calibrate
 from hushquery.curator.counting import Bound
+from hushquery.curator.plan import ReleaseSpec, SelectorName, calibrate
 from hushquery.curator.selectors import Selector
 from hushquery.engine import execute, materialize
 from hushquery.errors import UsageError

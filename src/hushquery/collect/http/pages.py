@@ -123,8 +123,7 @@ def read_release(document: Mapping[str, Any]) -> Release:
     import pyarrow as pa
 
     from hushquery.release import Release
-    from hushquery.release.manifest import guarantee_from_json
-    from hushquery.release.tables import checked_table
+    from hushquery.release.manifest import checked_table, guarantee_from_json
 
     tables = {name: checked_table(name, pa.table(columns)) for name, columns in document["tables"].items()}
     guarantees = tuple(guarantee_from_json(one) for one in document["guarantees"])

@@ -15,9 +15,9 @@ from hushquery.errors import UsageError
 from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
 from hushquery.publish.tables import checked_limit, need_table, queries_of
 from hushquery.release.intervals import published
+from hushquery.release.manifest import SHARE_SCALE, release_measure
 from hushquery.release.page import nothing_promised, populations
 from hushquery.release.release import MANIFEST, manifest_bytes, write_folder
-from hushquery.release.tables import SHARE_SCALE, release_measure
 from hushquery.templates import STYLE, asset, render
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from hushquery.publish.tables import Queries, queries_of
 from hushquery.publish.trends import Change, Trends, compare, trends
 from hushquery.release import Release
 from hushquery.release.intervals import published
+from hushquery.release.manifest import REST, release_measure
 from hushquery.release.page import compared, in_numbers, limits, promise, two_promises
-from hushquery.release.tables import REST, release_measure
 from hushquery.templates import number, percent
 
 # All changes of a table together miss zero by chance in one of twenty releases.
