@@ -228,7 +228,7 @@ MUTANTS = (
     mutant(
         "delta-not-split-laplace",
         "queries and clicks each spend the whole delta, and nothing checks the sum",
-        _CURATOR + "calibrate.py",
+        _CURATOR + "plan.py",
         ("delta = delta / (2 if secret_pairs else 1)", "delta = delta"),
         ("if not steps.loss.fits(budget.epsilon, budget.delta):", "if not steps:"),
         tests="tests/curator/test_calibrate.py::test_all_steps_fit_the_budget_together_and_use_it",
@@ -236,7 +236,7 @@ MUTANTS = (
     mutant(
         "delta-not-split-gaussian",
         "thresholds and noise each spend the whole delta, and nothing checks the sum",
-        _CURATOR + "calibrate.py",
+        _CURATOR + "plan.py",
         (
             "mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2",
             "mu_for(budget.epsilon, budget.delta) ** 2",
