@@ -51,6 +51,7 @@ _OF_FIELDS: Mapping[str, Schema] = {
     "keys_per_user": {"type": "integer"},
     "threshold": {"type": ["integer", "null"]},
     "row_counts": {"type": "boolean"},
+    "min_users": {"type": "integer", "minimum": 1},
     "equal": {"type": "boolean"},
     "reports": {"type": "integer", "minimum": 1},
     "relation": _RELATION,

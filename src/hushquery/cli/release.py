@@ -49,6 +49,9 @@ class Tables:
         str | None, option("TABLE=S,...", "How tables share the budget: queries=.6,clicks=.4,reformulations=.2.")
     ] = None
     select_only: Annotated[bool, flag("--select-only", "Only the list of queries, without counts.")] = False
+    min_users: Annotated[
+        int, option("N", "A floor: what fewer users searched never comes out, with certainty (laplace, gaussian).")
+    ] = 1
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,7 @@ def plan(
         asked.selector or "auto",  # type: ignore[arg-type]  # checked by the request
         pairs(asked.shares, "--shares"),
         asked.select_only,
+        min_users=asked.min_users,
     )
     steps = calibrate(request)
     expected = forecast(request, asked.users, steps, asked.like)
@@ -216,7 +220,7 @@ def plan(
         "shares": {name: float(share) for name, share in steps.shares.items()},
         "steps": [{"name": s.name, "detail": s.detail, "parameters": s.parameters.to_json()} for s in steps.steps()],
     }
-    lines = [_in_words(expected, asked.like)]
+    lines = [_in_words(expected, asked.like, asked.min_users)]
     lines += [f"  {i}. {step.name}: {step.detail}" for i, step in enumerate(steps.steps(), 1)]
     if isinstance(steps.selector, Korolova):
         data |= theorem_table(steps.selector.theorem)
@@ -274,10 +278,11 @@ def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> N
 
 def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
     from hushquery.core.budget import in_full
-    from hushquery.curator.forecast import TYPICAL_QUERIES, compare
+    from hushquery.curator.forecast import TYPICAL_QUERIES, compare, few_people
     from hushquery.curator.plan import SELECTORS
 
-    chosen = tuple(s for s in SELECTORS if s != "auto") if asked.selector in (None, "auto") else (asked.selector,)
+    every = ("laplace", "gaussian") if asked.min_users > 1 else SELECTORS[1:]
+    chosen = every if asked.selector in (None, "auto") else (asked.selector,)
     rows = compare(
         budget,
         asked.users,
@@ -287,6 +292,7 @@ def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
         reformulations_per_user=asked.reformulations_per_user,
         shares=pairs(asked.shares, "--shares"),
         select_only=asked.select_only,
+        min_users=asked.min_users,
     )
     people = rows[0].users
     lines = [
@@ -305,7 +311,7 @@ def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
     lines += [
         "",
         "Thresholds are in users (searches for korolova2009; users' weights, 1/sqrt(t) each, for weighted and guided).",
-        "Rare: queries that only one person posed and that come out all the same, expected at most.",
+        f"Rare: queries that only {few_people(asked.min_users)} posed and that come out anyway, expected at most.",
         *(f"warning: {warning}" for warning in warnings),
     ]
     forecasts = [_as_data(row) for row in rows]
@@ -325,15 +331,16 @@ def _released(row: Forecast) -> str:
     return f"{row.released_low:,} to {row.released_high:,}"
 
 
-def _in_words(row: Forecast, like: str) -> str:
+def _in_words(row: Forecast, like: str, min_users: int) -> str:
     from hushquery.core.budget import in_full
+    from hushquery.curator.forecast import few_people
 
     noise = "" if row.noise is None else f" Counts have noise of standard deviation {in_full(row.noise, 3)}."
     return (
         f"{row.selector}, d = {row.queries_per_user}: "
         f"a query comes out from about {in_full(row.threshold, 5)} on.{noise}\n"
         f"  a log like {like} with {row.users:,} users releases {_released(row)} queries (90% range),\n"
-        f"  at most {row.expected_rare:.3g} of them, in expectation, posed by one person only;\n"
+        f"  at most {row.expected_rare:.3g} of them, in expectation, posed by {few_people(min_users)} only;\n"
         f"  d leaves {row.untouched:.0%} of typical users untouched"
     )
 

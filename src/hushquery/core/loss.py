@@ -257,6 +257,8 @@ class StepParameters(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return the numbers as plain data; fractions as text."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if values.get("min_users") == 1:  # no floor, as in every release before there were floors
+            del values["min_users"]
         return {"kind": self.kind} | {
             name: str(v) if isinstance(v, Fraction) else v.value if isinstance(v, Relation) else v
             for name, v in values.items()
@@ -280,6 +282,10 @@ class LaplaceHistogram(StepParameters):
     row_counts: bool = False  # whether a user may add all of d to a single key
     least_delta: Fraction = Fraction(0)  # a minimum to charge, where a paper claims more
     relation: Relation = Relation.ADD_REMOVE
+    min_users: int = 1  # N, the floor: keys of fewer users are left out, and N - 1 is taken off a count before noise
+
+    def __post_init__(self) -> None:
+        _check_floor(self.min_users, self.threshold, self.row_counts)
 
     @property
     def loss(self) -> Loss:
@@ -316,12 +322,24 @@ class GaussianHistogram(StepParameters):
     sigma: Fraction
     threshold: int | None = None  # R, released iff count + noise >= R; None for keys that are public
     relation: Relation = Relation.ADD_REMOVE
+    min_users: int = 1  # N, the floor: keys of fewer users are left out, and N - 1 is taken off a count before noise
+
+    def __post_init__(self) -> None:
+        _check_floor(self.min_users, self.threshold)
 
     @property
     def loss(self) -> Loss:
         """The sparse histogram's curve, or mu^2."""
         sparse = SparseGaussian(self.keys_per_user, self.sigma, self.threshold or 0, self.relation)
         return Loss(mu_squared=sparse.mu_squared) if self.threshold is None else Loss(sparse=(sparse,))
+
+
+def _check_floor(min_users: int, threshold: int | None, row_counts: bool = False) -> None:
+    """Refuse a floor where docs/proofs/floor.md proves nothing; it costs nothing where it does."""
+    if min_users < 1 or (min_users > 1 and (threshold is None or row_counts)):
+        raise UsageError(
+            "a floor is proven for users per secret key, with a threshold", fix="Leave it out, or count users"
+        )
 
 
 @dataclass(frozen=True)
@@ -438,7 +456,7 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
                 if field.name in _FRACTIONS:
                     raw = exact(raw, field.name)
                 values[field.name] = Relation.of(raw) if field.name == "relation" else raw
-        for name in ("keys_per_user", "threshold"):
+        for name in ("keys_per_user", "threshold", "min_users"):
             if values.get(name) is not None and type(values.get(name)) is not int:
                 raise TypeError(name)
         if any(type(values.get(name, False)) is not bool for name in ("row_counts", "equal")):

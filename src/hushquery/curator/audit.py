@@ -24,9 +24,11 @@ from hushquery.curator.counting import (
     QUERY,
     Bound,
     Noisy,
+    beneath,
     count_released,
     law_of,
     noisy_on_public_keys,
+    released_from,
     released_table,
 )
 from hushquery.curator.selectors import Selector
@@ -73,13 +75,16 @@ def query_keys(*queries: str) -> tuple[Key, ...]:
     return tuple((query,) for query in queries)
 
 
-def query_pairs(around: int, shared: int) -> list[Pair[Rows]]:
-    """Return neighbouring logs that cost a selector of two queries per user most, near a count of ``around`` users."""
-    one, two = crowd(around - 1, "ant"), crowd(shared, "ant", "bee")
+def query_pairs(around: int, shared: int, hidden: int = 0) -> list[Pair[Rows]]:
+    """Return neighbouring logs that cost a selector of two queries per user most, near a count of ``around`` users.
+    What is new to the table is a query that as many as ``hidden`` others posed: those that a floor takes off.
+    """
+    one, two, few = crowd(around - 1, "ant"), crowd(shared, "ant", "bee"), crowd(hidden, "ant", "bee")
+    one += tuple((f"other {i}", 0, "bee", None) for i in range(hidden))
     # All at once, so that ties decide; and one of them again, which comes no later for that.
     greedy = (*searcher("zoe", *(("cow", "bee", "ant") * 20), apart=0), ("zoe", _SECOND, "ant", None))
     return [
-        Pair("a user alone with two queries", (), searcher("zoe", "bee", "ant")),
+        Pair("a user alone with two queries", few, few + searcher("zoe", "bee", "ant")),
         Pair("a user with one shared query and one new", one, one + searcher("zoe", "bee", "ant")),
         Pair("a user with three queries at the same time, twenty times each", one, one + greedy),
         Pair("a user with two shared queries", two, two + searcher("zoe", "bee", "ant")),
@@ -233,9 +238,9 @@ def published_law(count: int, law: Noise, least: int, most: int) -> dict[tuple[i
 
 def passing_law(count: int, step: Noisy, most: int | None = None) -> dict[tuple[int, ...], float]:
     """Enumerate what is published of one key, of its noisy count up to ``most``; nothing of a key that nobody has."""
-    if count == 0:
+    if count < beneath(step) + 1:
         return {(SUPPRESSED,): 1.0}
-    least = step.threshold or 0
+    least = released_from(step)
     if most is not None:
         return published_law(count, law_of(step), least, most)
     out: dict[tuple[int, ...], float] = {}
@@ -247,9 +252,9 @@ def passing_law(count: int, step: Noisy, most: int | None = None) -> dict[tuple[
 
 def passing_bit(count: int, step: Noisy) -> dict[tuple[int, ...], float]:
     """Enumerate whether one key is published: 1, or not."""
-    if count == 0:
+    if count < beneath(step) + 1:
         return {(SUPPRESSED,): 1.0}
-    law, lift = law_of(step), (step.threshold or 0) - count
+    law, lift = law_of(step), released_from(step) - count
     return {(1,): float(law.tail(lift)), (SUPPRESSED,): float(law.cdf(lift - 1))}
 
 
@@ -279,12 +284,12 @@ class LogMechanism(Mechanism[Rows]):
         return copies_of(np.tile(np.array(self.counts(dataset), dtype=np.int64), (n, 1)))
 
 
-def selector_for(name: Any, epsilon: Fraction, delta: Fraction, *, select_only: bool = False) -> Selector:
+def selector_for(name: Any, epsilon: Fraction, delta: Fraction, **spec: Any) -> Selector:
     """Calibrate a selector of two queries per user, as a release would."""
     from hushquery.core.budget import Budget
     from hushquery.curator.plan import ReleaseSpec, calibrate
 
-    return calibrate(ReleaseSpec(Budget(epsilon, delta), PER_USER, selector=name, select_only=select_only)).selector
+    return calibrate(ReleaseSpec(Budget(epsilon, delta), PER_USER, selector=name, **spec)).selector
 
 
 @dataclass(frozen=True)

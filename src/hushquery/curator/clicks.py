@@ -19,16 +19,23 @@ from hushquery.curator.audit import Key, LogMechanism, Rows
 from hushquery.curator.counting import (
     QUERY,
     Bound,
+    beneath,
+    floor_in_words,
     noise_in_words,
     noisy_on_public_keys,
     passing,
+    released_from,
     released_placeholder,
     released_table,
     tally,
     with_intervals,
 )
 from hushquery.curator.selectors import PlannedStep
-from hushquery.engine import execute, materialize
+from hushquery.engine import as_table, execute, fetch, materialize, no_such_column
+from hushquery.errors import DataError
+from hushquery.log import Log
+from hushquery.log.normalise import normal_query, normal_url
+from hushquery.log.sources import read_table
 from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import Bits, IntArray
 
@@ -53,7 +60,8 @@ class Clicks:
         if self.public_pairs is not None:
             detail = f"users per listed query and URL with {noise} noise, zeros included"
             return PlannedStep("discrete-laplace" if laplace else "gaussian", detail, self.step, "clicks")
-        detail = f"users per query and clicked URL with {noise} noise, released from {self.step.threshold} on"
+        detail = f"users per query and clicked URL with {noise} noise, released from {released_from(self.step)} on"
+        detail += floor_in_words(self.step)
         return PlannedStep("laplace" if laplace else "gaussian-selector", detail, self.step, "clicks")
 
     def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:
@@ -67,7 +75,7 @@ class Clicks:
         pairs = pairs.select(*(name for name in ("user", "time", "number", "url") if name in pairs.columns))
         if self.public_pairs is not None:
             pairs = pairs.semi_join(self.public_pairs.inner_join(queries, "query").select(*_NUMBERED), _NUMBERED)
-        return tally(bound.rows(pairs, _NUMBERED, self.step.keys_per_user), _NUMBERED)
+        return tally(bound.rows(pairs, _NUMBERED, self.step.keys_per_user), _NUMBERED, beneath(self.step))
 
     def run(self, table: Any, bound: Bound, released: pa.Table, bits: Bits) -> pa.Table:
         """Count the pairs of the released queries, and publish."""
@@ -80,6 +88,23 @@ class Clicks:
         with materialize(self.expression(table, bound, queries)) as counted:
             listed = execute(self.public_pairs.select(*PAIR).distinct().semi_join(queries, "query"))
             return with_intervals(noisy_on_public_keys(counted, listed, PAIR, self.step, bits), self.step)
+
+
+def read_public_pairs(public_pairs: Any, log: Log) -> Any:
+    """Read the public list of pairs into memory (engines join their own tables only), in the log's normal form."""
+    import ibis
+
+    table = read_table(public_pairs, types={"query": "string", "url": "string"}, public=True)
+    for column in ("query", "url"):
+        if column not in table.columns:
+            raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
+    listed = as_table(fetch(table.select("query", "url")))
+    if log.normalises:
+        listed = listed.mutate(query=normal_query(listed["query"], "duckdb"), url=normal_url(listed.url, "duckdb"))
+    pairs = fetch(listed)
+    if pairs["query"].null_count or pairs["url"].null_count:
+        raise DataError("a row of the public list has no query or no url", fix="Fill it in, or delete the row")
+    return ibis.memtable(pairs)
 
 
 @dataclass(frozen=True)
@@ -147,13 +172,15 @@ class SelectedClicks(LogMechanism):
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more: alone, with many clicks on one search, with more pairs than the cap, on unreleased queries."""
         x, y = "https://x.example/", "https://y.example/"
-        around = int(self.clicks.step.threshold or 0)
+        around, few = released_from(self.clicks.step), range(beneath(self.clicks.step))
         others = audit.crowd(around + 3, "ant", url=x) + audit.crowd(around + 3, "bee", url=x)
+        others += tuple((f"other {i}", 0, "ant", y) for i in few)
+        alike = tuple((f"other {i}", 0, "ant", url) for i in few for url in (x, y))
         alone = (("zoe", 5, "ant", x), ("zoe", 5, "ant", y))
         often = (*((("zoe", 1, "ant", x),) * 5), ("zoe", 2, "bee", x), ("zoe", 3, "ant", x))
         many = (("zoe", 0, "dog", x), ("zoe", 1, "dog", y), ("zoe", 2, "ant", None), ("zoe", 5, "bee", x), *alone)
         return [
-            Pair("a user alone with two pairs", (), alone),
+            Pair("a user alone with two pairs, or with as few as the floor hides", alike, alike + alone),
             Pair("a user with one shared pair and one new", others, others + alone),
             Pair("a user with several clicks on one search", others, others + often),
             Pair("a user with more pairs than the cap and unreleased queries", others, others + many),

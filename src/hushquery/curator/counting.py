@@ -116,9 +116,10 @@ def _complete(rows: Any, columns: list[str]) -> Any:
     return complete
 
 
-def tally(rows: Any, columns: list[str]) -> Any:
-    """Count bounded rows per key, in a column ``n``."""
-    return rows.group_by(columns).agg(n=rows.count())
+def tally(rows: Any, columns: list[str], beneath: int = 0) -> Any:
+    """Count bounded rows per key, in a column ``n``: those beyond ``beneath``, where there are any."""
+    counted = rows.group_by(columns).agg(n=rows.count())
+    return counted.filter(counted.n > beneath).mutate(n=lambda t: t.n - beneath) if beneath else counted
 
 
 def released_placeholder() -> Any:
@@ -153,6 +154,21 @@ def law_of(step: Noisy) -> Noise:
     return DiscreteLaplace(step.scale) if isinstance(step, LaplaceHistogram) else RoundedGaussian(step.sigma)
 
 
+def beneath(step: Noisy) -> int:
+    """Return how many users a step takes off each count before its noise: one fewer than its floor."""
+    return 0 if isinstance(step, GaussianWeights) else step.min_users - 1
+
+
+def released_from(step: Noisy) -> int:
+    """Return the lowest noisy count that a step publishes: its threshold, in users."""
+    return (step.threshold or 0) + beneath(step)
+
+
+def floor_in_words(step: Noisy) -> str:
+    """Return the floor of a step as a clause that follows others; empty without one."""
+    return f"; never with fewer than {beneath(step) + 1} users" if beneath(step) else ""
+
+
 def noise_in_words(step: StepParameters) -> str:
     """Name the noise of a step."""
     return "discrete Laplace" if isinstance(step, LaplaceHistogram) else "Gaussian"
@@ -162,7 +178,8 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     """Return the keys whose noisy count reaches the step's threshold, with that noisy count in a column ``noisy``.
 
     One draw per key selects and is published. Where many keys share a low count, how many pass is drawn for all at once
-    (docs/proofs/bulk.md) and only those are fetched. ``counted`` (the columns and ``n``) must be materialized.
+    (docs/proofs/bulk.md) and only those are fetched. ``counted`` (the columns and ``n``) must be materialized. Under a
+    floor ``n`` is without what is :func:`beneath` it, and ``noisy`` is with it again (docs/proofs/floor.md).
     """
     import pyarrow as pa
 
@@ -176,11 +193,12 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     few = counted.filter(~counted.n.isin(values[in_bulk].tolist())) if in_bulk.any() else counted
     singly = execute(few.select(*columns, "n").order_by(columns))
     noisy = add_noise(singly["n"].to_numpy(), law, bits)
-    chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]
+    hidden = beneath(step)
+    chosen = [_with_noisy(singly.select(columns), noisy + hidden, noisy >= threshold)]
     for count, size in zip(values[in_bulk].tolist(), keys[in_bulk].tolist(), strict=True):
         positions, lifted = lifted_keys(size, count, threshold, law, bits)
         if len(positions):
-            chosen.append(_with_noisy(keys_at(counted, columns, count, positions), lifted))
+            chosen.append(_with_noisy(keys_at(counted, columns, count, positions), lifted + hidden))
     return pa.concat_tables(chosen)
 
 
@@ -219,11 +237,12 @@ def with_intervals(noisy: pa.Table, step: Noisy, *, support_is_public: bool = Fa
     """Return count, stderr, low and high; ``support_is_public`` if empty keys may pass (docs/proofs/intervals.md)."""
     import pyarrow as pa
 
-    law, values = law_of(step), np.asarray(noisy["noisy"].to_numpy(), dtype=np.int64)
+    law, hidden, values = law_of(step), beneath(step), np.asarray(noisy["noisy"].to_numpy(), dtype=np.int64)
     if step.threshold is None:
         low, high = on_public_keys(values, law)
     else:
-        low, high = given_release(values, step.threshold, law, least=0 if support_is_public else 1)
+        least = 0 if support_is_public else 1 + hidden
+        low, high = given_release(values, step.threshold + hidden, law, least=least)
     stderr = np.full(len(values), math.sqrt(law.variance))
     out = noisy.drop_columns(["noisy"]).append_column("count", pa.array(values, pa.int64()))
     for name, column in (("stderr", stderr), ("low", low), ("high", high)):

@@ -65,8 +65,9 @@ class Forecast:
     """What to expect of a plan with ``users`` users.
 
     ``threshold`` is in users (searches for korolova2009, weights for weighted and guided), ``scale`` is None for coins.
-    At most ``expected_rare`` near-unique queries are expected to come out; ``released_low`` to ``released_high`` is a
-    90% range; ``untouched`` is the share of typical users with at most d queries.
+    At most ``expected_rare`` near-unique queries (of one user, or of as few as a floor lets through) are expected to
+    come out; ``released_low`` to ``released_high`` is a 90% range; ``untouched`` is the share of typical users with at
+    most d queries.
     """
 
     selector: str
@@ -102,8 +103,8 @@ def forecast(
     if rare > _NOT_SMALL or people * float(spec.budget.delta) > _NOT_SMALL:
         warnings.append(
             f"delta {float(spec.budget.delta):.3g} is not small for {people:,} users"
-            f"{'' if users else ' (give --users if there are fewer)'}: up to {rare:.3g} queries that only one person "
-            f"posed may come out; consider --delta {suggested_delta(people):.0e}"
+            f"{'' if users else ' (give --users if there are fewer)'}: up to {rare:.3g} queries that only "
+            f"{few_people(spec.min_users)} posed may come out; consider --delta {suggested_delta(people):.0e}"
         )
     return Forecast(
         selector.name,
@@ -117,6 +118,11 @@ def forecast(
         untouched_share(selector.queries_per_user),
         tuple(warnings),
     )
+
+
+def few_people(min_users: int = 1) -> str:
+    """Name the fewest people whose query may come out: one, or those of a floor."""
+    return "one person" if min_users == 1 else f"{min_users:,} people (the floor)"
 
 
 def checked_users(users: int | None) -> int:

@@ -26,7 +26,7 @@ from hushquery.core.calibration import (
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
-from hushquery.curator.clicks import Clicks
+from hushquery.curator.clicks import Clicks, read_public_pairs
 from hushquery.curator.counting import Bound, Keep, released_placeholder, released_table
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.selectors import PlannedStep, Selector
@@ -35,11 +35,8 @@ from hushquery.curator.selectors.korolova2009 import Korolova, calibrate_korolov
 from hushquery.curator.selectors.optimal import Optimal
 from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.curator.selectors.weighted import Weighted, weighted_threshold
-from hushquery.engine import as_table, fetch, no_such_column
-from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.errors import CalibrationError, UsageError
 from hushquery.log import Log, read_log
-from hushquery.log.normalise import normal_query, normal_url
-from hushquery.log.sources import read_table
 from hushquery.noise.sampler import Bits
 from hushquery.plan import Paid, Plan, Progress
 from hushquery.release import Release
@@ -80,6 +77,7 @@ _GUIDED_SELECT_ONLY = (Fraction(35, 100), Fraction(65, 100), Fraction(0))
 _THRESHOLDS_SHARE_OF_DELTA = Fraction(1, 10)
 _MOST_KEYS = 10_000
 _LEAST_DELTA = Fraction(1, 10**300)
+_LARGEST_FLOOR = 1_000_000
 UNIT = Unit("user", "add-remove")
 
 
@@ -95,6 +93,7 @@ class ReleaseSpec:
     shares: Mapping[str, Number] | None = None
     select_only: bool = False
     has_public_pairs: bool = False
+    min_users: int = 1
 
     def __post_init__(self) -> None:
         if self.selector not in SELECTORS:
@@ -117,6 +116,15 @@ class ReleaseSpec:
                 raise UsageError(
                     f"{name} per user must be from 1 to {_MOST_KEYS:,}", fix=f"Give, say, --{name}-per-user 20"
                 )
+        if type(self.min_users) is not int or not 1 <= self.min_users <= _LARGEST_FLOOR:
+            raise UsageError(f"the floor must be from 1 to {_LARGEST_FLOOR:,} users", fix="Use, say, --min-users 5")
+        unproven = self.selector not in ("auto", "laplace", "gaussian") or self.has_public_pairs
+        if self.min_users > 1 and (unproven or (self.reformulations_per_user and not self.select_only)):
+            raise UsageError(
+                "--min-users works with the selectors laplace and gaussian, and with clicks that need a threshold",
+                why="for other selectors, for reformulations and for public lists of results nothing is proven",
+                fix="Leave out --min-users (min_users), or the table or selector that it does not work with",
+            )
 
     def normalised_shares(self) -> dict[str, Fraction]:
         """Return the share of each table that is made; they add up to one.
@@ -178,6 +186,7 @@ def plan_release(
     public_pairs: Any = None,
     session_gap: float = 1800.0,
     expected_false_pairs: float = 1.0,
+    min_users: int = 1,
 ) -> ReleasePlan:
     """Plan the release of a search log. Reads no row; ``plan.run(ledger)`` spends first and then reads.
 
@@ -198,6 +207,7 @@ def plan_release(
         public_pairs: A public list of (query, URL) pairs: a file or table with these two columns.
         session_gap: Seconds without a search after which a new session begins.
         expected_false_pairs: How many published reformulations may be pure noise, in expectation.
+        min_users: The floor N: a query (or clicked pair) of fewer users never comes out, with certainty.
 
     Warns (:class:`~hushquery.PrivacyWarning`) above epsilon 5 or delta 1e-4; refuses real noise at delta 0.1 or more.
 
@@ -223,7 +233,7 @@ def plan_release(
                 fix=f"Leave out --{table}-per-user ({table}_per_user), or map the column of "
                 f"{'URL' if column == 'url' else column}s: --columns {column}=NAME, or columns={{'{column}': 'NAME'}}",
             )
-    listed = None if public_pairs is None or clicks_per_user is None else _read_public_pairs(public_pairs, secret)
+    listed = None if public_pairs is None or clicks_per_user is None else read_public_pairs(public_pairs, secret)
     spec = ReleaseSpec(
         Budget.of(budget, epsilon, delta),
         queries_per_user,
@@ -233,6 +243,7 @@ def plan_release(
         shares,
         select_only,
         has_public_pairs=listed is not None,
+        min_users=min_users,
     )
     spec.budget.warn()
     steps = calibrate(spec, public_pairs=listed, session_gap=session_gap, expected_false_pairs=expected_false_pairs)
@@ -267,6 +278,8 @@ class ReleasePlan(Plan[Release]):
         for i, step in enumerate(steps.steps(), 1):
             parameters, cost = step.parameters.to_json(), step.parameters.loss.epsilon(delta)
             numbers = {name: parameters.get(name) for name in ("scale", "sigma", "epsilon", "delta", "threshold")}
+            if "min_users" in parameters:
+                numbers["threshold"] += parameters["min_users"] - 1  # in users
             shown = ", ".join(
                 f"{name} {f'{float(Fraction(value)):.4g}' if isinstance(value, str) else value}"
                 for name, value in numbers.items()
@@ -309,6 +322,8 @@ class ReleasePlan(Plan[Release]):
             "log_steps": list(self.log.steps),
             "public_results": spec.has_public_pairs,
         }
+        if spec.min_users > 1:
+            parameters["min_users"] = spec.min_users
         if steps.reformulations:
             parameters |= {
                 "session_gap": steps.reformulations.session_gap,
@@ -373,23 +388,6 @@ def draw_tables(
     return tables
 
 
-def _read_public_pairs(public_pairs: Any, log: Log) -> Any:
-    """Read the public list of pairs into memory (engines join their own tables only), in the log's normal form."""
-    import ibis
-
-    table = read_table(public_pairs, types={"query": "string", "url": "string"}, public=True)
-    for column in ("query", "url"):
-        if column not in table.columns:
-            raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
-    listed = as_table(fetch(table.select("query", "url")))
-    if log.normalises:
-        listed = listed.mutate(query=normal_query(listed["query"], "duckdb"), url=normal_url(listed.url, "duckdb"))
-    pairs = fetch(listed)
-    if pairs["query"].null_count or pairs["url"].null_count:
-        raise DataError("a row of the public list has no query or no url", fix="Fill it in, or delete the row")
-    return ibis.memtable(pairs)
-
-
 def calibrate(
     spec: ReleaseSpec, *, public_pairs: Any = None, session_gap: float = 1800.0, expected_false_pairs: float = 1.0
 ) -> ReleaseSteps:
@@ -415,12 +413,15 @@ def calibrate(
     clicks = reformulations = None
     if "clicks" in shares and spec.clicks_per_user:
         step = noise(spec.clicks_per_user, total * shares["clicks"], delta if secret_pairs else None)
-        clicks = Clicks(step, public_pairs)
+        clicks = Clicks(replace(step, min_users=spec.min_users), public_pairs)
     if "reformulations" in shares and spec.reformulations_per_user:
         step = noise(spec.reformulations_per_user, total * shares["reformulations"], None)
         reformulations = Reformulations(step, session_gap, expected_false_pairs)
     beside = sum((table.step.loss for table in (clicks, reformulations) if table), Loss())
-    steps = ReleaseSteps(_selector(spec, total * shares["queries"], delta, beside), clicks, reformulations, shares)
+    selector = _selector(spec, total * shares["queries"], delta, beside)
+    if isinstance(selector, ThresholdedCounts):
+        selector = replace(selector, selection=replace(selector.selection, min_users=spec.min_users))
+    steps = ReleaseSteps(selector, clicks, reformulations, shares)
     if not steps.loss.fits(budget.epsilon, budget.delta):
         raise CalibrationError(  # a seat belt: every selector is calibrated to fit
             "the calibrated steps do not fit the budget", fix="This is a defect of hushquery; please report it"

@@ -24,11 +24,17 @@ _NO_CHANCE = 1e-9
 
 _Law = DiscreteLaplace | RoundedGaussian
 _Column = npt.NDArray[np.float64]
+# The law of the noise in a table, the threshold that it met, and the least count there can be.
+_Noise = tuple[_Law | None, int | None, int]
+_NO_LAW: _Noise = None, None, _LEAST
 
 
 @dataclass(frozen=True)
 class Published:
-    """A table's numbers with intervals as released, their noise ``law`` if known, and the threshold it met, if any."""
+    """A table's numbers with intervals as released, their noise ``law`` if known, and the threshold it met, if any.
+
+    ``threshold`` is in users; ``least`` is the smallest true count that is ever published.
+    """
 
     measure: Literal["count", "share"]
     value: _Column
@@ -38,6 +44,7 @@ class Published:
     level: float = LEVEL
     law: _Law | None = None
     threshold: int | None = None
+    least: int = _LEAST
 
     @property
     def weight(self) -> _Column:
@@ -65,13 +72,13 @@ class Published:
             if self.threshold is None:
                 ends = on_public_keys(noisy, self.law, level)
             else:
-                ends = given_release(noisy, self.threshold, self.law, level)
+                ends = given_release(noisy, self.threshold, self.law, level, least=self.least)
                 # Half a chance to either side: the middle of an interval that covers with no chance at all.
-                below, above = given_release(noisy, self.threshold, self.law, _NO_CHANCE)
-                centre, bounded = (below + above) / 2, ends[0] <= _LEAST
+                below, above = given_release(noisy, self.threshold, self.law, _NO_CHANCE, least=self.least)
+                centre, bounded = (below + above) / 2, ends[0] <= self.least
             low, high = (end.astype(np.float64) for end in ends)
         low, high = centre - widen * (centre - low), centre + widen * (high - centre)
-        low = np.where(bounded, _LEAST, low)
+        low = np.where(bounded, self.least, low)
         columns = (column.tolist() for column in (low, centre, high, bounded))
         return [Ends(*row) for row in zip(*columns, strict=True)]
 
@@ -79,7 +86,7 @@ class Published:
         """Return how many a key without a row had at most; with more, its chance to be missing is below 1 - level."""
         if self.law is None or self.threshold is None:
             return None
-        return most_unreleased(self.threshold, self.law, level)
+        return max(self.least - 1, most_unreleased(self.threshold, self.law, level))
 
 
 def published(table: pa.Table, name: str = "", manifest: Mapping[str, Any] | None = None) -> Published:
@@ -87,13 +94,13 @@ def published(table: pa.Table, name: str = "", manifest: Mapping[str, Any] | Non
     measure: Literal["count", "share"] = "share" if "share" in table.column_names else "count"
     columns = (measure, "stderr", "low", "high")
     value, stderr, low, high = (np.asarray(table[column].to_numpy(), dtype=np.float64) for column in columns)
-    manifest, law, threshold = manifest or {}, None, None
+    manifest, noise = manifest or {}, _NO_LAW
     if measure == "count" and name:
-        law, threshold = _noise_of(float(stderr[0]) if len(stderr) else None, name, manifest)
-    return Published(measure, value, stderr, low, high, float(manifest.get("interval_level", LEVEL)), law, threshold)
+        noise = _noise_of(float(stderr[0]) if len(stderr) else None, name, manifest)
+    return Published(measure, value, stderr, low, high, float(manifest.get("interval_level", LEVEL)), *noise)
 
 
-def _noise_of(stderr: float | None, name: str, manifest: Mapping[str, Any]) -> tuple[_Law | None, int | None]:
+def _noise_of(stderr: float | None, name: str, manifest: Mapping[str, Any]) -> _Noise:
     """Find the step whose noise is in a table: one that names the table, else one with that standard error."""
     for ran in manifest.get("steps", ()):
         parameters = ran["parameters"]
@@ -107,8 +114,8 @@ def _noise_of(stderr: float | None, name: str, manifest: Mapping[str, Any]) -> t
         named = parameters.get("table") == name
         fits = named if stderr is None else math.isclose(math.sqrt(law.variance), stderr, rel_tol=1e-9)
         if fits and (named or step.threshold is None):
-            return law, step.threshold
-    return None, None
+            return law, None if step.threshold is None else step.threshold + step.min_users - 1, step.min_users
+    return _NO_LAW
 
 
 def change_ends(before: Ends, after: Ends, *, whole: bool) -> tuple[float, float]:

@@ -182,6 +182,9 @@ def limits(release: Release) -> list[str]:
     missing = "What few people did is missing on purpose."
     if any(guarantee.model == "curator" and weakness(guarantee) for guarantee in release.guarantees):
         missing = "Rows may come from very few people, or from one: so large an epsilon or delta keeps few of them out."
+    if (floor := release.manifest["parameters"].get("min_users", 1)) != 1:
+        clicked = ", and no page that fewer clicked," if "clicks" in tables else ""
+        missing = f"No query searched by fewer than {floor} users{clicked} can appear, with certainty."
     sentences = [f"{missing} That something is not here does not mean that nobody did it."]
     if release_measure(tables) == "share":
         sentences += [

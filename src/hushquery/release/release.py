@@ -217,7 +217,7 @@ class Release:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{table.num_rows:,} {name}" for name, table in self.tables.items())
-        return f"Release({sizes}; {'; '.join(g.summary() for g in self.guarantees)})"
+        return f"Release({'; '.join([sizes, *(g.summary() for g in self.guarantees)])})"
 
     def _repr_html_(self) -> str:
         from hushquery.release.page import notebook

@@ -206,9 +206,12 @@ def _step_problems(release: Release) -> Iterator[str]:
     except _DAMAGE as error:
         yield f"the steps in {MANIFEST} are not those of the guarantee: {_say(error)}"
         return
+    floor = release.manifest["parameters"].get("min_users", 1)
     for number, ((promised, ran), relation) in enumerate(zip(pairs, relations, strict=True), 1):
         try:
             yield from _one_step(f"step {number}", promised, ran, relation, release.tables)
+            if ran["parameters"].get("min_users", 1) != floor:
+                yield f"step {number} ran with another floor than the {floor} users that the parameters state"
         except _DAMAGE as error:
             yield f"step {number} can't be checked: {_say(error)}"
 
@@ -223,15 +226,18 @@ def _one_step(
         yield f"{step} ran under another relation than the guarantee states"
     if loss_from(parameters) != Loss.from_json(promised["loss"]):
         yield f"{step} costs otherwise by its parameters than the manifest states"
-    table, threshold = parameters.get("table"), parameters.get("threshold")
+    table, threshold, floor = (parameters.get(name) for name in ("table", "threshold", "min_users"))
     if table is None or threshold is None:
         return
     if table not in tables:
         yield f"{step} speaks of a table {table!r} that is not there"
     elif "count" in tables[table].column_names:
-        least = pc.min(tables[table]["count"]).as_py()  # None without rows
-        if least is not None and least < exact(threshold, "a threshold"):
-            yield f"a count in {table} is below the threshold {threshold} of {step}"
+        least, low = (pc.min(tables[table][column]).as_py() for column in ("count", "low"))  # None without rows
+        users = exact(threshold, "a threshold") + (floor or 1) - 1
+        if least is not None and least < users:
+            yield f"a count in {table} is below the threshold {users} of {step}"
+        if floor and low is not None and low < floor:
+            yield f"an interval in {table} begins below the floor of {floor} users of {step}"
 
 
 # ---- what is said in two places --------------------------------------------------------------------------------------

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hushquery.core.budget import in_full
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.core.registry import Law, Pair
-from hushquery.curator.audit import QueryMechanism, Rows, passing_bit, passing_law, query_pairs
-from hushquery.curator.counting import QUERY, Bound, law_of, noise_in_words, passing, tally, with_intervals
+from hushquery.curator.audit import QueryMechanism, Rows, passing_bit, passing_law, query_pairs, selector_for
+from hushquery.curator.counting import (
+    QUERY,
+    Bound,
+    beneath,
+    floor_in_words,
+    law_of,
+    noise_in_words,
+    passing,
+    released_from,
+    tally,
+    with_intervals,
+)
 from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.engine import materialize
 from hushquery.noise.mechanisms import product_law
@@ -35,16 +47,17 @@ class ThresholdedCounts(Selector):
 
     @property
     def threshold(self) -> float:
-        """The threshold R: a noisy count from here on is released."""
-        return float(self.selection.threshold or 0)
+        """The threshold in users, R + N - 1 with a floor N: a noisy count from here on is released."""
+        return float(released_from(self.selection))
 
     def rare_chance(self) -> float:
-        """Return d times the chance that a count of one passes."""
-        return self.queries_per_user * float(law_of(self.selection).tail(int(self.threshold) - 1))
+        """Return d times the chance that a count of one passes; with a floor N, that one of N does, per its N users."""
+        passes = float(law_of(self.selection).tail((self.selection.threshold or 0) - 1))
+        return self.queries_per_user * passes / self.selection.min_users
 
     def detail(self) -> str:
         """Describe the step."""
-        released = f"released from {in_full(self.threshold)} on, with that noisy count"
+        released = f"released from {in_full(self.threshold)} on, with that noisy count{floor_in_words(self.selection)}"
         return f"users per query with {noise_in_words(self.selection)} noise, {released}"
 
     def steps(self) -> list[PlannedStep]:
@@ -54,7 +67,7 @@ class ThresholdedCounts(Selector):
 
     def to_select(self, table: Any, bound: Bound) -> Any:
         """Count users per query."""
-        return tally(bound.rows(table, QUERY, self.selection.keys_per_user), QUERY)
+        return tally(bound.rows(table, QUERY, self.selection.keys_per_user), QUERY, beneath(self.selection))
 
     def expressions(self, table: Any, bound: Bound) -> Mapping[str, Any]:
         """Count once."""
@@ -95,7 +108,7 @@ class LaplaceSelector(QueryMechanism):
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
         around = int(self.selector.threshold)
-        return query_pairs(around, around + 3)
+        return query_pairs(around, around + 3, beneath(self.selector.selection))
 
 
 class GaussianSelector(LaplaceSelector):
@@ -111,3 +124,22 @@ class GaussianSelector(LaplaceSelector):
 
     name: ClassVar[str] = "gaussian-selector"
     summary: ClassVar[str] = "queries of a log with rounded Gaussian noise and a threshold, counts reused"
+
+
+class FloorSelector(LaplaceSelector):
+    """Users per query as ``laplace`` selects them, under a floor: what fewer than three users searched never passes.
+
+    **Guarantee:** that of ``laplace``, whatever the floor, one user, add-remove, with counts (docs/proofs/floor.md).
+    **Estimator:** none is unbiased: a count is seen only when its noise was high enough (docs/proofs/intervals.md).
+
+    >>> FloorSelector.calibrate(1, 1e-5).selector.threshold
+    27.0
+    """
+
+    name: ClassVar[str] = "floor"
+    summary: ClassVar[str] = "queries of at least three users, with discrete Laplace noise and a threshold"
+
+    @classmethod
+    def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Self:
+        """Calibrate as a release of two queries per user with ``min_users=3`` would."""
+        return cls(selector_for("laplace", epsilon, delta, min_users=3))
