@@ -356,6 +356,28 @@ def _drawn_twice(epsilon: Fraction, delta: Fraction) -> Broken:
     return Broken(_DrawnTwice(honest.selector, query_keys("ant", "bee")), honest.loss, neighbours=(pair,))
 
 
+class _Filter(ThresholdedCounts):
+    """Queries of at least five users, nothing taken off their counts: one of five is there at once with all five."""
+
+    def to_select(self, table: Any, bound: Bound) -> Any:
+        counted = super().to_select(table, bound)
+        return counted.filter(counted.n >= 5)
+
+
+class _Filtered(LaplaceSelector):
+    """The law of that."""
+
+    def exact(self, dataset: Rows) -> Counts:
+        return tuple(count if count >= 5 else 0 for count in super().exact(dataset))
+
+
+def _floor_as_a_filter(epsilon: Fraction, delta: Fraction) -> Broken:
+    honest, others = LaplaceSelector.calibrate(epsilon, delta).selector, crowd(4, "ant", "bee")
+    broken = _Filtered(_Filter("laplace", honest.selection), query_keys("ant", "bee"))
+    pair = Pair("the fifth user of two queries", others, others + searcher("zoe", "ant", "bee"))
+    return Broken(broken, honest.selection.loss, neighbours=(pair,))
+
+
 class _AtLeast(Theorem1):
     """Released from floor(K) on, where the theorem says above K."""
 
@@ -392,4 +414,5 @@ CURATOR_CONTROLS: dict[str, Callable[[Fraction, Fraction], Mechanism[Any]]] = {
     "threshold from the secret number of empty pairs": _secret_threshold,
     "counts drawn afresh and not paid": _drawn_twice,
     "at least K in place of above K": _at_least,
+    "floor as a filter": _floor_as_a_filter,
 }

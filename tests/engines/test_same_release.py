@@ -26,6 +26,7 @@ CASES = {
     "optimal": {"select_only": True, "epsilon": 10, "delta": 0.01},
     "weighted": {"keep": "random", "reformulations_per_user": 3},
     "guided": {"clicks_per_user": 3},
+    "floor": {"selector": "laplace", "clicks_per_user": 3, "min_users": 3},
 }
 
 
@@ -122,7 +123,7 @@ def test_a_zero_byte_is_a_blank(spark, tmp_path):
 
 
 def plan_of(log, selector):
-    plan = plan_release(log, selector=selector, **(LOW | CASES[selector]))
+    plan = plan_release(log, **({"selector": selector} | LOW | CASES[selector]))
     if selector != "guided":
         return plan
     # Fewer buckets, which cost the same and take less time.
@@ -132,7 +133,11 @@ def plan_of(log, selector):
 
 @pytest.mark.parametrize("selector", CASES)
 def test_the_same_release(selector, there, parquet, tmp_path, monkeypatch):
-    if selector in ("laplace", "optimal"):  # keys with one count are drawn for at once, in production from 20,000 on
+    if selector in (
+        "laplace",
+        "optimal",
+        "floor",
+    ):  # keys with one count are drawn for at once, in production from 20,000 on
         monkeypatch.setattr("hushquery.curator.counting.WORTH_A_BINOMIAL", 4)
         monkeypatch.setattr("hushquery.curator.selectors.optimal.WORTH_A_BINOMIAL", 4)
     near, far = (

@@ -6,6 +6,7 @@ from mutants.model import mutant
 
 _CURATOR = "src/hushquery/curator/"
 _AUDIT = "tests/curator/test_audit.py::"
+_FLOOR = "tests/curator/test_floor.py::"
 _LAW = "tests/conformance/test_conformance.py::test_runs_follow_the_law_at_every_output"
 _BOUND = "tests/curator/test_bound.py::"
 _PLAN = "tests/curator/test_plan.py::"
@@ -16,7 +17,7 @@ MUTANTS = (
         "threshold-15-low",
         "queries are released 15 users below the threshold: those of one person come out",
         _CURATOR + "counting.py",
-        ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 15)]"),
+        ("hidden, noisy >= threshold)]", "hidden, noisy >= threshold - 15)]"),
         tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks",
     ),
@@ -24,7 +25,7 @@ MUTANTS = (
         "threshold-one-low",
         "queries are released one user below the threshold",
         _CURATOR + "counting.py",
-        ("noisy, noisy >= threshold)]", "noisy, noisy >= threshold - 1)]"),
+        ("hidden, noisy >= threshold)]", "hidden, noisy >= threshold - 1)]"),
         tests=_LAW + "[laplace]",
         audits="laplace gaussian-selector clicks",
     ),
@@ -44,12 +45,79 @@ MUTANTS = (
         "selection and count get noise of their own: two looks are sold for the price of one",
         _CURATOR + "counting.py",
         (
-            "chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]",
+            "chosen = [_with_noisy(singly.select(columns), noisy + hidden, noisy >= threshold)]",
             "chosen = [_with_noisy(singly.select(columns), add_noise(singly['n'].to_numpy(), law, bits), "
             "noisy >= threshold)]",
         ),
         tests=_PLAN + "test_the_count_published_is_the_one_that_met_the_threshold",
         audits="laplace gaussian-selector clicks",
+    ),
+    mutant(
+        "floor-one-low",
+        "under a floor of N users, queries of N - 1 come out",
+        _CURATOR + "counting.py",
+        ("counted.filter(counted.n > beneath)", "counted.filter(counted.n >= beneath)"),
+        tests=_FLOOR + "test_what_too_few_users_hold_never_comes_out",
+        audits="floor",
+    ),
+    mutant(
+        "floor-takes-off-one-more",
+        "under a floor of N, N users are taken off a count: those with N have none and are drawn all the same",
+        _CURATOR + "counting.py",
+        ("mutate(n=lambda t: t.n - beneath)", "mutate(n=lambda t: t.n - beneath - 1)"),
+        tests=_FLOOR + "test_one_user_more_adds_one_to_at_most_d_counts_above_the_floor",
+        audits="floor",
+    ),
+    mutant(
+        "floor-is-a-filter",
+        "a query goes from absent to a count of N: it comes out more often than delta says",
+        _CURATOR + "counting.py",
+        ("mutate(n=lambda t: t.n - beneath)", "mutate(n=lambda t: t.n)"),
+        tests=_FLOOR + "test_one_user_more_adds_one_to_at_most_d_counts_above_the_floor",
+        audits="floor",
+    ),
+    mutant(
+        "floor-not-added-again",
+        "counts are published N - 1 too low, and intervals miss",
+        _CURATOR + "counting.py",
+        ("noisy + hidden, noisy >= threshold)]", "noisy, noisy >= threshold)]"),
+        tests=_LAW + "[floor]",
+        audits="floor",
+    ),
+    mutant(
+        "floor-not-added-again-in-bulk",
+        "counts of which many are equal are published N - 1 too low",
+        _CURATOR + "counting.py",
+        ("positions), lifted + hidden))", "positions), lifted))"),
+        tests=_FLOOR + "test_under_a_floor_what_is_drawn_in_bulk_follows_the_law",
+    ),
+    mutant(
+        "floor-not-in-the-threshold-of-intervals",
+        "intervals are computed for a threshold N - 1 below the real one",
+        _CURATOR + "counting.py",
+        ("step.threshold + hidden, law, least=least)", "step.threshold, law, least=least)"),
+        tests=_FLOOR + "test_intervals_under_a_floor_cover",
+    ),
+    mutant(
+        "floor-not-stated",
+        "a release under a floor does not say so",
+        _CURATOR + "plan.py",
+        ('parameters["min_users"] = spec.min_users', "pass"),
+        tests=_FLOOR + "test_a_release_states_its_floor",
+    ),
+    mutant(
+        "floor-not-verified",
+        "a release may state any floor",
+        "src/hushquery/release/verification.py",
+        ('ran["parameters"].get("min_users", 1) != floor', "False"),
+        tests=_FLOOR + "test_a_floor_that_does_not_fit_is_found",
+    ),
+    mutant(
+        "floor-under-rows",
+        "a floor of N rows, which one user can have, is called one of N users",
+        "src/hushquery/core/loss.py",
+        ("(threshold is None or row_counts)", "(threshold is None)"),
+        tests=_FLOOR + "test_a_step_without_a_proof_takes_no_floor",
     ),
     mutant(
         "public-keys-noise-halved",

@@ -249,6 +249,7 @@ def test_the_words_for_it_are_short_and_shout_where_nothing_is_promised(recipe):
     said = repr(recipe().make())
     assert said.startswith("Release(2 queries, 2 clicks, 2 reformulations; epsilon ")
     assert "NOT PRIVATE" not in said
+    assert repr(Release(recipe().make().tables, (), {})).endswith(" reformulations)")  # as it is while it is read
     shouted = repr(recipe(test_noise=True).make())
     assert "NOT PRIVATE" in shouted
 
