@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -249,7 +250,7 @@ def test_the_words_for_it_are_short_and_shout_where_nothing_is_promised(recipe):
     said = repr(recipe().make())
     assert said.startswith("Release(2 queries, 2 clicks, 2 reformulations; epsilon ")
     assert "NOT PRIVATE" not in said
-    assert repr(Release(recipe().make().tables, (), {})).endswith(" reformulations)")  # as it is while it is read
+    assert repr(replace(recipe().make(), guarantees=())).endswith(" reformulations)")  # as it is while it is read
     shouted = repr(recipe(test_noise=True).make())
     assert "NOT PRIVATE" in shouted
 
