@@ -105,6 +105,20 @@ def defects_of_table(rows: Any, dialect: str, options: TimeOptions) -> Defects:
     return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
 
 
+def count_kinds(lines: Sequence[bytes], form: Format, options: TimeOptions | None) -> dict[str, int]:
+    """Count a few lines by their defect, "" for none; headers are no lines."""
+    import pyarrow as pa
+
+    engine = connect()
+    try:
+        batch = pa.table({"number": range(len(lines)), "line": pa.array(lines, pa.large_binary())})
+        engine.con.register("batch", batch)
+        sql = f"SELECT coalesce(kind, ''), count(*) FROM ({_kinds_sql(engine, form, options)}) GROUP BY ALL"  # noqa: S608
+        return dict(engine.con.execute(sql).fetchall()) if lines else {}
+    finally:
+        engine.disconnect()
+
+
 def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: str) -> Iterator[Defect]:
     engine, sql = connect(), ""
     try:
@@ -121,15 +135,18 @@ def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: st
 
 
 def _summary_sql(engine: Any, form: Format, options: TimeOptions | None) -> str:
+    return (
+        f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({_kinds_sql(engine, form, options)}) "  # noqa: S608
+        "WHERE kind IS NOT NULL GROUP BY kind ORDER BY kind"
+    )
+
+
+def _kinds_sql(engine: Any, form: Format, options: TimeOptions | None) -> str:
     rows = engine.sql(form.checked_rows("batch"), dialect="duckdb")
     kind = rows.problem
     if options is not None:
         kind = kind.coalesce(_kind(rows, rows.raw_time, "duckdb", options, in_micros=bool(form.raw_time)))
-    query = engine.compile(rows.select("number", kind=kind))
-    return (
-        f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608
-        "WHERE kind IS NOT NULL GROUP BY kind ORDER BY kind"
-    )
+    return str(engine.compile(rows.select("number", kind=kind)))
 
 
 def _kind(rows: Any, raw_time: Any, dialect: str, options: TimeOptions, *, in_micros: bool = False) -> Any:
