@@ -22,7 +22,7 @@ from hushquery.core.budget import PrivacyWarning
 from hushquery.log import read_log
 from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql
 from hushquery.log.formats import with_header
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 
 ENGINE = ibis.duckdb.connect()
 

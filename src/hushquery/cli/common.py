@@ -189,6 +189,18 @@ class LogOptions:
         return log
 
 
+def tell_left_out(log: Log) -> None:
+    """Warn the steward, never the public, where many lines of a log that was just read are no rows."""
+    from hushquery.log import MANY
+
+    share, why = log.left_out()
+    if share > MANY:
+        warn(
+            f"about {share:.0%} of the log's lines were left out ({why}). Only you see this. "
+            "`hushquery look` shows which, and how to read them"
+        )
+
+
 def pairs(text: str | None, which: str, *, empty: bool = False) -> dict[str, str] | None:
     """Read ``a=b,c=d``; with ``empty`` also ``a=``."""
     if text is None:

@@ -16,7 +16,7 @@ from hushquery.engine import as_table, fetch, no_such_column
 from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
 from hushquery.log.normalise import normal_query, normal_url
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 from hushquery.noise.sampler import Bits
 from hushquery.plan import Paid, Plan, Progress
 from hushquery.release import Release

@@ -77,7 +77,7 @@ def looks_like_data(cells: Sequence[str], below: Sequence[Sequence[str]] = ()) -
 
     >>> looks_like_data(["user", "Search term"]), looks_like_data(["17", "tea"])
     (False, True)
-    >>> looks_like_data(["ann", "tea"], [["ann", "milk"], ["ann", "tea"], ["bob", "tea"]])
+    >>> looks_like_data(["ann", "tea"], [["ann", "milk"], ["ann", "rice"], ["bob", "tea"]])
     True
     """
     if any(_DATA.fullmatch(cell.strip()) for cell in cells):

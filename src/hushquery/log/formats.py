@@ -23,6 +23,16 @@ FORMATS = {
     "parquet": "Parquet",
     "jsonl": "one JSON object per line",
 }
+#: The formats that the endings of files tell.
+ENDINGS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+
 #: What may be between the cells of a ``csv`` file, in words.
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", "^": "caret", "~": "tilde", "\x01": "control-A"}
 
@@ -154,7 +164,8 @@ def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], sep
 def without_header(kind: str, places: Mapping[str, int], separator: str = "\t") -> Format:
     """Return the ``csv`` or ``tsv`` format of a file whose first line is a row: columns go by their places from 0."""
     cells = max(places.values()) + 1
-    missing = " OR ".join(f"c{places[ours]} IS NULL" for ours in ("user", "query"))
+    needed = [places[ours] for ours in ("user", "query") if ours in places] or [0]
+    missing = " OR ".join(f"c{index} IS NULL" for index in needed)
     return Format(
         kind,
         fields={column: f"c{index}" for column, index in places.items()},

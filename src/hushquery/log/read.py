@@ -220,10 +220,10 @@ def read_log(
     names, layout = ColumnNames.of(columns or {}, header=header), Layout(format, encoding, header, separator)
     if isinstance(engine, str):
         engine = connect(engine)
-    if _names_table(data, engine) and format is None:
+    if names_table(data, engine) and format is None:
         step = "read as parquet" if "://" in data else f"read from a table of {engine.name}"
         source = table_source(engine_table(data, engine), names, engine, options, step)
-    elif _names_files(data):
+    elif names_files(data):
         source = files_source(data, layout, names, engine, options)
     elif format is not None or header is False:
         raise UsageError("a table has no file format", fix="Leave format and header out")
@@ -427,7 +427,7 @@ def _read_entries(source: str | Path | Iterable[str], name: str) -> list[str]:
     return [line for raw in re.split("\r\n|\n|\r", text) if (line := raw.strip())]
 
 
-def _names_table(data: Any, engine: Any) -> bool:
+def names_table(data: Any, engine: Any) -> bool:
     """Return whether data names something that only the engine can find; a name with a file's ending is a file's."""
     if engine is None or not isinstance(data, str):
         return False
@@ -438,5 +438,6 @@ def _names_table(data: Any, engine: Any) -> bool:
     return re.fullmatch(r"\w+([.]\w+){0,2}", data) is not None and not Path(data).exists()
 
 
-def _names_files(data: Any) -> bool:
+def names_files(data: Any) -> bool:
+    """Return whether data is a name of files, or a list of names."""
     return all(isinstance(one, str | Path) for one in (data if isinstance(data, list | tuple) else [data]))

@@ -27,6 +27,7 @@ FIRST_LINES = 1000
 _ENOUGH_LINES = 10
 # Lines for a sample that is spread over the files, and how much of a file is one part of it.
 _SAMPLE, _PART = 20_000, 2**17
+_ISO = TimeOptions()
 
 
 def other_encodings(heads: Sequence[files.FileHead], form: Format, encoding: str) -> None:
@@ -91,11 +92,11 @@ def _count_times(lines: Sequence[str], form: Format, options: TimeOptions) -> tu
     return read, unreadable or 0
 
 
-def unreadable_lines(paths: Sequence[Path], form: Format, encoding: str) -> None:
+def unreadable_lines(paths: Sequence[Path], form: Format, encoding: str, options: TimeOptions | None = _ISO) -> None:
     """Refuse a log of whose first 1,000 lines, over all its files, more than half are no rows; the same for all."""
     each = max(1, FIRST_LINES // len(paths))
     lines = [line for path in paths[:FIRST_LINES] for line in _first_lines(path, encoding, each)]
-    kinds = count_kinds(lines, form, TimeOptions())
+    kinds = count_kinds(lines, form, options)
     total, bad = sum(kinds.values()), left_out(kinds)
     if 2 * sum(bad.values()) > total:
         told = ", ".join(f"{kind}: {count}" for kind, count in bad.items())

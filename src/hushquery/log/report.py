@@ -55,6 +55,7 @@ class Defects:
     """
 
     kinds: tuple[Defect, ...] = ()
+    lines: int = 0  # how many lines or rows were looked at
 
     @classmethod
     def gather(cls, parts: Iterable[Defect]) -> Defects:
@@ -65,7 +66,8 @@ class Defects:
             counts[part.kind] = counts.get(part.kind, 0) + part.count
             lines.setdefault(part.kind, []).extend(part.lines)
         return cls(
-            tuple(Defect(kind, counts[kind], tuple(lines[kind][:LINES_SHOWN])) for kind in KINDS if kind in counts)
+            tuple(Defect(kind, counts[kind], tuple(lines[kind][:LINES_SHOWN])) for kind in KINDS if kind in counts),
+            sum(counts.values()) - counts.get("damaged file", 0),
         )
 
     def __bool__(self) -> bool:
@@ -101,8 +103,8 @@ def defects_of_table(rows: Any, dialect: str, options: TimeOptions) -> Defects:
     """Count the defects of a table; it has no lines to number."""
     raw_time = rows.time if "time" in rows.columns else None
     kinds = rows.select(kind=_kind(rows, raw_time, dialect, options))
-    counts = fetch(kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()))
-    return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
+    counts = fetch(kinds.group_by("kind").agg(n=lambda t: t.count()))
+    return Defects.gather(Defect(row["kind"] or "", row["n"]) for row in counts.to_pylist())
 
 
 def count_kinds(lines: Sequence[bytes], form: Format, options: TimeOptions | None) -> dict[str, int]:
@@ -136,8 +138,8 @@ def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: st
 
 def _summary_sql(engine: Any, form: Format, options: TimeOptions | None) -> str:
     return (
-        f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({_kinds_sql(engine, form, options)}) "  # noqa: S608
-        "WHERE kind IS NOT NULL GROUP BY kind ORDER BY kind"
+        f"SELECT coalesce(kind, '') AS kind, count(*), min(number, {LINES_SHOWN}) "  # noqa: S608
+        f"FROM ({_kinds_sql(engine, form, options)}) GROUP BY ALL ORDER BY ALL"
     )
 
 

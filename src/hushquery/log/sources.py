@@ -6,13 +6,13 @@ everybody's is read, and no bound on contributions would hold (docs/decisions/00
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hushquery.engine import as_table, connect, is_text, on_unreadable, postgres, spark
+from hushquery.engine import connect, is_text, on_unreadable, postgres, spark
 from hushquery.errors import DataError, UsageError
 from hushquery.log import files, formats, refuse
 from hushquery.log.columns import (
@@ -24,31 +24,18 @@ from hushquery.log.columns import (
     quote_name,
 )
 from hushquery.log.detect import looks_like
-from hushquery.log.formats import Format
+from hushquery.log.formats import ENDINGS, Format
 from hushquery.log.report import Defects, defects_of_files, defects_of_table
 from hushquery.log.time_format import TimeOptions
 
-_ENDINGS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
 #: What the names of files end in, among others; a table of an engine can't have such a name.
-FILE_ENDINGS = frozenset({*_ENDINGS, ".gz", ".txt"})
+FILE_ENDINGS = frozenset({*ENDINGS, ".gz", ".txt"})
 _WORKBOOKS = {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"}
-_SQL_TYPES = {"float64": "DOUBLE", "int64": "BIGINT", "string": "VARCHAR"}
 _EXPORT = "Save each sheet as CSV UTF-8: in Excel File, Save As, CSV UTF-8; in LibreOffice Text CSV, Unicode (UTF-8)"
 _CONVERT = {
     "UTF-16 text": "Say so: --encoding utf-16 (without a mark in front utf-16-le), or encoding='utf-16'",
     "a zip archive": f"Unpack it; a workbook (.xlsx) has to be saved as text. {_EXPORT}",
     "an old Office document": _EXPORT,
-}
-_REWRITE = {
-    "parquet": "Check that it is complete",
-    "jsonl": "Write one JSON object per line, in UTF-8; a JSON array becomes that with: jq -c '.[]' IN > OUT",
 }
 
 
@@ -150,14 +137,7 @@ def files_source(data: Any, layout: Layout, names: ColumnNames, engine: Any, opt
     refuse.other_encodings(heads, form, encoding)
     refuse.other_keys(heads, form, encoding, names)
     refuse.unreadable_times(heads, form, encoding, options, names)
-    plain, compressed = ([head.path for head in heads if head.gzip is packed] for packed in (False, True))
-    utf8 = encoding == "utf-8"
-    lines = files.lines_sql(plain, compressed) if utf8 else files.EncodedLines(tuple(paths), encoding).sql(engine)
-    if kind == "yandex":
-        sql = formats.yandex_rows(lines)
-    else:
-        sql = form.rows_of_files(plain, compressed) if utf8 else form.rows(form.of_lines(lines))
-    rows = _view(engine, sql)
+    rows = rows_view(form, heads, encoding, engine)
     written = options.form.format if options.form else ""
     return Source(
         rows=rows.select(*(column for column in rows.columns if column in form.origins)),
@@ -181,7 +161,7 @@ def format_by_ending(paths: Sequence[Path], separator: str | None = None) -> str
     endings = {path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix for path in paths}
     if _WORKBOOKS & {ending.lower() for ending in endings}:
         raise UsageError("a workbook can't be read", why="It is not a log of lines", fix=_EXPORT)
-    kinds = {_ENDINGS.get(ending.lower()) for ending in endings}
+    kinds = {ENDINGS.get(ending.lower()) for ending in endings}
     kind = kinds.pop()
     if kind is None and not kinds and separator is not None:
         return "tsv" if separator == "\t" else "csv"
@@ -189,7 +169,7 @@ def format_by_ending(paths: Sequence[Path], separator: str | None = None) -> str
         raise UsageError(
             "the files' ending does not tell one format",
             fix="`hushquery look FILE` says which it is. "
-            f"Name it: --format or format= {'|'.join(formats.FORMATS)}; or use one of {', '.join(_ENDINGS)}",
+            f"Name it: --format or format= {'|'.join(formats.FORMATS)}; or use one of {', '.join(ENDINGS)}",
         )
     return kind
 
@@ -225,15 +205,8 @@ def _format_of(kind: str, head: files.FileHead, names: ColumnNames, layout: Layo
     if head.type or len(header) < 2:
         raise _not_of_format(head, kind, layout.encoding)
     cells = [cell.strip() for cell in header]
-    like_a_row = layout.header is None and looks_like_data(cells, below)
-    if like_a_row:
-        raise DataError(
-            f"the first line of {head.path} looks like a row, not like names of columns",
-            why="A person's row would become names of columns",
-            fix="If it is a row, say which column is which, counted from 1: --no-header --columns user=1,query=2, or "
-            "header=False, columns={'user': 1, 'query': 2}. `hushquery look FILE` shows what is where. "
-            "If it does name columns: --header, or header=True",
-        )
+    if layout.header is None and looks_like_data(cells, below):
+        raise like_a_row(head)
     looks = looks_like(lines)
     hint = f"Its first line must name its {len(header)} columns, and none of them is called so"
     places = names.match(cells, hint if not looks or looks.startswith(kind) else f"It looks like {looks}")
@@ -241,6 +214,17 @@ def _format_of(kind: str, head: files.FileHead, names: ColumnNames, layout: Layo
     if below and max(map(len, below)) <= needed:
         raise _not_of_format(head, kind, layout.encoding)
     return formats.with_header(kind, header, places, separator)
+
+
+def like_a_row(head: files.FileHead) -> DataError:
+    """Return the error for a first line that looks like a row; it shows none of it."""
+    return DataError(
+        f"the first line of {head.path} looks like a row, not like names of columns",
+        why="A person's row would become names of columns",
+        fix="If it is a row, say which column is which, counted from 1: --no-header --columns user=1,query=2, or "
+        "header=False, columns={'user': 1, 'query': 2}. `hushquery look FILE` shows what is where. "
+        "If it does name columns: --header, or header=True",
+    )
 
 
 def _not_of_format(head: files.FileHead, kind: str, encoding: str, why: str = "") -> DataError:
@@ -254,7 +238,18 @@ def _not_of_format(head: files.FileHead, kind: str, encoding: str, why: str = ""
     )
 
 
-def _view(engine: Any, sql: str) -> Any:
+def rows_view(form: Format, heads: Sequence[files.FileHead], encoding: str, engine: Any) -> Any:
+    """Return the good rows of files as a table of the engine."""
+    plain, compressed = ([head.path for head in heads if head.gzip is packed] for packed in (False, True))
+    utf8 = encoding == "utf-8"
+    every = tuple(head.path for head in heads)
+    lines = files.lines_sql(plain, compressed) if utf8 else files.EncodedLines(every, encoding).sql(engine)
+    if form.name == "yandex":
+        return view(engine, formats.yandex_rows(lines))
+    return view(engine, form.rows_of_files(plain, compressed) if utf8 else form.rows(form.of_lines(lines)))
+
+
+def view(engine: Any, sql: str) -> Any:
     """Return a query as a table with a name of its own, so that what a plan shows as SQL holds no path."""
     import ibis
 
@@ -273,7 +268,7 @@ def _parquet_source(heads: Sequence[files.FileHead], names: ColumnNames, engine:
         if head.type != "a Parquet file" or head.gzip:
             raise _not_of_format(head, "parquet", "utf-8")
     paths = [head.path for head in heads]
-    table = _parquet_table(engine, paths)
+    table = parquet_table(engine, paths)
     types = _types_of_columns(paths)
     for ours, place in names.match(table.columns, list_names(table.columns)).items():
         of_files = [one.get(table.columns[place].lower()) for one in types]
@@ -300,12 +295,12 @@ def _types_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:
     return [{one.name.lower(): kind(one.type) for one in pq.read_schema(path)} for path in paths]
 
 
-def _parquet_table(engine: Any, paths: Sequence[Path]) -> Any:
+def parquet_table(engine: Any, paths: Sequence[Path]) -> Any:
     """Return Parquet files as a table of an engine, without a look at their rows."""
     try:
         if engine.name == "duckdb":
             listed = ", ".join(files.sql_text(files.escape_path(path)) for path in paths)
-            table = _view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
+            table = view(engine, f"SELECT * FROM read_parquet([{listed}], hive_partitioning=false)")  # noqa: S608
             on_unreadable(engine, partial(_read_by_arrow, name=table.get_name(), paths=paths))
             return table
         if engine.name == "pyspark":
@@ -353,68 +348,3 @@ def _careful(type_: Any, kind: str) -> tuple[Any, str]:
     if pa.types.is_float16(type_):
         return pa.float32(), "{0}"
     return type_, "hex({0})" if kind == "UUID" and pa.types.is_fixed_size_binary(type_) else "{0}"
-
-
-def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: bool = False) -> Any:
-    """Return any table as an Ibis table: the name of a file, or what :func:`hushquery.engine.as_table` takes.
-
-    Of a file only the header or schema is looked at; JSON lines have neither, so ``types`` must name every column. In
-    text files, cells not of their type (``float64``, ``int64`` or ``string``) are missing, and malformed lines are left
-    out, or refused with their numbers where all rows are ``public``, which reads the file.
-    """
-    if not isinstance(data, str | Path):
-        return as_table(data)
-    types = types or {}
-    for kind in types.values():
-        if kind not in _SQL_TYPES:
-            raise UsageError(f"the type {kind!r} is not known", fix=f"Use one of {', '.join(_SQL_TYPES)}")
-    path = Path(data)
-    kind = format_by_ending([path])
-    if "\0" in str(path) or not path.is_file():
-        raise DataError(f"there is no file {path}".replace("\0", "?"), fix="Check the name")
-    head = files.read_head(path, may_be_blank=kind == "jsonl")
-    if head.gzip:
-        raise DataError(f"the file {path} is compressed", fix="Unpack it: gunzip FILE")
-    engine = connect()
-    if kind == "parquet":
-        if head.type != "a Parquet file":
-            raise _unreadable(path, kind)
-        return _parquet_table(engine, [path])
-    form, names = _all_columns(head, kind, types)
-    if public and (defects := defects_of_files([path], form, None)):
-        raise DataError(
-            "lines of a public list are malformed", why="; ".join(map(str, defects.kinds)), fix="Correct or delete them"
-        )
-    # In a line of cells an empty one has no value.
-    values = {name: column if kind == "jsonl" else f"nullif({column}, '')" for column, name in names.items()}
-    typed = {name: f"TRY_CAST({sql} AS {_SQL_TYPES[types.get(name, 'string')]})" for name, sql in values.items()}
-    picked = ", ".join(f"{sql} AS {postgres.quote_name(name)}" for name, sql in typed.items())
-    return _view(engine, f"SELECT {picked} FROM ({form.rows_of_files([path], [])})")  # noqa: S608
-
-
-def _all_columns(head: files.FileHead, kind: str, types: Mapping[str, str]) -> tuple[Format, dict[str, str]]:
-    """Return how lines become rows, and the source's name for each of its columns, which we number."""
-    lines = head.lines("utf-8")
-    if kind == "jsonl":
-        if lines and not any(formats.has_shape(kind, line) for line in lines):
-            raise _unreadable(head.path, kind)
-        names = {f"v{place}": name for place, name in enumerate(types)}
-        return formats.jsonl(names), names
-    first = head.data.split(b"\n", 1)[0]
-    separator = formats.separator_of(kind, lines[0]) if lines else ","
-    header = formats.header_cells(lines[0], separator, kind) if lines else []
-    bare = [name.strip() for name in header]
-    alike = {name.lower() for name in bare}  # to an engine capitals are no difference
-    if not all(bare) or len(alike) < len(bare) or not bare or head.type or b"\0" in first or not files.decodes(first):
-        raise _unreadable(head.path, kind)
-    places = {f"v{place}": place for place in range(len(bare))}
-    names = {f"v{place}": name for place, name in enumerate(bare)}
-    return formats.with_header(kind, header, places, separator), names
-
-
-def _unreadable(path: Path, kind: str) -> DataError:
-    return DataError(
-        f"the file {path} can't be read as {kind}",
-        why=f"It should be: {formats.FORMATS[kind]}",
-        fix=_REWRITE.get(kind, "Check that it is what its ending says, in UTF-8, with a header line of distinct names"),
-    )
