@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,9 +125,15 @@ def _more(seen: Look) -> list[str]:
 def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
     """Return what the page shows: bars are shares of the largest."""
 
-    def bars(counts: dict[str, int]) -> list[dict[str, Any]]:
-        most = max([1, *counts.values()])
-        return [{"label": name, "count": count, "width": 100 * count / most} for name, count in counts.items()]
+    def bars(counts: Mapping[str, int], unit: str = "", lost: Collection[str] = ()) -> list[dict[str, Any]]:
+        shown = dict(counts)
+        while shown and not list(shown.values())[-1]:  # an empty end says nothing
+            shown.popitem()
+        most = max([1, *shown.values()])
+        return [
+            {"label": f"{name} {unit}", "count": count, "width": 100 * count / most, "lost": name in lost}
+            for name, count in shown.items()
+        ]
 
     from hushquery.log import MANY, SECRET, first_places
 
@@ -138,8 +145,8 @@ def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any
         "command": command or "",
         "data_free": _DATA_FREE,
         "defects": [first_places(defect) for defect in seen.defects],
-        "left": bars({"rows": seen.lines - sum(seen.left_out.values()), **seen.left_out}),
-        "rows_per_user": bars(dict(seen.rows_per_user)),
-        "users_per_query": bars(dict(seen.users_per_query)),
+        "left": bars({"rows": seen.lines - sum(seen.left_out.values()), **seen.left_out}, lost=seen.left_out),
+        "rows_per_user": bars(seen.rows_per_user, "rows"),
+        "users_per_query": bars(seen.users_per_query, "users"),
         "popular": bars({f"{users} or more users": count for users, count in seen.popular.items()}),
     }

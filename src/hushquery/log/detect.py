@@ -172,7 +172,7 @@ def _with_columns(kind: str, first: str, lines: Sequence[str], found: dict[str, 
     found["header"] = None if named and found.get("header") is None else named
     if separator != separator_of(kind, first if named else ","):
         found["separator"] = separator
-    names = [cell.strip() for cell in header] if named else []
+    names = [cell.strip() for cell in header] if named and len(header) > 1 else []
     width = len(names) or max((len(row) for row in rows), default=0)
     cells = [[row[place].strip() for row in rows if len(row) > place and row[place].strip()] for place in range(width)]
     seen = tuple(_column(place, names[place] if names else "", cells[place]) for place in range(width))

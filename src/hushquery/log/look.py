@@ -194,7 +194,8 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
     except HushqueryError as error:
         if not isinstance(error, DataError) and not guess.columns:
             raise
-        problem = ". ".join(part.rstrip(".") for part in (error.what, error.why, error.fix) if part)
+        fix = ". ".join(part for part in error.fix.split(". ") if "hushquery look" not in part)
+        problem = ". ".join(part.rstrip(".") for part in (error.what, error.why, fix) if part)
         return Look(**seen, hints=guess.notes, problem=problem)
     hints = [*_hints(log, guess), *guess.notes]
     seen["format"] = log.steps[0].removeprefix("read as ").partition(";")[0]
