@@ -131,11 +131,17 @@ def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any
             shown.popitem()
         most = max([1, *shown.values()])
         return [
-            {"label": f"{name} {unit}", "count": count, "width": 100 * count / most, "lost": name in lost}
+            {
+                "label": f"{name} {plural(2 - (name == '1'), unit)}",
+                "count": count,
+                "width": 100 * count / most,
+                "lost": name in lost,
+            }
             for name, count in shown.items()
         ]
 
     from hushquery.log import MANY, SECRET, first_places
+    from hushquery.templates import plural
 
     return {
         "secret": SECRET,
