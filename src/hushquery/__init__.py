@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hushquery.core.guarantee import Guarantee
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.core.loss import Loss
+    from hushquery.curator.advice import Advice, advise
     from hushquery.curator.plan import ReleasePlan, plan_release
     from hushquery.errors import (
         BudgetRefused,
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
     from hushquery.local.device.fetch import fetch_task
     from hushquery.local.device.send import Sender
     from hushquery.local.server.estimate import ClientEstimate, estimate
-    from hushquery.log import Log, read_log
+    from hushquery.log import Log, Look, look, read_log
     from hushquery.publish import SearchIndex
     from hushquery.release import Release
     from hushquery.statistics import StatisticPlan, plan_statistic
     from hushquery.task import Task
 
 __all__ = [
+    "Advice",
     "Budget",
     "BudgetRefused",
     "CalibrationError",
@@ -59,6 +61,7 @@ __all__ = [
     "HushqueryError",
     "Ledger",
     "Log",
+    "Look",
     "Loss",
     "NotReady",
     "PrivacyWarning",
@@ -74,11 +77,13 @@ __all__ = [
     "Unit",
     "UsageError",
     "__version__",
+    "advise",
     "audit",
     "blend",
     "compose",
     "estimate",
     "fetch_task",
+    "look",
     "plan_head",
     "plan_release",
     "plan_statistic",
@@ -94,6 +99,7 @@ _HOMES = {
     "core.guarantee": ("Guarantee",),
     "core.ledger.ledger": ("Ledger",),
     "core.loss": ("Loss",),
+    "curator.advice": ("Advice", "advise"),
     "curator.plan": ("ReleasePlan", "plan_release"),
     "errors": (
         "BudgetRefused",
@@ -110,7 +116,7 @@ _HOMES = {
     "local.device.fetch": ("fetch_task",),
     "local.device.send": ("Sender",),
     "local.server.estimate": ("ClientEstimate", "estimate"),
-    "log": ("Log", "read_log"),
+    "log": ("Log", "Look", "look", "read_log"),
     "publish": ("SearchIndex",),
     "release": ("Release",),
     "statistics": ("StatisticPlan", "plan_statistic"),

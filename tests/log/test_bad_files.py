@@ -38,7 +38,7 @@ def write(path: Path, data: bytes) -> Path:
         (GOOD, "parquet", "looks like excite"),
         (gzip.compress(GOOD, mtime=0), "parquet", "looks like excite"),
         (bytes(range(256)) * 3, "yandex", "looks like binary data"),
-        ("a\n".encode("utf-16"), "csv", "looks like UTF-16 text.*iconv -f UTF-16"),
+        ("a\n".encode("utf-16"), "csv", "looks like UTF-16 text.*--encoding utf-16"),
         (b"PK\x03\x04" + bytes(100) + b"\n", "csv", "zip archive.*xlsx"),
         ("user,query\n1,kaffee zürich\n2,zebra-canary ü\n".encode("cp1252"), "csv", "is not utf-8.*--encoding cp1252"),
         ("user\tquery\n1\t天气\n".encode("gb18030"), "tsv", "is not utf-8"),
@@ -53,11 +53,12 @@ def write(path: Path, data: bytes) -> Path:
         (b"just some words\nand more\n", "aol", "None of its first lines"),
         (b'"words"\n', "jsonl", "None of its first lines"),
         (b"x" * 70_000, "aol", "None of its first lines"),
-        (b"1,zebra-canary,3\n2,zebra-canary,4\n", "csv", "no column 'user'"),
+        (b"1,zebra-canary,3\n2,zebra-canary,4\n", "csv", "looks like a row.*--no-header --columns user=1"),
         (b"user\tzebra-canary\n1\ta\n", "tsv", "no column 'query'"),
         (b"user,query\nzebra-canary\nzebra-canary;b\n", "csv", "None of its first lines"),
         (b"user;query\nzebra-canary,1\n", "csv", "None of its first lines"),
-        (b"1;zebra-canary\n2;zebra-canary\n", "csv", "no column 'user'.*first line must name its 2 columns"),
+        (b"1;zebra-canary\n2;zebra-canary\n", "csv", "first line of .* looks like a row.*--no-header"),
+        (b"a;zebra-canary\nb;c\n", "csv", "no column 'user'.*first line must name its 2 columns"),
         (b"a;b;c;d\n" * 5, "aol", "looks like csv with 4 columns"),
         (b"user,query\n1,zebra-canary\n", "tsv", "looks like csv with 2 columns"),
         (b"user\tquery\n1\tzebra-canary\n", "csv", "looks like tsv with 2 columns"),
@@ -90,7 +91,7 @@ def test_times_that_nobody_can_read_are_refused_before_they_mean_nothing(tmp_pat
 
 
 def test_places_that_are_no_file(tmp_path):
-    with pytest.raises(DataError, match="is a folder"):
+    with pytest.raises(DataError, match="has no files"):
         read_log(tmp_path)
     with pytest.raises(DataError, match="there is no file"):
         read_log(tmp_path / "missing.csv")

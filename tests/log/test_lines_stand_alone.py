@@ -22,7 +22,7 @@ from hushquery.core.budget import PrivacyWarning
 from hushquery.log import read_log
 from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql
 from hushquery.log.formats import with_header
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 
 ENGINE = ibis.duckdb.connect()
 
@@ -238,7 +238,9 @@ def cut_csv(line: str) -> list[str] | None:
 def test_each_line_of_a_csv_file_is_cut_once_as_by_hand(lines):
     """Lines with quotes and lines without are read in two ways: together they are all lines, and none is in both."""
     cut = [cut_csv(line) for line in lines if line]
-    expected = Counter(tuple(cells) for cells in cut if cells and len(cells) == 3)
+    # The time may be left off, and a separator may end the line.
+    whole = [cells + [None] * (3 - len(cells)) for cells in cut if cells and len(cells) > 1 and not any(cells[3:])]
+    expected = Counter(tuple(cells[:3]) for cells in whole if len(cells) < 5)
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as engine:
         for separator in ",;":
             path = Path(folder) / "log.csv"
@@ -246,7 +248,7 @@ def test_each_line_of_a_csv_file_is_cut_once_as_by_hand(lines):
             path.write_text(text, encoding="utf-8")
             form = with_header("csv", ["user", "query", "time"], {"user": 0, "query": 1, "time": 2}, separator)
             found = engine.execute(form.rows_of_files([path], [])).fetchall()
-            assert Counter(tuple(cell.replace(separator, ",") for cell in row) for row in found) == expected
+            assert Counter(tuple(cell and cell.replace(separator, ",") for cell in row) for row in found) == expected
 
 
 def test_which_columns_a_plan_uses_does_not_change_which_rows_there_are(tmp_path):

@@ -20,7 +20,7 @@ from hushquery import statistics
 from hushquery.core.budget import PrivacyWarning
 from hushquery.engine import connect, execute
 from hushquery.log import Log, read_log
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 from hushquery.noise.sampler import SeededBits
 
 PEOPLE = 999

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushquery.errors import DataError, UsageError
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 
 MARKER = "Zyxwvut-Marker"
 ROWS = {"user": ["ann", "bob", None], "x": [1.5, None, 3.0]}

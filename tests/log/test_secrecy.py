@@ -73,7 +73,7 @@ def test_a_log_can_t_be_taken_apart(log):
 
 
 def test_a_log_is_made_of_its_columns_only():
-    rules = Rules(Source(None, "duckdb", (), lambda: pytest.fail("ran")), False, False, TimeOptions())
+    rules = Rules(Source(None, "duckdb", (), "", lambda: pytest.fail("ran")), False, False, TimeOptions())
     for columns in (
         {"user": ["a"]},
         {"query": ["a"], "user": ["a"]},

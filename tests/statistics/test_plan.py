@@ -26,7 +26,7 @@ from hushquery.core.estimates import SteepWarning
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetRefused, DataError, HushqueryError
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 from hushquery.noise.sampler import SeededBits
 from hushquery.statistics.queries import ClampedTotal, CountUnits, Histogram
 

@@ -15,6 +15,7 @@ from hushquery.errors import Unavailable
 COMMANDS = {
     "demo": "demo",
     "doctor": "doctor",
+    "look": "look",
     "synth": "demo",
     "plan": "release",
     "release": "release",

@@ -91,7 +91,8 @@ Engine = Annotated[
 LogFiles = Annotated[
     list[str],
     argument(
-        "LOG...", "The log: files or a quoted pattern such as 'logs/*.tsv.gz'; with --engine the name of its table."
+        "LOG...",
+        "The log: files, folders or a quoted pattern such as 'logs/*.tsv.gz'; with --engine the name of its table.",
     ),
 ]
 Format = Annotated[
@@ -106,9 +107,24 @@ Columns = Annotated[
     list[str] | None,
     option(
         "OURS=THEIRS,...",
-        'Their names for our columns: "user=Customer ID,query=Query"; time= does without that column. May be '
-        "repeated. One user is one value of the column for user.",
+        'Their names for our columns: "user=Customer ID,query=Query", or places from 1: user=2,query=3; time= does '
+        "without that column. May be repeated. One user is one value of the column for user.",
     ),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line of a CSV or TSV file names the columns; without, --columns are places from 1. "
+        "By default it does, unless it looks like a row: then you are asked.",
+    ),
+]
+Separator = Annotated[
+    str | None,
+    option("SIGN", "What is between the cells of a CSV file: ',' ';' '|' or tab; by default its header decides."),
+]
+Encoding = Annotated[
+    str, option("NAME", "The encoding of text files: utf-16 (spreadsheets' Unicode text), gb18030, cp1252, ...")
 ]
 TimeFormat = Annotated[
     str | None,
@@ -123,6 +139,11 @@ class LogOptions:
     engine: Engine = None
     format: Format = None
     columns: Columns = None
+    header: Header = None
+    separator: Separator = None
+    unwrap: Annotated[
+        str | None, option("SIGNS", "Two characters to take off where they enclose a query: '[]' makes [tea] tea.")
+    ] = None
     drop: Annotated[Path | None, option("FILE", "A deny list: queries that hold one of its lines are left out.")] = None
     exclude_users: Annotated[Path | None, option("FILE", "Users who objected, one id a line.")] = None
     no_patterns: Annotated[
@@ -137,35 +158,28 @@ class LogOptions:
             "FILE", "Write what is wrong with the log, by kind with line numbers. For your eyes only: never publish it."
         ),
     ] = None
-    encoding: Annotated[str, option("NAME", "The encoding of text files; SogouQ has gb18030.")] = "utf-8"
+    encoding: Encoding = "utf-8"
     time_unit: Annotated[str | None, option("s|ms", "What times that are numbers count.")] = None
     time_format: TimeFormat = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what :func:`hushquery.read_log` is asked for."""
+        given = {field.name: getattr(self, field.name) for field in fields(LogOptions)}
+        del given["no_patterns"], given["private_report"]
+        changed = {"columns": columns_of(self.columns), "separator": sign(self.separator)}
+        return given | changed | {"patterns": not self.no_patterns}
 
     def open(self, files: list[str], *, normalise: bool = True) -> Log:
         """Open a log, and name its column of users where not obvious; the steward's report precedes any spending."""
         from hushquery.log import read_log
-        from hushquery.log.formats import quote_name
+        from hushquery.log.columns import quote_name
 
+        log = read_log(files[0] if len(files) == 1 else files, normalise=normalise, **self.arguments())
         names = columns_of(self.columns)
-        log = read_log(
-            files[0] if len(files) == 1 else files,
-            format=self.format,
-            columns=names,
-            engine=self.engine,
-            normalise=normalise,
-            patterns=not self.no_patterns,
-            drop=self.drop,
-            exclude_users=self.exclude_users,
-            since=self.since,
-            until=self.until,
-            strict=self.strict,
-            encoding=self.encoding,
-            time_unit=self.time_unit,
-            time_format=self.time_format,
-        )
         user = (names or {}).get("user", "user")
         if user.lower() != "user":
-            note(f"one user is one value of the column {quote_name(user)}")
+            shown = user if user.isdecimal() else quote_name(user)
+            note(f"one user is one value of the column {shown}")
         if self.private_report is not None:
             defects = log.describe_defects()
             write_secret(self.private_report, json.dumps(defects.to_json(), indent=2) + "\n")
@@ -173,6 +187,18 @@ class LogOptions:
         if self.strict:
             log.refuse_defects()
         return log
+
+
+def tell_left_out(log: Log) -> None:
+    """Warn the steward, never the public, where many lines of a log that was just read are no rows."""
+    from hushquery.log import MANY
+
+    share, why = log.left_out()
+    if share > MANY:
+        warn(
+            f"about {share:.0%} of the log's lines were left out ({why}). Only you see this. "
+            "`hushquery look` shows which, and how to read them"
+        )
 
 
 def pairs(text: str | None, which: str, *, empty: bool = False) -> dict[str, str] | None:
@@ -196,6 +222,11 @@ def columns_of(texts: list[str] | None) -> dict[str, str] | None:
             if names.setdefault(ours, theirs) != theirs:
                 raise UsageError(f"--columns names two columns for {ours}", fix="Name one, or nothing to do without it")
     return names or None
+
+
+def sign(separator: str | None) -> str | None:
+    """Return the character that a name of a separator stands for, which a shell makes hard to type."""
+    return {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "\\x01": "\x01"}.get(str(separator), separator)
 
 
 def read_texts(path: Path | None) -> list[str] | None:

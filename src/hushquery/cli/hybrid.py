@@ -25,6 +25,7 @@ from hushquery.cli.common import (
     progress,
     sizes_in_words,
     takes_options,
+    tell_left_out,
 )
 from hushquery.errors import UsageError
 
@@ -91,6 +92,7 @@ def head(
         before = len(book.accounts())
         made = plan.run(book, epoch=epoch, users=users, **accounts, progress=show)
         folder = made.save(out, force)
+    tell_left_out(opened)
     if agreed.task.period is not None and len(book.accounts()) > before:
         note(
             "the accounts were opened with what the task says of one epoch and of a device's life; a later epoch "

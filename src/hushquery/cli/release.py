@@ -22,6 +22,7 @@ from hushquery.cli.common import (
     progress,
     sizes_in_words,
     takes_options,
+    tell_left_out,
     warn,
 )
 from hushquery.errors import UsageError
@@ -136,6 +137,7 @@ def release(
             "remaining_epsilon": account.remaining_epsilon,
         }
         folder = made.save(out, force, budget=left)
+    tell_left_out(opened)
     sizes, guarantee = {name: table.num_rows for name, table in made.tables.items()}, made.guarantees[0]
     data = {"release": str(folder), "tables": sizes, "selector": plan.calibrated.selector.name}
     text = f"{folder}: {sizes_in_words(sizes)}\n{guarantee.summary()}\nopen {folder / 'report.html'}"

@@ -6,16 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hushquery.cli.common import (
+    Encoding,
     Engine,
     Explain,
+    Header,
     JsonFlag,
+    Separator,
     Spending,
     argument,
+    columns_of,
     emit,
     emit_plan,
     group,
     named,
     option,
+    sign,
     takes_options,
 )
 
@@ -36,7 +41,8 @@ app = group(
 )
 
 File = Annotated[
-    str, argument("FILE", "A .csv or .tsv file with a header, or .parquet or .jsonl; with --engine one of its tables.")
+    str,
+    argument("FILE", "A CSV, TSV, Parquet or JSON-lines file, a folder or a pattern; with --engine one of its tables."),
 ]
 Lower = Annotated[str, option("X", "What you know to be the smallest value a unit can have.")]
 Upper = Annotated[str, option("X", "What you know to be the largest value a unit can have.")]
@@ -73,6 +79,14 @@ class How(Spending, Promise):
 
     explain: Explain = False
     engine: Engine = None
+    format: Annotated[str | None, option("FORMAT", "csv, tsv, parquet or jsonl; by default as the file ends.")] = None
+    columns: Annotated[
+        list[str] | None,
+        option("NAME=THEIRS,...", "New names for columns, by name or by place from 1: user=2,minutes=4."),
+    ] = None
+    header: Header = None
+    separator: Separator = None
+    encoding: Encoding = "utf-8"
     as_json: JsonFlag = False
 
 
@@ -157,14 +171,23 @@ def histogram(
 
 def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **question: Any) -> None:
     from hushquery.engine import connect, engine_table
+    from hushquery.log.sources import Layout
+    from hushquery.log.tables import TableFiles
 
     # DuckDB in this process reads a file in one way, whether it is named or not.
-    data = file if how.engine in (None, "duckdb") else engine_table(file, connect(str(how.engine)))
+    data: Any
+    if how.engine in (None, "duckdb"):
+        layout = Layout(how.format, how.encoding, how.header, sign(how.separator))
+        data = TableFiles(file, layout, columns_of(how.columns))
+    else:
+        data = engine_table(file, connect(str(how.engine)))
     people = named(how.population, how.ledger, explain=how.explain)
     plan = make(data, **vars(cost), population=people, relation=how.relation, noise=how.noise, **question)
     if how.explain:
         emit_plan(plan, how.as_json)
         return
+    if isinstance(data, TableFiles):
+        data.check()
     with how.open(plan.population) as (book, accounts):
         estimates = plan.run(book, **accounts)
     emit(estimates.to_json(), str(estimates), how.as_json)

@@ -35,7 +35,7 @@ from hushquery.engine import as_table, execute, fetch, materialize, no_such_colu
 from hushquery.errors import DataError
 from hushquery.log import Log
 from hushquery.log.normalise import normal_query, normal_url
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import Bits, IntArray
 

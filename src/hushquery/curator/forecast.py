@@ -84,11 +84,16 @@ class Forecast:
 
 
 def forecast(
-    spec: ReleaseSpec, users: int | None = None, steps: ReleaseSteps | None = None, like: str = "aol"
+    spec: ReleaseSpec,
+    users: int | None = None,
+    steps: ReleaseSteps | None = None,
+    like: str = "aol",
+    searches: float | None = None,
 ) -> Forecast:
     """Compute what a release will be like; data-free.
 
-    ``users`` is a public figure, by default a million; ``like`` is the kind of log, one of :data:`LOGS`.
+    ``users`` is a public figure, by default a million; ``like`` is the kind of log, one of :data:`LOGS`; ``searches``
+    is how many a user makes on average, by default as in that kind of log.
 
     >>> seen = forecast(ReleaseSpec(Budget("ln 10", 1e-5), 20), users=65_000)
     >>> seen.selector, seen.threshold, f"{seen.expected_rare:.2f}", seen.released_low, seen.released_high
@@ -114,7 +119,7 @@ def forecast(
         None if selector.counts is None else math.sqrt(law_of(selector.counts).variance),
         rare,
         people,
-        *_range(_expected(selector, people, LOGS[like])),
+        *_range(_expected(selector, people, _of_length(LOGS[like], searches))),
         untouched_share(selector.queries_per_user),
         tuple(warnings),
     )
@@ -123,6 +128,15 @@ def forecast(
 def few_people(min_users: int = 1) -> str:
     """Name the fewest people whose query may come out: one, or those of a floor."""
     return "one person" if min_users == 1 else f"{min_users:,} people (the floor)"
+
+
+def _of_length(log: LogModel, searches: float | None) -> LogModel:
+    """Return a kind of log whose users make so many searches on average, fewer or more different ones with them."""
+    if searches is None:
+        return log
+    centre, spread = log.searches
+    shift = math.log(max(1.0, searches)) - centre - spread**2 / 2
+    return replace(log, searches=(centre + shift, spread), distinct=(log.distinct[0] + shift, log.distinct[1]))
 
 
 def checked_users(users: int | None) -> int:

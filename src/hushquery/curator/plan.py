@@ -274,7 +274,7 @@ class ReleasePlan(Plan[Release]):
         delta, steps, which = self.budget.delta, self.calibrated, self.bound.words(self.log.table)
         shared = ", ".join(f"{name} {float(share):.3g}" for name, share in steps.shares.items())
         of = "mu^2" if steps.loss.mu_squared or steps.loss.sparse else "epsilon"
-        lines = [*(f"- {step}" for step in self.log.steps), f"- the budget is shared in parts of {of}: {shared}"]
+        lines = [*(f"- {step}" for step in self.log.explained), f"- the budget is shared in parts of {of}: {shared}"]
         for i, step in enumerate(steps.steps(), 1):
             parameters, cost = step.parameters.to_json(), step.parameters.loss.epsilon(delta)
             numbers = {name: parameters.get(name) for name in ("scale", "sigma", "epsilon", "delta", "threshold")}

@@ -186,7 +186,7 @@ class HeadPlan(Plan[PublishedHead]):
         task, client = self.task, self.task.client
         chosen = "random ones" if self.keep == "random" else "the first by time"
         lines = [f'head list of "{task.task.name}"']
-        lines += [f"- {step}" for step in self.log.steps] if isinstance(self.log, Log) else []
+        lines += [f"- {step}" for step in self.log.explained] if isinstance(self.log, Log) else []
         lines.append(f"1. headlist: {self._steps()[0].detail}; {chosen} of each user count")
         if self.earlier is not None:
             lines.append(f"   all {self.size:,} records of the list of epoch {self.earlier.listed} are published again")

@@ -50,7 +50,7 @@ _READ_CSV = (
     f"nullstr='{_NO_NULL}', new_line='\\n', max_line_size={LONGEST_LINE}"
 )
 # Encodings in which the byte 0x0A is not always the end of a line, or in which one line changes how the next is read.
-_NOT_LINE_BY_LINE = ("utf-16", "utf-32", "utf-7", "iso2022", "hz", "idna", "punycode", "unicode", "raw", "undefined")
+_NOT_LINE_BY_LINE = ("utf-32", "utf-7", "iso2022", "hz", "idna", "punycode", "unicode", "raw", "undefined")
 
 
 def find_files(data: str | Path | Iterable[str | Path]) -> list[Path]:
@@ -71,7 +71,11 @@ def _matching(name: str | Path) -> list[Path]:
         raise UsageError("a file's name can't hold a null byte", fix="Check the name")
     path = Path(text)
     if path.is_dir():
-        raise DataError(f"{path} is a folder", fix=f"Name its files, for example '{path}/*.gz'")
+        # A name that begins with a dot or an underscore is of no log: a lock, a mark that a job has ended.
+        inside = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith((".", "_"))]
+        if not inside:
+            raise DataError(f"the folder {path} has no files", fix=f"Name files, for example '{path}/**/*.gz'")
+        return inside
     if path.is_file():
         return [path]
     if path.exists():
@@ -93,24 +97,28 @@ class FileHead:
 
     path: Path  # the file
     gzip: bool  # whether it is compressed; its first bytes say so, whatever its name
-    data: bytes  # its first bytes, decompressed
+    data: bytes  # its first bytes, decompressed; UTF-16 that is named so in UTF-8
     complete: bool  # whether that is all of it
 
     @property
     def type(self) -> str:
         """What the first bytes are known to begin, in words; empty if they are not known."""
-        return next((name for magic, name in _TYPES.items() if self.data.startswith(magic)), "")
+        known = next((name for magic, name in _TYPES.items() if self.data.startswith(magic)), "")
+        halves = [self.data[start:2000:2].count(0) for start in (0, 1)]
+        # Without a mark in front, every second byte of most languages' UTF-16 is null.
+        wide = max(halves) > 20 * (min(halves) + 1) / 2 and 4 * max(halves) > len(self.data[:2000])
+        return known or ("UTF-16 text" if wide else "")
 
     def lines(self, encoding: str) -> list[str]:
         """Return the first hundred complete lines that are not empty."""
-        text = self.data.decode(encoding, errors="replace").removeprefix("\ufeff")
+        text = self.data.decode(in_lines(encoding), errors="replace").removeprefix("\ufeff")
         lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         return [line for line in lines[: None if self.complete else -1] if line][:100]
 
     def decodes(self, encoding: str, skip: int) -> list[bool]:
         """Return of each of the first complete lines, after so many, whether it is text of the encoding."""
         lines = [line for line in self.data.replace(b"\r", b"\n").split(b"\n")[: None if self.complete else -1] if line]
-        return [decodes(line, encoding) for line in lines[skip : skip + 100]]
+        return [decodes(line, in_lines(encoding)) for line in lines[skip : skip + 100]]
 
 
 def decodes(line: bytes, encoding: str = "utf-8") -> bool:
@@ -122,12 +130,12 @@ def decodes(line: bytes, encoding: str = "utf-8") -> bool:
     return True
 
 
-def read_head(path: Path, *, may_be_blank: bool = False) -> FileHead:
+def read_head(path: Path, encoding: str = "utf-8", *, may_be_blank: bool = False) -> FileHead:
     """Read the first bytes of a file, beyond an overlong first line (one person's row); refuse an empty file."""
     try:
         with path.open("rb") as file:
             compressed = file.read(len(_GZIP)) == _GZIP
-        following = read_blocks(path, _HEAD)
+        following = read_text(path, encoding, _HEAD)
         last = next(following, b"")
         parts = [last]
         while last and b"\n" not in last and b"\r" not in last and len(parts) * _HEAD < _LONGEST_FIRST:
@@ -158,6 +166,29 @@ def read_blocks(path: Path, size: int = _BLOCK) -> Iterator[bytes]:
         while block:
             yield block
             block = file.read(size)
+
+
+def read_text(path: Path, encoding: str, size: int = _BLOCK) -> Iterator[bytes]:
+    """Yield a file's bytes as :func:`read_blocks` does, of UTF-16 in UTF-8, half characters as bytes that are not.
+
+    Two bytes are a unit wherever they are, so a line that an export wrote can't shift the next.
+    """
+    if not _wide(encoding):
+        yield from read_blocks(path, size)
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    for block in read_blocks(path, size):
+        if out := decoder.decode(block).encode("utf-8", "surrogatepass"):
+            yield out
+
+
+def _wide(encoding: str) -> bool:
+    return encoding.startswith("utf-16")
+
+
+def in_lines(encoding: str) -> str:
+    """Return the encoding of lines once :func:`read_text` has read them."""
+    return "utf-8" if _wide(encoding) else encoding
 
 
 def _decompressed(file: BinaryIO, block: bytes, path: Path, size: int) -> Iterator[bytes]:
@@ -230,9 +261,11 @@ def checked_encoding(encoding: str) -> str:
     """Return the canonical name of an encoding that can be read line by line; refuse others."""
     try:
         known = codecs.lookup(encoding).name
-        fits = "\n".encode(known) == b"\n" and not known.startswith(_NOT_LINE_BY_LINE)
+        fits = _wide(known) or ("\n".encode(known) == b"\n" and not known.startswith(_NOT_LINE_BY_LINE))
     except (LookupError, ValueError, TypeError):
-        raise UsageError(f"the encoding {encoding!r} is not known", fix="Use a name such as utf-8 or gb18030") from None
+        raise UsageError(
+            f"the encoding {encoding!r} is not known", fix="Use a name such as utf-8, utf-16 or gb18030"
+        ) from None
     if not fits:
         raise UsageError(
             f"files in {known} can't be read line by line", fix="Convert them: iconv -f FROM -t UTF-8 IN > OUT"
@@ -280,10 +313,10 @@ def line_batches(path: Path, encoding: str = "utf-8") -> Iterator[Any]:
     import pyarrow as pa
 
     first = 1
-    for block in _whole_lines(path):
+    for block in _whole_lines(path, encoding):
         data = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if encoding != "utf-8":
-            data = _to_utf8(data, encoding)
+            data = _to_utf8(data, in_lines(encoding))
         if first == 1:
             data = data.removeprefix(codecs.BOM_UTF8)
         if not data.endswith(b"\n"):
@@ -297,10 +330,10 @@ def line_batches(path: Path, encoding: str = "utf-8") -> Iterator[Any]:
         first += count
 
 
-def _whole_lines(path: Path) -> Iterator[bytes]:
+def _whole_lines(path: Path, encoding: str) -> Iterator[bytes]:
     """Yield a file in blocks that end where a line ends; of a line that is too long only its beginning."""
     rest = b""
-    for block in read_blocks(path):
+    for block in read_text(path, encoding):
         joined = rest + block if len(rest) <= LONGEST_LINE else rest[: LONGEST_LINE + 1] + block
         # A carriage return at the very end may be half of a line's end.
         cut = max(joined.rfind(b"\n"), joined.rfind(b"\r", 0, len(joined) - 1)) + 1

@@ -5,18 +5,12 @@ from __future__ import annotations
 import csv as csv_module
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from hushquery.errors import DataError, UsageError
+from hushquery.log.columns import COLUMNS, published_origin, quote_name
 from hushquery.log.files import LONGEST_LINE, cells_sql, lines_sql, sql_text
-
-#: The columns a log can have, in their order, with their types once read; users that are whole numbers stay so.
-COLUMNS = {"user": "string", "query": "string", "time": "int64", "url": "string", "rank": "int64"}
-
-#: The columns a source may lack.
-OPTIONAL = ("time", "url", "rank")
 
 #: The formats that can be named, each with what its lines look like.
 FORMATS = {
@@ -29,125 +23,21 @@ FORMATS = {
     "parquet": "Parquet",
     "jsonl": "one JSON object per line",
 }
+#: The formats that the endings of files tell.
+ENDINGS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
 
-_LONGEST_NAME = 60
-_MOST_NAMES = 20
+#: What may be between the cells of a ``csv`` file, in words.
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", "^": "caret", "~": "tilde", "\x01": "control-A"}
 
-
-def quote_name(name: str) -> str:
-    """Return a column's name in quotes, a very long one cut.
-
-    >>> quote_name("Customer ID")
-    "'Customer ID'"
-    """
-    return repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Return a sentence with the names of a table's columns: they are its schema, none of its rows."""
-    first = ", ".join(quote_name(name)[1:-1] for name in names[:_MOST_NAMES])
-    return f"It has {first}{', ...' if len(names) > _MOST_NAMES else ''}"
-
-
-def describe_columns(origins: Mapping[str, str], time_format: str = "") -> str:
-    """Describe what each of our columns is in the source, in words that may be published.
-
-    >>> describe_columns({"user": "the column 'Member'", "query": "the column 'query'"})
-    "user: the column 'Member'; query: the column 'query'; time: none; url: none"
-    """
-    named = {ours: origins.get(ours, "none") for ours in COLUMNS if ours in origins or ours != "rank"}
-    if time_format and "time" in origins:
-        named["time"] += f", written {time_format}"
-    return "; ".join(f"{ours}: {origin}" for ours, origin in named.items())
-
-
-@dataclass(frozen=True)
-class ColumnNames:
-    """Which of the source's columns is which of ours."""
-
-    names: Mapping[str, str]  # their name for each of ours that may be read
-    required: frozenset[str]  # ours that must be there
-
-    @classmethod
-    def of(cls, columns: Mapping[str, str | None]) -> ColumnNames:
-        """Check the names that the caller gives; other columns go by our own names."""
-        for ours, theirs in columns.items():
-            if ours not in COLUMNS:
-                raise UsageError(
-                    f"a log has no column {ours!r}", fix=f"Map ours to theirs; ours are {', '.join(COLUMNS)}"
-                )
-            if not theirs and ours not in OPTIONAL:
-                raise UsageError(f"a log needs the column {ours!r}", fix="Say which of the source's columns it is")
-        names = {ours: columns.get(ours, ours) for ours in COLUMNS}
-        present = {ours: theirs for ours, theirs in names.items() if theirs}
-        return cls(present, frozenset(ours for ours in present if ours in columns or ours not in OPTIONAL))
-
-    def match(self, theirs: Sequence[str], hint: str = "") -> dict[str, str]:
-        """Return the names that a source has, whatever their case; refuse a source that lacks a required one."""
-        # The exact name, or the only one that differs from it in case.
-        same = {ours: n if n in theirs else _only(theirs, n, str.lower) for ours, n in self.names.items()}
-        matched = {ours: name for ours, name in same.items() if name}
-        missing = [ours for ours in self.names if ours in self.required and ours not in matched]
-        if not missing:
-            return self.check_distinct(matched)
-        # The first line may be somebody's row: show only names that differ in blanks, underscores and case.
-        near = {ours: one for ours in missing if (one := _only(theirs, self.names[ours], _squeezed))}
-        options = _option({ours: near.get(ours, "NAME") for ours in missing})
-        keys = ", ".join(f"{ours!r}: {near.get(ours, 'NAME')!r}" for ours in missing)
-        ours, name = missing[0], self.names[missing[0]]
-        meant = f"Did you mean {' and '.join(map(quote_name, near.values()))}? " if near else ""
-        raise DataError(
-            f"the log has no column {quote_name(name)}" + ("" if name == ours else f" for {ours}"),
-            why=hint,
-            fix=f"{meant}Say which column it is: {options}, or columns={{{keys}}}",
-        )
-
-    def check_distinct(self, matched: Mapping[str, str]) -> dict[str, str]:
-        """Return the names as they are, unless one column would be two of ours."""
-        taken: dict[str, str] = {}
-        for ours, theirs in matched.items():
-            if theirs in taken:
-                raise UsageError(
-                    f"the column {quote_name(theirs)} can't be both {taken[theirs]} and {ours}",
-                    why="Each of our columns is one of the source's own",
-                    fix=f"Name another column for one of them: {_option({taken[theirs]: 'NAME', ours: 'NAME'})}"
-                    + (f"; {ours}= does without it" if ours in OPTIONAL else ""),
-                )
-            taken[theirs] = ours
-        return dict(matched)
-
-    def of_format(self, kind: str, origins: Mapping[str, str]) -> dict[str, str]:
-        """Return which columns of a format of fixed columns are read; refuse other names for them."""
-        for ours, theirs in self.names.items():
-            own = ours if ours not in origins else origins[ours].removeprefix("the column ").strip("'")
-            if theirs.lower() not in (ours, own.lower()):
-                raise UsageError(
-                    f"the format {kind} has its own columns",
-                    why=f"There {ours} is {origins[ours]}" if ours in origins else f"It has no {ours}",
-                    fix=f"Leave out --columns {ours}=..., or columns={{{ours!r}: ...}}",
-                )
-        return {ours: origin for ours, origin in origins.items() if ours in self.names}
-
-    def without(self, left_out: str) -> str:
-        """Write the option, and the argument in Python, that ask for the same columns but one."""
-        names = {ours: theirs for ours, theirs in self.names.items() if ours not in (left_out, theirs)}
-        options = names | {ours: "" for ours in COLUMNS if ours not in self.names or ours == left_out}
-        keys = ", ".join(f"{ours!r}: {theirs or None!r}" for ours, theirs in options.items())
-        return f"{_option(options)}, or columns={{{keys}}}"
-
-
-def _option(names: Mapping[str, str]) -> str:
-    text = ",".join(f"{ours}={theirs}" for ours, theirs in names.items())
-    return f'--columns "{text}"' if set(text) & set(" '&;()<>|*?#$") else f"--columns {text}"
-
-
-def _only(theirs: Sequence[str], name: str, form: Callable[[str], str]) -> str | None:
-    alike = [other for other in theirs if form(other) == form(name)]
-    return alike[0] if len(alike) == 1 else None
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.replace("_", " ").split()).lower()
+# A line under the header that SQL clients draw: every cell is made of dashes.
+_RULE = "regexp_full_match(coalesce({0}, '--'), '[-+=| ]*--[-+=| ]*')"
 
 
 @dataclass(frozen=True)
@@ -156,7 +46,7 @@ class Format:
 
     name: str  # one of ``FORMATS``
     fields: Mapping[str, str]  # SQL for each of our columns that the source has
-    origins: Mapping[str, str]  # what each of our columns is in the source, in words that may be published
+    origins: Mapping[str, str]  # what each of our columns is in the source, in words for the steward
     problem: str  # SQL, the kind of defect that makes a line no row, or null
     cells: int = 0  # how many cells ``c0``, ``c1``, ... a line has at most; 0 where lines are not cut at a separator
     # Else SQL from ``{lines}``, with a column ``line``, to the columns the rest is about; other columns pass through.
@@ -164,28 +54,27 @@ class Format:
     skipped: str = "false"  # SQL, true for a line that is no row: a header
     raw_time: str = ""  # SQL for the time as the line has it, where ``fields["time"]`` is in microseconds already
     separator: str = "\t"  # what is between cells
+    with_header: bool = False  # whether the first line names the columns
+    open_end: bool = False  # whether a line may have more cells: only a header says how many there are
+    published: Mapping[str, str] = field(default_factory=dict)  # ``origins`` in words that may be published
 
     @property
     def description(self) -> str:
         """What the lines look like."""
-        either = f"{'semicolon' if self.separator == ';' else 'comma'} separated"
-        return FORMATS[self.name].replace("comma or semicolon separated", either)
-
-    @property
-    def with_header(self) -> bool:
-        """Whether the first line names the columns."""
-        return self.name in ("csv", "tsv")
+        words = FORMATS[self.name].replace("comma or semicolon", SEPARATORS.get(self.separator, "character"))
+        return words.replace("with a header line", "without a header line") if self.open_end else words
 
     def rows(self, relation: str) -> str:
         """Write the query for the good rows of a relation that has the columns the format is about."""
         fields = ", ".join(f"{sql} AS {column}" for column, sql in self.fields.items())
-        return f"SELECT {fields} FROM ({relation}) WHERE ({self.problem}) IS NULL AND NOT ({self.skipped})"  # noqa: S608
+        skipped = f"coalesce({self.skipped}, false)"
+        return f"SELECT {fields} FROM ({relation}) WHERE ({self.problem}) IS NULL AND NOT {skipped}"  # noqa: S608
 
     def of_lines(self, lines: str) -> str:
         """Write the query that cuts lines into the columns that the rest is about."""
         if self.parsed:
             return self.parsed.format(lines=lines)
-        columns = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(self.cells + 1))
+        columns = ", ".join(f"cells[{index + 1}] AS c{index}" for index in range(self.cells + 2))
         cut = _cut_outside_quotes(self.separator) if self.name == "csv" else "string_split(line, '\t')"
         return f"SELECT * EXCLUDE (cells), {columns} FROM (SELECT *, {cut} AS cells FROM ({lines}))"  # noqa: S608
 
@@ -211,12 +100,12 @@ class Format:
         begins with a quote are read as lines instead. Each line is read in exactly one of the two ways.
         """
         lines = lines_sql(plain, compressed)
-        if not self.cells:
+        if not self.cells or self.open_end:
             return self.rows(self.of_lines(lines))
-        cells = cells_sql(plain, compressed, self.cells, self.separator)
+        cells = cells_sql(plain, compressed, self.cells + 1, self.separator)
         if self.name != "csv":
             return self.rows(cells)
-        opened = " OR ".join(f"starts_with(c{index}, '\"')" for index in range(self.cells + 1))
+        opened = " OR ".join(f"starts_with(c{index}, '\"')" for index in range(self.cells + 2))
         bare = f"SELECT * FROM ({cells}) WHERE NOT coalesce({opened}, false)"  # noqa: S608
         # Behind the cells that are looked at above a line has too many of them, here as there.
         with_quotes = f"contains(line, '\"') AND (starts_with(line, '\"') OR contains(line, '{self.separator}\"'))"
@@ -224,23 +113,28 @@ class Format:
 
 
 def _cut_outside_quotes(separator: str) -> str:
+    sign = f"\\x{ord(separator):02x}"
     # A cell: in quotes, with a quote inside written twice; or bare, when it may hold quotes but not begin with one.
-    cell = f'"(?:[^"]|"")*"|[^"{separator}][^{separator}]*|'
+    cell = f'"(?:[^"]|"")*"|[^"{sign}][^{sign}]*|'
     # Most quotes hold neither separator nor quote: then they are all there is to take away, at a fifth of the cost.
-    easy = f'"[^"{separator}]*"|[^"{separator}]*'
+    easy = f'"[^"{sign}]*"|[^"{sign}]*'
     # unnest keeps the engine from cutting each line a second time for the conditions.
     return f"""unnest([CASE
     WHEN NOT contains(line, '"') THEN string_split(line, '{separator}')
-    WHEN regexp_full_match(line, '(?:{easy})(?:{separator}(?:{easy}))*') THEN
+    WHEN regexp_full_match(line, '(?:{easy})(?:{sign}(?:{easy}))*') THEN
       string_split(replace(line, '"', ''), '{separator}')
-    WHEN regexp_full_match(line, '(?:{cell})(?:{separator}(?:{cell}))*') THEN
-      list_transform(regexp_extract_all('{separator}' || line, '{separator}({cell})', 1, 's'),
+    WHEN regexp_full_match(line, '(?:{cell})(?:{sign}(?:{cell}))*') THEN
+      list_transform(regexp_extract_all('{separator}' || line, '{sign}({cell})', 1, 's'),
                      lambda cell: CASE WHEN starts_with(cell, '"') THEN replace(cell[2:-2], '""', '"') ELSE cell END)
     END])"""
 
 
-def _problem(cells: int, too_few: str, unclosed: str = "") -> str:
-    return f"CASE WHEN c{cells} IS NOT NULL THEN 'too many columns' {unclosed}WHEN {too_few} THEN 'too few columns' END"
+def _problem(cells: int, *needed: int, unclosed: str = "") -> str:
+    """Name what is wrong with a line: a cell too many, or one missing that a row needs; others may be left off."""
+    # One empty cell more is a separator at the end of the line.
+    too_many = f"c{cells} <> '' OR c{cells + 1} IS NOT NULL"
+    too_few = " OR ".join(f"c{index} IS NULL" for index in needed)
+    return f"CASE WHEN {too_many} THEN 'too many columns' {unclosed}WHEN {too_few} THEN 'too few columns' END"
 
 
 def _origins(*words: str) -> dict[str, str]:
@@ -249,16 +143,37 @@ def _origins(*words: str) -> dict[str, str]:
 
 def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], separator: str = "\t") -> Format:
     """Return the ``csv`` or ``tsv`` format with this header; a quote left open makes only its own line malformed."""
-    cells = len(header)
-    missing = " OR ".join(f"c{index} IS NULL" for index in sorted({0, cells - 1, *places.values()}))
+    cells, names = len(header), [name.strip() for name in header]
+    same = " AND ".join(f"c{index} = {sql_text(text)}" for index, text in enumerate(header))
+    rule = " AND ".join(_RULE.format(f"c{index}") for index in range(cells))
+    # Of a log's row only the user and the query must be there; a table's row is whole.
+    needed = {places[ours] for ours in ("user", "query")} if "user" in places else {0, cells - 1, *places.values()}
     return Format(
         kind,
         fields={column: f"c{index}" for column, index in places.items()},
-        origins={column: f"the column {quote_name(header[index].strip())}" for column, index in places.items()},
-        problem=_problem(cells, missing, "WHEN c0 IS NULL THEN 'unclosed quote' " if kind == "csv" else ""),
+        origins={column: f"the column {quote_name(names[index])}" for column, index in places.items()},
+        problem=_problem(cells, *sorted(needed), unclosed=_UNCLOSED if kind == "csv" else ""),
         cells=cells,
-        skipped=" AND ".join(f"c{index} = {sql_text(text)}" for index, text in enumerate(header)),
+        skipped=f"({same}) OR (c0 IS NOT NULL AND {rule})",
         separator=separator,
+        with_header=True,
+        published={column: published_origin(column, names[index]) for column, index in places.items()},
+    )
+
+
+def without_header(kind: str, places: Mapping[str, int], separator: str = "\t") -> Format:
+    """Return the ``csv`` or ``tsv`` format of a file whose first line is a row: columns go by their places from 0."""
+    cells = max(places.values()) + 1
+    needed = [places[ours] for ours in ("user", "query") if ours in places] or [0]
+    missing = " OR ".join(f"c{index} IS NULL" for index in needed)
+    return Format(
+        kind,
+        fields={column: f"c{index}" for column, index in places.items()},
+        origins={column: f"column {index + 1}" for column, index in places.items()},
+        problem=f"CASE {_UNCLOSED if kind == 'csv' else ''}WHEN {missing} THEN 'too few columns' END",
+        cells=cells,
+        separator=separator,
+        open_end=True,
     )
 
 
@@ -270,6 +185,7 @@ def jsonl(keys: Mapping[str, str]) -> Format:
         "jsonl",
         fields={column: f"members[{index + 1}]" for index, column in enumerate(keys)},
         origins={column: f"the key {quote_name(key)}" for column, key in keys.items()},
+        published={column: published_origin(column, key, "key") for column, key in keys.items()},
         problem="CASE WHEN members IS NULL THEN 'bad JSON' END",
         # What begins with a brace and is JSON is an object: that spares one of three looks at the whole line.
         parsed="SELECT *, unnest([CASE WHEN starts_with(ltrim(line, ' \t'), '{{') AND json_valid(line) "  # noqa: S608
@@ -277,6 +193,7 @@ def jsonl(keys: Mapping[str, str]) -> Format:
     )
 
 
+_UNCLOSED = "WHEN c0 IS NULL THEN 'unclosed quote' "
 _YANDEX_PROBLEM = """CASE
   WHEN cells[2] = 'M' AND len(cells) = 4 THEN NULL
   WHEN cells[3] IN ('Q', 'T') AND len(cells) >= 6 THEN NULL
@@ -292,9 +209,10 @@ FIXED = {
         "aol",
         fields={"user": "c0", "query": "c1", "time": "c2", "url": "c4", "rank": "c3"},
         origins=_origins(*(f"the column '{n}'" for n in ("AnonID", "Query", "QueryTime", "ClickURL", "ItemRank"))),
-        problem=_problem(5, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR (c3 IS NULL) <> (c4 IS NULL)"),
+        problem=_problem(5, 0, 1),
         cells=5,
-        skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime'",
+        skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime' OR c0 IS NOT NULL AND "
+        + " AND ".join(_RULE.format(f"c{index}") for index in range(5)),
     ),
     # SogouQ: rank and order in one cell, or, since 2011, in two.
     "sogou": Format(
@@ -310,7 +228,7 @@ FIXED = {
         origins=_origins(
             "the second cell of a line", "the third cell", "the first cell", "the last cell", "the fourth cell"
         ),
-        problem=_problem(6, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL OR c3 IS NULL OR c4 IS NULL AND c5 IS NULL"),
+        problem=_problem(6, 0, 1, 2),
         cells=6,
         raw_time="c0",
     ),
@@ -323,7 +241,7 @@ FIXED = {
             "time": "CASE WHEN length(c1) = 12 THEN epoch_us(try_strptime(c1, '%y%m%d%H%M%S')) END",
         },
         origins=_origins("the first cell of a line", "the third cell", "the second cell"),
-        problem=_problem(3, "c0 IS NULL OR c1 IS NULL OR c2 IS NULL"),
+        problem=_problem(3, 0, 1, 2),
         cells=3,
         raw_time="c1",
     ),
@@ -376,18 +294,19 @@ FROM sessions s LEFT JOIN queries q ON q.session = s.session
 """  # noqa: S608
 
 
-_SHAPES = {
+#: Lines of formats without a header.
+SHAPES = {
     "yandex": r"\d+\t(M\t\d+\t\d+|\d+\t([QT](\t[^\t]+){3,}|C\t\d+\t\d+))",
     "sogou": r"(\d\d:\d\d:\d\d|\d{14})\t[^\t]+\t[^\t]*\t[^\t]*(\t[^\t]*){1,2}",
     "excite": r"[^\t]+\t\d{12}\t[^\t]*",
-    "aol": r"[^\t]+\t[^\t]*\t(\d{4}-\d\d?-\d\d?.*|)(\t\d*\t[^\t]*)?|AnonID\tQuery\t.*",
+    "aol": r"[^\t]+\t[^\t]*\t(\d{4}-\d\d?-\d\d?[^\t]*|)(\t\d*(\t[^\t]*)?)?\t?|AnonID\tQuery\t.*",
 }
 
 
 def has_shape(kind: str, line: str) -> bool:
     """Return whether a line has the shape of a format without a header."""
     if kind != "jsonl":
-        return re.fullmatch(_SHAPES[kind], line) is not None
+        return re.fullmatch(SHAPES[kind], line) is not None
     try:
         return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -403,24 +322,11 @@ def separator_of(kind: str, header: str) -> str:
     return "\t" if kind == "tsv" else ";" if ";" in header and "," not in header else ","
 
 
-def header_cells(line: str, separator: str) -> list[str]:
-    """Cut the header line of a ``csv`` or ``tsv`` file; what is far too long for one has no cells."""
-    if separator == "\t":
+def header_cells(line: str, separator: str, kind: str) -> list[str]:
+    """Cut a line of a ``csv`` or ``tsv`` file; what is far too long for a header has no cells."""
+    if kind == "tsv":
         return line.split("\t")
     try:
         return next(csv_module.reader([line], delimiter=separator), [])
     except csv_module.Error:
         return []
-
-
-def looks_like(lines: Sequence[str]) -> str:
-    """Return which format most of the lines look like, in words without any of their content; empty if none."""
-    for kind in (*_SHAPES, "jsonl"):
-        if lines and 2 * sum(has_shape(kind, line) for line in lines) > len(lines):
-            return kind
-    for kind, separator in (("tsv", "\t"), ("csv", ","), ("csv", ";")):
-        counts = [line.count(separator) + 1 for line in lines]
-        common = max(set(counts), key=counts.count, default=0)
-        if common > 1 and 2 * counts.count(common) > len(lines):
-            return f"{kind} with {common} columns"
-    return ""

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 from hushquery.engine import as_table, check, connect, engine_table, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
-from hushquery.log.formats import COLUMNS, ColumnNames
+from hushquery.log.columns import COLUMNS, ColumnNames
+from hushquery.log.refuse import left_out
 from hushquery.log.report import Defects
-from hushquery.log.sources import FILE_ENDINGS, Source, files_source, table_source
+from hushquery.log.sources import FILE_ENDINGS, Layout, Source, files_source, table_source
 from hushquery.log.time_format import TimeFormat, TimeOptions, instant
 
 _LARGEST_RANK = 10**15
@@ -103,9 +104,27 @@ class Log:
                 fix="Correct the rows (the private report has the line numbers) or read without strict",
             )
 
-    def check_files(self) -> None:
-        """Read compressed files to their end and raise if one is damaged; an engine reads half without a message."""
+    @property
+    def explained(self) -> list[str]:
+        """The :attr:`steps` in words for the steward, with the names of columns: a name may be somebody's row."""
+        source = self._get("_rules").source
+        return [source.columns if step == source.steps[1] else step for step in self.steps]
+
+    def check_files(self, *, anyway: bool = False) -> None:
+        """Raise if the log plainly can't be read, before a budget is spent on nothing.
+
+        Compressed files are read to their end, because an engine reads half of one without a message. Unless
+        ``anyway``, at most the first 1,000 lines of text files are parsed: more than half must be rows.
+        """
         self._get("_rules").source.check_files()
+        if not anyway:
+            self._get("_rules").source.check_head()
+
+    def left_out(self) -> tuple[float, str]:
+        """Return the share of text lines that are no rows, and why, from a sample; secret, for the steward."""
+        kinds = self._get("_rules").source.sample()
+        bad = left_out(kinds)
+        return sum(bad.values()) / max(1, sum(kinds.values())), ", ".join(list(bad)[:3])
 
     def _get(self, name: str) -> Any:
         return object.__getattribute__(self, name)
@@ -133,12 +152,15 @@ def read_log(
     data: Any,
     *,
     format: str | None = None,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, str | int | None] | None = None,
+    header: bool | None = None,
+    separator: str | None = None,
     engine: Any = None,
     normalise: bool = True,
     patterns: bool = True,
     drop: str | Path | Iterable[str] | None = None,
     exclude_users: str | Path | Iterable[str] | None = None,
+    unwrap: str | None = None,
     since: str | float | datetime | date | None = None,
     until: str | float | datetime | date | None = None,
     strict: bool = False,
@@ -157,12 +179,15 @@ def read_log(
     published and lines may be broken, read with ``strict``, or take it from the list of members.
 
     Args:
-        data: A file name, a pattern such as ``logs/*.gz``, a list of file names, a pandas, Polars, Arrow or Ibis table,
-            or a mapping of columns; with an engine also the name of its table, on Spark also ``hdfs://...``.
+        data: A file name, a folder, a pattern such as ``logs/*.gz``, a list of these, a pandas, Polars, Arrow or Ibis
+            table, or a mapping of columns; with an engine also the name of its table, on Spark also ``hdfs://...``.
         format: ``aol``, ``sogou``, ``yandex``, ``excite``, ``csv``, ``tsv``, ``parquet`` or ``jsonl``; by default the
             files' ending decides. Text may be compressed with gzip.
-        columns: The source's names of user, query, time, url and rank: ``{"user": "AnonID"}``; ``None`` leaves one out.
-            The guarantee protects one value of the user column, whatever it holds.
+        columns: The source's names of user, query, time, url and rank: ``{"user": "AnonID"}``; ``None`` leaves one out,
+            a number is a place from 1. The guarantee protects one value of the user column, whatever it holds.
+        header: Whether the first line of a CSV or TSV file names the columns. ``False``: it is a row, and ``columns``
+            are places. By default it does, and one that looks like a row is refused.
+        separator: What is between the cells of a CSV file; by default its header line decides, comma or semicolon.
         engine: A connection or a URL, see :func:`hushquery.engine.connect`; by default DuckDB in this process. Spark
             reads Parquet files, which all its machines must see.
         normalise: Whether to bring queries and URLs to one form, see :mod:`hushquery.log.normalise`.
@@ -170,6 +195,7 @@ def read_log(
         drop: A deny list, as a file with one entry per line or as the entries: a query that equals an entry or
             contains it as whole words is removed.
         exclude_users: The user ids of people who object, as a file or as a list.
+        unwrap: Two characters to take off where they enclose a query: ``[]`` makes ``[tea]`` tea.
         since: Keep rows at or after this time; without a zone it is UTC.
         until: Keep rows before this time.
         strict: Refuse the log if anything is wrong with it; reads it once for that.
@@ -189,27 +215,31 @@ def read_log(
     if time_unit and time_format is not None:
         raise UsageError("times have a unit or a format", why="A time unit is for numbers", fix="Leave one of them out")
     options = TimeOptions(time_unit, None if time_format is None else TimeFormat(time_format))
-    names = ColumnNames.of(columns or {})
+    if unwrap is not None and len(unwrap) != 2:
+        raise UsageError("unwrap needs two characters, one for each end", fix="Write it like '[]' or '<>'")
+    names, layout = ColumnNames.of(columns or {}, header=header), Layout(format, encoding, header, separator)
     if isinstance(engine, str):
         engine = connect(engine)
-    if _names_table(data, engine) and format is None:
+    if names_table(data, engine) and format is None:
         step = "read as parquet" if "://" in data else f"read from a table of {engine.name}"
         source = table_source(engine_table(data, engine), names, engine, options, step)
-    elif _names_files(data):
-        source = files_source(data, format, names, engine, encoding, options)
-    elif format is not None:
-        raise UsageError("a table has no file format", fix="Leave format out")
+    elif names_files(data):
+        source = files_source(data, layout, names, engine, options)
+    elif format is not None or header is False:
+        raise UsageError("a table has no file format", fix="Leave format and header out")
     else:
         source = table_source(as_table(data), names, engine, options, "read from a table")
     if options.form is not None and "time" not in source.rows.columns:
         raise UsageError("the log has no times to read by a format", fix="Name their column, or leave the format out")
     patterns = patterns and not source.coded
-    rules = Rules(source, normalise, patterns, options)
+    rules = Rules(source, normalise, patterns, options, unwrap or "")
     table = rules.rows_with_user()
     steps = [*source.steps, "rows without a user or a query left out"]
     steps.append(f"queries of over {normal.LONGEST} characters too")
     if "url" in table.columns:
         steps.append(f"urls of over {normal.LONGEST} characters removed; the search stays")
+    if unwrap:
+        steps.append(f"{unwrap[0]} and {unwrap[1]} around a query taken off")
     if exclude_users is not None:
         table = _without_users(table, exclude_users)
         steps.append("rows of users who object left out")
@@ -240,11 +270,17 @@ class Rules:
     normalise: bool  # whether queries and URLs are brought to one form
     patterns: bool  # whether personal text is removed
     options: TimeOptions  # how times are written
+    unwrap: str = ""  # two characters to take off around queries
 
     def rows_with_user(self) -> Any:
         """Return the rows that have a user; a query that is too long is missing."""
         rows = self.source.rows
-        rows = rows.mutate(query=normal.not_too_long(_text(rows.query)))
+        query = _text(rows.query)
+        if self.unwrap:
+            bare = normal.stripped(query, self.source.dialect)
+            enclosed = (bare.left(1) == self.unwrap[0]) & (bare.right(1) == self.unwrap[1]) & (bare.length() > 1)
+            query = enclosed.ifelse(bare.substr(1, bare.length() - 2), query)
+        rows = rows.mutate(query=normal.not_too_long(query))
         if rows.user.type().is_integer():
             # Whole numbers stay what they are: as text they cost an engine a fifth of the whole count.
             return rows.filter(rows.user.notnull())
@@ -391,7 +427,7 @@ def _read_entries(source: str | Path | Iterable[str], name: str) -> list[str]:
     return [line for raw in re.split("\r\n|\n|\r", text) if (line := raw.strip())]
 
 
-def _names_table(data: Any, engine: Any) -> bool:
+def names_table(data: Any, engine: Any) -> bool:
     """Return whether data names something that only the engine can find; a name with a file's ending is a file's."""
     if engine is None or not isinstance(data, str):
         return False
@@ -402,5 +438,6 @@ def _names_table(data: Any, engine: Any) -> bool:
     return re.fullmatch(r"\w+([.]\w+){0,2}", data) is not None and not Path(data).exists()
 
 
-def _names_files(data: Any) -> bool:
+def names_files(data: Any) -> bool:
+    """Return whether data is a name of files, or a list of names."""
     return all(isinstance(one, str | Path) for one in (data if isinstance(data, list | tuple) else [data]))

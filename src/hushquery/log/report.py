@@ -55,6 +55,7 @@ class Defects:
     """
 
     kinds: tuple[Defect, ...] = ()
+    lines: int = 0  # how many lines or rows were looked at
 
     @classmethod
     def gather(cls, parts: Iterable[Defect]) -> Defects:
@@ -65,7 +66,8 @@ class Defects:
             counts[part.kind] = counts.get(part.kind, 0) + part.count
             lines.setdefault(part.kind, []).extend(part.lines)
         return cls(
-            tuple(Defect(kind, counts[kind], tuple(lines[kind][:LINES_SHOWN])) for kind in KINDS if kind in counts)
+            tuple(Defect(kind, counts[kind], tuple(lines[kind][:LINES_SHOWN])) for kind in KINDS if kind in counts),
+            sum(counts.values()) - counts.get("damaged file", 0),
         )
 
     def __bool__(self) -> bool:
@@ -101,8 +103,22 @@ def defects_of_table(rows: Any, dialect: str, options: TimeOptions) -> Defects:
     """Count the defects of a table; it has no lines to number."""
     raw_time = rows.time if "time" in rows.columns else None
     kinds = rows.select(kind=_kind(rows, raw_time, dialect, options))
-    counts = fetch(kinds.filter(kinds.kind.notnull()).group_by("kind").agg(n=lambda t: t.count()))
-    return Defects.gather(Defect(row["kind"], row["n"]) for row in counts.to_pylist())
+    counts = fetch(kinds.group_by("kind").agg(n=lambda t: t.count()))
+    return Defects.gather(Defect(row["kind"] or "", row["n"]) for row in counts.to_pylist())
+
+
+def count_kinds(lines: Sequence[bytes], form: Format, options: TimeOptions | None) -> dict[str, int]:
+    """Count a few lines by their defect, "" for none; headers are no lines."""
+    import pyarrow as pa
+
+    engine = connect()
+    try:
+        batch = pa.table({"number": range(len(lines)), "line": pa.array(lines, pa.large_binary())})
+        engine.con.register("batch", batch)
+        sql = f"SELECT coalesce(kind, ''), count(*) FROM ({_kinds_sql(engine, form, options)}) GROUP BY ALL"  # noqa: S608
+        return dict(engine.con.execute(sql).fetchall()) if lines else {}
+    finally:
+        engine.disconnect()
 
 
 def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: str) -> Iterator[Defect]:
@@ -121,15 +137,18 @@ def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: st
 
 
 def _summary_sql(engine: Any, form: Format, options: TimeOptions | None) -> str:
+    return (
+        f"SELECT coalesce(kind, '') AS kind, count(*), min(number, {LINES_SHOWN}) "  # noqa: S608
+        f"FROM ({_kinds_sql(engine, form, options)}) GROUP BY ALL ORDER BY ALL"
+    )
+
+
+def _kinds_sql(engine: Any, form: Format, options: TimeOptions | None) -> str:
     rows = engine.sql(form.checked_rows("batch"), dialect="duckdb")
     kind = rows.problem
     if options is not None:
         kind = kind.coalesce(_kind(rows, rows.raw_time, "duckdb", options, in_micros=bool(form.raw_time)))
-    query = engine.compile(rows.select("number", kind=kind))
-    return (
-        f"SELECT kind, count(*), min(number, {LINES_SHOWN}) FROM ({query}) "  # noqa: S608
-        "WHERE kind IS NOT NULL GROUP BY kind ORDER BY kind"
-    )
+    return str(engine.compile(rows.select("number", kind=kind)))
 
 
 def _kind(rows: Any, raw_time: Any, dialect: str, options: TimeOptions, *, in_micros: bool = False) -> Any:

@@ -17,7 +17,7 @@ from hushquery.core.loss import Loss
 from hushquery.core.sensitivity import ClampedSum
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
-from hushquery.log.sources import read_table
+from hushquery.log.tables import read_table
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import Bits, sampler
 from hushquery.plan import Paid, Plan

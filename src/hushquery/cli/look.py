@@ -1,0 +1,158 @@
+"""``hushquery look``: see what a log is, how to read it and what to publish, before anything is spent."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushquery.cli.common import (
+    JsonFlag,
+    LogFiles,
+    LogOptions,
+    at_a_terminal,
+    emit,
+    flag,
+    option,
+    progress,
+    takes_options,
+    warn,
+    write_secret,
+)
+from hushquery.errors import UsageError
+
+if TYPE_CHECKING:
+    from hushquery.curator.advice import Advice
+    from hushquery.log import Look
+
+_DATA_FREE = (
+    "Parameters are published with a release, so rows must not choose them: only the order of magnitude that you "
+    "type or accept does."
+)
+
+
+@takes_options
+def look(
+    log: LogFiles,
+    *,
+    users: Annotated[int | None, option("N", "About how many users there are, if you know: 10000.", min=1)] = None,
+    rows: Annotated[int | None, option("N", "About how many searches they made: 200000.", min=1)] = None,
+    epsilon: Annotated[str, option("E", "What one user may lose by the release to plan.")] = "1",
+    yes: Annotated[bool, flag("--yes", "Accept the order of magnitude of users and rows that the log has.")] = False,
+    html: Annotated[Path | None, option("FILE", "Also write a page to look at; secret, for your eyes.")] = None,
+    reading: LogOptions,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""See what a log is, how to read it and what to publish, before anything is spent. Secret: for the steward's eyes.
+
+        hushquery look searches.csv
+        hushquery look 'logs/*.gz' --users 10000 --rows 200000 --html look.html
+
+    What you do not say is guessed from a sample spread over the files: format, encoding, separator, columns. Nothing
+    is spent and nothing published. The command that it prints has the guesses as options: release never guesses.
+    """
+    from hushquery import log as logs
+
+    if html is not None and html.suffix.lower() not in (".html", ".htm"):
+        raise UsageError("--html writes a page", fix="Name a file that ends in .html")
+    with progress("starting", 1.0) as show:
+        seen = logs.look(log[0] if len(log) == 1 else log, progress=show, **reading.arguments())
+    plan = None if seen.problem or not seen.users else _planned(seen, users, rows, epsilon, yes=yes, ask=not as_json)
+    command = None if plan is None else release_command(log, seen, plan)
+    if html is not None:
+        from hushquery.templates import render
+
+        write_secret(html, render("look.html", **_page(seen, plan, command)))
+    data = seen.to_json() | {"advice": None if plan is None else asdict(plan) | {"command": command}}
+    emit(data, "\n".join([str(seen), "", *_advice(log, seen, plan, command)]), as_json)
+    if seen.share_left_out > logs.MANY:
+        warn(f"{seen.share_left_out:.1%} of the lines would be left out")
+    if html is not None:
+        typer.echo(f"secret, never publish it: open {html}", err=True)
+    if seen.problem:
+        raise typer.Exit(4)
+
+
+def _planned(seen: Look, users: int | None, rows: int | None, epsilon: str, *, yes: bool, ask: bool) -> Advice | None:
+    """Return advice for the orders of magnitude that the steward types or accepts; None where nobody does."""
+    from hushquery.curator.advice import advise, magnitude
+
+    known = {"users": users, "rows": rows}
+    for name, count in (("users", seen.users), ("rows", seen.rows)):
+        if known[name] is None and yes:
+            known[name] = magnitude(count)
+        elif known[name] is None and ask and at_a_terminal():
+            typer.echo(_DATA_FREE, err=True)
+            known[name] = typer.prompt(f"About how many {name}?", default=magnitude(count), type=int, err=True)
+    people, searches = known["users"], known["rows"]
+    if people is None or searches is None:
+        return None
+    return advise(people, max(people, searches), epsilon=epsilon)
+
+
+def release_command(log: list[str], seen: Look, plan: Advice) -> str:
+    """Write the command that publishes the log so."""
+    files = " ".join(map(shlex.quote, log))
+    options = " ".join(filter(None, (seen.options, plan.options)))
+    return f'hushquery release {files} {options} --population "WHOSE LOG IT IS" --out release'
+
+
+def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None) -> list[str]:
+    from hushquery.curator.advice import magnitude
+
+    if seen.problem:
+        return ["Then look again. Nothing was spent."]
+    if not seen.users:
+        return ["There is no row to publish. Nothing was spent."]
+    if plan is None:
+        known = f"--users {magnitude(seen.users)} --rows {magnitude(seen.rows)}"
+        again = " ".join(filter(None, ("hushquery look", *map(shlex.quote, log), seen.options, known)))
+        return ["Next: say about how many users and rows there are (or --yes).", _DATA_FREE, f"  {again}"]
+    few = ["Few or none: too few users share a query at this epsilon."] if plan.released_high <= 10 else []
+    return ["Next: publish it.", str(plan), *few, _DATA_FREE, f"  {command}", *_more(seen)]
+
+
+def _more(seen: Look) -> list[str]:
+    if "url: none" in seen.columns:
+        return []
+    return ["  Clicks too: add --clicks-per-user 5; they take a part of the budget (hushquery plan)."]
+
+
+def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
+    """Return what the page shows: bars are shares of the largest."""
+
+    def bars(counts: Mapping[str, int], unit: str = "", lost: Collection[str] = ()) -> list[dict[str, Any]]:
+        shown = dict(counts)
+        while shown and not list(shown.values())[-1]:  # an empty end says nothing
+            shown.popitem()
+        most = max([1, *shown.values()])
+        return [
+            {
+                "label": f"{name} {plural(2 - (name == '1'), unit)}",
+                "count": count,
+                "width": 100 * count / most,
+                "lost": name in lost,
+            }
+            for name, count in shown.items()
+        ]
+
+    from hushquery.log import MANY, SECRET, first_places
+    from hushquery.templates import plural
+
+    return {
+        "secret": SECRET,
+        "seen": seen,
+        "many": MANY,
+        "plan": plan,
+        "command": command or "",
+        "data_free": _DATA_FREE,
+        "defects": [first_places(defect) for defect in seen.defects],
+        "left": bars({"rows": seen.lines - sum(seen.left_out.values()), **seen.left_out}, lost=seen.left_out),
+        "rows_per_user": bars(seen.rows_per_user, "rows"),
+        "users_per_query": bars(seen.users_per_query, "users"),
+        "popular": bars({f"{users} or more users": count for users, count in seen.popular.items()}),
+    }
