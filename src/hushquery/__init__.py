@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hushquery.auditing.attacks import audit
     from hushquery.core.budget import Budget, PrivacyWarning, Relation, Unit
     from hushquery.core.composition import compose
+    from hushquery.core.description import Description
     from hushquery.core.estimates import Estimates
     from hushquery.core.guarantee import Guarantee
     from hushquery.core.ledger.ledger import Ledger
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from hushquery.local.server.estimate import ClientEstimate, estimate
     from hushquery.log import Log, read_log
     from hushquery.publish import SearchIndex
-    from hushquery.release import Release
+    from hushquery.release import Release, SigningKey, verify
     from hushquery.statistics import StatisticPlan, plan_statistic
     from hushquery.task import Task
 
@@ -53,6 +54,7 @@ __all__ = [
     "Client",
     "ClientEstimate",
     "DataError",
+    "Description",
     "Estimates",
     "Guarantee",
     "HeadPlan",
@@ -68,6 +70,7 @@ __all__ = [
     "ReleasePlan",
     "SearchIndex",
     "Sender",
+    "SigningKey",
     "StatisticPlan",
     "Task",
     "Unavailable",
@@ -84,12 +87,14 @@ __all__ = [
     "plan_statistic",
     "read_log",
     "statistics",
+    "verify",
 ]
 
 _HOMES = {
     "auditing.attacks": ("audit",),
     "core.budget": ("Budget", "PrivacyWarning", "Relation", "Unit"),
     "core.composition": ("compose",),
+    "core.description": ("Description",),
     "core.estimates": ("Estimates",),
     "core.guarantee": ("Guarantee",),
     "core.ledger.ledger": ("Ledger",),
@@ -112,7 +117,7 @@ _HOMES = {
     "local.server.estimate": ("ClientEstimate", "estimate"),
     "log": ("Log", "read_log"),
     "publish": ("SearchIndex",),
-    "release": ("Release",),
+    "release": ("Release", "SigningKey", "verify"),
     "statistics": ("StatisticPlan", "plan_statistic"),
     "task": ("Task",),
 }
