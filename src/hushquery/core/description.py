@@ -16,8 +16,9 @@ from hushquery.errors import DataError, UsageError
 
 __all__ = ["UNDESCRIBED", "Description"]
 
-_LONGEST = {"title": 200, "publisher": 200, "licence": 200, "contact": 300}
-_MOST_PEOPLE = 10**11
+#: How long each text may be, and how many people there may be.
+LONGEST = {"title": 200, "publisher": 200, "licence": 200, "contact": 300}
+MOST_PEOPLE = 10**11
 _MAIL = re.compile(r"[^\s@<>\"',;:]+@[^\s@<>\"',;:]+\.[^\s@<>\"',;:.]+")
 # They turn the rest of a line round, and with it what a reader sees.
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -52,7 +53,7 @@ class Description:
     people: int | None = None
 
     def __post_init__(self) -> None:
-        for name, most in _LONGEST.items():
+        for name, most in LONGEST.items():
             if (text := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _checked_text(text, name, most))
         if self.contact is not None and not (_MAIL.fullmatch(self.contact) or _ADDRESS.fullmatch(self.contact)):
@@ -61,9 +62,9 @@ class Description:
         if self.period is not None:
             start, end = _days(self.period)
             object.__setattr__(self, "period", f"{start}..{end}")
-        if self.people is not None and (type(self.people) is not int or not 1 <= self.people <= _MOST_PEOPLE):
+        if self.people is not None and (type(self.people) is not int or not 1 <= self.people <= MOST_PEOPLE):
             raise UsageError(
-                f"the number of people must be an integer from 1 to {_MOST_PEOPLE:,}", fix="Use a public figure"
+                f"the number of people must be an integer from 1 to {MOST_PEOPLE:,}", fix="Use a public figure"
             )
 
     def __bool__(self) -> bool:

@@ -252,6 +252,7 @@ def _entry(release: Release, guarantee: Guarantee) -> dict[str, Any]:
                 "release_type": _not_stated(_ONE_OF),
                 "release_type_details": _not_stated("a manifest speaks of one release: say whether there are more"),
                 "data_source_type": _not_stated(_ONE_OF),
+                "data_source_type_details": _not_stated(_IN_ENTRY),
                 "access_type": "Non-interactive",
                 "access_type_details": "tables that anybody can read; nobody queries the data",
             },

@@ -27,7 +27,9 @@ __all__ = ["PublicKey", "Signature", "SigningKey"]
 #: The file that holds a signature, beside the file that is signed.
 SIGNATURE = "signature.json"
 
-_FORMAT, _VERSION, _ALGORITHM = "hushquery-signature", 1, "Ed25519"
+#: The version of that file, which is signed too.
+VERSION = 1
+_FORMAT, _ALGORITHM = "hushquery-signature", "Ed25519"
 _MOST_BYTES = 16_384
 # What precedes the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
 _SPKI = bytes.fromhex("302a300506032b6570032100")
@@ -178,7 +180,7 @@ class Signature:
 
     def to_bytes(self) -> bytes:
         """Return it as the text of the file."""
-        data = {"format": _FORMAT, "format_version": _VERSION, **asdict(self)}
+        data = {"format": _FORMAT, "format_version": VERSION, **asdict(self)}
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
     @classmethod
@@ -191,7 +193,7 @@ class Signature:
             data = json.loads(_read(path, "the signature"))
             if not isinstance(data, dict) or data.pop("format") != _FORMAT:
                 raise ValueError
-            if data.pop("format_version") != _VERSION:
+            if data.pop("format_version") != VERSION:
                 raise DataError(f"{SIGNATURE} has an unknown version", fix="Upgrade hushquery")
             made = cls(**data)
             if not all(isinstance(v, str) or (n == "signer" and v is None) for n, v in asdict(made).items()):
@@ -280,7 +282,7 @@ def check_signature(
 
 def _message(kind: str, name: str, digest: str) -> bytes:
     """Return what is signed: the purpose, the kind of folder and the file before its hash."""
-    return f"hushquery signature {_VERSION}\n{kind}\n{name}\nsha256 {digest}\n".encode()
+    return f"hushquery signature {VERSION}\n{kind}\n{name}\nsha256 {digest}\n".encode()
 
 
 def _read(path: Path, what: str, *, private: bool = False) -> str:
