@@ -22,6 +22,7 @@ from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.publish import SearchIndex, find
 from hushquery.publish.site import build_site
+from hushquery.release.record import nist_text, registry_text
 from hushquery.templates import markdown, render, shown
 from site_files import LEDGER, task_of
 from small_releases import private_hybrid, release_of, shares_of, whole_release
@@ -97,6 +98,7 @@ def spoiled(release, word):
         )
         for guarantee, who in zip(release.guarantees, people, strict=True)
     )
+    given = " ".join("".join(c for c in word if c.isprintable()).split())  # a description takes nothing else
     extra = {f"a {word}": word, f"b {word}": [f"{word}, {word}", word]}
     tables = {
         name: pa.table(
@@ -114,6 +116,7 @@ def spoiled(release, word):
         manifest={
             **manifest,
             **{name: manifest[name] + word for name in ("created", "hushquery")},
+            "description": {"title": f"a title {given}", "publisher": given, "licence": f"a licence {given}"},
             "meanings": marked(manifest["meanings"], word),
             "notes": [f"a note {word}", word],
             "parameters": {**manifest["parameters"], **extra, "expected_false_reformulations": 0.5},
@@ -136,9 +139,11 @@ def everything(word, folder):
     releases = {"hybrid": hybrid, "counts": counts, "weak": weak, "list": spoiled(release_of(["news", "rain"]), word)}
     budget = {"population": f"people {word}", "epsilon": 8, "delta": "1e-4", "remaining_epsilon": "6"}
     for name, release in releases.items():
-        yield f"{name} page", release.page(budget=budget)
+        yield f"{name} page", release.page(budget=budget, signed=f"SHA256:{word}")
         yield f"{name} card", release.card()
         yield f"{name} notebook", release._repr_html_()
+    yield "sheet as a card", nist_text(hybrid)
+    yield "entry as a card", registry_text(hybrid)
     for name, result in {"search": SearchIndex(counts).search("weather"), "find": find(hybrid, "*")}.items():
         yield f"{name} notebook", result._repr_html_()
     spends = [{**row, "account": row["account"] + word, "what": marked(row["what"], word)} for row in LEDGER]

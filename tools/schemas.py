@@ -17,6 +17,7 @@ from typing import Any
 from hushquery.collect.http import problems as documents
 from hushquery.collect.http.problems import PROBLEMS
 from hushquery.core.budget import Relation
+from hushquery.core.description import LONGEST, MOST_PEOPLE
 from hushquery.core.local_loss import CHANNELS
 from hushquery.core.loss import (
     GaussianHistogram,
@@ -135,6 +136,7 @@ def manifest() -> Schema:
         "hushquery": {"type": "string", "description": "the version that wrote it"},
         "kind": {"enum": ["curator", "hybrid"]},
         "created": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", "description": "the day, in UTC"},
+        "description": ref("description"),
         "guarantees": many(ref("guarantee"), 1),
         "interval_level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
         "parameters": {"type": "object", "description": "what the steward chose; of shares also `rest`"},
@@ -146,7 +148,7 @@ def manifest() -> Schema:
     }
     shares = {"format_version": {"const": 2}, "parameters": {"required": ["rest"], "properties": {"rest": _share()}}}
     made = {
-        **record(own, optional=("measures",)),
+        **record(own, optional=("measures", "description")),
         "description": "How the tables were made. Exports and the collector's releases hold this much.",
         "if": {"properties": {"kind": {"const": "hybrid"}}},
         "then": {"properties": shares},
@@ -169,8 +171,33 @@ def manifest() -> Schema:
     }
     step = {"population": _TEXT, "name": _TEXT, "detail": _TEXT, "loss": ref("loss")}
     step["parameters"] = ref("step_parameters")
-    defs = {"made": made, "step": record(step), **privacy()}
+    defs = {"made": made, "description": description(), "step": record(step), **privacy()}
     return document("manifest", "manifest.json of a release", {**body, "$defs": defs})
+
+
+def description() -> Schema:
+    """What a release says of itself, each part optional."""
+    day = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
+    own: Schema = {name: {"type": "string", "minLength": 1, "maxLength": most} for name, most in LONGEST.items()}
+    own["period"] = {**record({"start": day, "end": day}), "description": "the days of the data, both included"}
+    own["people"] = {"type": "integer", "minimum": 1, "maximum": MOST_PEOPLE, "description": "declared, not counted"}
+    return {**record(own, optional=tuple(own)), "description": "what the steward declares of the release"}
+
+
+def signature() -> Schema:
+    raw = {"type": "string", "pattern": "^[A-Za-z0-9+/]{43}=$", "description": "32 bytes in base64"}
+    own = {
+        "format": {"const": "hushquery-signature"},
+        "format_version": {"const": 1},
+        "algorithm": {"const": "Ed25519"},
+        "signed": {"type": "string", "description": "the file that is signed, beside this one"},
+        "sha256": _HEX,
+        "public_key": raw,
+        "fingerprint": {"type": "string", "pattern": "^SHA256:[A-Za-z0-9+/]{43}$"},
+        "signature": {"type": "string", "pattern": "^[A-Za-z0-9+/]{86}==$", "description": "64 bytes in base64"},
+        "signer": {"type": ["string", "null"], "description": "the publisher, as the signed file names it"},
+    }
+    return document("signature", "signature.json: who signed a folder", record(own, closed=True))
 
 
 _PAGES = ("README.md", "report.html")
@@ -332,6 +359,7 @@ def served_release() -> Schema:
 
 SCHEMAS = {
     "manifest": manifest,
+    "signature": signature,
     "task": task,
     "head": head,
     "estimate": estimate,

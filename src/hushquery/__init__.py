@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hushquery.auditing.attacks import audit
     from hushquery.core.budget import Budget, PrivacyWarning, Relation, Unit
     from hushquery.core.composition import compose
+    from hushquery.core.description import Description
     from hushquery.core.estimates import Estimates
     from hushquery.core.guarantee import Guarantee
     from hushquery.core.ledger.ledger import Ledger
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from hushquery.local.server.estimate import ClientEstimate, estimate
     from hushquery.log import Log, Look, look, read_log
     from hushquery.publish import SearchIndex
-    from hushquery.release import Release
+    from hushquery.release import Release, SigningKey, verify
     from hushquery.statistics import StatisticPlan, plan_statistic
     from hushquery.task import Task
 
@@ -55,6 +56,7 @@ __all__ = [
     "Client",
     "ClientEstimate",
     "DataError",
+    "Description",
     "Estimates",
     "Guarantee",
     "HeadPlan",
@@ -71,6 +73,7 @@ __all__ = [
     "ReleasePlan",
     "SearchIndex",
     "Sender",
+    "SigningKey",
     "StatisticPlan",
     "Task",
     "Unavailable",
@@ -89,12 +92,14 @@ __all__ = [
     "plan_statistic",
     "read_log",
     "statistics",
+    "verify",
 ]
 
 _HOMES = {
     "auditing.attacks": ("audit",),
     "core.budget": ("Budget", "PrivacyWarning", "Relation", "Unit"),
     "core.composition": ("compose",),
+    "core.description": ("Description",),
     "core.estimates": ("Estimates",),
     "core.guarantee": ("Guarantee",),
     "core.ledger.ledger": ("Ledger",),
@@ -118,7 +123,7 @@ _HOMES = {
     "local.server.estimate": ("ClientEstimate", "estimate"),
     "log": ("Log", "Look", "look", "read_log"),
     "publish": ("SearchIndex",),
-    "release": ("Release",),
+    "release": ("Release", "SigningKey", "verify"),
     "statistics": ("StatisticPlan", "plan_statistic"),
     "task": ("Task",),
 }

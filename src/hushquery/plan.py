@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hushquery.core.budget import Budget, Relation, Unit
+from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
 from hushquery.errors import BudgetError, DataError, HushqueryError
@@ -57,6 +58,7 @@ class Plan(ABC, Generic[Result]):
     """
 
     _turn: threading.Lock  # taken by the run that reads, and never given back
+    description: Description = UNDESCRIBED  #: what the result says of itself; the ledger keeps title and period
 
     if TYPE_CHECKING:  # at run time a property here would be the default of a field of the same name
 
@@ -204,6 +206,7 @@ class Plan(ABC, Generic[Result]):
                     charge.relation,
                     charge.loss,
                     what=charge.what,
+                    plan=self.description.for_ledger(),
                     create_with=charge.budget if create else None,
                     new_population=new_population,
                     once=once,

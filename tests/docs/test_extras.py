@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from small_releases import whole_release
+from hushquery.release import SigningKey
+from small_releases import private_hybrid, whole_release
 
 ROOT = Path(__file__).resolve().parents[2]
 # What is imported for each extra; the names of the packages are in pyproject.toml.
@@ -23,6 +24,7 @@ IMPORTED = {
     "accounting": ["dp_accounting"],
     "plot": ["altair", "vl_convert"],
     "serve": ["cryptography", "fastapi", "h11", "psycopg", "starlette", "uvicorn"],
+    "sign": ["cryptography"],
     "spark": ["pandas", "pyspark"],
 }
 ALL = sorted({name for names in IMPORTED.values() for name in names})
@@ -125,6 +127,22 @@ def test_half_an_installation_is_told_too(name: str, folder: Path) -> None:
     assert code == 69
     assert f"needs the package {name}" in said
     assert "pip install 'hushquery[serve]'" in said
+
+
+def test_signatures(folder: Path) -> None:
+    made = SigningKey.new()
+    made.save(folder / "key")
+    private_hybrid().save(folder / "signed", sign=made)
+    lines = [["keys", "new"], ["sign", "release", "--key", "key"], ["verify", "signed", "--key", "key.pub"]]
+    # Where nobody asks for a check, what is signed can be read and verified all the same.
+    [*told, (code, said), (shown, _)] = without(
+        IMPORTED["sign"], [*lines, ["verify", "signed"], ["show", "signed"]], folder
+    )
+    assert (code, shown) == (0, 0)
+    assert "not checked against a key you trust" in said
+    for line, (code, said) in zip(lines, told, strict=True):
+        assert code == 69, (line, said)
+        assert "pip install 'hushquery[sign]'" in said
 
 
 def test_spark(folder: Path) -> None:

@@ -285,6 +285,26 @@ def test_an_older_manifest_without_measures_is_valid(tmp_path: Path) -> None:
     assert faults("manifest", json.loads((folder / MANIFEST).read_bytes())) == []
 
 
+ABOUT = {"title": "A week", "period": {"start": "2026-11-02", "end": "2026-11-08"}, "people": 2500}
+
+
+def test_descriptions_and_signatures(tmp_path: Path) -> None:
+    release = private_hybrid()
+    release.manifest["description"] = ABOUT  # type: ignore[index]  # a dictionary, as every manifest
+    folder = release.save(tmp_path / "release", sign=hq.SigningKey.new())
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    assert faults("manifest", manifest) == []
+    signature = json.loads((folder / "signature.json").read_bytes())
+    assert faults("signature", signature) == []
+    for name in signature:
+        assert faults("signature", {**signature, name: 5})
+    for damage in ({"title": ""}, {"title": "x" * 201}, {"title": 5}, {"period": "2026"}, {"people": 0}, []):
+        made = {**manifest, "description": damage}
+        (folder / MANIFEST).write_bytes(manifest_bytes(sign(made)))
+        assert faults("manifest", made)
+        assert "description" in " ".join(verify(folder).problems)
+
+
 def test_exports_hold_what_the_schema_calls_made(tmp_path: Path) -> None:
     release = private_hybrid()
     assert faults("manifest", json.loads((release.to_csv(tmp_path / "csv") / MANIFEST).read_bytes()), "made") == []

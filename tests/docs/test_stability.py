@@ -24,6 +24,7 @@ from hushquery.local.server.estimate import ClientEstimate
 from hushquery.publish.site import build_site
 from hushquery.release.manifest import FORMAT_VERSION
 from hushquery.release.release import MANIFEST, manifest_bytes, sign
+from hushquery.release.signature import VERSION as SIGNATURE_VERSION
 from hushquery.task import Task
 from hushquery.task.template import template
 from setting_reports import REPORTS, TASK
@@ -45,6 +46,7 @@ def number(name: str) -> int:
 def test_the_numbers_are_those_of_the_code() -> None:
     assert number("release") == FORMAT_VERSION
     assert number("report") == VERSION
+    assert number("signature") == SIGNATURE_VERSION
     assert number("ledger") == ledger_store.SCHEMA
     assert number("client state") == client_store.SCHEMA
     assert number("collector store") == collector.SCHEMA

@@ -152,7 +152,8 @@ def history(population: PopulationFilter = None, ledger: LedgerOption = "ledger.
     for entry in entries:
         people = f"{entry.population} ({entry.relation.value})"
         lines.append(f"{entry.seq:>5}  {entry.time:%Y-%m-%d %H:%M:%S}  {people}  {entry.what}: {entry.cost()}")
-        lines += [f"       plan {line}" for line in entry.plan.splitlines()]
+        described = ("title: ", "period: ")
+        lines += [f"       {'' if line.startswith(described) else 'plan '}{line}" for line in entry.plan.splitlines()]
     data = {"ledger": book.name, "head": book.head, "entries": [entry.to_json() for entry in entries]}
     emit(data, "\n".join(lines) or "nothing was recorded", as_json)
 

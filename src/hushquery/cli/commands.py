@@ -20,6 +20,8 @@ COMMANDS = {
     "plan": "release",
     "release": "release",
     "verify": "show",
+    "card": "card",
+    "sign": "keys",
     "export": "show",
     "head": "hybrid",
     "randomize": "reports",
@@ -40,7 +42,7 @@ COMMANDS = {
     "serve": "collect",
 }
 #: Commands that have commands of their own, each in the file of its name.
-GROUPS = ("stat", "budget", "explain", "experiment", "task", "collect", "rappor")
+GROUPS = ("stat", "budget", "keys", "explain", "experiment", "task", "collect", "rappor")
 EXTENSION = ("bench", "experiment")  #: Those of the second package; without it they print how to get it.
 ENTRY_POINTS = "hushquery.commands"  #: Where the second package offers commands and parts of them.
 

@@ -27,6 +27,7 @@ from hushquery.cli.common import (
     takes_options,
     tell_left_out,
 )
+from hushquery.cli.describe import Described, Period, SignWith, Title, signing_key
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def head(
         int | None, option("N", "How many users opted in, where that is public; add-remove needs it.", min=1)
     ] = None,
     keep: Annotated[str, option("RULE", "Which records of a user count: random, or first (by time).")] = "random",
+    title: Title = None,
+    period: Period = None,
     spending: Spending,
     explain: Explain = False,
     force: Annotated[bool, flag("--force", "Replace an older head list at --out.")] = False,
@@ -73,6 +76,7 @@ def head(
 
         hushquery head week3.parquet --task task.toml --epoch 3 --previous head2/ --out head3/
     """
+    from hushquery.core.description import Description
     from hushquery.hybrid.plan import plan_head
     from hushquery.hybrid.published import HEAD_FILE, PublishedHead
     from hushquery.release.release import check_target
@@ -82,8 +86,8 @@ def head(
     earlier = None if previous is None else PublishedHead.load(previous)
     if not explain:
         check_target(out, force, known={HEAD_FILE})
-    opened = reading.open(log)
-    plan = plan_head(opened, agreed, keep=keep, head=earlier)  # type: ignore[arg-type]  # checked by the plan
+    opened, about = reading.open(log), Description(title=title, period=period)  # for the ledger
+    plan = plan_head(opened, agreed, keep=keep, head=earlier, description=about)  # type: ignore[arg-type]  # checked there
     if explain:
         emit_plan(plan, as_json)
         return
@@ -118,11 +122,13 @@ def head(
     emit(data, "\n".join(lines), as_json)
 
 
+@takes_options
 def blend(
     out: Annotated[Path, option("DIR", "The folder of the release. It must not exist.")],
     folders: Annotated[
         list[Path] | None, argument("HEAD EST", "What `hushquery head` and `hushquery estimate --out` wrote.")
     ] = None,
+    *,
     robust: Annotated[
         bool, flag("--robust", "Where opt-in users search differently, fall back toward the clients.")
     ] = False,
@@ -141,6 +147,11 @@ def blend(
     ] = None,
     new_population: NewPopulation = False,
     epoch: Epoch = None,
+    users: Annotated[
+        int | None, option("N", "How many people it is about, a public figure, stated in the release.", min=1)
+    ] = None,
+    described: Described,
+    sign: SignWith = None,
     ledger: LedgerOption = "ledger.db",
     force: Annotated[bool, flag("--force", "Replace an older release at --out.")] = False,
     as_json: JsonFlag = False,
@@ -166,7 +177,8 @@ def blend(
         raise UsageError("an interval's level lies between 0 and 1", fix="Use a value such as 0.95")
     if (simulate is None) == (not folders):
         raise UsageError("give the folders HEAD and EST, or --simulate LOG", fix="See `hushquery blend --help`")
-    how: dict[str, Any] = {"robust": robust, "level": level}
+    how: dict[str, Any] = {"robust": robust, "level": level, "description": described.with_people(users)}
+    key = None if sign is None else signing_key(sign)
     if simulate is not None:
         given = {"epsilon": epsilon, "delta": delta, "head-size": head_size, "mode": mode, "population": population}
         agreed = _task(task, given, ledger)
@@ -177,7 +189,7 @@ def blend(
         raise UsageError("give two folders: of the head list, and of the clients' estimate")
     else:
         release = blend_both(PublishedHead.load(folders[0]), ClientEstimate.load(folders[1]), **how)
-    folder = release.save(out, force)
+    folder = release.save(out, force, sign=key)
     sizes, parameters = {name: table.num_rows for name, table in release.tables.items()}, release.manifest["parameters"]
     data = {
         "release": str(folder),

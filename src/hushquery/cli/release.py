@@ -25,6 +25,7 @@ from hushquery.cli.common import (
     tell_left_out,
     warn,
 )
+from hushquery.cli.describe import Described, SignWith, signing_key
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +90,12 @@ def release(
     ] = None,
     tables: Published,
     spending: Spending,
-    users: Annotated[int | None, option("N", "How many users there are, a public figure, for the warnings.")] = None,
+    users: Annotated[
+        int | None,
+        option("N", "How many users there are, a public figure: for the warnings, and stated in the release."),
+    ] = None,
+    described: Described,
+    sign: SignWith = None,
     explain: Explain = False,
     force: Annotated[bool, flag("--force", "Replace an older release at --out.")] = False,
     no_normalise: Annotated[bool, flag("--no-normalise", "Take queries and URLs exactly as they are.")] = False,
@@ -114,10 +120,14 @@ def release(
         if out is None:
             raise UsageError("a release needs a folder", fix="Give --out DIR, or --explain to see the plan only")
         check_target(out, force)
-    people = named(tables.population, spending.ledger, explain=explain)
+    people, key = (
+        named(tables.population, spending.ledger, explain=explain),
+        None if sign is None else signing_key(sign),
+    )
     opened = reading.open(log, normalise=not no_normalise)
     settings = vars(tables) | {"shares": pairs(tables.shares, "--shares"), "population": people}
     settings |= {"public_pairs": settings.pop("results"), "expected_false_pairs": settings.pop("false_edges")}
+    settings["description"] = described.with_people(users)
     plan = plan_release(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
     for line in plan.notes:
         note(line)
@@ -136,7 +146,7 @@ def release(
             "delta": str(account.terms.budget.delta),
             "remaining_epsilon": account.remaining_epsilon,
         }
-        folder = made.save(out, force, budget=left)
+        folder = made.save(out, force, budget=left, sign=key)
     tell_left_out(opened)
     sizes, guarantee = {name: table.num_rows for name, table in made.tables.items()}, made.guarantees[0]
     data = {"release": str(folder), "tables": sizes, "selector": plan.calibrated.selector.name}

@@ -47,6 +47,7 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
     data: dict[str, Any] = {
         "kind": release.manifest.get("kind"),
         "created": release.manifest.get("created"),
+        "description": release.description.to_json(),
         "guarantees": [guarantee.to_json() for guarantee in release.guarantees],
         "parameters": release.manifest.get("parameters", {}),
         "tables": {
@@ -56,7 +57,8 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         "first_rows": first,
         "notes": release.manifest.get("notes", []),
     }
-    parts = ["\n".join(guarantee.summary() for guarantee in release.guarantees)]
+    parts = ["\n".join(f"{name}: {text}" for name, text in release.description.facts())]
+    parts.append("\n".join(guarantee.summary() for guarantee in release.guarantees))
     if "rest" in data["parameters"]:
         parts.append(f"shares are of all records; {percent(data['parameters']['rest'])} of them are not listed")
     parts += [str(note) for note in data["notes"]]
@@ -135,24 +137,33 @@ def _measured(head: str, rows: tuple[Measured, ...] | None, table: str) -> str:
     return listing(heads, cells, right)
 
 
-def verify(folder: FolderPath, as_json: JsonFlag = False) -> None:
+def verify(
+    folder: FolderPath,
+    key: Annotated[
+        str | None,
+        option("PUB", "The publisher's public key (a .pub file) or its fingerprint: the release must be signed by it."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
     r"""Check that a release is whole and promises what its parameters give.
 
         hushquery verify release
+        hushquery verify release --key publisher.key.pub
 
     Compares every file with its hash, reads every table, and computes the
     guarantee anew from the exact numbers that each step ran with. Ends with
     exit code 4 and a list when anything is wrong. A promise that is weaker
     than usual (epsilon above 5, delta above 1e-4) is named in a warning.
 
-    It finds accidents and inconsistencies, not forgers: whoever changes a
-    release on purpose can change its hashes too, and nobody signs it. Get a
-    release from somebody you trust.
+    Without --key it finds accidents and inconsistencies, not forgers: whoever
+    changes a release on purpose can change its hashes too, and sign it with a
+    key of their own. Get the key from the publisher, on another way than the
+    release.
     """
     from hushquery.release import verify as check
     from hushquery.release.release import check_there
 
-    result = check(folder)
+    result = check(folder, key)
     if not result.ok:
         if as_json:
             emit(result.to_json(), "", as_json)
@@ -168,6 +179,13 @@ def verify(folder: FolderPath, as_json: JsonFlag = False) -> None:
     which = "each of its guarantees, for its own people, follows" if several else "its guarantee follows"
     lines = [f"{folder} is whole, and {which} from its parameters:"]
     lines += [f"  {guarantee.summary()}" for guarantee in result.guarantees]
+    if signature := result.signature:
+        who = f"signed by {signature.fingerprint}" + (
+            f" ({signature.signer})" if result.trusted and signature.signer else ""
+        )
+        lines.append(
+            f"{who}, the key you gave" if result.trusted else f"{who}, not checked against a key you trust: --key"
+        )
     if any(guarantee.test_noise for guarantee in result.guarantees):
         warn("its noise came from a test's seed: nothing is promised, do not publish it")
     for warning in result.warnings:

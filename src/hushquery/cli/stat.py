@@ -23,6 +23,7 @@ from hushquery.cli.common import (
     sign,
     takes_options,
 )
+from hushquery.cli.describe import Title
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,8 @@ class Promise:
 class How(Spending, Promise):
     """What every statistic is told: its options are those of the bases, the last base first, then these."""
 
+    title: Title = None
+    period: Annotated[str | None, option("START..END", "The days of the data, for the ledger's history.")] = None
     explain: Explain = False
     engine: Engine = None
     format: Annotated[str | None, option("FORMAT", "csv, tsv, parquet or jsonl; by default as the file ends.")] = None
@@ -170,6 +173,7 @@ def histogram(
 
 
 def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **question: Any) -> None:
+    from hushquery.core.description import Description
     from hushquery.engine import connect, engine_table
     from hushquery.log.sources import Layout
     from hushquery.log.tables import TableFiles
@@ -182,7 +186,9 @@ def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **
     else:
         data = engine_table(file, connect(str(how.engine)))
     people = named(how.population, how.ledger, explain=how.explain)
-    plan = make(data, **vars(cost), population=people, relation=how.relation, noise=how.noise, **question)
+    about = Description(title=how.title, period=how.period)
+    chosen = {"relation": how.relation, "noise": how.noise, "description": about}
+    plan = make(data, **vars(cost), population=people, **chosen, **question)
     if how.explain:
         emit_plan(plan, how.as_json)
         return
@@ -190,4 +196,5 @@ def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **
         data.check()
     with how.open(plan.population) as (book, accounts):
         estimates = plan.run(book, **accounts)
-    emit(estimates.to_json(), str(estimates), how.as_json)
+    stated = {"description": about.to_json()} if about else {}
+    emit(estimates.to_json() | stated, str(estimates), how.as_json)

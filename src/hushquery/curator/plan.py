@@ -23,6 +23,7 @@ from hushquery.core.calibration import (
     mu_for,
     sigma_for,
 )
+from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
@@ -187,6 +188,7 @@ def plan_release(
     session_gap: float = 1800.0,
     expected_false_pairs: float = 1.0,
     min_users: int = 1,
+    description: Description | None = None,
 ) -> ReleasePlan:
     """Plan the release of a search log. Reads no row; ``plan.run(ledger)`` spends first and then reads.
 
@@ -208,6 +210,7 @@ def plan_release(
         session_gap: Seconds without a search after which a new session begins.
         expected_false_pairs: How many published reformulations may be pure noise, in expectation.
         min_users: The floor N: a query (or clicked pair) of fewer users never comes out, with certainty.
+        description: What the release says of itself; its period follows from the log's since and until by default.
 
     Warns (:class:`~hushquery.PrivacyWarning`) above epsilon 5 or delta 1e-4; refuses real noise at delta 0.1 or more.
 
@@ -247,7 +250,8 @@ def plan_release(
     )
     spec.budget.warn()
     steps = calibrate(spec, public_pairs=listed, session_gap=session_gap, expected_false_pairs=expected_false_pairs)
-    return ReleasePlan(secret, clean_text(population, "the population"), spec, steps, Bound(keep), tuple(notes))
+    about, people = (description or UNDESCRIBED).within(secret.times), clean_text(population, "the population")
+    return ReleasePlan(secret, people, spec, steps, Bound(keep), tuple(notes), about)
 
 
 @dataclass(frozen=True, repr=False)
@@ -260,6 +264,7 @@ class ReleasePlan(Plan[Release]):
     calibrated: ReleaseSteps
     bound: Bound
     notes: tuple[str, ...] = ()
+    description: Description = UNDESCRIBED
     unit: ClassVar[Unit] = UNIT
 
     @property
@@ -320,6 +325,7 @@ class ReleasePlan(Plan[Release]):
             "shares": {name: str(share) for name, share in steps.shares.items()},
             "keep": self.bound.order(self.log.table),
             "log_steps": list(self.log.steps),
+            **self.log.times,
             "public_results": spec.has_public_pairs,
         }
         if spec.min_users > 1:
@@ -347,6 +353,7 @@ class ReleasePlan(Plan[Release]):
             steps=recorded,
             meanings={name: self._meaning(name) for name in tables},
             notes=notes,
+            description=self.description,
         )
 
     def _meaning(self, table: str) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hushquery.core.budget import Budget, Relation, Unit, significant_up
+from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Step
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, StepParameters
 from hushquery.curator.counting import Bound, Keep
@@ -75,7 +76,12 @@ class SealedRecords(Protocol):
 
 
 def plan_head(
-    log: Any, task: Task | str | Path, *, keep: Keep = "random", head: PublishedHead | None = None
+    log: Any,
+    task: Task | str | Path,
+    *,
+    keep: Keep = "random",
+    head: PublishedHead | None = None,
+    description: Description | None = None,
 ) -> HeadPlan:
     """Plan the head list of a task from the log of opt-in users. Reads no row.
 
@@ -84,6 +90,7 @@ def plan_head(
         task: A task with the parts [optin] and [head], or its file.
         keep: Which of a user's records count: ``random`` ones, or the ``first`` by time.
         head: The list of an earlier period, for a task that keeps its list (``[head] keep``): it is measured again.
+        description: Its title and period go into the ledger's history; the release of :func:`blend` has its own.
 
     **Guarantee:** per epoch, the task's (epsilon, delta) for one opt-in user, pure epsilon where an earlier list is
     measured again, and the epsilon of its reports for one client. Two populations, both replace-one (unless the task
@@ -101,6 +108,8 @@ def plan_head(
             why="clients compare their searches with the list in that form",
             fix="Read the log without --no-normalise, or with normalise=True",
         )
+    about = description or UNDESCRIBED
+    about = about.within(secret.times) if isinstance(secret, Log) else about
     Budget(task.optin.epsilon, 0 if head is not None else task.optin.delta).warn()
     common: dict[str, Any] = {
         "epsilon": task.optin.epsilon,
@@ -109,7 +118,7 @@ def plan_head(
     }
     if head is not None:
         _check_earlier(head, task)
-        return HeadPlan(secret, task, task.optin, len(head), ((calibrate_remeasure(**common),),), keep, head)
+        return HeadPlan(secret, task, task.optin, len(head), ((calibrate_remeasure(**common),),), keep, head, about)
     common["delta"] = task.optin.delta
     parts: tuple[tuple[StepParameters, ...], ...]
     if task.head.algorithm == "guided":
@@ -120,7 +129,7 @@ def plan_head(
     else:
         finding, measuring = calibrate_split(**common)
         parts = ((finding,), (measuring,))
-    return HeadPlan(secret, task, task.optin, task.head.size, parts, keep)
+    return HeadPlan(secret, task, task.optin, task.head.size, parts, keep, None, about)
 
 
 def _check_earlier(head: PublishedHead, task: Task) -> None:
@@ -156,6 +165,7 @@ class HeadPlan(Plan[PublishedHead]):
     parts: tuple[tuple[StepParameters, ...], ...]
     keep: Keep = "random"  #: which of a user's records count
     earlier: PublishedHead | None = None  #: the list of an earlier period that is measured again
+    description: Description = UNDESCRIBED  #: for the ledger's history; the period of the opt-in users' rows
 
     @property
     def population(self) -> str:

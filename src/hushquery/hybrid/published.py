@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hushquery.core.budget import Unit
+from hushquery.core.description import Description
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import (
     GaussianHistogram,
@@ -259,7 +260,14 @@ def described(step: StepParameters, method: Method, kept_since: int | None) -> s
 # ---- the release ---------------------------------------------------------------------------------------------------
 
 
-def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False, level: float = 0.95) -> Release:
+def blend(
+    head: PublishedHead,
+    clients: ClientEstimate,
+    *,
+    robust: bool = False,
+    level: float = 0.95,
+    description: Description | None = None,
+) -> Release:
     """Blend a head list's opt-in estimates with the clients' estimates about the same list, and make the release.
 
     Args:
@@ -267,6 +275,7 @@ def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False,
         clients: What ``hushquery estimate`` made of the clients' reports about this very list.
         robust: Fall back toward the clients where opt-in users search differently.
         level: The coverage of the intervals.
+        description: What the release says of itself.
 
     **Guarantee:** none of its own: it costs nothing. The release states both populations' guarantees, side by side.
     **Estimator:** each record's two shares weighted by their variances, projected on the simplex.
@@ -283,7 +292,8 @@ def blend(head: PublishedHead, clients: ClientEstimate, *, robust: bool = False,
             why="they are of several periods" if clients.period is None else f"they are of epoch {clients.period}",
             fix="Estimate that epoch's reports: hushquery estimate --epoch N",
         )
-    return blended_release(head, blended_shares(head, clients.support, clients.n, robust=robust, level=level))
+    shares = blended_shares(head, clients.support, clients.n, robust=robust, level=level)
+    return blended_release(head, shares, description)
 
 
 def blended_shares(
@@ -320,7 +330,7 @@ def least_share(shares: OptInShares, size: int | None) -> float | None:
     return -math.inf
 
 
-def blended_release(head: PublishedHead, blended: Blended) -> Release:
+def blended_release(head: PublishedHead, blended: Blended, description: Description | None = None) -> Release:
     """Put a blend into a release: queries and clicks with shares, and the two estimates behind each record."""
     guarantees = [head.optin_guarantee]
     steps: list[Mapping[str, Any]] = [{"parameters": step.to_json()} for step in head.optin_steps]
@@ -358,6 +368,7 @@ def blended_release(head: PublishedHead, blended: Blended) -> Release:
         },
         notes=[tested.summary(), *_notes(blended, max(task.client.records_per_user, head.optin.records_per_user))],
         level=blended.level,
+        description=description,
     )
 
 

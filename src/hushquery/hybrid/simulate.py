@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hushquery.core.budget import Number, exact
+from hushquery.core.description import Description
 from hushquery.curator.counting import Bound
 from hushquery.engine import execute, md5
 from hushquery.errors import UsageError
@@ -109,6 +110,7 @@ def simulate(
     epoch: int = 0,
     robust: bool = False,
     level: float = 0.95,
+    description: Description | None = None,
     key: str | None = None,
     new_population: bool = False,
     bits: Bits | None = None,
@@ -118,7 +120,9 @@ def simulate(
     source, tell = bits or SystemBits(), progress or (lambda *_: None)
     opted_in, clients = split_log(log, optin, fresh_key(source) if key is None else key)
     tell("counting the opt-in users' records", 0.0)
-    head = plan_head(opted_in, task).run(ledger, epoch=epoch, new_population=new_population, bits=bits)
+    head = plan_head(opted_in, task, description=description).run(
+        ledger, epoch=epoch, new_population=new_population, bits=bits
+    )
     tally = None
     if head.records:
         tell("counting the clients' records", 0.3)
@@ -127,4 +131,5 @@ def simulate(
         tally = send_all(head.configuration.oracle, counts, source)
     tell("blending", 0.9)
     support, n = (np.ones(1, dtype=np.int64), 1) if tally is None else (tally.support, tally.n)
-    return Simulated(head, tally, blended_release(head, blended_shares(head, support, n, robust=robust, level=level)))
+    shares = blended_shares(head, support, n, robust=robust, level=level)
+    return Simulated(head, tally, blended_release(head, shares, description))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from hushquery.log.columns import COLUMNS, ColumnNames
 from hushquery.log.refuse import left_out
 from hushquery.log.report import Defects
 from hushquery.log.sources import FILE_ENDINGS, Layout, Source, files_source, table_source
-from hushquery.log.time_format import TimeFormat, TimeOptions, instant
+from hushquery.log.time_format import TimeFormat, TimeOptions, instant, instant_text
 
 _LARGEST_RANK = 10**15
 
@@ -88,6 +88,11 @@ class Log:
     def steps(self) -> list[str]:
         """What was done to each row, in words that may be published: nothing in them is computed from rows."""
         return list(self._get("_steps"))
+
+    @property
+    def times(self) -> dict[str, str]:
+        """The ``since`` and ``until`` that were asked for, in UTC; public, as nothing in them is read from rows."""
+        return dict(self._get("_rules").times)
 
     def describe_defects(self) -> Defects:
         """Read the source once more and count what is wrong with it, for the steward's eyes only, not to publish."""
@@ -232,7 +237,9 @@ def read_log(
     if options.form is not None and "time" not in source.rows.columns:
         raise UsageError("the log has no times to read by a format", fix="Name their column, or leave the format out")
     patterns = patterns and not source.coded
-    rules = Rules(source, normalise, patterns, options, unwrap or "")
+    asked = {name: time for name, time in (("since", since), ("until", until)) if time is not None}
+    times = {name: instant_text(instant(time, name, options.unit)) for name, time in asked.items()}
+    rules = Rules(source, normalise, patterns, options, unwrap or "", times)
     table = rules.rows_with_user()
     steps = [*source.steps, "rows without a user or a query left out"]
     steps.append(f"queries of over {normal.LONGEST} characters too")
@@ -271,6 +278,7 @@ class Rules:
     patterns: bool  # whether personal text is removed
     options: TimeOptions  # how times are written
     unwrap: str = ""  # two characters to take off around queries
+    times: Mapping[str, str] = field(default_factory=dict)  # since and until as they were given, in UTC
 
     def rows_with_user(self) -> Any:
         """Return the rows that have a user; a query that is too long is missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -185,3 +185,16 @@ def instant(value: str | float | datetime | date, name: str, unit: str | None = 
     if abs(answer) >= TIME_LIMIT:
         raise UsageError(f"{name} is out of range", fix="Write a time within 100,000 years of its origin")
     return answer
+
+
+def instant_text(micros: int) -> str:
+    """Return what :func:`instant` returned as ISO text in UTC; beyond the year 9999 as a number.
+
+    >>> instant_text(instant("2026-11-02", "since"))
+    '2026-11-02T00:00:00Z'
+    """
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} microseconds after 1970"
+    return moment.isoformat().replace("+00:00", "Z")

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from hushquery._version import __version__
 from hushquery.core.budget import Unit, exact
+from hushquery.core.description import Description
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
 from hushquery.errors import DataError, UsageError
@@ -252,6 +253,7 @@ def make_manifest(
     notes: Sequence[str],
     created: date | None,
     level: float,
+    description: Description | None = None,
 ) -> dict[str, Any]:
     """Write the manifest of a release; refuse what looks as if it came from the log."""
     if not 0 < level < 1:
@@ -265,6 +267,7 @@ def make_manifest(
         "hushquery": __version__,
         "kind": plain(kind, "kind"),
         "created": day.isoformat(),
+        **({"description": plain(description.to_json(), "description")} if description else {}),
         "guarantees": [plain(g.to_json(), "guarantee") for g in guarantees],
         "interval_level": level,
         "parameters": plain(parameters, "parameters", names=True),

@@ -69,6 +69,7 @@ def card(release: Release) -> str:
     return render(
         "card.md",
         people=populations(guarantees),
+        facts=list(release.description.facts()),
         nothing_promised=nothing_promised(guarantees),
         two_promises=two_promises(guarantees),
         promises=[
@@ -83,13 +84,15 @@ def card(release: Release) -> str:
     )
 
 
-def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
-    """Write the page; ``budget`` is what :meth:`Release.save` takes."""
+def page(release: Release, budget: Mapping[str, Any] | None = None, signed: str = "") -> str:
+    """Write the page; ``budget`` is what :meth:`Release.save` takes, ``signed`` the fingerprint of the key."""
     tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
     weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
     return render(
         "report.html",
         people=populations(guarantees),
+        facts=list(release.description.facts()),
+        signed=signed,
         what="Not a private release" if void else "A release with a weak promise" if weak else "A private release",
         private=not (void or weak),
         manifest=manifest,

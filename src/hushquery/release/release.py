@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hushquery.core.description import Description
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
 from hushquery.release.manifest import (
@@ -26,6 +27,7 @@ from hushquery.release.manifest import (
     make_manifest,
     measures_of,
 )
+from hushquery.release.signature import SIGNATURE, Signature, SigningKey
 
 if TYPE_CHECKING:
     import pandas
@@ -73,6 +75,7 @@ class Release:
     tables: Mapping[str, pa.Table]
     guarantees: tuple[Guarantee, ...]
     manifest: Mapping[str, Any]
+    signature: Signature | None = None  #: of the folder it was loaded from; nobody has checked whose key it is
 
     @classmethod
     def make(
@@ -87,6 +90,7 @@ class Release:
         notes: Sequence[str] = (),
         created: date | None = None,
         level: float = 0.95,
+        description: Description | None = None,
     ) -> Release:
         """Make a release from what may be published, in one order and form whatever made it.
 
@@ -95,7 +99,7 @@ class Release:
         ``steps``, one per step of the guarantees, hold the exact ``parameters`` from which
         :func:`hushquery.release.verify` computes the cost anew; ``threshold`` and ``table`` among them state that no
         count in that table is below the threshold. ``meanings`` has a sentence per table on what a number is. ``level``
-        is the coverage of the intervals.
+        is the coverage of the intervals. ``description`` is what the release says of itself.
         """
         if not tables:
             raise UsageError("a release needs a table", fix=f"Give any of: {', '.join(KINDS)}")
@@ -117,6 +121,7 @@ class Release:
             notes=notes,
             created=created,
             level=level,
+            description=description,
         )
         return cls(checked, tuple(guarantees), manifest)
 
@@ -141,22 +146,39 @@ class Release:
         return self.tables.get("records")
 
     @property
+    def description(self) -> Description:
+        """What the release says of itself: title, publisher, licence, period, contact, people; each may be missing."""
+        return Description.from_json(self.manifest.get("description", {}))
+
+    @property
     def test_noise(self) -> bool:
         """Whether the noise came from a test's seed, so that nothing is promised."""
         return any(guarantee.test_noise for guarantee in self.guarantees)
 
-    def save(self, folder: Path | str, force: bool = False, *, budget: Mapping[str, Any] | None = None) -> Path:
+    def save(
+        self,
+        folder: Path | str,
+        force: bool = False,
+        *,
+        budget: Mapping[str, Any] | None = None,
+        sign: SigningKey | Path | str | None = None,
+    ) -> Path:
         """Save the release as a new folder, whole or not at all; ``force`` replaces an older release, nothing else.
 
         ``budget`` (``population, epsilon, delta, remaining_epsilon``) is shown on the page if it may be public.
+        ``sign`` is a private key, or its file: the folder then holds a signature, and its page names the key.
         """
         check_target(folder, force)
+        key = None if sign is None else SigningKey.of(sign)
+        signed = "" if key is None else key.public.fingerprint
         data = {f"{name}.parquet": parquet_bytes(table) for name, table in self.tables.items()}
-        data |= {CARD: self.card().encode(), PAGE: self.page(budget=budget).encode()}
+        data |= {CARD: self.card().encode(), PAGE: self.page(budget=budget, signed=signed).encode()}
         files: dict[str, dict[str, Any]] = {name: {"sha256": sha256(body)} for name, body in data.items()}
         for name, table in self.tables.items():
             files[f"{name}.parquet"] |= {"rows": table.num_rows, "columns": table.column_names}
-        data[MANIFEST] = manifest_bytes(sign({**self.manifest, "files": files}))
+        data[MANIFEST] = _sealed({**self.manifest, "files": files})
+        if key is not None:
+            data[SIGNATURE] = key.sign("release", MANIFEST, data[MANIFEST], self.description.publisher).to_bytes()
         return write_folder(folder, data, force)
 
     @classmethod
@@ -177,11 +199,11 @@ class Release:
 
         return card(self)
 
-    def page(self, *, budget: Mapping[str, Any] | None = None) -> str:
+    def page(self, *, budget: Mapping[str, Any] | None = None, signed: str = "") -> str:
         """Return the page to look at, as HTML that needs no network; only the search box of shares needs a script."""
         from hushquery.release.page import page
 
-        return page(self, budget)
+        return page(self, budget, signed)
 
     def to_csv(self, folder: Path | str, force: bool = False) -> Path:
         """Write every table as CSV (RFC 4180) into a new folder, with the manifest and the data card."""
@@ -227,7 +249,7 @@ class Release:
 
 def known_files() -> set[str]:
     """Return the name of every file that a release may hold."""
-    return {MANIFEST, CARD, PAGE, *(f"{name}.parquet" for name in KINDS)}
+    return {MANIFEST, CARD, PAGE, SIGNATURE, *(f"{name}.parquet" for name in KINDS)}
 
 
 def sha256(data: bytes) -> str:
@@ -262,6 +284,10 @@ def sign(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, _SEAL: sha256(manifest_bytes(body))}
 
 
+def _sealed(manifest: Mapping[str, Any]) -> bytes:
+    return manifest_bytes(sign(manifest))
+
+
 def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     """Read the manifest of a folder with its entries about files, and what is wrong with its bytes (else empty)."""
     check_there(folder)
@@ -275,7 +301,7 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
         raise DataError(f"{MANIFEST} is not JSON", fix="Download the release again") from None
     check_shape(manifest)
     try:
-        intact = manifest_bytes(sign(manifest)) == data
+        intact = _sealed(manifest) == data
     except (ValueError, RecursionError):
         intact = False
     return manifest, "" if intact else f"{MANIFEST} was changed: it does not have the hash it states"

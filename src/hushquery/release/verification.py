@@ -31,8 +31,9 @@ from hushquery.release.manifest import (
 )
 from hushquery.release.page import weakness
 from hushquery.release.release import CARD, MANIFEST, PAGE, Release, known_files, read_manifest, read_table, sha256
+from hushquery.release.signature import SIGNATURE, PublicKey, Signature, SigningKey, check_signature, trusted_key
 
-__all__ = ["Verification", "verify"]
+__all__ = ["Verification", "sign_release", "verify"]
 
 # What damaged data raises where it is taken for data.
 _DAMAGE = (HushqueryError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
@@ -63,6 +64,8 @@ class Verification:
     ok: bool
     problems: tuple[str, ...]
     guarantees: tuple[Guarantee, ...]
+    signature: Signature | None = None  #: who signed, if anybody did
+    trusted: bool = False  #: whether it is the signature of the key that :func:`verify` was given
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -75,26 +78,52 @@ class Verification:
             "ok": self.ok,
             "problems": list(self.problems),
             "warnings": list(self.warnings),
+            "signature": None if self.signature is None else {**self.signature.to_json(), "trusted": self.trusted},
             "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
         }
 
 
-def verify(folder: Path | str) -> Verification:
+def verify(folder: Path | str, key: PublicKey | Path | str | None = None) -> Verification:
     """Check a release: hashes, files, tables, what is stated twice, and its guarantee, computed anew from its steps.
 
-    Finds accidents and inconsistencies, not forgers: whoever changes a release can also change its hashes. Nothing can
+    With ``key``, a public key that you trust (its file or fingerprint), the release must be signed with it. Without one
+    it finds accidents and inconsistencies, not forgers: whoever changes a release can also change its hashes, and sign
+    it with another key. Nothing can
     confirm what is stated once: names of people and task, its hash and epoch, day and versions, notes and meanings,
     ``robust``, ``post_processing``, ``shift_p_value``, ``rest_stderr``, ``row_counts``, the width and coverage of
     intervals, and that the steps ran as stated. What the data card shows of it has to be the same there.
     """
-    release, problems, manifest = read_release(Path(folder))
+    trusted = None if key is None else trusted_key(key)
+    release, problems, manifest = _checked(Path(folder))
     if release is None:
         return Verification(False, tuple(problems), ())
-    problems += _strange_files(Path(folder), manifest)
-    problems += _guarantee_problems(release)
-    problems += _step_problems(release)
-    problems += _disagreements(Path(folder), release, whole=not problems)
-    return Verification(not problems, tuple(problems), release.guarantees)
+    signature, wrong = check_signature(Path(folder), "release", MANIFEST, manifest.get("description") or {}, trusted)
+    problems += wrong
+    known = trusted is not None and not problems
+    return Verification(not problems, tuple(problems), release.guarantees, signature, known)
+
+
+def sign_release(folder: Path | str, key: SigningKey | Path | str, force: bool = False) -> Signature:
+    """Sign the release in a folder, if it is whole; ``force`` replaces another signature."""
+    target, private = Path(folder), SigningKey.of(key)
+    release, problems, _ = _checked(target)
+    if release is None or problems:
+        fix = "Nothing was signed; `hushquery verify` lists everything that is wrong"
+        raise DataError(f"{folder} can't be signed", why="; ".join(problems[:3]), fix=fix)
+    made = private.sign("release", MANIFEST, (target / MANIFEST).read_bytes(), release.description.publisher)
+    made.write(target, force)
+    return made
+
+
+def _checked(folder: Path) -> tuple[Release | None, list[str], Mapping[str, Any]]:
+    """Read a release and return it with everything that is wrong but its signature."""
+    release, problems, manifest = read_release(folder)
+    if release is not None:
+        problems += _strange_files(folder, manifest)
+        problems += _guarantee_problems(release)
+        problems += _step_problems(release)
+        problems += _disagreements(folder, release, whole=not problems)
+    return release, problems, manifest
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -129,7 +158,14 @@ def read_release(folder: Path) -> tuple[Release | None, list[str], Mapping[str, 
     except _DAMAGE as error:
         return None, [*problems, f"a guarantee in {MANIFEST} can't be read: {_say(error)}"], manifest
     own = {name: value for name, value in manifest.items() if name not in _OF_THE_FOLDER}
-    return Release(tables, guarantees, own), problems, manifest
+    return Release(tables, guarantees, own, _signature(folder)), problems, manifest
+
+
+def _signature(folder: Path) -> Signature | None:
+    try:
+        return Signature.read(folder)
+    except HushqueryError:
+        return None  # `verify` says so
 
 
 def _listed(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -137,7 +173,7 @@ def _listed(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     listed = manifest.get("files")
     if not isinstance(listed, dict) or not all(isinstance(entry, dict) for entry in listed.values()):
         raise DataError(f"{MANIFEST} does not list the files of the release", fix="Download it again")
-    if set(listed) - known_files() or MANIFEST in listed:
+    if set(listed) - known_files() or {MANIFEST, SIGNATURE} & set(listed):
         raise DataError(f"{MANIFEST} lists files that no release has", fix="Download it again")
     return listed
 
@@ -169,7 +205,7 @@ def _file_problems(path: Path, listed: Mapping[str, Any], tables: dict[str, pa.T
 
 def _strange_files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     listed = manifest.get("files")
-    expected = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
+    expected = {MANIFEST, SIGNATURE, *(listed if isinstance(listed, dict) else ())}
     for entry in sorted(folder.iterdir()):
         if entry.name not in expected:
             yield f"{entry.name} is not part of the release"
@@ -247,6 +283,7 @@ def _disagreements(folder: Path, release: Release, *, whole: bool) -> list[str]:
     """Return what the release says in two ways. The data card is only read where nothing else is wrong."""
     problems: list[str] = []
     try:
+        problems += _description_problems(release)
         problems += _people_problems(release)
         problems += _share_problems(release)
         if whole and not problems:
@@ -258,6 +295,14 @@ def _disagreements(folder: Path, release: Release, *, whole: bool) -> list[str]:
     except _DAMAGE as error:
         problems += [] if problems or not whole else [f"the release can't be compared with itself: {_say(error)}"]
     return problems
+
+
+def _description_problems(release: Release) -> Iterator[str]:
+    """Read the description, and compare its period with the times that the parameters state."""
+    try:
+        release.description.within(release.manifest["parameters"])
+    except HushqueryError as error:
+        yield f"the description can't be right: {_say(error)}"
 
 
 def _people_problems(release: Release) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, Required, TypedDict, Unpack
 
 from hushquery.core.budget import Budget, Number, Relation, Unit, format_delta, format_epsilon
 from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
+from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.estimates import Estimate, Estimates, combinable, quotient
 from hushquery.core.guarantee import Step
 from hushquery.core.ledger.entries import clean_text
@@ -97,6 +98,7 @@ class StatisticPlan(Plan[Estimates]):
     questions: tuple[Question, ...]
     noises: tuple[Noise, ...]
     finish: Finish
+    description: Description = UNDESCRIBED
 
     def _steps(self) -> list[Step]:
         return [
@@ -153,6 +155,7 @@ class Options(TypedDict, total=False):
     delta: Number | None
     relation: Relation | str | None
     noise: str
+    description: Description | None
 
 
 def plan_statistic(
@@ -168,6 +171,7 @@ def plan_statistic(
     noise: str = "auto",
     users: int | None = None,
     finish: Finish | None = None,
+    description: Description | None = None,
 ) -> StatisticPlan:
     """Plan the answers to some questions about one table. Reads no row; ``plan.run(ledger)`` spends, then reads.
 
@@ -183,6 +187,7 @@ def plan_statistic(
         noise: ``laplace``, ``gaussian``, or ``auto`` for the smaller variance.
         users: The number of units where it is public: delta is compared with it.
         finish: Turns the noisy answers, one table for each question, into the one that is returned.
+        description: Its title and period go into the ledger's history.
 
     **Guarantee:** pure epsilon with Laplace noise of scale bound/epsilon, or the Gaussian's (epsilon, delta), per unit.
     **Estimator:** the noisy answers; unbiased for the bounded ones.
@@ -200,7 +205,8 @@ def plan_statistic(
     spend.warn(users)
     noises = noise_for(asked, protected, spend, noise)
     named = clean_text(population, "the population")
-    return StatisticPlan(data, protected, named, spend, asked, noises, finish or _one_table)
+    about = description or UNDESCRIBED
+    return StatisticPlan(data, protected, named, spend, asked, noises, finish or _one_table, about)
 
 
 def _one_table(measured: list[Estimates]) -> Estimates:

@@ -247,6 +247,8 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
     kind = "" if task is None else str(task["task"]["task"]["kind"])
     each = last.manifest["parameters"].get("records_per_user")
     return {
+        "facts": list(last.description.facts()),
+        "signed": last.signature.fingerprint if last.signature else "",
         "promises": [promise(guarantee, last.manifest) for guarantee in last.guarantees],
         "two_promises": two_promises(last.guarantees),
         "kind": kind,
