@@ -71,6 +71,14 @@ class Promise:
 class How(Spending, Promise):
     """What every statistic is told: its options are those of the bases, the last base first, then these."""
 
+    users: Annotated[
+        int | None,
+        option(
+            "N",
+            "How many units there are, a public figure: a delta above 1/N is refused. Means under replace-one need it.",
+            min=1,
+        ),
+    ] = None
     explain: Explain = False
     engine: Engine = None
     as_json: JsonFlag = False
@@ -121,8 +129,6 @@ def mean(
     lower: Lower,
     upper: Upper,
     cost: Cost,
-    *,
-    users: Annotated[int | None, option("N", "With replace-one: the public number of units.")] = None,
     how: How,
 ) -> None:
     r"""Average a column over units, each unit's average clamped to the bounds.
@@ -131,7 +137,7 @@ def mean(
     """
     from hushquery.statistics import plan_mean as plan
 
-    _run(plan, file, cost, how, column=column, lower=lower, upper=upper, users=users)
+    _run(plan, file, cost, how, column=column, lower=lower, upper=upper, users=how.users)
 
 
 @app.command()
@@ -163,8 +169,8 @@ def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **
     people = named(how.population, how.ledger, explain=how.explain)
     plan = make(data, **vars(cost), population=people, relation=how.relation, noise=how.noise, **question)
     if how.explain:
-        emit_plan(plan, how.as_json)
+        emit_plan(plan, how.as_json, how.users, anyway=how.anyway)
         return
-    with how.open(plan.population) as (book, accounts):
+    with how.open(plan, plan.population, how.users) as (book, accounts):
         estimates = plan.run(book, **accounts)
     emit(estimates.to_json(), str(estimates), how.as_json)

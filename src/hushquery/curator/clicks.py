@@ -28,16 +28,38 @@ from hushquery.curator.counting import (
     with_intervals,
 )
 from hushquery.curator.selectors import PlannedStep
-from hushquery.engine import execute, materialize
+from hushquery.engine import as_table, execute, fetch, materialize, no_such_column
+from hushquery.errors import DataError
+from hushquery.log.normalise import normal_query, normal_url
+from hushquery.log.sources import read_table
 from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import Bits, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hushquery.log import Log
+
 #: The key of the table ``clicks``.
 PAIR = ["query", "url"]
 _NUMBERED = ["number", "url"]
+
+
+def read_public_pairs(public_pairs: Any, log: Log) -> Any:
+    """Read the public list of pairs into memory (engines join their own tables only), in the log's normal form."""
+    import ibis
+
+    table = read_table(public_pairs, types={"query": "string", "url": "string"}, public=True)
+    for column in ("query", "url"):
+        if column not in table.columns:
+            raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
+    listed = as_table(fetch(table.select("query", "url")))
+    if log.normalises:
+        listed = listed.mutate(query=normal_query(listed["query"], "duckdb"), url=normal_url(listed.url, "duckdb"))
+    pairs = fetch(listed)
+    if pairs["query"].null_count or pairs["url"].null_count:
+        raise DataError("a row of the public list has no query or no url", fix="Fill it in, or delete the row")
+    return ibis.memtable(pairs)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from hushquery.core.calibration import (
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
-from hushquery.curator.clicks import Clicks
+from hushquery.curator import fitting
+from hushquery.curator.clicks import Clicks, read_public_pairs
 from hushquery.curator.counting import Bound, Keep, released_placeholder, released_table
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.selectors import PlannedStep, Selector
@@ -35,13 +36,10 @@ from hushquery.curator.selectors.korolova2009 import Korolova, calibrate_korolov
 from hushquery.curator.selectors.optimal import Optimal
 from hushquery.curator.selectors.thresholded import ThresholdedCounts
 from hushquery.curator.selectors.weighted import Weighted, weighted_threshold
-from hushquery.engine import as_table, fetch, no_such_column
-from hushquery.errors import CalibrationError, DataError, UsageError
+from hushquery.errors import CalibrationError, UsageError
 from hushquery.log import Log, read_log
-from hushquery.log.normalise import normal_query, normal_url
-from hushquery.log.sources import read_table
 from hushquery.noise.sampler import Bits
-from hushquery.plan import Paid, Plan, Progress
+from hushquery.plan import Charge, Paid, Plan, Progress
 from hushquery.release import Release
 
 if TYPE_CHECKING:
@@ -178,6 +176,7 @@ def plan_release(
     public_pairs: Any = None,
     session_gap: float = 1800.0,
     expected_false_pairs: float = 1.0,
+    times: int = 1,
 ) -> ReleasePlan:
     """Plan the release of a search log. Reads no row; ``plan.run(ledger)`` spends first and then reads.
 
@@ -198,6 +197,7 @@ def plan_release(
         public_pairs: A public list of (query, URL) pairs: a file or table with these two columns.
         session_gap: Seconds without a search after which a new session begins.
         expected_false_pairs: How many published reformulations may be pure noise, in expectation.
+        times: How many releases like this one the budget is for; this one takes its part, and the account the whole.
 
     Warns (:class:`~hushquery.PrivacyWarning`) above epsilon 5 or delta 1e-4; refuses real noise at delta 0.1 or more.
 
@@ -223,7 +223,7 @@ def plan_release(
                 fix=f"Leave out --{table}-per-user ({table}_per_user), or map the column of "
                 f"{'URL' if column == 'url' else column}s: --columns {column}=NAME, or columns={{'{column}': 'NAME'}}",
             )
-    listed = None if public_pairs is None or clicks_per_user is None else _read_public_pairs(public_pairs, secret)
+    listed = None if public_pairs is None or clicks_per_user is None else read_public_pairs(public_pairs, secret)
     spec = ReleaseSpec(
         Budget.of(budget, epsilon, delta),
         queries_per_user,
@@ -235,8 +235,11 @@ def plan_release(
         has_public_pairs=listed is not None,
     )
     spec.budget.warn()
+    series, spec = spec.budget, fitting.divided(spec, times, calibrate)
+    if times > 1:
+        notes.append(f"this is one of {times} releases, {spec.budget} each, which together cost {series}")
     steps = calibrate(spec, public_pairs=listed, session_gap=session_gap, expected_false_pairs=expected_false_pairs)
-    return ReleasePlan(secret, clean_text(population, "the population"), spec, steps, Bound(keep), tuple(notes))
+    return ReleasePlan(secret, clean_text(population, "the population"), spec, steps, Bound(keep), tuple(notes), series)
 
 
 @dataclass(frozen=True, repr=False)
@@ -249,12 +252,32 @@ class ReleasePlan(Plan[Release]):
     calibrated: ReleaseSteps
     bound: Bound
     notes: tuple[str, ...] = ()
+    series: Budget | None = None  #: what this release and those like it may cost together; else the release's budget
     unit: ClassVar[Unit] = UNIT
 
     @property
     def budget(self) -> Budget:
         """The budget of the whole release."""
         return self.spec.budget
+
+    def _promises(self) -> list[Budget]:
+        return [self.series or self.budget]
+
+    def _charges(self) -> list[Charge]:
+        (charge,) = super()._charges()
+        return [replace(charge, budget=self.series or self.budget, files=self.log.paths)]
+
+    def _check_data(self) -> None:
+        self.log.check_files()
+
+    def _loss_at(self, budget: Budget) -> Loss:
+        return calibrate(replace(self.spec, budget=budget)).loss
+
+    def _out_of_reach(self, users: int) -> str | None:
+        return fitting.out_of_reach(self.calibrated, users)
+
+    def _least_epsilon(self, users: int) -> float | None:
+        return fitting.least_epsilon(lambda budget: calibrate(replace(self.spec, budget=budget)), self.budget, users)
 
     def _steps(self) -> list[Step]:
         return [Step(s.name, s.detail, s.parameters.loss) for s in self.calibrated.steps()]
@@ -371,23 +394,6 @@ def draw_tables(
         tables["reformulations"] = steps.reformulations.run(log.rows, bound, tables["queries"], bits)
     tell("writing", (stages - 1) / stages)
     return tables
-
-
-def _read_public_pairs(public_pairs: Any, log: Log) -> Any:
-    """Read the public list of pairs into memory (engines join their own tables only), in the log's normal form."""
-    import ibis
-
-    table = read_table(public_pairs, types={"query": "string", "url": "string"}, public=True)
-    for column in ("query", "url"):
-        if column not in table.columns:
-            raise no_such_column(column, table.columns, "a public list of results has the columns query and url")
-    listed = as_table(fetch(table.select("query", "url")))
-    if log.normalises:
-        listed = listed.mutate(query=normal_query(listed["query"], "duckdb"), url=normal_url(listed.url, "duckdb"))
-    pairs = fetch(listed)
-    if pairs["query"].null_count or pairs["url"].null_count:
-        raise DataError("a row of the public list has no query or no url", fix="Fill it in, or delete the row")
-    return ibis.memtable(pairs)
 
 
 def calibrate(

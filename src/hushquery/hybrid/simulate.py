@@ -111,6 +111,7 @@ def simulate(
     level: float = 0.95,
     key: str | None = None,
     new_population: bool = False,
+    anyway: bool = False,
     bits: Bits | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
@@ -118,7 +119,7 @@ def simulate(
     source, tell = bits or SystemBits(), progress or (lambda *_: None)
     opted_in, clients = split_log(log, optin, fresh_key(source) if key is None else key)
     tell("counting the opt-in users' records", 0.0)
-    head = plan_head(opted_in, task).run(ledger, epoch=epoch, new_population=new_population, bits=bits)
+    head = plan_head(opted_in, task).run(ledger, epoch=epoch, new_population=new_population, anyway=anyway, bits=bits)
     tally = None
     if head.records:
         tell("counting the clients' records", 0.3)

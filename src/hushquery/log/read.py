@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from hushquery.engine import as_table, check, connect, engine_table, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
+from hushquery.log.files import find_files
 from hushquery.log.formats import COLUMNS, ColumnNames
 from hushquery.log.report import Defects
 from hushquery.log.sources import FILE_ENDINGS, Source, files_source, table_source
@@ -107,6 +108,12 @@ class Log:
         """Read compressed files to their end and raise if one is damaged; an engine reads half without a message."""
         self._get("_rules").source.check_files()
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that are read; private, as a name of a file may tell whose it is."""
+        found: tuple[Path, ...] = self._get("_rules").source.paths
+        return found
+
     def _get(self, name: str) -> Any:
         return object.__getattribute__(self, name)
 
@@ -197,6 +204,7 @@ def read_log(
         source = table_source(engine_table(data, engine), names, engine, options, step)
     elif _names_files(data):
         source = files_source(data, format, names, engine, encoding, options)
+        source = replace(source, paths=tuple(find_files(data)))
     elif format is not None:
         raise UsageError("a table has no file format", fix="Leave format out")
     else:
