@@ -11,6 +11,17 @@ from postgres import server
 from spark_cluster import HANGS_AFTER, Cluster, cluster
 
 
+@pytest.fixture(autouse=True)
+def _no_real_ledger(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spend from no ledger of the person who runs the tests, nor do the processes that a test starts.
+
+    A command without ``--ledger`` uses ledger.db of its folder, as ``HUSHQUERY_LEDGER`` says; without that, a ledger in
+    a data folder of this run (tests/ledger/test_place.py tests what people have by default).
+    """
+    monkeypatch.setenv("HUSHQUERY_LEDGER", "ledger.db")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The URL of a throwaway PostgreSQL server; where PostgreSQL is not installed this fails, never skips."""

@@ -13,12 +13,15 @@
     |   |-- ReportError                 exit 4   a report can't be accepted; its kinds: hushquery.local.report
     |   `-- UnknownValue                exit 4   a value is not in the domain, and the task refuses those
     |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
-    `-- NotReady                        exit 75  try again later: a batch too small, a phase not open
+    |-- NotReady                        exit 75  try again later: a batch too small, a phase not open
+    `-- Interrupted                     exit 130 Ctrl-C, 143 for a signal to end; says what was spent
 
 Each error states what happened, why, and what to do about it, and never shows a value from a log.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class HushqueryError(Exception):
@@ -56,6 +59,9 @@ class BudgetError(HushqueryError):
 class BudgetRefused(BudgetError):
     """A spend would take an account over its budget; nothing was recorded and no data was read."""
 
+    account: Any = None  #: the account as it is, with the budget that would have been exceeded
+    later: str = ""  #: when more may be spent, where that is known
+
 
 class AccountMissing(BudgetError):
     """The account to spend from does not exist."""
@@ -81,3 +87,9 @@ class NotReady(HushqueryError):
     """What was asked for does not exist yet; asking later may succeed."""
 
     exit_code = 75
+
+
+class Interrupted(HushqueryError):
+    """A signal ended the command: 128 and its number, so 130 for Ctrl-C; the message says what was spent."""
+
+    exit_code = 130

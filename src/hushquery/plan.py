@@ -6,21 +6,25 @@ One place decides what may be published: nothing is read before the spend is dur
 from __future__ import annotations
 
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hushquery.core.budget import Budget, Relation, Unit
+from hushquery.core.budget import ANYWAY, Budget, PrivacyWarning, Relation, Unit, format_delta, format_epsilon
 from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.ledger.entries import down_text
 from hushquery.core.loss import Loss
-from hushquery.errors import BudgetError, DataError, HushqueryError
+from hushquery.errors import BudgetError, BudgetRefused, DataError, HushqueryError, UsageError
 from hushquery.noise.sampler import Bits, SystemBits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hushquery.core.ledger.entries import Account
     from hushquery.core.ledger.ledger import Ledger
 
 __all__ = ["Charge", "Paid", "Plan", "Progress"]
@@ -40,6 +44,7 @@ class Charge:
     loss: Loss
     what: str  # what will be published
     budget: Budget  # the budget of the plan; a missing account is opened with it as its lifetime budget
+    files: Sequence[str | Path] = ()  # what will be read; the ledger notes them in its private part
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Plan(ABC, Generic[Result]):
 
     _turn: threading.Lock  # taken by the run that reads, and never given back
     description: Description = UNDESCRIBED  #: what the result says of itself; the ledger keeps title and period
+    _checked: bool  # whether the data was looked at as far as it may be before the spend
 
     if TYPE_CHECKING:  # at run time a property here would be the default of a field of the same name
 
@@ -76,6 +82,7 @@ class Plan(ABC, Generic[Result]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_turn", threading.Lock())
+        object.__setattr__(self, "_checked", False)
 
     def _steps(self) -> Sequence[Step]:
         raise NotImplementedError
@@ -94,11 +101,64 @@ class Plan(ABC, Generic[Result]):
         """What the ledger will be charged."""
         return self.guarantee.loss
 
-    def explain(self) -> str:
+    def check(self, users: int | None = None, *, anyway: bool = False) -> None:
+        """Refuse a budget that promises next to nothing; :meth:`run` does so too, before the ledger is touched.
+
+        Args:
+            users: How many people there are, a declared figure that is public and never read from the data.
+            anyway: Accept an epsilon above 20 or a delta above one over the users. A delta of 0.1 never is.
+        """
+        for budget in self._promises():
+            budget.check_publishable(users, anyway=anyway)
+
+    def check_before_spend(self, users: int | None = None, *, anyway: bool = False) -> None:
+        """Refuse whatever would be spent in vain: what :meth:`check` refuses, a threshold that the declared users can't
+        reach, and data that plainly can't be read. :meth:`run` begins with it.
+        """
+        self.check(users, anyway=anyway)
+        lacking = None if users is None or anyway else self._out_of_reach(users)
+        if users is not None and lacking is not None:
+            least = self._least_epsilon(users)
+            enough = "" if least is None else f" (the least that can release anything is about {format_epsilon(least)})"
+            raise UsageError(
+                f"{lacking}, and {users:,} users are declared. Nothing was spent",
+                why="Next to nothing could be released, and the budget would be gone",
+                fix=f"Raise epsilon{enough} or delta, or let fewer records of each user count, or {ANYWAY}",
+            )
+        self._check_data_once()
+
+    def _check_data_once(self) -> None:
+        if not self._checked:
+            self._check_data()
+            object.__setattr__(self, "_checked", True)
+
+    def _promises(self) -> Sequence[Budget]:
+        """Return every budget that the plan asks somebody to accept."""
+        return [self.budget]
+
+    def _out_of_reach(self, users: int) -> str | None:  # noqa: ARG002  # for kinds of plans that know
+        """Return, in words, which threshold the declared users can't reach, so that its budget would buy nothing."""
+        return None
+
+    def _loss_at(self, budget: Budget) -> Loss | None:  # noqa: ARG002  # for kinds of plans that know
+        """Return what the same plan would cost at another budget, None where that is not known."""
+        return None
+
+    def _least_epsilon(self, users: int) -> float | None:  # noqa: ARG002  # for kinds of plans that know
+        """Return an epsilon, hardly above the smallest, at which the declared users reach the threshold."""
+        return None
+
+    def _check_data(self) -> None:
+        """Refuse data that plainly can't be read, with what may be looked at before the spend."""
+
+    def explain(self, users: int | None = None) -> str:
         """Describe every step, its bound, its noise and its cost; generated from the objects that run."""
         head = f'Plan for "{self.population}", protecting {self.unit}:'
-        warnings = (f"warning: {concern}" for concern in self.budget.concerns())
-        lines = [*self._explained(), *warnings, f"in all: {self.guarantee.summary()}"]
+        concerns = self.budget.concerns(users)
+        if users is not None and (lacking := self._out_of_reach(users)) is not None:
+            concerns.append(f"{lacking}, and {users:,} users are declared: next to nothing could be released")
+        lines = [*self._explained(), *(f"warning: {concern}" for concern in concerns)]
+        lines.append(f"in all: {self.guarantee.summary()}")
         return "\n".join([head, *(f"  {line}" for line in lines)])
 
     def __repr__(self) -> str:
@@ -135,16 +195,23 @@ class Plan(ABC, Generic[Result]):
         *,
         create: bool = True,
         new_population: bool = False,
+        users: int | None = None,
+        anyway: bool = False,
         bits: Bits | None = None,
         progress: Progress | None = None,
     ) -> Result:
         """Record the spend durably, then read the data, draw the noise and return the result. A plan runs once: another
         run would be another release, with a cost of its own.
 
+        What would be spent in vain is refused before the ledger is touched, unless ``anyway`` insists: what
+        :meth:`check` refuses, and a threshold above the declared number of users.
+
         Args:
             ledger: A ledger, or the path or URL of one.
             create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
             new_population: Whether these are other people than those of an account with nearly the same name.
+            users: How many people there are, a declared figure that is public and never read from the data.
+            anyway: Whether to spend even where that is refused otherwise.
             bits: Test bits; a result drawn from them is marked as not private.
             progress: Called with what is done next.
         """
@@ -154,6 +221,8 @@ class Plan(ABC, Generic[Result]):
             self._read,
             create=create,
             new_population=new_population,
+            users=users,
+            anyway=anyway,
             bits=bits,
             progress=progress,
         )
@@ -179,6 +248,8 @@ class Plan(ABC, Generic[Result]):
         *,
         create: bool,
         new_population: bool = False,
+        users: int | None = None,
+        anyway: bool = False,
         bits: Bits | None = None,
         progress: Progress | None = None,
         once: str | None = None,
@@ -195,11 +266,14 @@ class Plan(ABC, Generic[Result]):
             )
         try:
             if source.secret:
-                for charge in charges:
-                    charge.budget.check_publishable()
+                self.check_before_spend(users, anyway=anyway)
+            else:  # a test's noise publishes nothing
+                self._check_data_once()
             expressions = self.expressions()
             guarantee = replace(self.guarantee, test_noise=not source.secret)
             book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+            for charge in charges:
+                self._warn_of_names(book, charge)
             for charge in charges:
                 book.spend(
                     charge.population,
@@ -210,8 +284,50 @@ class Plan(ABC, Generic[Result]):
                     create_with=charge.budget if create else None,
                     new_population=new_population,
                     once=once,
+                    files=charge.files,
                 )
+        except BudgetRefused as error:
+            self._turn.release()
+            raise self._with_what_fits(error, users) from None
         except BaseException:
             self._turn.release()  # nothing was read
             raise
         return read(Paid(expressions, guarantee, source, progress or (lambda *_: None)))
+
+    def _warn_of_names(self, book: Ledger, charge: Charge) -> None:
+        others = ", ".join(f'"{name}"' for name in book.other_names(charge.population, charge.files))
+        if others:
+            warnings.warn(
+                f'a file of "{charge.population}" was charged to {others} before (the same path or inode). The same '
+                "people under two names have two budgets, and lose both",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def _with_what_fits(self, error: BudgetRefused, users: int | None) -> BudgetRefused:
+        """Say which epsilon of this plan fits what is left, and what it would need to be of use."""
+        account: Account | None = error.account
+        if account is None or account.population != self.population:
+            return error
+        cap, words = account.terms.budget, ["No release of this plan fits into what is left"]
+        delta = min(self.budget.delta, Fraction(account.remaining_delta) * Fraction(9, 10))
+        for part in (1, Fraction(9, 10), Fraction(3, 4), Fraction(1, 2)):
+            text = down_text(float(Fraction(account.remaining_epsilon) * part))
+            asked = Budget(text, Fraction(down_text(float(delta))) if delta < self.budget.delta else delta)
+            try:
+                loss = self._loss_at(asked) if asked.epsilon else None
+            except UsageError:  # no noise has so small a budget
+                loss = None
+            if loss is not None and (account.spent + loss).fits(cap.epsilon, cap.delta):
+                words = [f"This plan fits with epsilon {text} at delta {format_delta(asked.delta)}"]
+                break
+        least = None if users is None else self._least_epsilon(users)
+        if least is not None:
+            words.append(
+                f"the smallest useful release of this plan, for {users:,} users, needs epsilon {format_epsilon(least)} "
+                f"at delta {format_delta(self.budget.delta)}"
+            )
+        fix = f"{'; '.join(words)}{error.later}. The budget itself can't be raised, because people were promised it"
+        refused = BudgetRefused(error.what, why=error.why, fix=fix)
+        refused.account, refused.later = account, error.later
+        return refused

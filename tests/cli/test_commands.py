@@ -28,7 +28,6 @@ LEVELS = {"add-remove": "present or absent", "replace-one": "exchanged"}
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
 
 def good(*arguments, call=hushquery, **environment):

@@ -14,7 +14,6 @@ from commands import answer
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
 
 def test_without_a_folder_nothing_is_spent() -> None:

@@ -36,7 +36,6 @@ def refused(*arguments: object) -> HushqueryError:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
 
 WHO = ("--population", "readers")

@@ -25,7 +25,6 @@ MALFORMED = {
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
 
 @pytest.mark.parametrize("name", MALFORMED)

@@ -16,7 +16,6 @@ OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--population", "those of the t
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
     rows = ["user\ttime\tquery\turl"]
     for user in range(240):
         # Half of the people search for "strikes", and all of these object; everybody searches for the other two.

@@ -20,14 +20,11 @@ from hushquery.release import Release, verify
 OPTIONS = ("--epsilon", "12", "--delta", "1e-6", "--queries-per-user", "4", "--population", "searchers")
 CANARY = "zqcanary"
 HEAD = ("weather leeds", "news", "maps")
-CLEAN = ("HUSHQUERY_LEDGER",)
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in CLEAN:
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ LOG = {"user": [f"u{i}" for i in range(60)], "query": ["news"] * 60}
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
     Path("log.csv").write_text("user,query\n" + "".join(f"u{i},news\n" for i in range(60)))
 
 

@@ -25,7 +25,6 @@ OPEN = ("open", "--population", "readers", "--relation", "add-remove", "--epsilo
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HUSHQUERY_LEDGER", raising=False)
 
 
 def run(*arguments, **environment):

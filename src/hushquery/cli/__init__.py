@@ -11,36 +11,54 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
-from hushquery.errors import HushqueryError
+from hushquery.errors import HushqueryError, Interrupted
 
 __all__ = ["main"]
 _TRACEBACK = "HUSHQUERY_TRACEBACK"  #: Names the variable that makes a failure nobody foresaw show where it came from.
+_LEDGER = "hushquery.core.ledger.ledger"  # imported by what spends
 _ENDED: list[int] = []  # the exit code of a signal to end
 
 
 def main() -> None:
     """Run the command line; errors of hushquery become one clear message and their exit code."""
-    from hushquery.cli.commands import root_for
-    from hushquery.cli.common import report_error, warn
+    from hushquery.cli.common import warn
 
     # Most objects of a command are modules and stay; collecting garbage among them takes a tenth of the start.
     gc.set_threshold(100_000)
     warnings.showwarning = lambda message, *_, **__: warn(message)  # without the line of code it came from
-    if sys.argv[1:2] != ["serve"]:  # it handles its own signals
-        _end_tidily()
+    _ENDED.clear()
+    if _LEDGER in sys.modules:  # by an earlier command of this process
+        sys.modules[_LEDGER].ASKED.clear()
+    with _end_tidily() if sys.argv[1:2] != ["serve"] else nullcontext():  # it handles its own signals
+        _run()
+
+
+def _run() -> None:
+    from hushquery.cli.commands import root_for
+    from hushquery.cli.common import report_error
+
     try:
         root_for(sys.argv[1:])()
+    except SystemExit:
+        if not _ENDED:
+            raise
+        report_error(_interrupted(), "--json" in sys.argv)
+        sys.exit(_ENDED[0])
     except HushqueryError as error:
-        if _ENDED:  # an engine that gave up for a signal reports it as a failure of its own
-            sys.exit(_ENDED[0])
-        report_error(error, "--json" in sys.argv)
-        sys.exit(error.exit_code)
+        # An engine that gave up for a signal reports it as a failure of its own.
+        report_error(_interrupted() if _ENDED else error, "--json" in sys.argv)
+        sys.exit(_ENDED[0] if _ENDED else error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
+        if _ENDED:
+            report_error(_interrupted(), "--json" in sys.argv)
+            sys.exit(_ENDED[0])
         if os.environ.get(_TRACEBACK):
             raise
         # Neither the message nor the traceback: an engine's may quote a row.
@@ -54,7 +72,31 @@ def main() -> None:
         sys.exit(unexpected.exit_code)
 
 
-def _end_tidily() -> None:
+def _interrupted() -> HushqueryError:
+    """Say whether the budget was spent when a signal ended the command, how much, and in which ledger."""
+    spent = []
+    if _LEDGER in sys.modules:
+        try:
+            spent = sys.modules[_LEDGER].spent_here()
+        except HushqueryError as error:
+            return Interrupted(
+                "Interrupted, and the ledger can't be read: whether the budget was spent is not known",
+                why=error.what,
+                fix="`hushquery budget history` shows it once the ledger can be read again",
+            )
+    if not spent:
+        return Interrupted("Interrupted. Nothing was spent")
+    ledgers = ", ".join(sorted({ledger.name for ledger, _ in spent}))
+    return Interrupted(
+        "Interrupted after the budget was spent",
+        why=f"{'; '.join(f'{entry.account}: {entry.cost()}' for _, entry in spent)}; recorded in the ledger {ledgers}",
+        fix="It can't be returned: rows may have been read. What was to be written is there whole or not at all; to "
+        "publish, run the command again from what is left",
+    )
+
+
+@contextmanager
+def _end_tidily() -> Iterator[None]:
     """Let a signal to end also remove the folders with rows that did not fit into memory; ignored ones stay ignored.
 
     A thread makes the engine give up at once: Python itself notices a signal only when the engine has answered.
@@ -64,19 +106,28 @@ def _end_tidily() -> None:
         _ENDED.append(128 + number)
         sys.exit(128 + number)
 
-    def listen() -> None:
+    def listen(heard: int) -> None:
         while number := os.read(heard, 1):
-            if number[0] in numbers and "hushquery.engine.duckdb" in sys.modules:
+            if number[0] in before and "hushquery.engine.duckdb" in sys.modules:
                 sys.modules["hushquery.engine.duckdb"].interrupt()
+        os.close(heard)
 
     if threading.current_thread() is not threading.main_thread():
-        return  # Python lets no other thread say what a signal does
-    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [number for number in known if signal.getsignal(number) is signal.SIG_DFL]
-    if numbers:
-        heard, signalled = os.pipe()
-        os.set_blocking(signalled, False)
-        signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-        threading.Thread(target=listen, daemon=True).start()
-    for number in numbers:
-        signal.signal(number, end)
+        yield  # Python lets no other thread say what a signal does
+        return
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ends = (signal.SIG_DFL, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in known if signal.getsignal(number) in ends}
+    heard, signalled = os.pipe()
+    os.set_blocking(signalled, False)
+    earlier = signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+    threading.Thread(target=listen, args=(heard,), daemon=True).start()
+    try:
+        for number in before:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(earlier)
+        os.close(signalled)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hushquery.cli.common import JsonFlag, NewPopulation, emit, group, may_be_new, option
+from hushquery.cli.common import Anyway, JsonFlag, NewPopulation, emit, flag, group, ledger_option, may_be_new, option
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,11 +33,9 @@ app = group(
 
 LedgerOption = Annotated[
     str,
-    option(
-        "PATH_OR_URL",
+    ledger_option(
         "The ledger: a file, or postgresql://USER@HOST/DATABASE. "
         "Give a URL with a password only through the environment variable.",
-        "--ledger",
         envvar="HUSHQUERY_LEDGER",
     ),
 ]
@@ -65,7 +63,8 @@ def open_(
         option("N", "How many people there are, if that is public; a delta of 1/N or more is refused.", min=1),
     ] = None,
     new_population: NewPopulation = False,
-    ledger: LedgerOption = "ledger.db",
+    anyway: Anyway = False,
+    ledger: LedgerOption = "",
     as_json: JsonFlag = False,
 ) -> None:
     r"""Open an account. Its budget can't be changed later, because people were promised it.
@@ -92,6 +91,7 @@ def open_(
     for budget in filter(None, (terms.budget, terms.lifetime)):
         if users is not None:
             _check_delta(budget, users)
+        budget.check_publishable(anyway=anyway)
         budget.warn(users)
     book = Ledger.open(ledger)
     new = may_be_new(book, population, new=new_population)
@@ -106,7 +106,7 @@ def open_(
 def show(
     population: PopulationFilter = None,
     plot: Annotated[Path | None, option("FILE", "Also draw it over time, in a .html, .svg or .png file.")] = None,
-    ledger: LedgerOption = "ledger.db",
+    ledger: LedgerOption = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Show what every account has spent and what remains.
@@ -136,7 +136,14 @@ def show(
 
 
 @app.command()
-def history(population: PopulationFilter = None, ledger: LedgerOption = "ledger.db", as_json: JsonFlag = False) -> None:
+def history(
+    population: PopulationFilter = None,
+    files: Annotated[
+        bool, flag("--files", "Also list which files were charged to whom: private, for your eyes only.")
+    ] = False,
+    ledger: LedgerOption = "",
+    as_json: JsonFlag = False,
+) -> None:
     """List every entry of the ledger, oldest first: what was released, when, from which plan, at what cost.
 
     For example:
@@ -155,13 +162,17 @@ def history(population: PopulationFilter = None, ledger: LedgerOption = "ledger.
         described = ("title: ", "period: ")
         lines += [f"       {'' if line.startswith(described) else 'plan '}{line}" for line in entry.plan.splitlines()]
     data = {"ledger": book.name, "head": book.head, "entries": [entry.to_json() for entry in entries]}
+    if files:
+        known = [(who, path) for who, path in book.files() if population in (None, who)]
+        data["files"] = [{"population": who, "path": path} for who, path in known]
+        lines += [f"file of {who} (private): {path}" for who, path in known]
     emit(data, "\n".join(lines) or "nothing was recorded", as_json)
 
 
 @app.command()
 def check(
     expect_head: Annotated[str | None, option("COUNT:HASH", "A head noted earlier; an old copy lacks it.")] = None,
-    ledger: LedgerOption = "ledger.db",
+    ledger: LedgerOption = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Verify the ledger from its first entry to its last, and print its head.

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, argument, emit, flag, group, option, read_texts, takes_options, writing
+from hushquery.cli.common import (
+    JsonFlag,
+    argument,
+    emit,
+    flag,
+    group,
+    ledger_option,
+    option,
+    read_texts,
+    takes_options,
+    writing,
+)
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +57,7 @@ def serve(
     admin_host: Annotated[str, typer.Option(help="The address for health and metrics.")] = "127.0.0.1",
     admin_port: Annotated[int, typer.Option(min=-1, max=65535, help="Its port; -1 for none.")] = 8081,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than one needs PostgreSQL.")] = 1,
-    ledger: Annotated[str, option("URL", "What head lists are paid from: a file, or postgresql://...")] = "ledger.db",
+    ledger: Annotated[str, ledger_option("What head lists are paid from: a file, or postgresql://...", "URL")] = "",
     keys: Annotated[
         Path,
         option(
@@ -213,7 +224,7 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
 def advance(
     to: Annotated[str, option("PHASE", "head_published, reports_open, closed or released: the phase that follows.")],
     which: WhichEpoch,
-    ledger: Annotated[str, option("URL", "What head lists are paid from.")] = "ledger.db",
+    ledger: Annotated[str, ledger_option("What head lists are paid from.", "URL")] = "",
     keys: Annotated[Path, option("FOLDER", "The keys of opt-in records.")] = Path("collector-keys"),
     operator_key: Annotated[Path | None, option("FILE", "What wraps those keys.")] = None,
     as_json: JsonFlag = False,
@@ -269,7 +280,7 @@ def clock(
         with opened.read() as connection:
             state = read_clock(connection)
         vault = Vault(opened, "collector-keys")  # is not asked for any key
-        due = Phases(opened, EpochWork(opened, vault, "ledger.db"), vault).due(dict(registered(opened)))
+        due = Phases(opened, EpochWork(opened, vault, ""), vault).due(dict(registered(opened)))
     newest = "none yet" if state.newest is None else format_time(state.newest)
     lines = [f"now, on this machine:      {format_time(now)}", f"newest time in the store:  {newest}"]
     if state.stopped is None:

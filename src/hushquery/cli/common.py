@@ -21,6 +21,7 @@ from hushquery.errors import AccountMissing, HushqueryError, UsageError
 if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.log import Log
+    from hushquery.plan import Plan
 
 
 def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
@@ -70,7 +71,29 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 JsonFlag = Annotated[bool, flag("--json", "Print the result as JSON instead of text.")]
 Explain = Annotated[bool, flag("--explain", "Only show the plan and its cost; spend and read nothing.")]
-LedgerOption = Annotated[str, option("PATH_OR_URL", "The ledger to spend from.", "--ledger", envvar="HUSHQUERY_LEDGER")]
+
+
+def _ledger(given: str) -> str:
+    """Return the ledger that is meant: the one given, else that of this person on this machine, in every folder."""
+    if given:
+        return given
+    from hushquery.core.ledger.store import default_ledger
+
+    place = default_ledger()
+    if Path("ledger.db").is_file():
+        note(f"ledger.db in this folder is not used, but your ledger {place}; to use it: --ledger ledger.db")
+    return place
+
+
+def ledger_option(help: str, metavar: str = "PATH_OR_URL", **more: Any) -> Any:
+    """Describe the option for a ledger; its default is the same in every folder, so that `cd` resets no budget."""
+    return option(metavar, help, "--ledger", callback=_ledger, show_default="yours, on this machine", **more)
+
+
+LedgerOption = Annotated[str, ledger_option("The ledger to spend from.", envvar="HUSHQUERY_LEDGER")]
+Anyway = Annotated[
+    bool, flag("--anyway", "Go on although epsilon is above 20, delta above 1/users, or the threshold above users.")
+]
 NewPopulation = Annotated[
     bool,
     flag(
@@ -242,23 +265,26 @@ def read_texts(path: Path | None) -> list[str] | None:
 class Spending:
     """Which ledger is spent from, and which accounts may be opened in it."""
 
-    ledger: LedgerOption = "ledger.db"
+    ledger: LedgerOption = ""
     no_create: Annotated[bool, flag("--no-create", "Refuse (exit code 3) when an account does not exist yet.")] = False
     new_population: NewPopulation = False
+    anyway: Anyway = False
 
     @contextmanager
-    def open(self, population: str) -> Iterator[tuple[Ledger, dict[str, Any]]]:
-        """Yield the ledger and how a plan may open accounts; then print what is left of each account spent from."""
+    def open(self, plan: Plan[Any], population: str, users: int | None) -> Iterator[tuple[Ledger, dict[str, Any]]]:
+        """Check the plan, then yield the ledger and how the plan may run; then print what is left."""
         from hushquery.core.ledger.ledger import Ledger
 
+        plan.check_before_spend(users, anyway=self.anyway)
         book = Ledger.open(self.ledger, create=not self.no_create)
         before, entries = {account.name for account in book.accounts()}, len(book.history())
         new = may_be_new(book, population, new=self.new_population)
-        yield book, {"create": not self.no_create, "new_population": new}
+        how = {"create": not self.no_create, "new_population": new, "users": users, "anyway": self.anyway}
+        yield book, how
         spent = {(entry.population, entry.relation) for entry in book.history()[entries:] if entry.loss is not None}
         for account in book.accounts():
             if (account.population, account.relation) in spent:
-                note(account.after_spend(created=account.name not in before))
+                note(f"{account.after_spend(created=account.name not in before)} (ledger: {book.name})")
 
 
 def named(population: str | None, ledger: str, *, explain: bool = False) -> str:
@@ -323,10 +349,11 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
-def emit_plan(plan: Any, as_json: bool) -> None:
+def emit_plan(plan: Plan[Any], as_json: bool, users: int | None = None, *, anyway: bool = False) -> None:
     """Print a plan: every step with its cost, and in JSON also its SQL and its guarantee."""
-    data = {"plan": plan.explain(), "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}
-    emit(data, data["plan"], as_json)
+    plan.check(users, anyway=anyway)
+    text = plan.explain(users)
+    emit({"plan": text, "sql": plan.sql(), "guarantee": plan.guarantee.to_json()}, text, as_json)
 
 
 def note(text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hushquery.cli.common import (
+    Anyway,
     Explain,
     JsonFlag,
     LedgerOption,
@@ -89,12 +90,11 @@ def head(
     opened, about = reading.open(log), Description(title=title, period=period)  # for the ledger
     plan = plan_head(opened, agreed, keep=keep, head=earlier, description=about)  # type: ignore[arg-type]  # checked there
     if explain:
-        emit_plan(plan, as_json)
+        emit_plan(plan, as_json, users, anyway=spending.anyway)
         return
-    opened.check_files()
-    with spending.open(agreed.task.population) as (book, accounts), progress("starting", 1.0) as show:
+    with spending.open(plan, agreed.task.population, users) as (book, accounts), progress("starting", 1.0) as show:
         before = len(book.accounts())
-        made = plan.run(book, epoch=epoch, users=users, **accounts, progress=show)
+        made = plan.run(book, epoch=epoch, **accounts, progress=show)
         folder = made.save(out, force)
     tell_left_out(opened)
     if agreed.task.period is not None and len(book.accounts()) > before:
@@ -152,7 +152,8 @@ def blend(
     ] = None,
     described: Described,
     sign: SignWith = None,
-    ledger: LedgerOption = "ledger.db",
+    ledger: LedgerOption = "",
+    anyway: Anyway = False,
     force: Annotated[bool, flag("--force", "Replace an older release at --out.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -182,7 +183,11 @@ def blend(
     if simulate is not None:
         given = {"epsilon": epsilon, "delta": delta, "head-size": head_size, "mode": mode, "population": population}
         agreed = _task(task, given, ledger)
-        how |= {"epoch": epoch or 0, "new_population": may_be_new(ledger, agreed.task.population, new=new_population)}
+        how |= {
+            "epoch": epoch or 0,
+            "new_population": may_be_new(ledger, agreed.task.population, new=new_population),
+            "anyway": anyway,
+        }
         with progress("starting", 1.0) as show:
             release = simulate_both(read_log(simulate), agreed, optin, ledger, **how, progress=show).release
     elif folders is None or len(folders) != 2:

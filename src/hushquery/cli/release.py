@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hushquery.cli.common import (
+    Anyway,
     Explain,
     JsonFlag,
     LogFiles,
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from hushquery.core.budget import Budget
     from hushquery.curator.forecast import Forecast
     from hushquery.curator.selectors.korolova2009 import Theorem1
+
+
+Times = Annotated[
+    int, option("N", "Divide epsilon and delta over N releases like this one, such as 52 for a year of weeks.", min=1)
+]
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,12 @@ def release(
     spending: Spending,
     users: Annotated[
         int | None,
-        option("N", "How many users there are, a public figure: for the warnings, and stated in the release."),
+        option(
+            "N",
+            "How many users there are, a public figure, stated in the release: what can't work for so many is refused.",
+        ),
     ] = None,
+    times: Times = 1,
     described: Described,
     sign: SignWith = None,
     explain: Explain = False,
@@ -128,16 +138,17 @@ def release(
     settings = vars(tables) | {"shares": pairs(tables.shares, "--shares"), "population": people}
     settings |= {"public_pairs": settings.pop("results"), "expected_false_pairs": settings.pop("false_edges")}
     settings["description"] = described.with_people(users)
-    plan = plan_release(opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, **settings)
+    plan = plan_release(
+        opened, epsilon=epsilon, delta=delta, queries_per_user=queries_per_user, times=times, **settings
+    )
     for line in plan.notes:
         note(line)
     for line in forecast(plan.spec, users, plan.calibrated).warnings if users is not None else ():
         warn(line)
     if explain or out is None:
-        emit_plan(plan, as_json)
+        emit_plan(plan, as_json, users, anyway=spending.anyway)
         return
-    opened.check_files()
-    with spending.open(plan.population) as (book, accounts), progress("starting", 1.0) as show:
+    with spending.open(plan, plan.population, users) as (book, accounts), progress("starting", 1.0) as show:
         made = plan.run(book, **accounts, progress=show)
         account = book.account(plan.population, "add-remove")
         left = {
@@ -170,6 +181,8 @@ class Planned(Tables):
     count_scale: Annotated[str | None, option("BQ", "The scale of the noise on counts.")] = None
     click_scale: Annotated[str | None, option("BC", "The scale of the noise on clicks.")] = None
     plot: Annotated[Path | None, option("FILE", "Draw the comparison: .html, .svg or .png.")] = None
+    times: Times = 1
+    anyway: Anyway = False
 
 
 @takes_options
@@ -203,12 +216,16 @@ def plan(
     if asked.count_scale is not None or asked.click_scale is not None:
         raise UsageError("--count-scale and --click-scale go with --threshold", fix="Leave them out")
     from hushquery.core.budget import Budget, format_delta, format_epsilon
+    from hushquery.curator.fitting import divided, out_of_reach
     from hushquery.curator.forecast import forecast, theorem_table
     from hushquery.curator.plan import ReleaseSpec, calibrate
     from hushquery.curator.selectors.korolova2009 import Korolova
 
     budget = Budget(epsilon, delta)
+    budget.check_publishable(asked.users, anyway=asked.anyway)
     if queries_per_user is None:
+        if asked.times > 1:
+            raise UsageError("--times divides the budget of one plan", fix="Use --queries-per-user too")
         _compare(asked, budget, as_json)
         return
     if asked.plot is not None:
@@ -223,12 +240,13 @@ def plan(
         asked.select_only,
         min_users=asked.min_users,
     )
+    request = divided(request, asked.times, calibrate)
     steps = calibrate(request)
     expected = forecast(request, asked.users, steps, asked.like)
     data = _as_data(expected) | {
-        "epsilon": steps.loss.epsilon(budget.delta),
-        "delta": float(budget.delta),
-        "delta_exact": steps.loss.delta(budget.epsilon),
+        "epsilon": steps.loss.epsilon(request.budget.delta),
+        "delta": float(request.budget.delta),
+        "delta_exact": steps.loss.delta(request.budget.epsilon),
         "shares": {name: float(share) for name, share in steps.shares.items()},
         "steps": [{"name": s.name, "detail": s.detail, "parameters": s.parameters.to_json()} for s in steps.steps()],
     }
@@ -237,14 +255,22 @@ def plan(
     if isinstance(steps.selector, Korolova):
         data |= theorem_table(steps.selector.theorem)
         lines.append(_theorem_in_words(steps.selector.theorem))
-    in_all = f"epsilon {format_epsilon(data['epsilon'])}, delta {format_delta(budget.delta)}"
+    in_all = f"epsilon {format_epsilon(data['epsilon'])}, delta {format_delta(request.budget.delta)}"
     lines.append(f"  in all: {in_all} for one user, add-remove")
-    data["warnings"] = [*budget.concerns(), *expected.warnings]
+    if asked.times > 1:
+        lines.append(f"  this is one of {asked.times} releases, {request.budget} each, which together cost {budget}")
+        data |= {
+            "times": asked.times,
+            "each": {"epsilon": str(request.budget.epsilon), "delta": str(request.budget.delta)},
+        }
+    lacking = None if asked.users is None else out_of_reach(steps, asked.users)
+    missed = [] if lacking is None else [f"{lacking}, and {asked.users:,} users are declared: `release` refuses it"]
+    data["warnings"] = [*budget.concerns(asked.users), *missed, *expected.warnings]
     emit(data, "\n".join([*lines, *(f"warning: {warning}" for warning in data["warnings"])]), as_json)
 
 
 def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> None:
-    from hushquery.core.budget import exact, format_delta, format_epsilon, suggested_delta
+    from hushquery.core.budget import LARGEST_EPSILON, Budget, exact, format_delta, format_epsilon, suggested_delta
     from hushquery.curator.forecast import checked_users, theorem_table
     from hushquery.curator.selectors.korolova2009 import Korolova, Theorem1
 
@@ -264,6 +290,8 @@ def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> N
         None if asked.click_scale is None else exact(asked.click_scale, "the scale of clicks"),
     )
     people = checked_users(asked.users)
+    stated = Budget(min(theorem.epsilon_alg, LARGEST_EPSILON), max(theorem.delta_alg, theorem.delta_exact))
+    stated.check_publishable(asked.users, anyway=asked.anyway)
     rare = people * Korolova(theorem, None).rare_chance()
     delta, warnings = max(theorem.delta_alg, theorem.delta_exact), []
     if people * delta > 0.1:

@@ -80,6 +80,14 @@ class How(Spending, Promise):
 
     title: Title = None
     period: Annotated[str | None, option("START..END", "The days of the data, for the ledger's history.")] = None
+    users: Annotated[
+        int | None,
+        option(
+            "N",
+            "How many units there are, a public figure: a delta above 1/N is refused. Means under replace-one need it.",
+            min=1,
+        ),
+    ] = None
     explain: Explain = False
     engine: Engine = None
     format: Annotated[str | None, option("FORMAT", "csv, tsv, parquet or jsonl; by default as the file ends.")] = None
@@ -138,8 +146,6 @@ def mean(
     lower: Lower,
     upper: Upper,
     cost: Cost,
-    *,
-    users: Annotated[int | None, option("N", "With replace-one: the public number of units.")] = None,
     how: How,
 ) -> None:
     r"""Average a column over units, each unit's average clamped to the bounds.
@@ -148,7 +154,7 @@ def mean(
     """
     from hushquery.statistics import plan_mean as plan
 
-    _run(plan, file, cost, how, column=column, lower=lower, upper=upper, users=users)
+    _run(plan, file, cost, how, column=column, lower=lower, upper=upper, users=how.users)
 
 
 @app.command()
@@ -190,11 +196,11 @@ def _run(make: Callable[..., StatisticPlan], file: str, cost: Cost, how: How, **
     chosen = {"relation": how.relation, "noise": how.noise, "description": about}
     plan = make(data, **vars(cost), population=people, **chosen, **question)
     if how.explain:
-        emit_plan(plan, how.as_json)
+        emit_plan(plan, how.as_json, how.users, anyway=how.anyway)
         return
     if isinstance(data, TableFiles):
         data.check()
-    with how.open(plan.population) as (book, accounts):
+    with how.open(plan, plan.population, how.users) as (book, accounts):
         estimates = plan.run(book, **accounts)
     stated = {"description": about.to_json()} if about else {}
     emit(estimates.to_json() | stated, str(estimates), how.as_json)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from hushquery.collect.store.reports import NO_TASK, Writer
 from hushquery.collect.store.schema import RELEASE
 from hushquery.collect.store.store import Store
 from hushquery.collect.store.vault import Tokens, Vault, read_operator_key
+from hushquery.core.ledger.store import default_ledger
 from hushquery.errors import HushqueryError, UsageError
 from hushquery.task import Task
 
@@ -45,7 +46,7 @@ class Settings:
 
     tasks: tuple[str, ...]  # the task files
     store: str = "collector.db"  # a path, or postgresql://...
-    ledger: str = "ledger.db"  # the path or URL of the ledger that head lists are paid from
+    ledger: str = field(default_factory=default_ledger)  # the path or URL of what head lists are paid from
     keys: str = "collector-keys"  # the folder of the keys of opt-in records
     most_bytes: int | None = None  # the size limit of the store
     most_waiting: int = 20_000  # how many reports may wait to be written before uploads are refused with 429

@@ -52,6 +52,12 @@ UNUSUAL_DELTA = Fraction(1, 10_000)
 #: At or above this, delta is no promise at all, and nothing is published from real data.
 REFUSED_DELTA = Fraction(1, 10)
 
+#: Above this, epsilon promises next to nothing, and nothing is planned or published unless somebody insists.
+REFUSED_EPSILON = 20
+
+#: How to insist, in the words of an error.
+ANYWAY = "--anyway (anyway=True) if you mean it"
+
 #: Above this, epsilon promises nothing and formulas overflow.
 LARGEST_EPSILON = 1000
 
@@ -169,13 +175,34 @@ class Budget:
         for concern in self.concerns(users):
             warnings.warn(concern, PrivacyWarning, stacklevel=3)
 
-    def check_publishable(self) -> None:
-        """Refuse a delta with which nothing may be published from real data; called before anything is spent."""
+    def check_publishable(self, users: int | None = None, *, anyway: bool = False) -> None:
+        """Refuse what nobody should promise to real people; called before anything is spent.
+
+        A delta of :data:`REFUSED_DELTA` or more is refused always. An epsilon above :data:`REFUSED_EPSILON`, or a delta
+        above one over the declared number of ``users``, is refused unless the caller insists (``anyway``).
+
+        >>> Budget(30, 0).check_publishable(anyway=True)
+        >>> Budget(1, 1e-3).check_publishable(users=900)
+        """
         if self.delta >= REFUSED_DELTA:
             raise UsageError(
                 f"delta {format_delta(self.delta)} is too large to publish anything",
                 why=f"from {float(REFUSED_DELTA):g} on it is no promise: {_in_full(self.delta)}",
                 fix="Use a delta well below one over the number of users, often 1e-6 or less",
+            )
+        if anyway:
+            return
+        if self.epsilon > REFUSED_EPSILON:
+            raise UsageError(
+                f"epsilon {format_epsilon(self.epsilon)} is above {REFUSED_EPSILON}. Nothing was spent",
+                why="It promises next to nothing: an attacker's odds about a person may grow more than a million times",
+                fix=f"Use a smaller epsilon, often 0.1 to 4, or {ANYWAY}",
+            )
+        if users is not None and self.delta * users > 1:
+            raise UsageError(
+                f"delta {format_delta(self.delta)} is above one over the {users:,} declared users. Nothing was spent",
+                why=f"Publishing {float(self.delta * users):,.1f} people in full would be within it",
+                fix=f"Use a delta of {suggested_delta(users):.0e} or less, or {ANYWAY}",
             )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hushquery.core.budget import Budget, Number, format_delta, format_epsilon, suggested_delta
-from hushquery.curator.plan import ReleaseSpec
 from hushquery.curator.forecast import forecast
+from hushquery.curator.plan import ReleaseSpec
 from hushquery.errors import UsageError
 
 #: The values of d that are tried.

@@ -42,6 +42,8 @@ from hushquery.noise.sampler import Bits, IntArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hushquery.log import Log
+
 #: The key of the table ``clicks``.
 PAIR = ["query", "url"]
 _NUMBERED = ["number", "url"]

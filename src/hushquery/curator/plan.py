@@ -27,6 +27,7 @@ from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
+from hushquery.curator import fitting
 from hushquery.curator.clicks import Clicks, read_public_pairs
 from hushquery.curator.counting import Bound, Keep, released_placeholder, released_table
 from hushquery.curator.reformulations import Reformulations
@@ -39,7 +40,7 @@ from hushquery.curator.selectors.weighted import Weighted, weighted_threshold
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.log import Log, read_log
 from hushquery.noise.sampler import Bits
-from hushquery.plan import Paid, Plan, Progress
+from hushquery.plan import Charge, Paid, Plan, Progress
 from hushquery.release import Release
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ def plan_release(
     expected_false_pairs: float = 1.0,
     min_users: int = 1,
     description: Description | None = None,
+    times: int = 1,
 ) -> ReleasePlan:
     """Plan the release of a search log. Reads no row; ``plan.run(ledger)`` spends first and then reads.
 
@@ -211,6 +213,7 @@ def plan_release(
         expected_false_pairs: How many published reformulations may be pure noise, in expectation.
         min_users: The floor N: a query (or clicked pair) of fewer users never comes out, with certainty.
         description: What the release says of itself; its period follows from the log's since and until by default.
+        times: How many releases like this one the budget is for; this one takes its part, and the account the whole.
 
     Warns (:class:`~hushquery.PrivacyWarning`) above epsilon 5 or delta 1e-4; refuses real noise at delta 0.1 or more.
 
@@ -249,9 +252,12 @@ def plan_release(
         min_users=min_users,
     )
     spec.budget.warn()
+    series, spec = spec.budget, fitting.divided(spec, times, calibrate)
+    if times > 1:
+        notes.append(f"this is one of {times} releases, {spec.budget} each, which together cost {series}")
     steps = calibrate(spec, public_pairs=listed, session_gap=session_gap, expected_false_pairs=expected_false_pairs)
     about, people = (description or UNDESCRIBED).within(secret.times), clean_text(population, "the population")
-    return ReleasePlan(secret, people, spec, steps, Bound(keep), tuple(notes), about)
+    return ReleasePlan(secret, people, spec, steps, Bound(keep), tuple(notes), about, series)
 
 
 @dataclass(frozen=True, repr=False)
@@ -265,12 +271,32 @@ class ReleasePlan(Plan[Release]):
     bound: Bound
     notes: tuple[str, ...] = ()
     description: Description = UNDESCRIBED
+    series: Budget | None = None  #: what this release and those like it may cost together; else the release's budget
     unit: ClassVar[Unit] = UNIT
 
     @property
     def budget(self) -> Budget:
         """The budget of the whole release."""
         return self.spec.budget
+
+    def _promises(self) -> list[Budget]:
+        return [self.series or self.budget]
+
+    def _charges(self) -> list[Charge]:
+        (charge,) = super()._charges()
+        return [replace(charge, budget=self.series or self.budget, files=self.log.paths)]
+
+    def _check_data(self) -> None:
+        self.log.check_files()
+
+    def _loss_at(self, budget: Budget) -> Loss:
+        return calibrate(replace(self.spec, budget=budget)).loss
+
+    def _out_of_reach(self, users: int) -> str | None:
+        return fitting.out_of_reach(self.calibrated, users)
+
+    def _least_epsilon(self, users: int) -> float | None:
+        return fitting.least_epsilon(lambda budget: calibrate(replace(self.spec, budget=budget)), self.budget, users)
 
     def _steps(self) -> list[Step]:
         return [Step(s.name, s.detail, s.parameters.loss) for s in self.calibrated.steps()]

@@ -17,8 +17,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from hushquery.core.budget import Budget, Relation, Unit, significant_up
+from hushquery.core.budget import Budget, Relation, Unit, in_full, significant_up
+from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.description import UNDESCRIBED, Description
+from hushquery.core.fitting import least_epsilon
 from hushquery.core.guarantee import Step
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, StepParameters
 from hushquery.curator.counting import Bound, Keep
@@ -111,25 +113,39 @@ def plan_head(
     about = description or UNDESCRIBED
     about = about.within(secret.times) if isinstance(secret, Log) else about
     Budget(task.optin.epsilon, 0 if head is not None else task.optin.delta).warn()
-    common: dict[str, Any] = {
-        "epsilon": task.optin.epsilon,
-        "records_per_user": task.optin.records_per_user,
-        "relation": task.optin.relation,
-    }
     if head is not None:
         _check_earlier(head, task)
-        return HeadPlan(secret, task, task.optin, len(head), ((calibrate_remeasure(**common),),), keep, head, about)
-    common["delta"] = task.optin.delta
-    parts: tuple[tuple[StepParameters, ...], ...]
-    if task.head.algorithm == "guided":
+    parts = _calibrated(task, task.optin, again=head is not None)
+    return HeadPlan(secret, task, task.optin, task.head.size if head is None else len(head), parts, keep, head, about)
+
+
+def _calibrated(task: Task, optin: OptInPart, *, again: bool) -> tuple[tuple[StepParameters, ...], ...]:
+    """Choose the noise on each part of the opt-in users, or that of measuring an earlier list ``again``."""
+    common: dict[str, Any] = {
+        "epsilon": optin.epsilon,
+        "records_per_user": optin.records_per_user,
+        "relation": optin.relation,
+    }
+    if again:
+        return ((calibrate_remeasure(**common),),)
+    common["delta"] = optin.delta
+    if task.head is not None and task.head.algorithm == "guided":
         guided = calibrate_guided_head(**(common | {"records_per_user": task.head.weighed or _WEIGHED}))
-        parts = ((guided.sketch, guided.selection, guided.counts),)
-    elif task.head.mode == "best":
-        parts = ((calibrate_head(**common),),)
-    else:
-        finding, measuring = calibrate_split(**common)
-        parts = ((finding,), (measuring,))
-    return HeadPlan(secret, task, task.optin, task.head.size, parts, keep, None, about)
+        return ((guided.sketch, guided.selection, guided.counts),)
+    if task.head is None or task.head.mode == "best":
+        return ((calibrate_head(**common),),)
+    finding, measuring = calibrate_split(**common)
+    return ((finding,), (measuring,))
+
+
+def _threshold(parts: tuple[tuple[StepParameters, ...], ...]) -> float:
+    """Return the threshold of a head list in users; 0 where nothing is selected."""
+    for step in parts[0]:
+        if isinstance(step, GaussianWeights) and step.threshold is not None:
+            return step.threshold / WEIGHT_GRID
+        if isinstance(step, LaplaceHistogram) and step.threshold is not None:
+            return step.threshold
+    return 0
 
 
 def _check_earlier(head: PublishedHead, task: Task) -> None:
@@ -221,10 +237,11 @@ class HeadPlan(Plan[PublishedHead]):
         *,
         create: bool = True,
         new_population: bool = False,
+        users: int | None = None,
+        anyway: bool = False,
         bits: Bits | None = None,
         progress: Progress | None = None,
         epoch: int | None = None,
-        users: int | None = None,
     ) -> PublishedHead:
         """Record both spends durably, then read the log, draw the noise and return the head list. A plan runs once.
 
@@ -245,6 +262,8 @@ class HeadPlan(Plan[PublishedHead]):
                 lambda paid: self._read(paid, epoch, users),
                 create=create,
                 new_population=new_population,
+                users=users,
+                anyway=anyway,
                 bits=bits,
                 progress=progress,
                 once=once,
@@ -271,8 +290,36 @@ class HeadPlan(Plan[PublishedHead]):
                 f"{what}: one period's reports of a client, at most; given the change times",
                 Budget(self.task.client.lifetime_epsilon, 0),
             ),
-            Charge(self.population, self.optin.relation, self.loss, f"{what}: {self._steps()[0].detail}", self.budget),
+            Charge(
+                self.population,
+                self.optin.relation,
+                self.loss,
+                f"{what}: {self._steps()[0].detail}",
+                self.budget,
+                self.log.paths if isinstance(self.log, Log) else (),
+            ),
         ]
+
+    def _promises(self) -> list[Budget]:
+        return [self.budget, Budget(self.task.client.epsilon)]
+
+    def _check_data(self) -> None:
+        if isinstance(self.log, Log):
+            self.log.check_files()
+
+    def _out_of_reach(self, users: int) -> str | None:
+        threshold = _threshold(self.parts)
+        return f"The threshold for records is {in_full(threshold, 5)} users" if threshold > users else None
+
+    def _loss_at(self, budget: Budget) -> Loss:
+        optin = self.optin.model_copy(update={"epsilon": budget.epsilon, "delta": budget.delta})
+        return parallel_loss(_calibrated(self.task, optin, again=self.earlier is not None))
+
+    def _least_epsilon(self, users: int) -> float | None:
+        def threshold_at(epsilon: Fraction) -> float:
+            return _threshold(_calibrated(self.task, self.optin.model_copy(update={"epsilon": epsilon}), again=False))
+
+        return None if self.earlier is not None else least_epsilon(threshold_at, users, self.budget.epsilon)
 
     def _read(self, paid: Paid, epoch: int | None = None, users: int | None = None) -> PublishedHead:
         paid.tell("counting the opt-in users' records", 0.0)

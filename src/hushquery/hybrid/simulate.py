@@ -113,6 +113,7 @@ def simulate(
     description: Description | None = None,
     key: str | None = None,
     new_population: bool = False,
+    anyway: bool = False,
     bits: Bits | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
@@ -121,7 +122,7 @@ def simulate(
     opted_in, clients = split_log(log, optin, fresh_key(source) if key is None else key)
     tell("counting the opt-in users' records", 0.0)
     head = plan_head(opted_in, task, description=description).run(
-        ledger, epoch=epoch, new_population=new_population, bits=bits
+        ledger, epoch=epoch, new_population=new_population, anyway=anyway, bits=bits
     )
     tally = None
     if head.records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +14,7 @@ from hushquery.engine import as_table, check, connect, engine_table, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log.columns import COLUMNS, ColumnNames
+from hushquery.log.files import find_files
 from hushquery.log.refuse import left_out
 from hushquery.log.report import Defects
 from hushquery.log.sources import FILE_ENDINGS, Layout, Source, files_source, table_source
@@ -131,6 +132,12 @@ class Log:
         bad = left_out(kinds)
         return sum(bad.values()) / max(1, sum(kinds.values())), ", ".join(list(bad)[:3])
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that are read; private, as a name of a file may tell whose it is."""
+        found: tuple[Path, ...] = self._get("_rules").source.paths
+        return found
+
     def _get(self, name: str) -> Any:
         return object.__getattribute__(self, name)
 
@@ -230,6 +237,7 @@ def read_log(
         source = table_source(engine_table(data, engine), names, engine, options, step)
     elif names_files(data):
         source = files_source(data, layout, names, engine, options)
+        source = replace(source, paths=tuple(find_files(data)))
     elif format is not None or header is False:
         raise UsageError("a table has no file format", fix="Leave format and header out")
     else:

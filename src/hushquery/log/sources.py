@@ -53,6 +53,7 @@ class Source:
     sample: Callable[[], dict[str, int]] = dict  #: counts lines by kind of defect, "" for none, in a sample
     in_micros: bool = False  # whether ``time`` is in microseconds already
     coded: bool = False  # whether queries are numbers that stand for words, in which no pattern of text means anything
+    paths: tuple[Path, ...] = ()  # the files, which the ledger notes in its private part
 
 
 def table_source(table: Any, names: ColumnNames, engine: Any, options: TimeOptions, step: str) -> Source:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
 from hushquery.core.budget import Budget, Number, Relation, Unit, format_delta, format_epsilon
@@ -21,7 +22,7 @@ from hushquery.errors import UsageError
 from hushquery.log.tables import read_table
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import Bits, sampler
-from hushquery.plan import Paid, Plan
+from hushquery.plan import Charge, Paid, Plan
 from hushquery.statistics.queries import (
     ClampedTotal,
     Condition,
@@ -99,6 +100,14 @@ class StatisticPlan(Plan[Estimates]):
     noises: tuple[Noise, ...]
     finish: Finish
     description: Description = UNDESCRIBED
+
+    def _charges(self) -> list[Charge]:
+        (charge,) = super()._charges()
+        return [replace(charge, files=(self.data,) if isinstance(self.data, str | Path) else ())]
+
+    def _loss_at(self, budget: Budget) -> Loss:
+        kind = "gaussian" if self.noises[0].name == "gaussian" else "laplace"
+        return sum((noise.loss for noise in noise_for(self.questions, self.unit, budget, kind)), Loss())
 
     def _steps(self) -> list[Step]:
         return [

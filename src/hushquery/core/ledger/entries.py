@@ -140,6 +140,11 @@ class Entry:
             "loss": None if self.loss is None else self.loss.to_json(),
         }
 
+    @property
+    def account(self) -> str:
+        """The account in words."""
+        return account_name(self.population, self.relation)
+
     def cost(self) -> str:
         """Describe in a few words what the entry costs or allows."""
         if self.terms is not None:

@@ -25,7 +25,8 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +47,16 @@ from hushquery.core.ledger.entries import (
     plan_text,
     time_text,
 )
-from hushquery.core.ledger.store import GENESIS, LedgerStore, Transaction, canonical, corrupt, digest
+from hushquery.core.ledger.store import (
+    GENESIS,
+    LedgerStore,
+    Transaction,
+    canonical,
+    corrupt,
+    default_ledger,
+    digest,
+    file_marks,
+)
 from hushquery.core.loss import Loss
 from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
 
@@ -113,15 +123,16 @@ class Ledger:
     @classmethod
     def open(
         cls,
-        where: str | os.PathLike[str],
+        where: str | os.PathLike[str] | None = None,
         create: bool = True,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Ledger:
-        """Open the ledger at a path (SQLite) or URL (``sqlite:///...``, ``postgresql://...``) and verify it.
+        """Open the ledger at a path (SQLite) or URL (``sqlite:///...``, ``postgresql://...``) and verify it; by default
+        the one of this person on this machine (:func:`~hushquery.core.ledger.store.default_ledger`).
         Without ``create`` a missing ledger is an ``AccountMissing``. A password in a URL never appears in a message.
         """
-        ledger = cls(LedgerStore.open(where, create=create), clock)
+        ledger = cls(LedgerStore.open(default_ledger() if where is None else where, create=create), clock)
         with ledger._store.read() as transaction:
             ledger._catch_up(transaction)
             transaction.integrity()
@@ -193,6 +204,7 @@ class Ledger:
         create_with: Budget | None = None,
         new_population: bool = False,
         once: str | None = None,
+        files: Iterable[str | os.PathLike[str]] = (),
     ) -> Entry:
         """Record a loss, durably, or refuse it and record nothing. Only after this returned may the data be read.
 
@@ -206,6 +218,7 @@ class Ledger:
             new_population: Confirms that these are other people than those of an account with nearly the same name.
             once: A key. If the account has spent under it before, nothing is spent and that entry is returned; what
                 is released then must be the same, to the bit.
+            files: What will be read; noted in the private part of the ledger, for :meth:`other_names`.
 
         Raises:
             BudgetRefused: It would exceed a budget.
@@ -218,6 +231,8 @@ class Ledger:
         once = None if once is None else clean_text(once, "the key")
         plan = plan_text(plan, once)
         data = loss_text(loss, key[1])
+        marks = file_marks(files)
+        ASKED.append((self, len(self._book.entries), key))
         with self._lock:
             with self._store.write() as transaction:
                 self._catch_up(transaction)
@@ -241,11 +256,25 @@ class Ledger:
                     # Read back before it is written: an entry that can't be read would close the ledger.
                     entries = [Entry.from_row(row, self.name) for row in rows]
                     transaction.append(rows)
+                    transaction.add_files(key[0], marks)
             if over is not None:  # worded only here, where nobody waits for the store any more
                 raise _refusal(key, totals, period, loss, *over)
             for entry in entries:
                 self._book.add(entry)
             return replace(entries[-1], created=len(entries) > 1)
+
+    def files(self) -> list[tuple[str, str]]:
+        """Return every population with the files that it was charged for. Private: never part of a release."""
+        with self._store.read() as transaction:
+            return [(population, path) for population, path, _ in transaction.files()]
+
+    def other_names(self, population: str, files: Iterable[str | os.PathLike[str]]) -> list[str]:
+        """Return the other populations that were charged for one of these files, known by its path or its inode."""
+        name, marks = clean_text(population, "the population"), file_marks(files)
+        with self._store.read() as transaction:
+            known = transaction.files() if marks else []
+        inodes = set(marks.values())
+        return sorted({other for other, path, inode in known if other != name and (path in marks or inode in inodes)})
 
     def near(self, population: str) -> str | None:
         """Return the population that a new name is nearly the same as, if there is one; None for a known name."""
@@ -395,6 +424,20 @@ class Ledger:
         return Account(*key, totals.terms, totals.opened, period, totals.spent(period), totals.ever.total)
 
 
+#: The last spends that this process asked for: of which ledger, after how many entries, from which account.
+ASKED: deque[tuple[Ledger, int, _Key]] = deque(maxlen=64)
+
+
+def spent_here() -> list[tuple[Ledger, Entry]]:
+    """Return what the ledgers recorded of the spends that this process asked for, also of one that was interrupted."""
+    found: dict[tuple[str, int], tuple[Ledger, Entry]] = {}
+    for ledger, known, key in ASKED:
+        for entry in ledger.history(key[0]):
+            if entry.seq > known and entry.loss is not None and entry.relation is key[1]:
+                found.setdefault((ledger.name, entry.seq), (ledger, entry))
+    return list(found.values())
+
+
 def _key(population: str, relation: Relation | str) -> _Key:
     return clean_text(population, "the population"), Relation.of(str(relation))
 
@@ -425,18 +468,21 @@ def _refusal(key: _Key, totals: AccountTotals, period: int, loss: Loss, budget: 
     share = "its lifetime" if whole else f"period {period} ({totals.terms.period} each)"
     ends = replace(now, terms=totals.terms).period_ends
     later = "" if whole or ends is None else f", or wait: the next period begins at {time_text(ends)}"
-    less, together = "less", f"together {epsilon_text(both)}"
+    together, rest = f"together {epsilon_text(both)}", down_text(now.remaining_delta)
+    fits = f"Spend at most epsilon {down_text(now.remaining_epsilon)}" if now.remaining_epsilon else "Nothing is left"
     if math.isinf(both):
-        less = "less delta" if now.remaining_delta else "delta 0"
-        left = f"about {down_text(now.remaining_delta)} of it" if now.remaining_delta else "nothing of it"
+        left = f"about {rest} of it" if now.remaining_delta else "nothing of it"
         together = f"this would exceed the account's delta at any epsilon, and {left} is left"
-    return BudgetRefused(
+        fits = f"Spend less than delta {rest}" if now.remaining_delta else "Spend at delta 0 only"
+    error = BudgetRefused(
         f"Insufficient budget in account {account_name(*key)}. Nothing was spent",
         why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "
         f"remaining {down_text(now.remaining_epsilon)} of epsilon {format_epsilon(budget.epsilon)} at delta "
         f"{format_delta(budget.delta)} for {share}; {together}",
-        fix=f"Ask for {less}{later}. The budget itself can't be raised, because people were promised it",
+        fix=f"{fits}{later}. The budget itself can't be raised, because people were promised it",
     )
+    error.account, error.later = now, later
+    return error
 
 
 def _read_head(text: str) -> tuple[int, str]:

@@ -16,7 +16,7 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,13 @@ ENTRY = sa.Table(
     sa.Column("period", sa.BigInteger, nullable=False),
     *(sa.Column(name, sa.Text, nullable=False) for name in ("time", "data", "prev_hash", "hash")),
 )
+# Which files a population was charged for: private, beside the chain, and made by the first spend that names a file. So
+# entries stay as they are, and a version that does not know the table opens the ledger as before.
+FILE = sa.Table(
+    "hushquery_ledger_file",
+    sa.MetaData(),
+    *(sa.Column(name, sa.Text, primary_key=True) for name in ("population", "path", "inode")),
+)
 _HASHED = tuple(column.name for column in ENTRY.columns if column.name != "hash")
 
 
@@ -77,6 +84,23 @@ def digest(row: Mapping[str, Any]) -> str:
 def corrupt(name: str, why: str, fix: str = _RESTORE) -> LedgerCorrupt:
     """Word the refusal of a ledger that can't be trusted."""
     return LedgerCorrupt(f"the ledger {name} can't be trusted, so nothing is spent from it", why=why, fix=fix)
+
+
+def default_ledger() -> str:
+    """Return where the ledger of this person on this machine is, whatever folder a command runs in."""
+    import platformdirs
+
+    return str(platformdirs.user_data_path("hushquery", appauthor=False) / "ledger.db")
+
+
+def file_marks(files: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+    """Return the absolute path of each file that there is, and what tells it from others under any name."""
+    marks: dict[str, str] = {}
+    for file in files:
+        with suppress(OSError):
+            state = Path(file).stat()
+            marks[os.path.realpath(file)] = f"{state.st_dev}:{state.st_ino}"
+    return marks
 
 
 class Transaction:
@@ -121,6 +145,19 @@ class Transaction:
         )
         if moved.rowcount != 1:  # pragma: no cover - the lock makes this impossible; if not, spend nothing
             raise corrupt(self._store.name, "its head moved while it was locked")
+
+    def files(self) -> list[tuple[str, str, str]]:
+        """Read the private table of files: population, path and inode of each."""
+        if not sa.inspect(self._connection).has_table(FILE.name):
+            return []
+        return [tuple(row) for row in self._connection.execute(sa.select(FILE).order_by(*FILE.columns))]
+
+    def add_files(self, population: str, marks: Mapping[str, str]) -> None:
+        """Note that a population was charged for some files: the inode of each path."""
+        new = {(population, *mark) for mark in marks.items()} - set(self.files())
+        if new:
+            FILE.create(self._connection, checkfirst=True)
+            self._connection.execute(sa.insert(FILE), [dict(zip(FILE.columns.keys(), row, strict=True)) for row in new])
 
     def integrity(self) -> None:
         """Let SQLite check every page of its file, and that the file is exactly as long as it should be."""
@@ -210,6 +247,9 @@ class LedgerStore:
         if not path.exists():
             if not create:
                 raise _no_ledger(text)
+            if text == default_ledger():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.chmod(0o700)  # it names the files that were charged
             store._make_file(path)
         elif path.is_file() and path.stat().st_size == 0:
             raise corrupt(text, "the file is empty, and a ledger never is", f"{_RESTORE}, or delete an empty file")
