@@ -66,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what collection made out of every later garbage collection, and collect less often: 6 % of the suite."""
+    """Leave what collection made out of every later garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
