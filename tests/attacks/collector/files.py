@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 _BLOCK = 1 << 22
-_PREFIX = 4  # bytes by which a place is looked at closer
+_PREFIX = 8  # bytes by which a place is looked at closer
 
 
 class Places:
@@ -40,15 +40,15 @@ def search(pieces: Iterable[bytes], files: Iterable[Path]) -> Places:
     """Look for pieces of at least 8 bytes at every offset of every file."""
     by_prefix: dict[bytes, list[bytes]] = {}
     for piece in set(pieces):
-        if len(piece) < 8:
+        if len(piece) < _PREFIX:
             raise ValueError("a piece so short is everywhere")
         by_prefix.setdefault(piece[:_PREFIX], []).append(piece)
     longest = max((len(piece) for group in by_prefix.values() for piece in group), default=0)
-    # Two tables of which first two, and which next two, bytes are worth a closer look.
-    first, second = np.zeros(65536, bool), np.zeros(65536, bool)
-    for prefix in by_prefix:
-        first[int.from_bytes(prefix[:2], "little")] = True
-        second[int.from_bytes(prefix[2:4], "little")] = True
+    # Most places are ruled out by two of their first eight bytes, the others by all of them.
+    starts = np.unique(np.frombuffer(b"".join(by_prefix), "<u8"))
+    words = [np.zeros(65536, bool) for _ in range(4)]
+    for place, word in enumerate(words):
+        word[(starts >> np.uint64(16 * place)) & np.uint64(0xFFFF)] = True
     places = Places()
     for path in files:
         try:
@@ -57,18 +57,21 @@ def search(pieces: Iterable[bytes], files: Iterable[Path]) -> Places:
             continue
         for start in range(0, len(data), _BLOCK):
             part = data[start : start + _BLOCK + longest]
-            for at in _candidates(part, first, second):
+            for at in _candidates(part, words, starts):
                 for piece in by_prefix.get(part[at : at + _PREFIX], ()):
                     if part.startswith(piece, at):
                         places.note(path, piece, start + at)
     return places
 
 
-def _candidates(part: bytes, first: np.ndarray, second: np.ndarray) -> list[int]:
+def _candidates(part: bytes, words: Sequence[np.ndarray], starts: np.ndarray) -> list[int]:
     raw = np.frombuffer(part, np.uint8)
-    if raw.size < _PREFIX:
+    if raw.size < _PREFIX or not starts.size:
         return []
     two = raw[:-1].astype(np.uint16) | (raw[1:].astype(np.uint16) << 8)
-    here = np.flatnonzero(first[two[:-2]])
-    found: list[int] = here[second[two[here + 2]]].tolist()
+    here = np.arange(raw.size - _PREFIX + 1)
+    for place, word in enumerate(words):
+        here = here[word[two[here + 2 * place]]]
+    eight = np.lib.stride_tricks.sliding_window_view(raw, _PREFIX)[here].view("<u8").ravel()
+    found: list[int] = here[starts[np.searchsorted(starts, eight).clip(max=starts.size - 1)] == eight].tolist()
     return found

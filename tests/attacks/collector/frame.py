@@ -17,11 +17,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import httpx2 as httpx
 from typer.testing import CliRunner
@@ -295,18 +295,35 @@ def memory(pid: int) -> float:
 # ---- running and showing -----------------------------------------------------------------------------------
 
 
-def run(attacks: Mapping[str, ModuleType], kind: str, short: bool) -> Iterator[Row]:
+class Shared:
+    """The PostgreSQL cluster of a run: started when an attack first asks for it, gone at the end."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._started: Cluster | None = None
+
+    def __call__(self) -> Cluster:
+        if self._started is None:
+            self._started = Cluster(self._stack.enter_context(cluster_of_its_own()))
+        return self._started
+
+    def ensure(self) -> None:
+        """Let it run, whatever an attack left, where it was started."""
+        if self._started is not None:
+            self._started.ensure()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def run(attacks: Mapping[str, ModuleType], kind: str, short: bool, shared: Shared | None = None) -> Iterator[Row]:
     """Run attacks one after the other, whatever becomes of each; gives the rows as they come."""
     global _patient
     _patient = short
-    with ExitStack() as stack:
-        started: list[Cluster] = []
-
-        def cluster() -> Cluster:
-            if not started:
-                started.append(Cluster(stack.enter_context(cluster_of_its_own())))
-            return started[0]
-
+    with Shared() if shared is None else nullcontext(shared) as cluster:
         for name, attack in attacks.items():
             ground = Ground(kind, short, cluster, Path(tempfile.mkdtemp(prefix="hq-attack-")))
             try:
@@ -318,8 +335,7 @@ def run(attacks: Mapping[str, ModuleType], kind: str, short: bool) -> Iterator[R
                 yield Row(name, kind, "the attack itself", "it comes to its end", _plain(seen, ground), held=False)
             finally:
                 ground.end()
-                if started:
-                    started[0].ensure()
+                cluster.ensure()
                 shutil.rmtree(ground.folder, ignore_errors=True)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from attacks.collector.catalogue import ATTACKS
-from attacks.collector.frame import STORES, cell, run, table
+from attacks.collector.frame import STORES, Shared, cell, run, table
 from attacks.collector.page import AFTER, BEFORE, PAGE, document
 
 # All in one of pytest's processes, one after the other: each of them loads the machine.
@@ -20,9 +21,15 @@ ONCE = ("hostile-http", "starvation", "telemetry")
 CASES = [(store, attack) for store in STORES for attack in ATTACKS if store == STORES[0] or attack not in ONCE]
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    with Shared() as cluster:
+        yield cluster
+
+
 @pytest.mark.parametrize(("store", "attack"), CASES)
-def test_it_holds(store: str, attack: str) -> None:
-    rows = list(run({attack: ATTACKS[attack]}, store, short=True))
+def test_it_holds(store: str, attack: str, shared: Shared) -> None:
+    rows = list(run({attack: ATTACKS[attack]}, store, short=True, shared=shared))
     assert rows
     assert all(row.held for row in rows), "\n" + table(row for row in rows if not row.held)
 
