@@ -58,7 +58,7 @@ def floored(mechanism: Any, min_users: int = N) -> Any:
 
 
 @seed(number("floor"))
-@settings(max_examples=15, deadline=None, database=None)
+@settings(max_examples=10, deadline=None, database=None)
 @given(OTHERS, ZOE, st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_one_user_more_adds_one_to_at_most_d_counts_above_the_floor(others, zoe, d, least, clicking):
     """In the engine, at every floor: what is added, what is new, and that it is what the definition says."""
@@ -114,8 +114,9 @@ def test_with_a_floor_all_that_conformance_checks_holds(name):
     check_end_to_end(mechanism)
     check_loss(mechanism, EPSILONS)
     check_pure(mechanism)
-    if name != "list":  # a list tells less than its noise would allow
+    if name == "gaussian":
         check_rates(mechanism)
+    if name != "list":  # a list tells less than its noise would allow
         check_tight(mechanism, EPSILON)
 
 
@@ -380,6 +381,8 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 0, err
     assert {row["selector"] for row in json.loads(out)["forecasts"]} == {"laplace", "gaussian"}
     assert answer("plan", *asked, "--min-users", "0")[0] != 0
+    backwards = ("plan", "--threshold", "140", "--scale", "8.69", "--queries-per-user", "20", "--min-users", "5")
+    assert "no floor" in answer(*backwards)[2]
     assert answer("head", "log.tsv", "--min-users", "5")[0] != 0
 
 

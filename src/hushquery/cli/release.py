@@ -208,6 +208,8 @@ def plan(
                 "--threshold and --scale are Algorithm 1 backwards: epsilon and delta come out of it",
                 fix="Leave out --epsilon, --delta and --selector",
             )
+        if asked.min_users != 1:
+            raise UsageError("Algorithm 1 counts searches, so it has no floor of users", fix="Leave out --min-users")
         _backwards(asked, queries_per_user, as_json)
         return
     if epsilon is None or delta is None:
