@@ -9,6 +9,7 @@ import shlex
 import stat
 from pathlib import Path
 
+import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -133,6 +134,17 @@ def test_the_page_is_secret_and_only_its_owners() -> None:
     assert "<script" not in page
     assert not re.search(r"(src|href)=", page)
     assert answer("look", "log.tsv", "--html", "look.txt")[0] == 2
+
+
+def test_a_table_of_an_engine_and_no_password() -> None:
+    engine = ibis.duckdb.connect()
+    engine.create_table("searches", pa.table({"uid": ["a", "b"], "query": [CANARY, "tea"]}))
+    told = hq.look("searches", engine=engine)
+    assert (told.users, told.arguments["columns"]) == (2, {"user": "uid"})
+    assert CANARY not in str(told)
+    url = hq.Look(("t",), {"engine": "postgresql://ann:pass:w@rd@db.example/web"}, "a table", ())
+    assert url.options == "--engine postgresql://ann@db.example/web"
+    assert "rd@" not in json.dumps(url.to_json())
 
 
 def test_in_python_the_result_shows_nothing_by_accident() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -85,8 +86,9 @@ class Look:
             "until",
             "engine",
         ):
-            if key in given and (key, given[key]) != ("encoding", "utf-8"):
-                value = {"\t": "tab", "\x01": "\\x01"}.get(str(given[key]), str(given[key]))
+            if isinstance(given.get(key), str) and (key, given[key]) != ("encoding", "utf-8"):
+                value = {"\t": "tab", "\x01": "\\x01"}.get(given[key], given[key])
+                value = re.sub(r"(?<=://)([^:@/]*):[^/]*@", r"\1@", value) if key == "engine" else value  # no password
                 words.append(f"--{key.replace('_', '-')} {shlex.quote(value)}")
         if columns := given.get("columns"):
             words.append(option_for({ours: columns[ours] or "" for ours in COLUMNS if ours in columns}))
@@ -104,9 +106,8 @@ class Look:
             {"kind": one.kind, "count": one.count, "first": [{"file": f, "line": n} for f, n in one.lines]}
             for one in self.defects
         ]
-        plain["arguments"] = {
-            k: str(v) if isinstance(v, Path) else v for k, v in self.arguments.items() if v is not None
-        }
+        given = {key: value for key, value in self.arguments.items() if value is not None and key != "engine"}
+        plain["arguments"] = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
         plain["popular"] = {str(users): count for users, count in self.popular.items()}
         return {"secret": SECRET} | plain | {"share_left_out": self.share_left_out, "options": self.options}
 

@@ -278,7 +278,8 @@ def _parquet_source(heads: Sequence[files.FileHead], names: ColumnNames, engine:
                 why="An engine would read all as the first one, and make two people's values one or fail",
                 fix="Write the column with one type in all files, such as text",
             )
-    return table_source(table, names, engine, options, "read as parquet")
+    source = table_source(table, names, engine, options, "read as parquet")
+    return replace(source, check_head=partial(refuse.unusable_rows, source.rows, source.dialect, options))
 
 
 def _types_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:
