@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -63,10 +64,13 @@ def look(
         seen = logs.look(log[0] if len(log) == 1 else log, progress=show, **reading.arguments())
     plan = None if seen.problem or not seen.users else _planned(seen, users, rows, epsilon, yes=yes, ask=not as_json)
     command = None if plan is None else release_command(log, seen, plan)
+    if reading.private_report is not None:
+        defects = {"private": logs.SECRET, "defects": seen.to_json()["defects"]}
+        write_secret(reading.private_report, json.dumps(defects, indent=2) + "\n")
     if html is not None:
         from hushquery.templates import render
 
-        write_secret(html, render("look.html", **_page(seen, plan, command)))
+        write_secret(html, render("look.html", **page_values(seen, plan, command)))
     data = seen.to_json() | {"advice": None if plan is None else asdict(plan) | {"command": command}}
     emit(data, "\n".join([str(seen), "", *_advice(log, seen, plan, command)]), as_json)
     if seen.share_left_out > logs.MANY:
@@ -82,11 +86,13 @@ def _planned(seen: Look, users: int | None, rows: int | None, epsilon: str, *, y
     from hushquery.curator.advice import advise, magnitude
 
     known = {"users": users, "rows": rows}
+    asks = ask and not yes and None in known.values() and at_a_terminal()
+    if asks:
+        typer.echo(_DATA_FREE, err=True)
     for name, count in (("users", seen.users), ("rows", seen.rows)):
         if known[name] is None and yes:
             known[name] = magnitude(count)
-        elif known[name] is None and ask and at_a_terminal():
-            typer.echo(_DATA_FREE, err=True)
+        elif known[name] is None and asks:
             known[name] = typer.prompt(f"About how many {name}?", default=magnitude(count), type=int, err=True)
     people, searches = known["users"], known["rows"]
     if people is None or searches is None:
@@ -122,7 +128,7 @@ def _more(seen: Look) -> list[str]:
     return ["  Clicks too: add --clicks-per-user 5; they take a part of the budget (hushquery plan)."]
 
 
-def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
+def page_values(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
     """Return what the page shows: bars are shares of the largest."""
 
     def bars(counts: Mapping[str, int], unit: str = "", lost: Collection[str] = ()) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ class Look:
             words.append("--header" if self.arguments["header"] else "--no-header")
         endings = (Path(name.removesuffix(".gz")).suffix.lower() for name in self.data)
         if {ENDINGS.get(ending) for ending in endings} == {given.get("format")}:
-            del given["format"]
+            given.pop("format", None)
         for key in (
             "format",
             "encoding",
@@ -184,7 +184,9 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
     arguments = reading | guess.arguments
     kind = str(arguments.get("format") or "a table")
     seen: dict[str, Any] = {
-        "data": tuple(map(str, data if isinstance(data, list | tuple) else [data])) if _named(data) else ("a table",),
+        "data": tuple(map(str, data if isinstance(data, list | tuple) else [data]))
+        if names_files(data)
+        else ("a table",),
         "arguments": arguments,
         "format": f"{kind}: {FORMATS[kind]}" if kind in FORMATS else kind,
         "why": guess.why,
@@ -200,11 +202,16 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
         return Look(**seen, hints=guess.notes, problem=problem)
     hints = [*_hints(log, guess), *guess.notes]
     seen["format"] = log.steps[0].removeprefix("read as ").partition(";")[0]
-    return Look(**seen, columns=log.explained[1], hints=tuple(hints), **_facts(log, tell))
+    return Look(**seen, columns=log.explained[1], hints=tuple(hints), **_facts(log, _size(data), tell))
 
 
-def _named(data: Any) -> bool:
-    return names_files(data)
+def _size(data: Any) -> int:
+    """Return about how many bytes a log has, for a progress bar."""
+    try:
+        found = find_files(data) if names_files(data) else []
+    except HushqueryError:
+        return 0
+    return sum(path.stat().st_size * (5 if path.suffix == ".gz" else 1) for path in found)
 
 
 def _guess(data: Any, reading: Mapping[str, Any]) -> Guess:
@@ -243,10 +250,17 @@ def _hints(log: Log, guess: Guess) -> list[str]:
     return [f"{column.name} is not used" for column in unused if str(column.place) not in used]
 
 
-def _facts(log: Log, tell: Progress) -> dict[str, Any]:
+def _facts(log: Log, size: int, tell: Progress) -> dict[str, Any]:
     """Count in the engine; of the tail nothing is fetched but numbers."""
-    tell("checking every line", 0.1)
-    defects = log.describe_defects()
+    read = 0
+
+    def more(count: int) -> None:
+        nonlocal read
+        read += count
+        tell("checking every line", 0.1 + 0.4 * min(1.0, read / max(1, size)))
+
+    more(0)
+    defects = log.describe_defects(more)
     bad = left_out({defect.kind: defect.count for defect in defects.kinds if defect.kind != "damaged file"})
     tell("counting users", 0.5)
     rows = log.rows
