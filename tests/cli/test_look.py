@@ -16,6 +16,7 @@ import pytest
 
 import hushquery as hq
 from commands import answer
+from hushquery.cli.look import doubts
 from hushquery.curator.advice import advise, magnitude
 from hushquery.errors import UsageError
 
@@ -108,6 +109,15 @@ def test_parameters_come_from_what_the_steward_types() -> None:
     with pytest.raises(UsageError):
         advise(10, 5)
     assert {magnitude(n) for n in range(71, 142)} == {100}
+
+
+def test_a_log_unlike_others_is_told_before_the_spend() -> None:
+    plan = advise(50_000, 1_000_000)
+    facts = {"users": 50_000, "lines": 9, "popular": {10: 9_000, 20: 26, 50: 0, 100: 0}}
+    log = hq.Look(("log",), {}, "csv", (), **facts)
+    assert "Only 0 queries of this log have at least 100 users" in doubts(log, plan)[0]
+    rich = hq.Look(("log",), {}, "csv", (), **(facts | {"popular": dict.fromkeys((10, 20, 50, 100), 9_000)}))
+    assert doubts(rich, plan) == []
 
 
 def test_defects_are_told_by_kind_and_line_and_loudly() -> None:

@@ -118,8 +118,20 @@ def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None
         known = f"--users {magnitude(seen.users)} --rows {magnitude(seen.rows)}"
         again = " ".join(filter(None, ("hushquery look", *map(shlex.quote, log), seen.options, known)))
         return ["Next: say about how many users and rows there are (or --yes).", _DATA_FREE, f"  {again}"]
-    few = ["Few or none: too few users share a query at this epsilon."] if plan.released_high <= 10 else []
-    return ["Next: publish it.", str(plan), *few, _DATA_FREE, f"  {command}", *_more(seen)]
+    return ["Next: publish it.", str(plan), *doubts(seen, plan), _DATA_FREE, f"  {command}", *_more(seen)]
+
+
+def doubts(seen: Look, plan: Advice) -> list[str]:
+    """Say where little will come out: by the forecast, or because this log, unlike others, has few popular queries."""
+    if plan.released_high <= 10:
+        return ["Few or none: too few users share a query at this epsilon."]
+    near = max((users for users in seen.popular if users <= plan.threshold), default=None)
+    if near is None or seen.popular[near] >= plan.released_low:
+        return []
+    return [
+        f"WARNING: expect fewer. Only {seen.popular[near]:,} queries of this log have at least {near} users; "
+        "the range is for an ordinary log of this size."
+    ]
 
 
 def _more(seen: Look) -> list[str]:
@@ -154,6 +166,7 @@ def page_values(seen: Look, plan: Advice | None, command: str | None) -> dict[st
         "seen": seen,
         "many": MANY,
         "plan": plan,
+        "doubts": [] if plan is None else doubts(seen, plan),
         "command": command or "",
         "data_free": _DATA_FREE,
         "defects": [first_places(defect) for defect in seen.defects],
