@@ -15,11 +15,15 @@ import pytest
 from markdown_it import MarkdownIt
 
 from hushquery.cli import demo
+from hushquery.cli.look import page_values
 from hushquery.collect.http.pages import Pages
 from hushquery.core.budget import Budget, Unit
 from hushquery.core.estimates import Estimates
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
+from hushquery.curator.advice import advise
+from hushquery.log import Defect, Look
+from hushquery.log.detect import Column
 from hushquery.publish import SearchIndex, find
 from hushquery.publish.site import build_site
 from hushquery.release.record import nist_text, registry_text
@@ -176,6 +180,13 @@ def everything(word, folder):
     yield "estimates in a notebook", replace(estimates, guarantee=hybrid.guarantees[0])._repr_html_()
     yield "guarantee", hybrid.guarantees[0]._repr_html_()
     yield "log", render("notebook/log.html", text=f"Log({word})")
+    facts = {"columns": word, "seen": (Column(1, f"c {word}", "words", 0.5),), "hints": (f"h {word}", word)}
+    defects = (Defect(f"kind {word}", 2, ((f"file {word}", 7),)),)
+    counts_of = {"lines": 9, "left_out": {f"kind {word}": 2}, "defects": defects, "rows": 7, "users": 3, "private": 1}
+    for more in (counts_of | {"popular": {10: 1}, "rows_per_user": {"1": 3}, "since": f"s {word}"}, {"problem": word}):
+        seen = Look((f"file {word}",), {"encoding": f"e {word}"}, f"format {word}", (word,), **facts, **more)
+        plan = None if "problem" in more else advise(100, 200)
+        yield f"look {len(more)}", render("look.html", **page_values(seen, plan, f"hushquery release {word}"))
 
 
 @pytest.fixture(scope="module")

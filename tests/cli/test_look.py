@@ -9,12 +9,14 @@ import shlex
 import stat
 from pathlib import Path
 
+import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import hushquery as hq
 from commands import answer
+from hushquery.cli.look import doubts
 from hushquery.curator.advice import advise, magnitude
 from hushquery.errors import UsageError
 
@@ -109,6 +111,15 @@ def test_parameters_come_from_what_the_steward_types() -> None:
     assert {magnitude(n) for n in range(71, 142)} == {100}
 
 
+def test_a_log_unlike_others_is_told_before_the_spend() -> None:
+    plan = advise(50_000, 1_000_000)
+    facts = {"users": 50_000, "lines": 9, "popular": {10: 9_000, 20: 26, 50: 0, 100: 0}}
+    log = hq.Look(("log",), {}, "csv", (), **facts)
+    assert "Only 0 queries of this log have at least 100 users" in doubts(log, plan)[0]
+    rich = hq.Look(("log",), {}, "csv", (), **(facts | {"popular": dict.fromkeys((10, 20, 50, 100), 9_000)}))
+    assert doubts(rich, plan) == []
+
+
 def test_defects_are_told_by_kind_and_line_and_loudly() -> None:
     write("log.csv", 'user,query\nann,tea\nlonely\n,tea\nbob,"open\nann,a,b\n' + "carl,milk\n" * 20)
     code, out, err = answer("look", "log.csv")
@@ -133,6 +144,17 @@ def test_the_page_is_secret_and_only_its_owners() -> None:
     assert "<script" not in page
     assert not re.search(r"(src|href)=", page)
     assert answer("look", "log.tsv", "--html", "look.txt")[0] == 2
+
+
+def test_a_table_of_an_engine_and_no_password() -> None:
+    engine = ibis.duckdb.connect()
+    engine.create_table("searches", pa.table({"uid": ["a", "b"], "query": [CANARY, "tea"]}))
+    told = hq.look("searches", engine=engine)
+    assert (told.users, told.arguments["columns"]) == (2, {"user": "uid"})
+    assert CANARY not in str(told)
+    url = hq.Look(("t",), {"engine": "postgresql://ann:pass:w@rd@db.example/web"}, "a table", ())
+    assert url.options == "--engine postgresql://ann@db.example/web"
+    assert "rd@" not in json.dumps(url.to_json())
 
 
 def test_in_python_the_result_shows_nothing_by_accident() -> None:

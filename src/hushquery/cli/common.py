@@ -165,7 +165,7 @@ class LogOptions:
     header: Header = None
     separator: Separator = None
     unwrap: Annotated[
-        str | None, option("SIGNS", "Two characters to take off where they enclose a query: '[]' makes [tea] tea.")
+        str | None, option("SIGNS", "Two characters to take off where they enclose a query: '[]' or '<>'.")
     ] = None
     drop: Annotated[Path | None, option("FILE", "A deny list: queries that hold one of its lines are left out.")] = None
     exclude_users: Annotated[Path | None, option("FILE", "Users who objected, one id a line.")] = None

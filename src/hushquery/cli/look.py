@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -63,10 +64,13 @@ def look(
         seen = logs.look(log[0] if len(log) == 1 else log, progress=show, **reading.arguments())
     plan = None if seen.problem or not seen.users else _planned(seen, users, rows, epsilon, yes=yes, ask=not as_json)
     command = None if plan is None else release_command(log, seen, plan)
+    if reading.private_report is not None:
+        defects = {"private": logs.SECRET, "defects": seen.to_json()["defects"]}
+        write_secret(reading.private_report, json.dumps(defects, indent=2) + "\n")
     if html is not None:
         from hushquery.templates import render
 
-        write_secret(html, render("look.html", **_page(seen, plan, command)))
+        write_secret(html, render("look.html", **page_values(seen, plan, command)))
     data = seen.to_json() | {"advice": None if plan is None else asdict(plan) | {"command": command}}
     emit(data, "\n".join([str(seen), "", *_advice(log, seen, plan, command)]), as_json)
     if seen.share_left_out > logs.MANY:
@@ -82,11 +86,13 @@ def _planned(seen: Look, users: int | None, rows: int | None, epsilon: str, *, y
     from hushquery.curator.advice import advise, magnitude
 
     known = {"users": users, "rows": rows}
+    asks = ask and not yes and None in known.values() and at_a_terminal()
+    if asks:
+        typer.echo(_DATA_FREE, err=True)
     for name, count in (("users", seen.users), ("rows", seen.rows)):
         if known[name] is None and yes:
             known[name] = magnitude(count)
-        elif known[name] is None and ask and at_a_terminal():
-            typer.echo(_DATA_FREE, err=True)
+        elif known[name] is None and asks:
             known[name] = typer.prompt(f"About how many {name}?", default=magnitude(count), type=int, err=True)
     people, searches = known["users"], known["rows"]
     if people is None or searches is None:
@@ -112,8 +118,20 @@ def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None
         known = f"--users {magnitude(seen.users)} --rows {magnitude(seen.rows)}"
         again = " ".join(filter(None, ("hushquery look", *map(shlex.quote, log), seen.options, known)))
         return ["Next: say about how many users and rows there are (or --yes).", _DATA_FREE, f"  {again}"]
-    few = ["Few or none: too few users share a query at this epsilon."] if plan.released_high <= 10 else []
-    return ["Next: publish it.", str(plan), *few, _DATA_FREE, f"  {command}", *_more(seen)]
+    return ["Next: publish it.", str(plan), *doubts(seen, plan), _DATA_FREE, f"  {command}", *_more(seen)]
+
+
+def doubts(seen: Look, plan: Advice) -> list[str]:
+    """Say where little will come out: by the forecast, or because this log, unlike others, has few popular queries."""
+    if plan.released_high <= 10:
+        return ["Few or none: too few users share a query at this epsilon."]
+    near = max((users for users in seen.popular if users <= plan.threshold), default=None)
+    if near is None or seen.popular[near] >= plan.released_low:
+        return []
+    return [
+        f"WARNING: expect fewer. Only {seen.popular[near]:,} queries of this log have at least {near} users; "
+        "the range is for an ordinary log of this size."
+    ]
 
 
 def _more(seen: Look) -> list[str]:
@@ -122,7 +140,7 @@ def _more(seen: Look) -> list[str]:
     return ["  Clicks too: add --clicks-per-user 5; they take a part of the budget (hushquery plan)."]
 
 
-def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
+def page_values(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
     """Return what the page shows: bars are shares of the largest."""
 
     def bars(counts: Mapping[str, int], unit: str = "", lost: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -148,6 +166,7 @@ def _page(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any
         "seen": seen,
         "many": MANY,
         "plan": plan,
+        "doubts": [] if plan is None else doubts(seen, plan),
         "command": command or "",
         "data_free": _DATA_FREE,
         "defects": [first_places(defect) for defect in seen.defects],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hushquery.cli.common import (
+    Columns,
     Encoding,
     Engine,
     Explain,
@@ -91,10 +92,7 @@ class How(Spending, Promise):
     explain: Explain = False
     engine: Engine = None
     format: Annotated[str | None, option("FORMAT", "csv, tsv, parquet or jsonl; by default as the file ends.")] = None
-    columns: Annotated[
-        list[str] | None,
-        option("NAME=THEIRS,...", "New names for columns, by name or by place from 1: user=2,minutes=4."),
-    ] = None
+    columns: Columns = None
     header: Header = None
     separator: Separator = None
     encoding: Encoding = "utf-8"

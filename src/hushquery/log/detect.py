@@ -14,7 +14,7 @@ from typing import Any
 from hushquery.log.columns import COLUMNS, OPTIONAL, SYNONYMS, looks_like_data, option_for, squeezed
 from hushquery.log.files import decodes, read_head
 from hushquery.log.formats import ENDINGS, FIXED, SHAPES, has_shape, header_cells, separator_of
-from hushquery.log.refuse import sample_lines
+from hushquery.log.refuse import left_out, sample_lines
 from hushquery.log.report import count_kinds
 from hushquery.log.time_format import TimeOptions
 
@@ -28,7 +28,7 @@ def looks_like(lines: Sequence[str]) -> str:
         shaped = [line.encode() for line in lines if has_shape(kind, line)]
         if 2 * len(shaped) <= len(lines):
             continue
-        if kind == "jsonl" or 2 * count_kinds(shaped, FIXED[kind], TimeOptions()).get("", 0) > len(shaped):
+        if kind == "jsonl" or 2 * sum(left_out(count_kinds(shaped, FIXED[kind], TimeOptions())).values()) < len(shaped):
             return kind
     for kind, separator in (("tsv", "\t"), ("csv", ","), ("csv", ";"), ("csv", "|")):
         counts = [line.count(separator) + 1 for line in lines]
@@ -54,7 +54,6 @@ _LETTERS = {
     "euc_kr": "[\uac00-\ud7a3]",
     "cp1251": "[а-яё]{2,}",
     "koi8-r": "[а-яё]{2,}",
-    "cp1252": "(?<=[ -~])[à-öø-ÿß€ŠšŽžÀ-ÖØ-ß](?=[ -~])",
 }
 _ENOUGH = 200
 _TIME = re.compile(
@@ -94,6 +93,9 @@ def guess_encoding(lines: Sequence[bytes]) -> str:
     special = [line for line in lines if not line.isascii()][:2000]
     if 2 * sum(decodes(line) for line in special) >= len(special):
         return "utf-8"
+    runs = re.findall(rb"[\x80-\xff]+", b"\n".join(special))
+    if sum(len(run) == 1 for run in runs) > 0.7 * len(runs):
+        return "cp1252"  # single letters with accents, between others without
     scores = {}
     for encoding, letters in _LETTERS.items():
         good = [line.decode(encoding) for line in special if decodes(line, encoding)]

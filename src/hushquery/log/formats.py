@@ -51,7 +51,7 @@ class Format:
     cells: int = 0  # how many cells ``c0``, ``c1``, ... a line has at most; 0 where lines are not cut at a separator
     # Else SQL from ``{lines}``, with a column ``line``, to the columns the rest is about; other columns pass through.
     parsed: str = ""
-    skipped: str = "false"  # SQL, true for a line that is no row: a header
+    skipped: str = "false"  # SQL, true for a line that is no row: a header; never null
     raw_time: str = ""  # SQL for the time as the line has it, where ``fields["time"]`` is in microseconds already
     separator: str = "\t"  # what is between cells
     with_header: bool = False  # whether the first line names the columns
@@ -67,8 +67,7 @@ class Format:
     def rows(self, relation: str) -> str:
         """Write the query for the good rows of a relation that has the columns the format is about."""
         fields = ", ".join(f"{sql} AS {column}" for column, sql in self.fields.items())
-        skipped = f"coalesce({self.skipped}, false)"
-        return f"SELECT {fields} FROM ({relation}) WHERE ({self.problem}) IS NULL AND NOT {skipped}"  # noqa: S608
+        return f"SELECT {fields} FROM ({relation}) WHERE ({self.problem}) IS NULL AND NOT ({self.skipped})"  # noqa: S608
 
     def of_lines(self, lines: str) -> str:
         """Write the query that cuts lines into the columns that the rest is about."""
@@ -137,6 +136,13 @@ def _problem(cells: int, *needed: int, unclosed: str = "") -> str:
     return f"CASE WHEN {too_many} THEN 'too many columns' {unclosed}WHEN {too_few} THEN 'too few columns' END"
 
 
+def _skipped(first: Sequence[str], header: str, cells: int) -> str:
+    """Write the condition for a header line or the rule under it; most lines are spared all but two cheap looks."""
+    rule = " AND ".join(_RULE.format(f"c{index}") for index in range(cells))
+    begins = "".join(f" OR c0 = {sql_text(cell)}" for cell in first)
+    return f"CASE WHEN starts_with(c0, '-'){begins} THEN coalesce(({header}) OR ({rule}), false) ELSE false END"
+
+
 def _origins(*words: str) -> dict[str, str]:
     return dict(zip(COLUMNS, words, strict=False))
 
@@ -145,7 +151,6 @@ def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], sep
     """Return the ``csv`` or ``tsv`` format with this header; a quote left open makes only its own line malformed."""
     cells, names = len(header), [name.strip() for name in header]
     same = " AND ".join(f"c{index} = {sql_text(text)}" for index, text in enumerate(header))
-    rule = " AND ".join(_RULE.format(f"c{index}") for index in range(cells))
     # Of a log's row only the user and the query must be there; a table's row is whole.
     needed = {places[ours] for ours in ("user", "query")} if "user" in places else {0, cells - 1, *places.values()}
     return Format(
@@ -154,7 +159,7 @@ def with_header(kind: str, header: Sequence[str], places: Mapping[str, int], sep
         origins={column: f"the column {quote_name(names[index])}" for column, index in places.items()},
         problem=_problem(cells, *sorted(needed), unclosed=_UNCLOSED if kind == "csv" else ""),
         cells=cells,
-        skipped=f"({same}) OR (c0 IS NOT NULL AND {rule})",
+        skipped=_skipped(header[:1], same, cells),
         separator=separator,
         with_header=True,
         published={column: published_origin(column, names[index]) for column, index in places.items()},
@@ -211,8 +216,7 @@ FIXED = {
         origins=_origins(*(f"the column '{n}'" for n in ("AnonID", "Query", "QueryTime", "ClickURL", "ItemRank"))),
         problem=_problem(5, 0, 1),
         cells=5,
-        skipped="c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime' OR c0 IS NOT NULL AND "
-        + " AND ".join(_RULE.format(f"c{index}") for index in range(5)),
+        skipped=_skipped(["AnonID"], "c0 = 'AnonID' AND c1 = 'Query' AND c2 = 'QueryTime'", 5),
     ),
     # SogouQ: rank and order in one cell, or, since 2011, in two.
     "sogou": Format(

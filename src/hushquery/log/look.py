@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -73,7 +74,7 @@ class Look:
             words.append("--header" if self.arguments["header"] else "--no-header")
         endings = (Path(name.removesuffix(".gz")).suffix.lower() for name in self.data)
         if {ENDINGS.get(ending) for ending in endings} == {given.get("format")}:
-            del given["format"]
+            given.pop("format", None)
         for key in (
             "format",
             "encoding",
@@ -85,8 +86,9 @@ class Look:
             "until",
             "engine",
         ):
-            if key in given and (key, given[key]) != ("encoding", "utf-8"):
-                value = {"\t": "tab", "\x01": "\\x01"}.get(str(given[key]), str(given[key]))
+            if isinstance(given.get(key), str) and (key, given[key]) != ("encoding", "utf-8"):
+                value = {"\t": "tab", "\x01": "\\x01"}.get(given[key], given[key])
+                value = re.sub(r"(?<=://)([^:@/]*):[^/]*@", r"\1@", value) if key == "engine" else value  # no password
                 words.append(f"--{key.replace('_', '-')} {shlex.quote(value)}")
         if columns := given.get("columns"):
             words.append(option_for({ours: columns[ours] or "" for ours in COLUMNS if ours in columns}))
@@ -104,9 +106,8 @@ class Look:
             {"kind": one.kind, "count": one.count, "first": [{"file": f, "line": n} for f, n in one.lines]}
             for one in self.defects
         ]
-        plain["arguments"] = {
-            k: str(v) if isinstance(v, Path) else v for k, v in self.arguments.items() if v is not None
-        }
+        given = {key: value for key, value in self.arguments.items() if value is not None and key != "engine"}
+        plain["arguments"] = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
         plain["popular"] = {str(users): count for users, count in self.popular.items()}
         return {"secret": SECRET} | plain | {"share_left_out": self.share_left_out, "options": self.options}
 
@@ -183,7 +184,9 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
     arguments = reading | guess.arguments
     kind = str(arguments.get("format") or "a table")
     seen: dict[str, Any] = {
-        "data": tuple(map(str, data if isinstance(data, list | tuple) else [data])) if _named(data) else ("a table",),
+        "data": tuple(map(str, data if isinstance(data, list | tuple) else [data]))
+        if names_files(data)
+        else ("a table",),
         "arguments": arguments,
         "format": f"{kind}: {FORMATS[kind]}" if kind in FORMATS else kind,
         "why": guess.why,
@@ -199,11 +202,16 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
         return Look(**seen, hints=guess.notes, problem=problem)
     hints = [*_hints(log, guess), *guess.notes]
     seen["format"] = log.steps[0].removeprefix("read as ").partition(";")[0]
-    return Look(**seen, columns=log.explained[1], hints=tuple(hints), **_facts(log, tell))
+    return Look(**seen, columns=log.explained[1], hints=tuple(hints), **_facts(log, _size(data), tell))
 
 
-def _named(data: Any) -> bool:
-    return names_files(data)
+def _size(data: Any) -> int:
+    """Return about how many bytes a log has, for a progress bar."""
+    try:
+        found = find_files(data) if names_files(data) else []
+    except HushqueryError:
+        return 0
+    return sum(path.stat().st_size * (5 if path.suffix == ".gz" else 1) for path in found)
 
 
 def _guess(data: Any, reading: Mapping[str, Any]) -> Guess:
@@ -242,10 +250,17 @@ def _hints(log: Log, guess: Guess) -> list[str]:
     return [f"{column.name} is not used" for column in unused if str(column.place) not in used]
 
 
-def _facts(log: Log, tell: Progress) -> dict[str, Any]:
+def _facts(log: Log, size: int, tell: Progress) -> dict[str, Any]:
     """Count in the engine; of the tail nothing is fetched but numbers."""
-    tell("checking every line", 0.1)
-    defects = log.describe_defects()
+    read = 0
+
+    def more(count: int) -> None:
+        nonlocal read
+        read += count
+        tell("checking every line", 0.1 + 0.4 * min(1.0, read / max(1, size)))
+
+    more(0)
+    defects = log.describe_defects(more)
     bad = left_out({defect.kind: defect.count for defect in defects.kinds if defect.kind != "damaged file"})
     tell("counting users", 0.5)
     rows = log.rows

@@ -95,10 +95,13 @@ class Log:
         """The ``since`` and ``until`` that were asked for, in UTC; public, as nothing in them is read from rows."""
         return dict(self._get("_rules").times)
 
-    def describe_defects(self) -> Defects:
-        """Read the source once more and count what is wrong with it, for the steward's eyes only, not to publish."""
+    def describe_defects(self, tell: Callable[[int], None] = lambda _: None) -> Defects:
+        """Read the source once more and count what is wrong with it, for the steward's eyes only, not to publish.
+
+        ``tell`` is called, every few megabytes, with how many bytes were read since.
+        """
         rules: Rules = self._get("_rules")
-        return rules.source.count_defects()
+        return rules.source.count_defects(tell=tell)
 
     def refuse_defects(self) -> None:
         """Raise unless the source is flawless: what ``strict`` means. Reads the source once."""

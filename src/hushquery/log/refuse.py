@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hushquery.engine import connect
 from hushquery.errors import DataError
@@ -18,7 +19,7 @@ from hushquery.log import files, formats
 from hushquery.log.columns import ColumnNames
 from hushquery.log.formats import Format
 from hushquery.log.normalise import micros, stripped
-from hushquery.log.report import count_kinds
+from hushquery.log.report import count_kinds, defects_of_table
 from hushquery.log.time_format import TimeOptions
 
 #: How many first lines of a log may be parsed before the spend.
@@ -96,7 +97,17 @@ def unreadable_lines(paths: Sequence[Path], form: Format, encoding: str, options
     """Refuse a log of whose first 1,000 lines, over all its files, more than half are no rows; the same for all."""
     each = max(1, FIRST_LINES // len(paths))
     lines = [line for path in paths[:FIRST_LINES] for line in _first_lines(path, encoding, each)]
-    kinds = count_kinds(lines, form, options)
+    _refuse_most(count_kinds(lines, form, options))
+
+
+def unusable_rows(rows: Any, dialect: str, options: TimeOptions) -> None:
+    """Refuse Parquet files of whose first 1,000 rows more than half have no user or no query."""
+    defects = defects_of_table(rows.limit(FIRST_LINES), dialect, options)
+    kinds = {defect.kind: defect.count for defect in defects.kinds}
+    _refuse_most({"": defects.lines - sum(kinds.values()), **kinds})
+
+
+def _refuse_most(kinds: Mapping[str, int]) -> None:
     total, bad = sum(kinds.values()), left_out(kinds)
     if 2 * sum(bad.values()) > total:
         told = ", ".join(f"{kind}: {count}" for kind, count in bad.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,17 +93,27 @@ class Defects:
 
 
 def defects_of_files(
-    paths: Sequence[Path], form: Format, options: TimeOptions | None, encoding: str = "utf-8"
+    paths: Sequence[Path],
+    form: Format,
+    options: TimeOptions | None,
+    encoding: str = "utf-8",
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Defects:
-    """Count the defects of text files; without ``options``, of tables other than logs, only those of lines."""
-    return Defects.gather(part for path in paths for part in _of_file(path, form, options, encoding))
+    """Count the defects of text files; without ``options``, of tables other than logs, only those of lines.
+
+    ``tell`` is called with the number of bytes that were read since.
+    """
+    return Defects.gather(part for path in paths for part in _of_file(path, form, options, encoding, tell))
 
 
-def defects_of_table(rows: Any, dialect: str, options: TimeOptions) -> Defects:
+def defects_of_table(
+    rows: Any, dialect: str, options: TimeOptions, tell: Callable[[int], None] = lambda _: None
+) -> Defects:
     """Count the defects of a table; it has no lines to number."""
     raw_time = rows.time if "time" in rows.columns else None
     kinds = rows.select(kind=_kind(rows, raw_time, dialect, options))
     counts = fetch(kinds.group_by("kind").agg(n=lambda t: t.count()))
+    tell(0)
     return Defects.gather(Defect(row["kind"] or "", row["n"]) for row in counts.to_pylist())
 
 
@@ -121,7 +131,9 @@ def count_kinds(lines: Sequence[bytes], form: Format, options: TimeOptions | Non
         engine.disconnect()
 
 
-def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: str) -> Iterator[Defect]:
+def _of_file(
+    path: Path, form: Format, options: TimeOptions | None, encoding: str, tell: Callable[[int], None]
+) -> Iterator[Defect]:
     engine, sql = connect(), ""
     try:
         for batch in line_batches(path, encoding):
@@ -130,6 +142,7 @@ def _of_file(path: Path, form: Format, options: TimeOptions | None, encoding: st
             sql = sql or _summary_sql(engine, form, options)
             for kind, count, numbers in engine.con.execute(sql).fetchall():
                 yield Defect(kind, count, tuple((str(path), number) for number in numbers))
+            tell(batch.nbytes)
     except DataError:
         yield Defect("damaged file", 1, ((str(path), 0),))
     finally:

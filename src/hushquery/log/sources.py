@@ -47,7 +47,7 @@ class Source:
     dialect: str  # the engine's name
     steps: tuple[str, ...]  # what is read and which column is which, in words that may be published
     columns: str  # which column is which, with names, in words for the steward: a name may be somebody's row
-    count_defects: Callable[[], Defects]  # counts the source's defects
+    count_defects: Callable[..., Defects]  # counts the source's defects; ``tell`` is called with bytes read
     check_files: Callable[[], None] = lambda: None  #: raises if a file is damaged
     check_head: Callable[[], None] = lambda: None  #: raises if most of the first lines can't be read
     sample: Callable[[], dict[str, int]] = dict  #: counts lines by kind of defect, "" for none, in a sample
@@ -279,7 +279,8 @@ def _parquet_source(heads: Sequence[files.FileHead], names: ColumnNames, engine:
                 why="An engine would read all as the first one, and make two people's values one or fail",
                 fix="Write the column with one type in all files, such as text",
             )
-    return table_source(table, names, engine, options, "read as parquet")
+    source = table_source(table, names, engine, options, "read as parquet")
+    return replace(source, check_head=partial(refuse.unusable_rows, source.rows, source.dialect, options))
 
 
 def _types_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:

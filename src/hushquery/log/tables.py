@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,8 @@ class TableFiles:
 
     def open(self) -> tuple[str, str, list[files.FileHead]]:
         """Return format, encoding and the first bytes of the files."""
+        if isinstance(self.data, str | Path) and not glob.has_magic(str(self.data)) and not Path(self.data).is_dir():
+            self.layout.of([Path(self.data)])  # a name that tells no format is refused before it is looked for
         paths = files.find_files(self.data)
         kind, encoding = self.layout.of(paths), files.checked_encoding(self.layout.encoding)
         if kind in formats.FIXED:
