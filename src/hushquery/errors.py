@@ -24,6 +24,15 @@ from __future__ import annotations
 from typing import Any
 
 
+def install(extra: str) -> str:
+    """Return how to install an extra: from an index, and in a clone, where hushquery is not on one.
+
+    >>> install("plot")
+    "pip install 'hushquery[plot]', or in a clone: .venv/bin/pip install -e '.[plot]'"
+    """
+    return f"pip install 'hushquery[{extra}]', or in a clone: .venv/bin/pip install -e '.[{extra}]'"
+
+
 class HushqueryError(Exception):
     """The root of all errors of hushquery: ``what`` happened, ``why``, and how the reader can ``fix`` it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from hushquery.plan import Plan
 
 
+_WIDE = 110  # columns of a terminal from which on the table of options cuts none of them
+
+
 def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
     """Describe an option: what stands for its value, what it does, and its name where that is not its parameter's."""
     return typer.Option(*names, metavar=metavar, help=help, **more)
@@ -39,10 +43,12 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def group(name: str, help: str) -> typer.Typer:
-    """Make a command that has commands of its own."""
+def group(name: str, help: str, **more: Any) -> typer.Typer:
+    """Make a command that has commands of its own; in a narrow terminal its help has no columns, which cut options."""
     settings = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(name=name, no_args_is_help=True, context_settings=settings, help=help)
+    markup = "rich" if shutil.get_terminal_size().columns >= _WIDE else None
+    given: dict[str, Any] = {"no_args_is_help": True, "context_settings": settings, "rich_markup_mode": markup}
+    return typer.Typer(name=name, help=help, **given, **more)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
