@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -276,3 +278,25 @@ def test_a_near_name_is_suggested_for_a_command(word: str, meant: str) -> None:
     said = refused(2, word)
     assert f"there is no command '{word}'" in said
     assert f"Did you mean `hushquery {meant}`?" in said
+
+
+HELP = """
+import typer
+from hushquery.cli.commands import command_line
+
+def show(command, context):
+    print(command.get_help(context))
+    for name, one in getattr(command, "commands", {}).items():
+        show(one, type(context)(one, info_name=name, parent=context, **one.context_settings))
+
+root = typer.main.get_command(command_line())
+show(root, root.make_context("hushquery", [], resilient_parsing=True))
+"""
+
+
+def test_no_option_is_cut_in_a_narrow_terminal() -> None:
+    """One process prints the help of every command at 80 columns."""
+    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
+    done = subprocess.run([sys.executable, "-c", HELP], env=environment, capture_output=True, text=True, check=True)
+    assert "--reformulations-per-user D" in done.stdout
+    assert not [line for line in done.stdout.splitlines() if "\u2026" in line or len(line) > 80]

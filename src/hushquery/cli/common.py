@@ -22,7 +22,6 @@ from hushquery.errors import AccountMissing, HushqueryError, UsageError
 if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.log import Log
-    from hushquery.plan import Plan
 
 
 _WIDE = 110  # columns of a terminal from which on the table of options cuts none of them
@@ -246,7 +245,7 @@ class Spending:
     anyway: Anyway = False
 
     @contextmanager
-    def open(self, plan: Plan[Any], population: str, users: int | None) -> Iterator[tuple[Ledger, dict[str, Any]]]:
+    def open(self, plan: Any, population: str, users: int | None) -> Iterator[tuple[Ledger, dict[str, Any]]]:
         """Check the plan, then yield the ledger and how the plan may run; then print what is left."""
         from hushquery.core.ledger.ledger import Ledger
 
@@ -324,7 +323,7 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
-def emit_plan(plan: Plan[Any], as_json: bool, users: int | None = None, *, anyway: bool = False) -> None:
+def emit_plan(plan: Any, as_json: bool, users: int | None = None, *, anyway: bool = False) -> None:
     """Print a plan: every step with its cost, and in JSON also its SQL and its guarantee."""
     plan.check(users, anyway=anyway)
     text = plan.explain(users)
