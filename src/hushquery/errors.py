@@ -14,7 +14,7 @@
     |   `-- UnknownValue                exit 4   a value is not in the domain, and the task refuses those
     |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
     |-- NotReady                        exit 75  try again later: a batch too small, a phase not open
-    `-- Interrupted                     exit 130 Ctrl-C, 143 for a signal to end; says what was spent
+    `-- Interrupted                     exit 130 Ctrl-C (SIGTERM: 143); says what was spent
 
 Each error states what happened, why, and what to do about it, and never shows a value from a log.
 """
