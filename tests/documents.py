@@ -127,10 +127,12 @@ def shell(script: str, folder: Path) -> tuple[int, str]:
         "NO_COLOR": "1",
         "TERM": "dumb",
     }
+    # A reader has the ledger of a person by default; here it is in this folder, which is HOME.
+    inherited = {name: value for name, value in os.environ.items() if name not in ("HUSHQUERY_LEDGER", "XDG_DATA_HOME")}
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        env=os.environ | settings,
+        env=inherited | settings,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -107,7 +107,7 @@ def test_without_the_packages_a_message_says_what_to_type(make, package, monkeyp
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(Unavailable) as refused:
         make()
-    assert refused.value.fix == "pip install 'hushquery[plot]'"
+    assert refused.value.fix.startswith("pip install 'hushquery[plot]', or in a clone: .venv/bin/pip install -e")
     assert refused.value.exit_code == 69
 
 

@@ -116,6 +116,8 @@ def default_of(parameter: Any) -> str:
     """Say what holds when an option is left out; nothing where leaving it out simply means without it."""
     if parameter.required:
         return "required"
+    if isinstance(parameter.show_default, str):
+        return parameter.show_default
     value = parameter.default
     if value is None or value is False or value == "" or value == [] or value == () or callable(value):
         return ""

@@ -14,7 +14,7 @@
     |   `-- UnknownValue                exit 4   a value is not in the domain, and the task refuses those
     |-- Unavailable                     exit 69  an engine, a store or an optional package is missing
     |-- NotReady                        exit 75  try again later: a batch too small, a phase not open
-    `-- Interrupted                     exit 130 Ctrl-C, 143 for a signal to end; says what was spent
+    `-- Interrupted                     exit 130 Ctrl-C (SIGTERM: 143); says what was spent
 
 Each error states what happened, why, and what to do about it, and never shows a value from a log.
 """
@@ -22,6 +22,15 @@ Each error states what happened, why, and what to do about it, and never shows a
 from __future__ import annotations
 
 from typing import Any
+
+
+def install(extra: str) -> str:
+    """Return how to install an extra: from an index, and in a clone, where hushquery is not on one.
+
+    >>> install("plot")
+    "pip install 'hushquery[plot]', or in a clone: .venv/bin/pip install -e '.[plot]'"
+    """
+    return f"pip install 'hushquery[{extra}]', or in a clone: .venv/bin/pip install -e '.[{extra}]'"
 
 
 class HushqueryError(Exception):

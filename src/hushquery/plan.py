@@ -115,6 +115,10 @@ class Plan(ABC, Generic[Result]):
         """Refuse whatever would be spent in vain: what :meth:`check` refuses, a threshold that the declared users can't
         reach, and data that plainly can't be read. :meth:`run` begins with it.
         """
+        self._check_promises(users, anyway=anyway)
+        self._check_data_once()
+
+    def _check_promises(self, users: int | None, *, anyway: bool) -> None:
         self.check(users, anyway=anyway)
         lacking = None if users is None or anyway else self._out_of_reach(users)
         if users is not None and lacking is not None:
@@ -125,7 +129,6 @@ class Plan(ABC, Generic[Result]):
                 why="Next to nothing could be released, and the budget would be gone",
                 fix=f"Raise epsilon{enough} or delta, or let fewer records of each user count, or {ANYWAY}",
             )
-        self._check_data_once()
 
     def _check_data_once(self) -> None:
         if not self._checked:
@@ -265,15 +268,16 @@ class Plan(ABC, Generic[Result]):
                 fix="Make a new plan to publish once more, from what is left of the budget",
             )
         try:
-            if source.secret:
-                self.check_before_spend(users, anyway=anyway)
-            else:  # a test's noise publishes nothing
-                self._check_data_once()
+            if source.secret:  # a test's noise publishes nothing
+                self._check_promises(users, anyway=anyway)
             expressions = self.expressions()
             guarantee = replace(self.guarantee, test_noise=not source.secret)
             book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
             for charge in charges:
+                if not create and not book.accounts(charge.population):  # refused before a large file is looked at
+                    book.account(charge.population, charge.relation)
                 self._warn_of_names(book, charge)
+            self._check_data_once()
             for charge in charges:
                 book.spend(
                     charge.population,

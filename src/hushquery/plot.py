@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hushquery.errors import Unavailable, UsageError
+from hushquery.errors import Unavailable, UsageError, install
 
 if TYPE_CHECKING:
     import os
@@ -173,5 +173,5 @@ def need_altair() -> None:
         raise Unavailable(
             "charts need the packages altair and vl-convert-python",
             why="they are not installed",
-            fix="pip install 'hushquery[plot]'",
+            fix=install("plot"),
         ) from None

@@ -95,7 +95,9 @@ def test_a_head_list_says_what_is_left_of_accounts_that_were_open(log: Path) -> 
     done = CliRunner().invoke(app, ["head", str(log), "--task", "task.toml", "--out", "head"])
     notes = [line for line in done.stderr.splitlines() if "has spent" in line]
     assert len(notes) == 2
-    assert notes[0].endswith('Account "browser users" (replace-one) has spent 4 of epsilon 48, delta 0. Left: 44')
+    assert notes[0].endswith(
+        'Account "browser users" (replace-one) has spent 4 of epsilon 48, delta 0. Left: 44 (ledger: ledger.db)'
+    )
     assert "and delta 2" in notes[1]
 
 

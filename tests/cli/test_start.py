@@ -128,6 +128,7 @@ CODES = {
     errors.DataError: 4,
     errors.Unavailable: 69,
     errors.NotReady: 75,
+    errors.Interrupted: 130,
 }
 
 

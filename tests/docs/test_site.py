@@ -310,5 +310,5 @@ def test_every_command_is_on_its_page(reference: ModuleType) -> None:
         "| `--epsilon E` | required |",
     ):
         assert shown in page
-    assert "| `--ledger PATH_OR_URL` | `ledger.db` | The ledger to spend from." in page
+    assert "| `--ledger PATH_OR_URL` | yours, on this machine | The ledger to spend from." in page
     assert "environment variable `HUSHQUERY_LEDGER`" in page

@@ -73,7 +73,7 @@ def test_without_the_packages_a_message_says_what_to_type(rows, monkeypatch, pac
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(Unavailable) as refused:
         ledger_over_time(rows)
-    assert refused.value.fix == "pip install 'hushquery[plot]'"
+    assert refused.value.fix.startswith("pip install 'hushquery[plot]', or in a clone: .venv/bin/pip install -e")
 
 
 def test_the_command_draws_it(rows, tmp_path):

@@ -170,6 +170,7 @@ def test_a_name_that_differs_in_a_digit_is_asked_about(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("log")
+@pytest.mark.filterwarnings("ignore:a file of:hushquery.PrivacyWarning")  # one file, and it is three populations'
 def test_other_people_are_named_by_an_option() -> None:
     Ledger.open("ledger.db").open_account("users of 2025", "add-remove", Budget(1, 0))
     said = ("--population", "users of 2026", "--new-population")

@@ -319,5 +319,5 @@ def test_without_psycopg_a_message_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(Unavailable) as refused:
         Ledger.open(f"postgresql://hush:{URL_PASSWORD}@127.0.0.1:1/postgres")
-    assert refused.value.fix == "pip install 'hushquery[serve]'"
+    assert refused.value.fix.startswith("pip install 'hushquery[serve]', or in a clone: .venv/bin/pip install -e")
     assert URL_PASSWORD not in told(refused.value)

@@ -144,7 +144,7 @@ def count(folder: Path, lines: list[str], ending: str) -> float:
         warnings.simplefilter("ignore", PrivacyWarning)
         return (
             statistics.plan_count(path, unit="user", epsilon=900, population="people")
-            .run(path.with_suffix(".db"))
+            .run(path.with_suffix(".db"), anyway=True)
             .values[0]
         )
 

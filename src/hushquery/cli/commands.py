@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import typer
 
-from hushquery.cli.common import root
-from hushquery.errors import Unavailable
+from hushquery.cli.common import group, root
+from hushquery.errors import Unavailable, UsageError
 
 #: The file of each command, in the order in which help lists them.
 COMMANDS = {
@@ -43,6 +44,14 @@ COMMANDS = {
 }
 #: Commands that have commands of their own, each in the file of its name.
 GROUPS = ("stat", "budget", "keys", "explain", "experiment", "task", "collect", "rappor")
+#: What people type who mean a command of another name.
+MEANT = {
+    "publish": "release", "anonymize": "release", "privatize": "release", "export-csv": "export", "check": "verify",
+    "validate": "verify", "ledger": "budget", "account": "budget", "spend": "budget", "count": "stat", "sum": "stat",
+    "statistics": "stat", "server": "serve", "collector": "serve", "forecast": "plan", "generate": "synth",
+    "report": "randomize", "encode": "randomize", "decode": "estimate", "query": "search", "autocomplete": "suggest",
+    "web": "site", "html": "site", "trend": "trends",
+}  # fmt: skip
 EXTENSION = ("bench", "experiment")  #: Those of the second package; without it they print how to get it.
 ENTRY_POINTS = "hushquery.commands"  #: Where the second package offers commands and parts of them.
 
@@ -71,13 +80,7 @@ def missing_extension(command: str) -> Unavailable:
 
 def command_line(only: str | None = None) -> typer.Typer:
     """Make the root command, with every command or with one: only its file is then imported."""
-    line = typer.Typer(
-        name="hushquery",
-        help=root.__doc__,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    line = group("hushquery", root.__doc__ or "", pretty_exceptions_enable=False)
     line.callback()(root)
     for name in (*COMMANDS, *GROUPS):
         if only not in (None, name):
@@ -111,6 +114,16 @@ def root_for(arguments: Sequence[str]) -> typer.Typer:
     """Return the root command for some arguments: where the first names a command, nothing else is imported."""
     if arguments and arguments[0] in (*COMMANDS, *GROUPS, "--version"):
         return command_line(arguments[0])
+    if arguments and not arguments[0].startswith("-"):
+        raise _unknown(arguments[0])
     # As an attribute, which is looked up when it is needed.
     app: typer.Typer = import_module("hushquery.cli.app").app
     return app
+
+
+def _unknown(word: str) -> UsageError:
+    """Return the error for a command that there is not, with the one that is meant."""
+    names = [*COMMANDS, *GROUPS]
+    near = [MEANT[word.lower()]] if word.lower() in MEANT else get_close_matches(word.lower(), names, cutoff=0.6)
+    fix = f"Did you mean `hushquery {near[0]}`? " if near else ""
+    return UsageError(f"there is no command {word!r}", fix=f"{fix}`hushquery --help` lists all commands")

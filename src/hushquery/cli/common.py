@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from hushquery.errors import AccountMissing, HushqueryError, UsageError
 if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.log import Log
-    from hushquery.plan import Plan
+
+
+_WIDE = 110  # columns of a terminal from which on the table of options cuts none of them
 
 
 def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
@@ -39,10 +42,12 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def group(name: str, help: str) -> typer.Typer:
-    """Make a command that has commands of its own."""
+def group(name: str, help: str, **more: Any) -> typer.Typer:
+    """Make a command that has commands of its own; in a narrow terminal its help has no columns, which cut options."""
     settings = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(name=name, no_args_is_help=True, context_settings=settings, help=help)
+    markup = "rich" if shutil.get_terminal_size().columns >= _WIDE else None
+    given: dict[str, Any] = {"no_args_is_help": True, "context_settings": settings, "rich_markup_mode": markup}
+    return typer.Typer(name=name, help=help, **given, **more)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -271,7 +276,7 @@ class Spending:
     anyway: Anyway = False
 
     @contextmanager
-    def open(self, plan: Plan[Any], population: str, users: int | None) -> Iterator[tuple[Ledger, dict[str, Any]]]:
+    def open(self, plan: Any, population: str, users: int | None) -> Iterator[tuple[Ledger, dict[str, Any]]]:
         """Check the plan, then yield the ledger and how the plan may run; then print what is left."""
         from hushquery.core.ledger.ledger import Ledger
 
@@ -349,7 +354,7 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
-def emit_plan(plan: Plan[Any], as_json: bool, users: int | None = None, *, anyway: bool = False) -> None:
+def emit_plan(plan: Any, as_json: bool, users: int | None = None, *, anyway: bool = False) -> None:
     """Print a plan: every step with its cost, and in JSON also its SQL and its guarantee."""
     plan.check(users, anyway=anyway)
     text = plan.explain(users)

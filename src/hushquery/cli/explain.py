@@ -55,21 +55,53 @@ def compose(
     times: Annotated[int, option("K", "How many releases.", min=1, max=100_000)],
     epsilon: Annotated[str | None, option("E", "The pure epsilon of each (Laplace noise).")] = None,
     mu: Annotated[str | None, option("MU", "Or the mu of each (Gaussian noise: sensitivity over sigma).")] = None,
+    total: Annotated[
+        str | None, option("E", "Or the epsilon of all together, which is divided as `release --times` does.")
+    ] = None,
+    queries_per_user: Annotated[
+        int, option("D", "With --total: of each release, as in `hushquery release`.", min=1)
+    ] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Add up many releases by every rule, side by side.
+    r"""Add up many releases by every rule, side by side, or divide one budget over them.
 
     hushquery explain compose --epsilon 0.1 --times 100 --delta 1e-6
+    hushquery explain compose --total 2 --times 52 --delta 1e-6
     """
     from hushquery.core.budget import exact
     from hushquery.core.composition import compose as run_compose
     from hushquery.core.loss import Loss
 
-    if (epsilon is None) == (mu is None):
-        raise UsageError("give either --epsilon (Laplace noise) or --mu (Gaussian noise)")
+    if sum(given is not None for given in (epsilon, mu, total)) != 1:
+        raise UsageError("use one of --epsilon (Laplace noise), --mu (Gaussian noise) and --total (to divide)")
+    if total is not None:
+        _divide(total, delta, times, queries_per_user, as_json)
+        return
     one = Loss(pure=(epsilon,)) if epsilon is not None else Loss(mu_squared=exact(mu or 0, "mu") ** 2)
     result = run_compose([one] * times, delta)
     emit(result.to_json(), result.explain(), as_json)
+
+
+def _divide(total: str, delta: str, times: int, queries_per_user: int, as_json: bool) -> None:
+    """Show what each of some releases may cost, such that the ledger accepts all of them and no more."""
+    from hushquery.core.budget import Budget, format_epsilon
+    from hushquery.core.fitting import repeated
+    from hushquery.curator.fitting import divided
+    from hushquery.curator.plan import ReleaseSpec, calibrate
+
+    whole = Budget(total, delta)
+    each = divided(ReleaseSpec(whole, queries_per_user), times, calibrate)
+    steps = calibrate(each)
+    together = repeated(steps.loss, times).epsilon(whole.delta)
+    text = (
+        f"{times} releases of {each.budget} each ({steps.selector.name}, {queries_per_user} queries per user, "
+        f"threshold {steps.selector.threshold:g})\n"
+        f"together, as the ledger adds them up: epsilon {format_epsilon(together)} of {format_epsilon(whole.epsilon)} "
+        f"at delta {delta}; their epsilons alone add up to {format_epsilon(times * each.budget.epsilon)}"
+    )
+    data = {"times": times, "epsilon": float(whole.epsilon), "delta": float(whole.delta), "together": together}
+    part = {"epsilon": str(each.budget.epsilon), "delta": str(each.budget.delta), "selector": each.selector}
+    emit(data | {"each": part, "threshold": steps.selector.threshold}, text, as_json)
 
 
 @app.command("group")

@@ -23,8 +23,8 @@ _MOST_STEPS, _MOST_TRIES = 40, 5
 def repeated(loss: Loss, times: int) -> Loss:
     """Return what the same loss costs so many times, as the ledger adds it up.
 
-    >>> repeated(Loss(pure=("1/10",)), 3).epsilon(0)
-    0.3
+    >>> repeated(Loss(pure=("1/4",)), 3).epsilon(0)
+    0.75
     """
     total, power = Loss(), loss
     while times:

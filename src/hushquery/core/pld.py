@@ -20,7 +20,7 @@ import mpmath
 
 from hushquery.core.budget import Number, exact, rational_mpf, round_down, round_up, working
 from hushquery.core.loss import Loss
-from hushquery.errors import CalibrationError, Unavailable, UsageError
+from hushquery.errors import CalibrationError, Unavailable, UsageError, install
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -99,7 +99,7 @@ def _compose(
         raise Unavailable(
             "privacy loss distributions need the package dp-accounting",
             why="it is not installed",
-            fix="pip install 'hushquery[accounting]'",
+            fix=install("accounting"),
         ) from None
     sizes = {step: float(step if isinstance(step, Fraction) else step.sensitivity / step.scale) for step in steps}
     mu = math.sqrt(mu_squared)

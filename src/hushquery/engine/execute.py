@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.engine import duckdb, postgres, spark
-from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
+from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError, install
 
 # Which of our extras brings what an engine needs; for all others Ibis has an extra of the engine's name.
-_PACKAGES = {"spark": "hushquery[spark]", "postgresql": "hushquery[serve]", "postgres": "hushquery[serve]"}
+_EXTRAS = {"spark": "spark", "postgresql": "serve", "postgres": "serve"}
 # Names that DuckDB takes for files.
 _FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst", ".txt")
 
@@ -44,9 +44,10 @@ def connect(url: str = "duckdb") -> Any:
     except HushqueryError:
         raise
     except ImportError:
+        needed = f"pip install 'ibis-framework[{scheme}]'"
         raise Unavailable(
             f"the engine {scheme!r} needs a package that is not installed",
-            fix=f"Run: pip install '{_PACKAGES.get(scheme, f'ibis-framework[{scheme}]')}'",
+            fix=f"Run: {install(_EXTRAS[scheme]) if scheme in _EXTRAS else needed}",
         ) from None
     except Exception as error:
         # The URL may hold a password, so neither it nor the driver's message is repeated.
@@ -169,6 +170,12 @@ def materialize(expression: Any) -> Iterator[Any]:
 
 
 def _failed(error: Exception) -> DataError:
+    if "interrupt" in f"{type(error).__name__} {error}".lower():  # by Ctrl-C, as DuckDB reports it
+        return DataError(
+            "interrupted; the budget is spent, and nothing was released",
+            why="The spend is recorded before a row is read",
+            fix="Run it again from what is left of the budget",
+        )
     return DataError(
         "the engine could not compute the answer; the budget is spent, and nothing was released",
         why=type(error).__name__,

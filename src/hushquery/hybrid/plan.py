@@ -17,7 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from hushquery.core.budget import Budget, Relation, Unit, in_full, significant_up
+from hushquery.core.budget import REFUSED_EPSILON, Budget, Relation, Unit, in_full, significant_up
 from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.fitting import least_epsilon
@@ -389,7 +389,8 @@ class HeadPlan(Plan[PublishedHead]):
         def command(population: str, relation: str, epsilon: Fraction, delta: Fraction) -> str:
             return (
                 f"`hushquery budget open --population {shlex.quote(population)} --relation {relation} "
-                f"--epsilon {significant_up(epsilon, 6)} --delta {significant_up(delta, 6, scientific=True)}`"
+                f"--epsilon {significant_up(epsilon, 6)} --delta {significant_up(delta, 6, scientific=True)}"
+                f"{' --anyway' if epsilon > REFUSED_EPSILON else ''}`"
             )
 
         return (

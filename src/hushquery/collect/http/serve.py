@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from hushquery.collect.collector import Settings
-from hushquery.errors import Unavailable, UsageError
+from hushquery.errors import Unavailable, UsageError, install
 
 _VARIABLE = "HUSHQUERY_COLLECTOR"  # the environment variable with the settings of worker processes
 _PACKAGES = ("fastapi", "uvicorn", "h11", "cryptography")  # the packages of the extra `serve`
@@ -58,7 +58,7 @@ def need_packages() -> None:
         try:
             import_module(name)
         except ImportError:
-            what, fix = f"the collector needs the package {name}", "pip install 'hushquery[serve]'"
+            what, fix = f"the collector needs the package {name}", install("serve")
             raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 

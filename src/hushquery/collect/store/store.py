@@ -28,7 +28,7 @@ from hushquery.collect.store.databases import (
     sqlite_engine,
 )
 from hushquery.collect.store.schema import check_version, make_tables, version_of
-from hushquery.errors import DataError, NotReady, Unavailable, UsageError
+from hushquery.errors import DataError, NotReady, Unavailable, UsageError, install
 
 #: The size of the reserve of a SQLite store, at most a quarter of the free disk: a block of rows needs half a MiB.
 RESERVE = 16 << 20
@@ -155,9 +155,7 @@ class Store:
         try:
             engine = postgresql_engine(url)
         except ImportError:
-            raise Unavailable(
-                "a store in PostgreSQL needs the package psycopg", fix="pip install 'hushquery[serve]'"
-            ) from None
+            raise Unavailable("a store in PostgreSQL needs the package psycopg", fix=install("serve")) from None
         return cls(engine, name, None, secrets)
 
     @contextmanager

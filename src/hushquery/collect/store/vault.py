@@ -33,7 +33,7 @@ from hushquery.collect.http.problems import refuse
 from hushquery.collect.store.reports import ACCEPTED, REPEATED
 from hushquery.collect.store.schema import EPOCH, RECORD, TOKEN
 from hushquery.collect.store.store import Store, sync_folder
-from hushquery.errors import DataError, NotReady, Unavailable, UsageError
+from hushquery.errors import DataError, NotReady, Unavailable, UsageError, install
 from hushquery.task import Task
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _aes() -> tuple[type[AESGCM], type[Exception]]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         what = "opt-in records need the package cryptography"
-        raise Unavailable(what, fix="pip install 'hushquery[serve]'") from None
+        raise Unavailable(what, fix=install("serve")) from None
     return AESGCM, InvalidTag
 
 

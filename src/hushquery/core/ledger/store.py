@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageError
+from hushquery.errors import AccountMissing, LedgerCorrupt, Unavailable, UsageError, install
 
 #: The version of the two tables; any other one is refused, because what it adds may be a cost.
 SCHEMA = 1
@@ -294,7 +294,7 @@ class LedgerStore:
             raise Unavailable(
                 "a ledger in PostgreSQL needs the package psycopg",
                 why="it is not installed",
-                fix="pip install 'hushquery[serve]'",
+                fix=install("serve"),
             ) from None
         store = cls(engine, name, None, secrets)
         with store._transaction("REPEATABLE READ") as connection:
