@@ -253,11 +253,11 @@ def trusted_key(text: Path | str | PublicKey) -> PublicKey | str:
 
 
 def check_signature(
-    folder: Path, kind: str, name: str, stated: Mapping[str, Any], key: PublicKey | str | None
+    folder: Path, kind: str, name: str, stated: Any, key: PublicKey | str | None
 ) -> tuple[Signature | None, list[str]]:
     """Read the signature of a folder and return it with what is wrong; without ``key`` a folder may be unsigned.
 
-    ``stated`` is the description in the signed file, whose publisher the signature names too.
+    ``stated`` is the description in the signed file, if it has one, whose publisher the signature names too.
     """
     try:
         signature = Signature.read(folder)
