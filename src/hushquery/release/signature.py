@@ -1,7 +1,7 @@
 """Sign what is published, and check who signed it: Ed25519 over a file's hash, in a ``signature.json`` beside it.
 
 The message that is signed names its purpose, so that no signature can stand for something else. A signature proves that
-whoever has the private key signed this very file; whose key it is, only a key that came another way can tell.
+whoever has the private key signed this very file. Whose key it is, only a key from another channel can tell.
 """
 
 from __future__ import annotations
