@@ -185,7 +185,7 @@ class Release:
     def load(cls, folder: Path | str) -> Release:
         """Load a release; refuse one whose files do not have their hashes, or whose signature is wrong.
 
-        Whose key signed it, only :func:`hushquery.verify` with a key that you trust can tell.
+        Whose key signed it, only :func:`hushquery.release.verify` with a key that you trust can tell.
         """
         from hushquery.release.verification import read_release
 
