@@ -49,6 +49,9 @@ def public(key):
 def problems(folder, key=None):
     result = verify(folder, key)
     assert result.ok is not bool(result.problems)
+    if key is None and result.problems:  # then nothing else takes it for a release either
+        with pytest.raises(DataError, match="can't be used as a release"):
+            hq.Release.load(folder)
     assert not (result.trusted and result.problems)
     return "; ".join(result.problems)
 

@@ -87,7 +87,8 @@ def head(
     earlier = None if previous is None else PublishedHead.load(previous)
     if not explain:
         check_target(out, force, known={HEAD_FILE})
-    opened, about = reading.open(log), Description(title=title, period=period)  # for the ledger
+    opened = reading.open(log)
+    about = Description(title=title, period=period)  # for the ledger
     plan = plan_head(opened, agreed, keep=keep, head=earlier, description=about)  # type: ignore[arg-type]  # checked there
     if explain:
         emit_plan(plan, as_json, users, anyway=spending.anyway)

@@ -13,7 +13,7 @@ app = group(
     """Make keys that sign releases, and show their fingerprints.
 
     A key is a pair. The private file signs: keep it for yourself. The public
-    one (.pub) checks: publish it, or its fingerprint, on another way than the
+    one (.pub) checks: publish it, or its fingerprint, somewhere else than the
     releases, such as your web site.
     """,
 )

@@ -157,7 +157,7 @@ def verify(
 
     Without --key it finds accidents and inconsistencies, not forgers: whoever
     changes a release on purpose can change its hashes too, and sign it with a
-    key of their own. Get the key from the publisher, on another way than the
+    key of their own. Get the publisher's key from somewhere else than the
     release.
     """
     from hushquery.release import verify as check

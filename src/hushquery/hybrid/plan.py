@@ -92,7 +92,7 @@ def plan_head(
         task: A task with the parts [optin] and [head], or its file.
         keep: Which of a user's records count: ``random`` ones, or the ``first`` by time.
         head: The list of an earlier period, for a task that keeps its list (``[head] keep``): it is measured again.
-        description: Its title and period go into the ledger's history; the release of :func:`blend` has its own.
+        description: Its title and period go into the ledger's history; the release of ``blend`` has its own.
 
     **Guarantee:** per epoch, the task's (epsilon, delta) for one opt-in user, pure epsilon where an earlier list is
     measured again, and the epsilon of its reports for one client. Two populations, both replace-one (unless the task

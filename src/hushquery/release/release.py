@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,7 +27,7 @@ from hushquery.release.manifest import (
     make_manifest,
     measures_of,
 )
-from hushquery.release.signature import SIGNATURE, Signature, SigningKey
+from hushquery.release.signature import SIGNATURE, Signature, SigningKey, check_signature
 
 if TYPE_CHECKING:
     import pandas
@@ -183,15 +183,20 @@ class Release:
 
     @classmethod
     def load(cls, folder: Path | str) -> Release:
-        """Load a release; refuse one whose files do not have the hashes that its manifest states."""
+        """Load a release; refuse one whose files do not have their hashes, or whose signature is wrong.
+
+        Whose key signed it, only :func:`hushquery.release.verify` with a key that you trust can tell.
+        """
         from hushquery.release.verification import read_release
 
         check_there(Path(folder))
-        release, problems, _ = read_release(Path(folder))
+        release, problems, manifest = read_release(Path(folder))
+        signature, wrong = check_signature(Path(folder), "release", MANIFEST, manifest.get("description"), None)
+        problems += wrong
         if release is None or problems:
             fix = "Download it again; `hushquery verify` lists everything that is wrong"
             raise DataError(f"{folder} can't be used as a release", why="; ".join(problems[:5]), fix=fix)
-        return release
+        return replace(release, signature=signature)
 
     def card(self) -> str:
         """Return the data card: what this is and what it promises, in plain words, as Markdown."""

@@ -1,7 +1,7 @@
 """Sign what is published, and check who signed it: Ed25519 over a file's hash, in a ``signature.json`` beside it.
 
 The message that is signed names its purpose, so that no signature can stand for something else. A signature proves that
-whoever has the private key signed this very file; whose key it is, only a key that came another way can tell.
+whoever has the private key signed this very file. Whose key it is, only a key from another channel can tell.
 """
 
 from __future__ import annotations
@@ -253,11 +253,11 @@ def trusted_key(text: Path | str | PublicKey) -> PublicKey | str:
 
 
 def check_signature(
-    folder: Path, kind: str, name: str, stated: Mapping[str, Any], key: PublicKey | str | None
+    folder: Path, kind: str, name: str, stated: Any, key: PublicKey | str | None
 ) -> tuple[Signature | None, list[str]]:
     """Read the signature of a folder and return it with what is wrong; without ``key`` a folder may be unsigned.
 
-    ``stated`` is the description in the signed file, whose publisher the signature names too.
+    ``stated`` is the description in the signed file, if it has one, whose publisher the signature names too.
     """
     try:
         signature = Signature.read(folder)

@@ -97,7 +97,7 @@ def verify(folder: Path | str, key: PublicKey | Path | str | None = None) -> Ver
     release, problems, manifest = _checked(Path(folder))
     if release is None:
         return Verification(False, tuple(problems), ())
-    signature, wrong = check_signature(Path(folder), "release", MANIFEST, manifest.get("description") or {}, trusted)
+    signature, wrong = check_signature(Path(folder), "release", MANIFEST, manifest.get("description"), trusted)
     problems += wrong
     known = trusted is not None and not problems
     return Verification(not problems, tuple(problems), release.guarantees, signature, known)
@@ -158,14 +158,7 @@ def read_release(folder: Path) -> tuple[Release | None, list[str], Mapping[str, 
     except _DAMAGE as error:
         return None, [*problems, f"a guarantee in {MANIFEST} can't be read: {_say(error)}"], manifest
     own = {name: value for name, value in manifest.items() if name not in _OF_THE_FOLDER}
-    return Release(tables, guarantees, own, _signature(folder)), problems, manifest
-
-
-def _signature(folder: Path) -> Signature | None:
-    try:
-        return Signature.read(folder)
-    except HushqueryError:
-        return None  # `verify` says so
+    return Release(tables, guarantees, own), problems, manifest
 
 
 def _listed(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
