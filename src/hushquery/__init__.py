@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hushquery.local.server.estimate import ClientEstimate, estimate
     from hushquery.log import Log, read_log
     from hushquery.publish import SearchIndex
-    from hushquery.release import Release
+    from hushquery.release import Release, load
     from hushquery.statistics import StatisticPlan, plan_statistic
     from hushquery.task import Task
 
@@ -79,6 +79,7 @@ __all__ = [
     "compose",
     "estimate",
     "fetch_task",
+    "load",
     "plan_head",
     "plan_release",
     "plan_statistic",
@@ -112,7 +113,7 @@ _HOMES = {
     "local.server.estimate": ("ClientEstimate", "estimate"),
     "log": ("Log", "read_log"),
     "publish": ("SearchIndex",),
-    "release": ("Release",),
+    "release": ("Release", "load"),
     "statistics": ("StatisticPlan", "plan_statistic"),
     "task": ("Task",),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushquery.release.release import Release, check_target
+from hushquery.release.release import Release, check_target, load
 from hushquery.release.verification import Verification, verify
 
-__all__ = ["Release", "Verification", "check_target", "verify"]
+__all__ = ["Release", "Verification", "check_target", "load", "verify"]

@@ -1,13 +1,13 @@
-"""Show a release to people: the data card, the page with charts and search box, and the view of a notebook.
+"""Show a release to people: the data card, the page with charts and all queries, and the view of a notebook.
 
-The page loads nothing and runs no script but the search box's, by its hash. Queries are written by strangers: each is
-escaped and runs in its own direction, and no URL becomes a link. The box matches as :mod:`hushquery.publish.search`.
+The page loads nothing and runs no script but that of its list, by its hash; without it, the first rows of each table
+are there. Queries are written by strangers: each is escaped and runs in its own direction, and no URL becomes a link.
+The list is searched as :mod:`hushquery.publish.search` does.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
-from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, exact, format_delta, format_epsilon
+from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.release.tables import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
-from hushquery.templates import asset, number, percent, render
+from hushquery.release.explorer import explorer
+from hushquery.release.series import described
+from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
+from hushquery.templates import number, render
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release
@@ -47,17 +48,6 @@ _COMPARED = 15
 
 # How many standard errors apart the groups are when they are said to disagree, and how far their lines reach.
 _APART, _REACH = 3.0, 2.0
-
-# The rows in the search box: a page is looked at on telephones too; whoever wants more has the tables.
-_SEARCHED = 2000
-
-#: The script of the search box; a script in a page can't be given a module of another file.
-SCRIPT = Markup(  # noqa: S704 -- two files of ours
-    str(asset("searchbox.js")).replace("/* matching.mjs */", re.sub("(?m)^export ", "", asset("matching.mjs")))
-)
-
-#: The name by which a content security policy lets this script run, and no other.
-SCRIPT_HASH = f"sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}"
 
 
 # ---- the data card, the page, and a notebook -------------------------------------------------------------------------
@@ -87,9 +77,12 @@ def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
     """Write the page; ``budget`` is what :meth:`Release.save` takes."""
     tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
     weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
+    about = described(manifest)
     return render(
         "report.html",
         people=populations(guarantees),
+        title=about.pop("title", ""),
+        about=about,
         what="Not a private release" if void else "A release with a weak promise" if weak else "A private release",
         private=not (void or weak),
         manifest=manifest,
@@ -100,7 +93,7 @@ def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
         shares=release_measure(tables) == "share",
         rest=parameters.get(REST),
         level=f"{100 * float(manifest['interval_level']):g}",
-        search=search_box(tables),
+        explorer=explorer(tables),
         queries=_first_rows(tables, "queries"),
         clicks=_clicks(tables),
         reformulations=_first_rows(tables, "reformulations"),
@@ -254,8 +247,7 @@ def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]
         "relation": guarantee.unit.relation.value,
         "epsilon": format_epsilon(guarantee.epsilon),
         "delta": format_delta(guarantee.delta),
-        "factor": factor(guarantee.epsilon),
-        "has_delta": bool(guarantee.delta),
+        "meaning": meaning(guarantee),
         "weak_epsilon": exact(guarantee.epsilon) > UNUSUAL_EPSILON,
         "weak_delta": exact(guarantee.delta) > UNUSUAL_DELTA,
         "weakness": weakness(guarantee),
@@ -264,6 +256,20 @@ def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]
         "words": replace(guarantee, steps=()).in_words(),
         "steps": steps,
     }
+
+
+def meaning(guarantee: Guarantee) -> list[str]:
+    """Return what a promise means for one person, a sentence each: what it bounds, and when it may fail."""
+    if guarantee.test_noise:
+        return ["Nothing is promised: the noise is a test's."]
+    who = guarantee.unit.name
+    change = "Adding or removing" if guarantee.unit.relation is Relation.ADD_REMOVE else "Changing"
+    times = factor(guarantee.epsilon)
+    lines = [f"{change} any one {who}'s data changes the probability of any result by at most a factor of {times}."]
+    if guarantee.delta:
+        chance = f"1 in {math.floor(1 / guarantee.delta * (1 + 1e-12)):,}"
+        lines.append(f"There is a chance of at most {chance} that this fails and reveals the data of that {who}.")
+    return lines
 
 
 def in_numbers(guarantee: Guarantee) -> str:
@@ -458,20 +464,3 @@ def compared(tables: Mapping[str, pa.Table], most: int = _COMPARED) -> dict[str,
     ends = ("blended", "optin_low", "optin_high", "client_low", "client_high")
     axis = Axis.over(row[end] for row in rows for end in ends)
     return {"rows": rows, "axis": axis, "disagreement": disagreement(tables["records"])}
-
-
-def search_box(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
-    """Return what the macro ``search_box`` shows; None for a release without shares of queries."""
-    queries = tables.get("queries")
-    if queries is None or measure_of(queries) != "share" or not queries.num_rows:
-        return None
-    pages: dict[str, list[list[str]]] = {}
-    for row in tables["clicks"].to_pylist() if "clicks" in tables else ():
-        known = pages.setdefault(row["query"], [])
-        if len(known) < _PAGES_EACH:
-            known.append([row["url"], percent(row["share"])])
-    rows = [
-        [row["query"], row["share"], percent(row["share"]), pages.get(row["query"], [])]
-        for row in queries.slice(0, _SEARCHED).to_pylist()
-    ]
-    return {"per": SHARE_SCALE, "rows": rows, "all": queries.num_rows, "script": SCRIPT, "hash": SCRIPT_HASH}
