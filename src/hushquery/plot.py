@@ -179,16 +179,23 @@ def over_time(
         data.append({**row, "run": run})
     title = f"noisy {'share' if per_cent else 'count'}"
     base = alt.Chart().encode(
-        x=alt.X("release:N", sort=list(releases), scale=alt.Scale(domain=list(releases)), title=None),
-        color=alt.value("#2e6f9e") if several else alt.Color("query:N", title=None, sort=names),
+        x=alt.X(
+            "release:N",
+            sort=list(releases),
+            scale=alt.Scale(domain=list(releases)),
+            axis=alt.Axis(title=None, labelAngle=-35, labelOverlap="greedy"),
+        ),
+        color=alt.value("#2e6f9e")
+        if several
+        else alt.Color("query:N", scale=alt.Scale(domain=names), legend=alt.Legend(title=None, symbolOpacity=1)),
         detail="run:N",
     )
     axis = alt.Axis(format=".2~%") if per_cent else alt.Axis()
-    y = alt.Y("value:Q", title=None if several else title, axis=axis)
+    y, low = (alt.Y(f"{name}:Q", title=None if several else title, axis=axis, stack=None) for name in ("value", "low"))
     tooltip = ["query:N", "release:N", "value:Q", "low:Q", "high:Q"]
     layers = alt.layer(
-        base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title=None, stack=None), y2="high:Q"),
-        base.mark_rule().encode(y=alt.Y("low:Q", title=None), y2="high:Q"),
+        base.mark_area(opacity=0.18).encode(y=low, y2="high:Q"),
+        base.mark_rule().encode(y=low, y2="high:Q"),
         base.mark_line(point=True).encode(y=y, tooltip=tooltip),
         data=alt.InlineData(values=data),
     )

@@ -26,6 +26,7 @@ export async function queryPage() {
   form.hidden = false;
   const say = data.measure === "share" ? percent : number;
   let shown = [];
+  let asking = 0;
 
   const asked = () => [...new Set(new URLSearchParams(location.hash.slice(1)).getAll("q"))].slice(0, MOST_COMPARED);
   const go = (queries) => { location.hash = queries.map((query) => `q=${encodeURIComponent(query)}`).join("&"); };
@@ -40,8 +41,11 @@ export async function queryPage() {
   async function update() {
     const wanted = asked();
     const queries = wanted.length ? wanted : search.frequent(2).map(({ query }) => query);
+    const mine = ++asking;
     try {
-      shown = await Promise.all(queries.map(history));
+      const found = await Promise.all(queries.map(history));
+      if (mine !== asking) return;  // the address has changed meanwhile
+      shown = found;
     } catch {
       status.textContent = "The history of this query can't be loaded: there is no network, and this browser has not kept it.";
       return;

@@ -27,7 +27,7 @@ export async function searchPage() {
       const { urls, queries: near, moreUrls, moreQueries } = typed ? index.search(field.value, 8) : { urls: [], queries: index.frequent(8) };
       at("queries-found").textContent = typed ? "Similar queries" : "Frequent queries";
       pages.replaceChildren(...urls.map((hit) => pageItem(hit, say)));
-      queries.replaceChildren(...near.map((hit) => queryItem(hit, say, answer)));
+      queries.replaceChildren(...near.map((hit) => queryItem(hit, say, choose)));
       pages.parentElement.hidden = !urls.length;
       found.hidden = !near.length;
       const many = (list, more, one, several) => `${number(list.length + more)} ${list.length + more === 1 ? one : several}`;
@@ -35,6 +35,11 @@ export async function searchPage() {
       status.textContent = !typed ? "" : !near.length
         ? "No listed query is near to this text. Not everything that people search for is listed."
         : `${many(urls, moreUrls, "page", "pages")} and ${many(near, moreQueries, "query", "queries")} found.${first}`;
+    };
+    const choose = (query) => {
+      field.value = query;
+      answer();
+      field.focus();
     };
     const fromAddress = () => {
       const asked = new URLSearchParams(location.hash.slice(1)).get("q");
@@ -73,16 +78,12 @@ function pageItem({ url, value, queries: from }, say) {
   return item;
 }
 
-function queryItem({ query, value, low, high, why }, say, answer) {
+function queryItem({ query, value, low, high, why }, say, choose) {
   const item = part("li");
   const button = part("button", "", "like-link");
   button.type = "button";
   button.append(isolated(query));
-  button.addEventListener("click", () => {
-    field.value = query;
-    answer();
-    field.focus();
-  });
+  button.addEventListener("click", () => choose(query));
   const history = part("a", "over time", "much");
   history.href = `query.html#q=${encodeURIComponent(query)}`;
   const told = value === null ? "" : say(value);
