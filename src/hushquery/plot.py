@@ -154,7 +154,8 @@ def trend(releases: Sequence[Release], query: str | Sequence[str]) -> altair.Lay
         raise DataError(
             "no release lists what is to be drawn", why="rare searches are never released", fix="Use another query"
         )
-    return over_time(rows, [*series_names(ordered)], per_cent=shares)
+    rows.sort(key=lambda row: wanted.index(row["query"]))
+    return over_time(rows, series_names(ordered), per_cent=shares)
 
 
 def over_time(

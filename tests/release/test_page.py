@@ -19,7 +19,7 @@ from hushquery.templates import STYLE, macro, number, shown
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "section", "h1", "h2", "h3", "p", "dl", "div"),
     *("dt", "dd", "figure", "figcaption", "ol", "ul", "li", "span", "svg", "rect", "line", "small", "bdi", "i"),
-    *("b", "pre", "code", "wbr", "form", "label", "input", "button", "script", "a"),
+    *("b", "pre", "code", "wbr", "form", "label", "input", "button", "script", "a", "main"),
 }
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "dir", "aria-hidden", "height", "width"),
