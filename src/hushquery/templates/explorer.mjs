@@ -118,7 +118,7 @@ function show() {
   const which = many > PER_PAGE ? `${number(start + 1)} to ${number(end)} of ${number(many)}` : number(many);
   at("explorer-where").textContent = which;
   status.textContent = found === null ? `${which} ${many === 1 ? "query" : "queries"}`
-    : many ? `${which} ${many === 1 ? "query" : "queries"} found, the best first`
+    : many ? `${which} ${many === 1 ? "query found" : "queries found, the best first"}`
     : "No listed query is near to this text. Not everything that people search for is listed.";
 }
 

@@ -126,11 +126,11 @@ def build_site(
     }
     shown, shards = trends_page(several, names, checked_limit(rows)), history(several)
     downloads, tables = releases_page(several, names)
-    measure = {"measure": release_measure(last.tables)}
+    measure, meaning = {"measure": release_measure(last.tables)}, last.manifest["meanings"]["queries"]
     index = _search_data(last, checked_limit(searched)) | program_index(several, names, downloads, len(shards))
     files = {
         "index.html": render("trends.html", site=site, **shown).encode(),
-        "query.html": render("query.html", site=site, level=shown["level"], **measure).encode(),
+        "query.html": render("query.html", site=site, level=shown["level"], meaning=meaning, **measure).encode(),
         "search.html": render("search.html", site=site, **measure).encode(),
         "releases.html": render("releases.html", site=site, releases=downloads).encode(),
         "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)).encode(),
