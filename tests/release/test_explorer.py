@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from chromium import CONTRAST, browser
-from hushquery.release import explorer as module
-from hushquery.release.explorer import SCRIPT, SCRIPT_HASH, explorer
-from hushquery.release.page import compared
+from hushquery.release import page as module
+from hushquery.release.page import SCRIPT, SCRIPT_HASH, compared, explorer
 from hushquery.release.tables import NUMBERS
 from hushquery.templates import macro
 from small_releases import private_hybrid, release_of, shares_of, whole_release
@@ -298,7 +297,7 @@ def test_a_release_without_queries_has_no_script():
 
 
 def test_a_longer_list_is_cut_and_says_so(monkeypatch):
-    monkeypatch.setattr(module, "_MOST", 20)
+    monkeypatch.setattr(module, "_EMBEDDED", 20)
     made = release_of({f"query {i:05}": 500 - i for i in range(30)}, {("query 00000", "https://a.example/"): 90})
     box = str(macro("explorer")(explorer(made.tables), caller=lambda: ""))
     assert "This page has the 20 most frequent of 30." in box

@@ -113,8 +113,7 @@ def demo(
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
     from hushquery.publish.site.pages import epsilon_text
-    from hushquery.release.explorer import explorer
-    from hushquery.release.page import Axis, compared
+    from hushquery.release.page import Axis, compared, explorer
     from hushquery.templates import render
 
     release = made.release

@@ -18,8 +18,10 @@ import pyarrow as pa
 
 from hushquery.errors import DataError, Unavailable, UsageError
 from hushquery.release.manifest import FORMAT
+from hushquery.release.page import nothing_promised, weakness
 from hushquery.release.release import CARD, MANIFEST, manifest_bytes, raise_io_error, sync_folder, write_folder
 from hushquery.release.tables import KINDS
+from hushquery.templates import render
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from hushquery.release.release import Release
 
+_NOTEBOOK_ROWS = 10
 _SQL_TYPES = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.float64(): "REAL"}
 
 
@@ -42,6 +45,24 @@ def to_polars(table: pa.Table) -> polars.DataFrame:
     """Return a table as a Polars data frame."""
     frame: polars.DataFrame = _need("polars").from_arrow(table)
     return frame
+
+
+def notebook(release: Release) -> str:
+    """Return the promise and the first rows of each table for a notebook."""
+    meanings = release.manifest.get("meanings", {})
+    tables = [
+        {
+            "name": name,
+            "meaning": meanings.get(name, "no meaning stated"),
+            "columns": table.column_names,
+            "rows": table.slice(0, _NOTEBOOK_ROWS).to_pylist(),
+            "all": table.num_rows,
+        }
+        for name, table in release.tables.items()
+    ]
+    warnings = [nothing_promised(release.guarantees), *map(weakness, release.guarantees)]
+    promises = [guarantee.summary() for guarantee in release.guarantees]
+    return render("notebook/tables.html", warnings=warnings, promises=promises, tables=tables, notes=[])
 
 
 def to_duckdb(release: Release) -> duckdb.DuckDBPyConnection:

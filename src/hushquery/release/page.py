@@ -1,12 +1,15 @@
-"""Show a release to people: the data card, the page with charts and all queries, and the view of a notebook.
+"""Show a release to people: the data card, and the page with charts and all queries.
 
-The page loads nothing and runs no script but that of its list, by its hash; without it, the first rows of each table
+The page is one file that works offline and from a disk, so every table is part of it. It loads nothing and runs no
+script but that of its list, by its hash; that shows fifty rows at a time, and without it the first rows of each table
 are there. Queries are written by strangers: each is escaped and runs in its own direction, and no URL becomes a link.
 The list is searched as :mod:`hushquery.publish.search` does.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +25,9 @@ from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exac
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.release.explorer import explorer
 from hushquery.release.series import described
-from hushquery.release.tables import KINDS, NUMBERS, REST, measure_of, measures_of, release_measure
-from hushquery.templates import number, render
+from hushquery.release.tables import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
+from hushquery.templates import asset, bundled, number, render
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release
@@ -43,14 +45,25 @@ _UNITS = {"session_gap": "seconds"}
 _TOP = 25
 _CLICKED_QUERIES = 8
 _PAGES_EACH = 5
-_NOTEBOOK_ROWS = 10
 _COMPARED = 15
 
 # How many standard errors apart the groups are when they are said to disagree, and how far their lines reach.
 _APART, _REACH = 3.0, 2.0
 
+# The rows of a table that a page holds at most: some ten megabytes. Whoever wants more has the Parquet files.
+_EMBEDDED = 100_000
 
-# ---- the data card, the page, and a notebook -------------------------------------------------------------------------
+# What is shown of a query when it is opened.
+_OPENED = {"clicks": "the pages people clicked on", "reformulations": "what they searched for next"}
+
+#: The script of the list; a script in a page can't be given a module of another file.
+SCRIPT = bundled(*map(asset, ("matching.mjs", "pages.mjs", "explorer.mjs")))
+
+#: The name by which a content security policy lets this script run, and no other.
+SCRIPT_HASH = f"sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}"
+
+
+# ---- the data card and the page --------------------------------------------------------------------------------------
 
 
 def card(release: Release) -> str:
@@ -77,7 +90,7 @@ def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
     """Write the page; ``budget`` is what :meth:`Release.save` takes."""
     tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
     weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
-    about = described(manifest)
+    about = described(manifest) if "description" in manifest else {}
     return render(
         "report.html",
         people=populations(guarantees),
@@ -103,24 +116,6 @@ def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
         budget=None if budget is None else _budget(budget),
         settings=_settings({name: value for name, value in parameters.items() if name != REST}),
     )
-
-
-def notebook(release: Release) -> str:
-    """Return the promise and the first rows of each table for a notebook."""
-    meanings = release.manifest.get("meanings", {})
-    tables = [
-        {
-            "name": name,
-            "meaning": meanings.get(name, "no meaning stated"),
-            "columns": table.column_names,
-            "rows": table.slice(0, _NOTEBOOK_ROWS).to_pylist(),
-            "all": table.num_rows,
-        }
-        for name, table in release.tables.items()
-    ]
-    warnings = [nothing_promised(release.guarantees), *map(weakness, release.guarantees)]
-    promises = [guarantee.summary() for guarantee in release.guarantees]
-    return render("notebook/tables.html", warnings=warnings, promises=promises, tables=tables, notes=[])
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------------
@@ -464,3 +459,37 @@ def compared(tables: Mapping[str, pa.Table], most: int = _COMPARED) -> dict[str,
     ends = ("blended", "optin_low", "optin_high", "client_low", "client_high")
     axis = Axis.over(row[end] for row in rows for end in ends)
     return {"rows": rows, "axis": axis, "disagreement": disagreement(tables["records"])}
+
+
+def explorer(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
+    """Return what the macro ``explorer`` shows; None for a release without queries."""
+    queries = tables.get("queries")
+    if queries is None or not queries.num_rows:
+        return None
+    measure = measure_of(queries)
+    places = {query: place for place, query in enumerate(queries["query"].slice(0, _EMBEDDED).to_pylist())}
+    data = {name: _columns(name, table.slice(0, _EMBEDDED), places) for name, table in tables.items()}
+    return {
+        "data": {"measure": measure, "per": SHARE_SCALE if measure == "share" else 1, "tables": data},
+        "rows": {name: table.num_rows for name, table in tables.items()},
+        "cut": [name for name, table in tables.items() if table.num_rows > _EMBEDDED],
+        "most": _EMBEDDED,
+        "opens": [words for name, words in _OPENED.items() if name in tables],
+        "script": SCRIPT,
+        "hash": SCRIPT_HASH,
+    }
+
+
+def _columns(name: str, table: pa.Table, places: Mapping[str, int]) -> dict[str, Any]:
+    """Return a table by column: queries of other tables as their places, and a number that never changes once."""
+    columns: dict[str, Any] = {}
+    for column in table.column_names:
+        values: list[Any] = table[column].to_pylist()
+        if column in ("query", "next_query"):
+            columns[column] = values if name == "queries" else [places.get(query, query) for query in values]
+        elif column == "url":
+            columns[column] = values
+        else:
+            shorter = [int(value) if value is not None and value == int(value) else value for value in values]
+            columns[column] = shorter[0] if values and len(set(shorter)) == 1 else shorter
+    return columns

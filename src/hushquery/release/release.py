@@ -229,7 +229,7 @@ class Release:
         return f"Release({sizes}; {'; '.join(g.summary() for g in self.guarantees)})"
 
     def _repr_html_(self) -> str:
-        from hushquery.release.page import notebook
+        from hushquery.release.export import notebook
 
         return notebook(self)
 
