@@ -240,12 +240,9 @@ def load(folder: Path | str) -> Release:
     Its tables come as Arrow, pandas, Polars or DuckDB with one call each: ``to_arrow``, ``to_pandas``, ``to_polars``,
     ``to_duckdb``.
 
-    >>> import tempfile
-    >>> from hushquery.publish.example import tiny_release
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     release = load(tiny_release().save(f"{folder}/release"))
-    >>> release.to_duckdb().sql("SELECT query FROM queries ORDER BY count DESC").fetchone()
-    ('weather leeds',)
+    >>> load("nowhere")
+    Traceback (most recent call last):
+    hushquery.errors.DataError: there is no folder nowhere...
     """
     return Release.load(folder)
 

@@ -54,7 +54,7 @@ def shard(query: str, shards: int) -> int:
     """Return the shard of a query: FNV-1a over its UTF-8 bytes, which a page computes as well.
 
     >>> shard("weather", 1000), shard("", 7)
-    (650, 5)
+    (291, 2)
     """
     number = 0x811C9DC5
     for byte in query.encode("utf-8", "replace"):
