@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+import hushquery.publish.site
 from hushquery.core.budget import Unit
 from hushquery.core.guarantee import Guarantee, Step, factor
 from hushquery.core.loss import GaussianHistogram, Loss
@@ -153,3 +156,12 @@ def test_data_come_back_from_a_script_whatever_is_in_them(tmp_path):
     data = [[query, [None, [], [1, 0.5, 2]]] for query in [*NASTY, "__proto__", "\\u0022", "`${1}`"]]
     (tmp_path / "data.js").write_bytes(as_script("data.js", data))
     assert in_node(tmp_path, 'await import("./data.js"); tell(globalThis.hushquery["data.js"]);') == data
+
+
+def test_a_page_finds_the_shard_that_python_wrote(tmp_path):
+    source = Path(hushquery.publish.site.__file__).parents[2]
+    for file in ("publish/site/static/data.mjs", "templates/pages.mjs"):
+        shutil.copy(source / file, tmp_path)
+    queries = [*NASTY, "", "weather", "天气", "😀", *(f"query {place}" for place in range(200))]
+    script = 'import { historyFile } from "./data.mjs"; tell(given[0].map((query) => historyFile(query, 97)));'
+    assert in_node(tmp_path, script, queries) == [f"history-{shard(query, 97)}.js" for query in queries]
