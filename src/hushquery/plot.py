@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hushquery.errors import Unavailable, UsageError, install
+from hushquery.errors import DataError, Unavailable, UsageError, install
 
 if TYPE_CHECKING:
     import os
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
     from hushquery.core.budget import Number
     from hushquery.core.estimates import Estimates
+    from hushquery.release import Release
 
-__all__ = ["estimates", "forecasts", "intervals", "ledger_over_time", "need_altair", "save", "svg", "two_worlds"]
+__all__ = [
+    *("estimates", "forecasts", "intervals", "ledger_over_time", "need_altair", "over_time", "queries", "save", "svg"),
+    *("trend", "two_worlds"),
+]
 
 _FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
 _LEAST_TIME = timedelta(hours=1)
+# So many queries can be told apart in one chart.
+_TOGETHER = 5
 
 
 def ledger_over_time(rows: Sequence[Mapping[str, Any]]) -> altair.FacetChart:
@@ -110,6 +116,98 @@ def intervals(
         filled=True, size=60
     ).encode(x="value:Q", tooltip=["label:N", "value:Q", "low:Q", "high:Q"])
     return chart.properties(width=600, height=max(40, 24 * len(rows)))
+
+
+def queries(release: Release, limit: int = 20) -> altair.LayerChart:
+    """Draw the most frequent queries of a release with their intervals."""
+    table = release.tables.get("queries")
+    measure = next((name for name in ("count", "share") if table is not None and name in table.column_names), None)
+    if table is None or measure is None:
+        raise DataError("this release has no numbers of queries to draw", fix="Use a release with counts or shares")
+    rows = [{"label": row["query"], "value": row[measure]} | row for row in table.slice(0, limit).to_pylist()]
+    level = f"{100 * float(release.manifest['interval_level']):g}"
+    return intervals(rows, f"noisy {measure} with {level}% interval", per_cent=measure == "share")
+
+
+def trend(releases: Sequence[Release], query: str | Sequence[str]) -> altair.LayerChart | altair.FacetChart:
+    """Draw what releases of a series say of a query, or of several compared, by the dates of their data.
+
+    A release that does not list a query leaves a gap, which does not mean that nobody searched for it.
+    """
+    from hushquery.release.series import in_order, series_names
+
+    wanted = [query] if isinstance(query, str) else list(query)
+    ordered = in_order(releases)
+    rows, shares = [], False
+    for place, (release, name) in enumerate(zip(ordered, series_names(ordered), strict=True)):
+        table = release.tables["queries"]
+        measure = "share" if "share" in table.column_names else "count"
+        shares = shares or measure == "share"
+        listed = {row["query"]: row for row in table.to_pylist()} if measure in table.column_names else {}
+        rows += [
+            {"release": name, "order": place, "query": one, "value": listed[one][measure]}
+            | {end: listed[one][end] for end in ("low", "high")}
+            for one in wanted
+            if one in listed
+        ]
+    if not rows:
+        raise DataError(
+            "no release lists what is to be drawn", why="rare searches are never released", fix="Use another query"
+        )
+    rows.sort(key=lambda row: wanted.index(row["query"]))
+    return over_time(rows, series_names(ordered), per_cent=shares)
+
+
+def over_time(
+    rows: Sequence[Mapping[str, Any]], releases: Sequence[str], *, per_cent: bool = False
+) -> altair.LayerChart | altair.FacetChart:
+    """Draw rows of ``release``, ``query``, ``value``, ``low`` and ``high``: few queries in one chart, more in one each.
+
+    A line joins only releases that follow on one another.
+    """
+    need_altair()
+    import altair as alt
+
+    names = list(dict.fromkeys(row["query"] for row in rows))
+    several, order = len(names) > _TOGETHER, {name: place for place, name in enumerate(releases)}
+    data: list[dict[str, Any]] = []
+    last: dict[str, int] = {}
+    run = 0
+    for row in sorted(rows, key=lambda row: (names.index(row["query"]), order[row["release"]])):
+        place = order[row["release"]]
+        run += last.get(row["query"]) != place - 1
+        last[row["query"]] = place
+        data.append({**row, "run": run})
+    title = f"noisy {'share' if per_cent else 'count'}"
+    base = alt.Chart().encode(
+        x=alt.X(
+            "release:N",
+            sort=list(releases),
+            scale=alt.Scale(domain=list(releases)),
+            axis=alt.Axis(title=None, labelAngle=-35, labelOverlap="greedy"),
+        ),
+        color=alt.value("#2e6f9e")
+        if several
+        else alt.Color("query:N", scale=alt.Scale(domain=names), legend=alt.Legend(title=None, symbolOpacity=1)),
+        detail="run:N",
+    )
+    axis = alt.Axis(format=".2~%") if per_cent else alt.Axis()
+    y, low = (alt.Y(f"{name}:Q", title=None if several else title, axis=axis, stack=None) for name in ("value", "low"))
+    tooltip = ["query:N", "release:N", "value:Q", "low:Q", "high:Q"]
+    layers = alt.layer(
+        base.mark_area(opacity=0.18).encode(y=low, y2="high:Q"),
+        base.mark_rule().encode(y=low, y2="high:Q"),
+        base.mark_line(point=True).encode(y=y, tooltip=tooltip),
+        data=alt.InlineData(values=data),
+    )
+    if not several:
+        return layers.properties(width=600, height=320)
+    header = alt.Header(labelFontWeight="bold", labelLimit=220)
+    charts: alt.FacetChart = layers.properties(width=220, height=110).facet(
+        facet=alt.Facet("query:N", title=title, sort=names, header=header), columns=3
+    )
+    charts.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
+    return charts
 
 
 def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:

@@ -147,8 +147,8 @@ def test_releases_made_in_another_mode_are_not_alike():
 
 
 def test_charts_are_in_per_cent(release):
-    for found in (trends(release), trends([release, release])):
-        text = json.dumps(json.loads(trend_chart(found).to_json()))
+    for several in ([release], [release, release]):
+        text = json.dumps(json.loads(trend_chart(trends(several), several).to_json()))
         assert "noisy share" in text
         assert "%" in text
 

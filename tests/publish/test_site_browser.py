@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from chromium import browser, static_server
+from chromium import CONTRAST, browser, static_server
 from hushquery.publish.site import HEADERS
 from site_files import LEDGER, NASTY, built, setting_task, task_of, weeks
 from small_releases import private_hybrid, shares_of
 
+PAGES = ["index.html", "query.html", "search.html", "releases.html", "privacy.html"]
 READY = {
     "index.html": "!document.getElementById('filter').hidden",
     "search.html": "!document.getElementById('search').hidden",
+    "query.html": "!document.getElementById('result').hidden",
+    "releases.html": "document.querySelector('.downloads')",
     "privacy.html": "!document.getElementById('try').hidden",
 }
 
@@ -151,7 +154,7 @@ def test_a_screen_reader_is_told_everything(web, tab):
     assert any(role == "cell" and "maybe noise" in name for role, name in told)
     for name, wanted in (("search", ("searchbox", "Search for")), ("privacy", ("button", "Randomise 100 times"))):
         assert wanted in tab(f"{web.address}/weeks/{name}.html").tree()
-    for name in ("index", "search", "privacy"):
+    for name in ("index", "query", "search", "releases", "privacy"):
         found = tab(f"{web.address}/weeks/{name}.html").tree()
         nameless = [
             role for role, said in found if role in ("button", "link", "searchbox", "textbox", "combobox") and not said
@@ -200,15 +203,67 @@ def test_search_by_keyboard_alone(web, tab):
     assert page.run("document.getElementById('search-text').value") == name
 
 
-def test_a_query_of_the_trends_leads_to_its_search(web, tab):
+def numbers(page):
+    """What the table of a comparison says: its heads, and its rows by release."""
+    rows = page.run(
+        "Array.from(document.querySelectorAll('#numbers tr'), (row) => "
+        "Array.from(row.cells, (one) => one.textContent.trim()))"
+    )
+    return rows[0][1:], {row[0]: row[1:] for row in rows[1:]}
+
+
+def test_a_query_of_the_trends_leads_to_its_history(web, tab):
     page = tab(f"{web.address}/weeks/index.html")
     go_to(page, "news")
     page.press("Enter")
-    page.wait("location.pathname.endsWith('search.html') && document.querySelector('#queries li')")
-    assert page.run("document.getElementById('search-text').value") == "news"
+    page.wait("location.pathname.endsWith('query.html') && document.querySelector('#numbers td')")
+    assert numbers(page) == (["news"], {"epoch 2": ["8.00% 7.80 to 8.20%"], "epoch 1": ["5.00% 4.80 to 5.20%"]})
+    assert texts(page, "#compared") == ["news over time"]
+    assert "https://news.example.com/" in texts(page, "#around bdi")
+    assert page.run("document.querySelectorAll('#chart .mark').length") == 2
     assert "news" not in " ".join(web.asked[-8:])
-    page.run("location.hash = '#q=flu%20jab'")
-    page.wait("document.getElementById('search-text').value === 'flu jab'")
+    page.run("location.hash = '#q=half%20term'")
+    page.wait("document.getElementById('compared').textContent === 'half term over time'")
+    assert numbers(page)[1] == {"epoch 2": ["not listed"], "epoch 1": ["4.00% 3.80 to 4.20%"]}
+
+
+def test_queries_are_compared_by_keyboard(web, tab):
+    page = tab(f"{web.address}/weeks/query.html")
+    assert numbers(page)[0] == ["weather leeds", "news"]  # the two most frequent, where nobody asks for others
+    go_to(page, "compare-text")
+    page.type("flu jab")
+    page.press("Enter")
+    page.wait("location.hash === '#q=flu%20jab' && document.querySelectorAll('.chip').length === 1")
+    assert focused(page) == "compare-text"
+    page.type("wether")
+    page.wait("document.querySelector('#suggested button')")
+    page.press("Tab")
+    while focused(page) != "weather leeds":
+        page.press("Tab")
+    page.press("Enter")
+    page.wait("document.querySelectorAll('.chip').length === 2")
+    heads, rows = numbers(page)
+    assert heads == ["flu jab", "weather leeds"]
+    assert rows["epoch 1"] == ["2.00% 1.80 to 2.20%", "10.00% 9.80 to 10.20%"]
+    assert page.run("document.querySelectorAll('#chart .trend').length") == 2
+    assert page.run("document.querySelectorAll('#chart .band').length") == 2  # with their intervals
+    told = page.tree()
+    assert ("button", "Remove flu jab") in told
+    assert ("image", "Compared over time") in told
+    page.run("document.querySelector('.chip button').focus()")
+    page.press("Enter")
+    page.wait("document.querySelectorAll('.chip').length === 1")
+    assert numbers(page)[0] == ["weather leeds"]
+    # A query of an older release is found by its own text; one of none says so.
+    page.type("half term")
+    page.press("Enter")
+    page.wait("document.querySelectorAll('.chip').length === 2")
+    page.type("zzzzqqqq")
+    page.press("Enter")
+    page.wait("document.getElementById('compare-status').textContent.startsWith('No listed query')")
+    page.run("location.hash = '#q=my%20secret'")
+    page.wait("document.getElementById('compare-status').textContent.startsWith('Not listed in any release')")
+    assert "secret" not in " ".join(web.asked)
 
 
 def test_without_a_network_everything_works_after_one_visit(chromium, tmp_path):
@@ -221,13 +276,16 @@ def test_without_a_network_everything_works_after_one_visit(chromium, tmp_path):
         page.wait("document.getElementById('offline').textContent")
         server.close()  # nobody answers there any more
         page.offline()
-        for name in ("index.html", "privacy.html", "", "search.html#q=wether"):
+        for name in ("index.html", "privacy.html", "releases.html", "", "search.html#q=wether"):
             page.open("about:blank")
             page.open(f"{server.address}/site/{name}")
             page.wait(READY[name.partition("#")[0] or "index.html"])
         page.wait("document.querySelector('#queries li')")
         assert texts(page, "#queries .hit bdi") == ["weather leeds"]
         assert texts(page, "#pages .hit bdi") == ["https://weather.example.org/leeds"]
+        # The history of a query is kept once somebody has asked for it, and says so where it was not.
+        page.open(f"{server.address}/site/query.html#q=news")
+        page.wait("document.getElementById('compare-status').textContent.includes('there is no network')")
         missing = page.run("fetch('./nothing.json').then(() => 'there', () => 'no network')")
         assert missing == "no network"
         page.close()
@@ -351,9 +409,15 @@ def test_settings_and_bit_vectors_are_shown_too(web, tab):
     assert {row[0] for row in rows} == {"light", "dark", "system", "anything else"}
 
 
-@pytest.mark.parametrize("name", ["index.html", "search.html", "privacy.html"])
+@pytest.mark.parametrize("name", PAGES)
 def test_hostile_texts_stay_texts(web, tab, name):
     page = tab(f"{web.address}/hostile/{name}")
+    if name == "query.html":
+        for query in NASTY:
+            page.run(f"location.hash = '#q=' + encodeURIComponent({json.dumps(query)}) + '&q=news'")
+            shown = query.replace("\x00", "␀").replace("\x1b", "␛").replace("\x7f", "�")
+            page.wait(f"document.querySelector('.chip bdi')?.textContent === {json.dumps(shown)}")
+            assert numbers(page)[1]["release 2"][0].startswith("2.00%"), query
     if name == "search.html":
         for query in NASTY:
             page.run("document.getElementById('search-text').select()")
@@ -369,10 +433,10 @@ def test_hostile_texts_stay_texts(web, tab, name):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["day", "night"])
-@pytest.mark.parametrize("name", ["index.html", "search.html", "privacy.html"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_telephone_by_day_and_night(web, tab, name, dark):
-    page = tab(f"{web.address}/deep/tiny/{name}", width=390, height=844, dark=dark)
-    assert page.run("document.documentElement.scrollWidth") <= 390
+    page = tab(f"{web.address}/deep/tiny/{name}", width=360, height=800, dark=dark)
+    assert page.run("document.documentElement.scrollWidth") <= 360
     paper = page.run("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(18, 24, 30)" if dark else "rgb(255, 255, 255)")
     # All text stands out from what is behind it: the ratio that the WCAG asks for, over the colours the page uses.
@@ -383,29 +447,6 @@ def test_a_telephone_by_day_and_night(web, tab, name, dark):
         ".filter((height) => height < 36)"
     )
     assert small == []
-
-
-CONTRAST = """(() => {
-  const light = (colour) => {
-    const [r, g, b] = colour.match(/[\\d.]+/g).map((part) => {
-      const c = part / 255;
-      return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (node) => {
-    const found = getComputedStyle(node).backgroundColor;
-    return found.startsWith("rgba(0, 0, 0, 0") ? behind(node.parentElement) : found;
-  };
-  const says = (node) => [...node.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
-  const ratios = [...document.querySelectorAll('main *, header *, footer *')]
-    .filter((node) => says(node) && node.offsetParent !== null && !node.closest("svg"))
-    .map((node) => {
-      const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
-      return (pair[0] + 0.05) / (pair[1] + 0.05);
-    });
-  return Math.min(...ratios);
-})()"""
 
 
 def test_the_policy_forbids_what_the_pages_do_not_need(web, chromium):
@@ -425,11 +466,19 @@ def test_the_policy_forbids_what_the_pages_do_not_need(web, chromium):
     page.close()
 
 
-def test_a_page_opened_as_a_file_says_what_is_missing(chromium, tmp_path):
+def test_pages_work_when_they_are_opened_as_files(chromium, tmp_path):
     site = built(tmp_path / "site", weeks())
     page = chromium.page()
-    page.open(Path(site / "search.html").as_uri())
-    assert "opened as a file" in texts(page, "#needs-script")[0]
-    page.open(Path(site / "index.html").as_uri())
+    page.open(f"{(site / 'search.html').as_uri()}#q=wether")
+    page.wait("document.querySelector('#pages li')")
+    assert texts(page, "#queries .hit bdi") == ["weather leeds"]
+    page.open((site / "index.html").as_uri())
+    page.wait(READY["index.html"])
     assert len(shown_queries(page)) == 4
+    page.open(f"{(site / 'query.html').as_uri()}#q=news&q=flu%20jab")
+    page.wait("document.querySelectorAll('#chart .trend').length === 2")
+    assert numbers(page)[1]["epoch 1"] == ["5.00% 4.80 to 5.20%", "2.00% 1.80 to 2.20%"]
+    for link in page.run("[...document.querySelectorAll('nav a')].map((one) => one.href)"):
+        assert Path(link.removeprefix("file://")).is_file()
+    assert page.problems == []
     page.close()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from commands import hushquery
+from hushquery import plot
 from hushquery.core.estimates import Ends, difference_ends
 from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
 from hushquery.errors import DataError, UsageError
@@ -217,18 +220,62 @@ def test_the_rule_of_squares_and_the_rule_of_bounds():
     assert difference_ends(Ends(7, 10, 13), Ends(1, 4, 8, bounded=True)) == (1, 13 - 1)
 
 
-def test_the_chart_draws_changes_or_counts():
-    changed = trends([release_of({"a": 10}), release_of({"a": 90})])
-    spec = json.loads(trend_chart(changed, ["may", "june"]).to_json())
-    text = json.dumps(spec)
-    assert "from may to june" in text
-    assert spec["layer"][0]["encoding"]["x"]["axis"]["labelFlush"] is False  # else labels at the ends may overlap
-    rows = (
-        next(iter(spec.get("datasets", {}).values()), None) or spec["layer"][0].get("data", spec.get("data"))["values"]
-    )
-    assert rows == [
-        {"label": "a", "value": 80, "low": changed.changes[0].low, "high": changed.changes[0].high, "marked": True}
+def drawn(chart):
+    """Give the rows behind a chart."""
+    spec = json.loads(chart.to_json())
+    return next(iter(spec.get("datasets", {}).values()), None) or spec["data"]["values"]
+
+
+def test_the_chart_draws_every_release_not_only_the_first_and_the_last():
+    counts = [{"a": 10, "b": 50}, {"a": 60, "b": 52}, {"b": 51}, {"a": 90, "b": 53}]
+    releases = [release_of(one) for one in counts]
+    rows = drawn(trend_chart(trends(releases), releases))
+    assert [(row["query"], row["release"], row["value"]) for row in rows] == [
+        ("a", "release 1", 10),
+        ("a", "release 2", 60),
+        ("a", "release 4", 90),
+        *(("b", f"release {place}", one["b"]) for place, one in enumerate(counts, 1)),
     ]
+    assert all(row["low"] < row["value"] < row["high"] for row in rows)
+    # A line ends where a release does not list the query, and none joins two queries.
+    runs = [row["run"] for row in rows]
+    assert runs == [1, 1, 2, 3, 3, 3, 3]
     assert len(QUERIES) == json.dumps(json.loads(trend_chart(trends(whole_release())).to_json())).count('"low":')
+    lists = [release_of(["a"]), release_of(["a"])]
     with pytest.raises(DataError, match="nothing to draw"):
-        trend_chart(trends([release_of(["a"]), release_of(["a"])]))
+        trend_chart(trends(lists), lists)
+
+
+def test_many_queries_have_a_chart_each():
+    releases = [release_of({f"q{i}": 100 + 9 * i * week for i in range(8)}) for week in (1, 2, 3)]
+    few, many = (json.loads(plot.trend(releases, [f"q{i}" for i in range(n)]).to_json()) for n in (3, 8))
+    assert "facet" not in few
+    assert few["layer"]
+    assert many["facet"]["field"] == "query"
+    assert len(drawn(plot.trend(releases, "q1"))) == 3
+    with pytest.raises(DataError, match="no release lists"):
+        plot.trend(releases, "my secret")
+
+
+def test_a_drawing_is_ordered_by_the_dates_of_the_data(tmp_path):
+    def of(count, start, end):
+        about = {"period": {"start": start, "end": end}}
+        made = release_of({"a": count})
+        return replace(made, manifest={**made.manifest, "description": about})
+
+    late, early = of(90, "2026-02-01", "2026-02-28"), of(10, "2026-01-01", "2026-01-31")
+    names = ["2026-01-01 to 2026-01-31", "2026-02-01 to 2026-02-28"]
+    assert [(row["release"], row["value"]) for row in drawn(plot.trend([late, early], "a"))] == [
+        (names[0], 10), (names[1], 90)
+    ]  # fmt: skip
+    late.save(tmp_path / "late")
+    early.save(tmp_path / "early")
+    told = hushquery("trends", tmp_path / "late", tmp_path / "early", "--json", "--plot", tmp_path / "a.svg")
+    assert json.loads(told.stdout)["changes"][0]["change"] == 80
+    assert all(name in (tmp_path / "a.svg").read_text() for name in names)
+
+
+def test_a_release_is_drawn_with_its_intervals():
+    assert [row["label"] for row in drawn(plot.queries(whole_release(), 2))] == ["weather leeds", "leeds united"]
+    with pytest.raises(DataError, match="no numbers"):
+        plot.queries(release_of(["a"]))

@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import hushquery
 from hushquery.cli.show import export, verify
 from hushquery.errors import DataError, HushqueryError, Unavailable, UsageError
 from hushquery.release import Release
+from hushquery.release.export import csv_bytes
 
 hostile = st.text(max_size=12) | st.sampled_from(
     ["", "=1+1", '"', "a,b", "a\r\nb", "\r", "\0", "'; DROP TABLE x", "😀"]
@@ -196,6 +198,27 @@ def test_export_goes_to_one_place(run, folder, tmp_path):
         assert isinstance(run("export", folder, *where).exception, UsageError)
 
 
+def test_one_table_is_one_csv_file(run, folder, tmp_path):
+    release, file = Release.load(folder), tmp_path / "new" / "q.csv"
+    assert run("export", folder, "--csv", file, "--table", "queries").exit_code == 0
+    assert file.read_bytes() == csv_bytes(release.queries)
+    assert [path.name for path in file.parent.iterdir()] == ["q.csv"]
+    assert isinstance(run("export", folder, "--csv", file, "--table", "queries").exception, UsageError)
+    told = run("export", folder, "--csv", file, "--table", "queries", "--force", "--json")
+    assert json.loads(told.stdout)["rows"] == {"queries": 2}
+    # Only an export of such a table is replaced.
+    (tmp_path / "mine.csv").write_text("name,phone\r\n")
+    (tmp_path / "link.csv").symlink_to(file)
+    for other in ("mine.csv", "link.csv", "release"):
+        refused = run("export", folder, "--csv", tmp_path / other, "--table", "queries", "--force").exception
+        assert isinstance(refused, UsageError)
+        assert "not an export" in refused.what
+    assert (tmp_path / "mine.csv").read_text() == "name,phone\n"
+    assert isinstance(run("export", folder, "--csv", tmp_path / "r.csv", "--table", "records").exception, DataError)
+    assert isinstance(run("export", folder, "--sqlite", tmp_path / "r", "--table", "queries").exception, UsageError)
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_damaged_release_is_not_exported(run, folder, tmp_path):
     (folder / "README.md").write_text("x")
     assert isinstance(run("export", folder, "--csv", tmp_path / "csv").exception, DataError)
@@ -212,12 +235,23 @@ def test_every_table_is_a_data_frame(recipe):
         assert release.to_polars(name).to_dict(as_series=False) == table.to_pydict()
     assert list(release.to_pandas()["query"]) == list(release.to_polars()["query"]) == ["weather leeds", "news"]
     assert pa.table(release) == release.queries  # through the Arrow stream
+    assert release.to_arrow("clicks") is release.clicks
+    base = release.to_duckdb()
+    for name, table in release.tables.items():
+        assert base.table(name).fetchall() == [tuple(row.values()) for row in table.to_pylist()]
+    assert base.sql("SELECT count(*) FROM clicks JOIN queries USING (query)").fetchone() == (2,)
     with pytest.raises(DataError, match="no table 'records'") as refused:
         release.to_pandas("records")
     assert "queries, clicks" in refused.value.fix
 
 
-@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_load_gives_the_release(folder):
+    assert hushquery.load(folder) == Release.load(folder)
+    with pytest.raises(DataError, match="there is no folder"):
+        hushquery.load(folder / "nowhere")
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])
 def test_without_the_package_a_message_says_what_to_install(recipe, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(Unavailable) as refused:

@@ -19,13 +19,14 @@ from hushquery.templates import STYLE, macro, number, shown
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "section", "h1", "h2", "h3", "p", "dl", "div"),
     *("dt", "dd", "figure", "figcaption", "ol", "ul", "li", "span", "svg", "rect", "line", "small", "bdi", "i"),
-    *("b", "pre", "code", "wbr"),
+    *("b", "pre", "code", "wbr", "form", "label", "input", "button", "script", "a", "main"),
 }
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "dir", "aria-hidden", "height", "width"),
-    *("x", "y", "x1", "x2", "y1", "y2", "rx"),
+    *("x", "y", "x1", "x2", "y1", "y2", "rx", "id", "for", "type", "role", "hidden", "autocomplete", "spellcheck"),
+    *("autocapitalize", "maxlength", "aria-describedby", "aria-label", "data-csv", "href", "download"),
 }
-VOID = {"meta", "rect", "line", "wbr"}
+VOID = {"meta", "rect", "line", "wbr", "input"}
 NASTY = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -64,6 +65,8 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
+        if "script" in self.open:  # test_explorer.py looks at these
+            return
         self.text.append(data)
         if "bdi" in self.open:
             self.keys[-1] += data
@@ -211,8 +214,8 @@ def test_a_weak_promise_is_marked_wherever_the_release_is_read(recipe, numbers, 
 
 def test_beyond_a_million_the_page_promises_no_million(recipe):
     page = weak(recipe, epsilon=20.0).page()
-    assert "more than 10^9 times more or less likely" in page
-    assert "a million times more or less likely" not in page
+    assert "the probability of any result by at most a factor of 10^9." in page
+    assert "There is a chance of at most 1 in 20 that this fails" in page
 
 
 def test_a_pair_that_may_be_noise_alone_is_marked(recipe, table_of):

@@ -113,7 +113,7 @@ def demo(
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
     from hushquery.publish.site.pages import epsilon_text
-    from hushquery.release.page import Axis, compared, search_box
+    from hushquery.release.page import Axis, compared, explorer
     from hushquery.templates import render
 
     release = made.release
@@ -125,7 +125,7 @@ def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, 
         optin=made.head.optin.n,
         listed=len(made.head),
         reports=0 if made.tally is None else made.tally.n,
-        search=search_box(release.tables),
+        explorer=explorer(release.tables),
         queries=queries,
         axis=Axis.of(queries, "share"),
         level=f"{100 * float(release.manifest['interval_level']):g}",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: The folder of the release to use; how many results to show; text that need not be quoted.
 Folder = Annotated[str, argument("DIR", "The folder of a release.")]
-Folders = Annotated[list[str], argument("DIR", "The folder of a release; of several, the oldest first.")]
+Folders = Annotated[list[str], argument("DIR", "The folder of a release; several are ordered by date.")]
 Limit = Annotated[int, option("N", "How many rows to show at most.", min=1)]
 Words = Annotated[list[str], argument("TEXT", "What to look for; several words need no quotes.")]
 

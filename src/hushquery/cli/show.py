@@ -195,7 +195,10 @@ def verify(
 
 def export(
     folder: FolderPath,
-    csv: Annotated[Path | None, option("DIR2", "A new folder for one CSV file per table.", "--csv")] = None,
+    csv: Annotated[
+        Path | None, option("PATH", "A new folder for one CSV file per table; with --table, a new file.", "--csv")
+    ] = None,
+    table: Annotated[str | None, option("NAME", "With --csv: write only this table, such as queries.")] = None,
     sqlite: Annotated[Path | None, option("FILE", "A new SQLite file.", "--sqlite")] = None,
     force: Annotated[bool, flag("--force", "Replace an older export; nothing else is replaced.")] = False,
     as_json: JsonFlag = False,
@@ -203,6 +206,7 @@ def export(
     r"""Write a release as CSV or SQLite; the manifest goes along.
 
         hushquery export release --csv tables
+        hushquery export release --csv queries.csv --table queries
         hushquery export release --sqlite release.db
 
     Text is written as it is, also in CSV (RFC 4180). People search for text
@@ -210,10 +214,12 @@ def export(
     it opens a CSV file by double click: import the columns as text there.
     """
     if (csv is None) == (sqlite is None):
-        raise UsageError("say where the export goes, once", fix="Give either --csv DIR2 or --sqlite FILE")
+        raise UsageError("say where the export goes, once", fix="Use either --csv PATH or --sqlite FILE")
+    if table is not None and csv is None:
+        raise UsageError("--table is for CSV", why="a SQLite file holds all tables", fix="Use --csv, or leave it out")
     from hushquery.release import Release
 
     release = Release.load(folder)
-    written = release.to_csv(csv, force) if csv is not None else release.to_sqlite(sqlite or "", force)
-    sizes = {name: table.num_rows for name, table in release.tables.items()}
+    written = release.to_csv(csv, force, table=table) if csv is not None else release.to_sqlite(sqlite or "", force)
+    sizes = {name: rows.num_rows for name, rows in release.tables.items() if table in (None, name)}
     emit({"written": str(written), "rows": sizes}, f"wrote {sizes_in_words(sizes)} to {written}", as_json)

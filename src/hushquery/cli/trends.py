@@ -26,18 +26,22 @@ def trends(
 
     hushquery trends release-may/ release-june/ --bonferroni --plot changes.html
 
-    Releases of counts and releases of shares (hybrid) are not compared with each other.
+    Several releases are ordered by the dates of their data, or of publishing where no period is stated. The drawing
+    shows all of them. Releases of counts and releases of shares (hybrid) are not compared with each other.
     """
     from hushquery import publish
+    from hushquery.release.series import order_of
 
-    releases = [open_release(folder) for folder in folders]
+    given = [open_release(folder) for folder in folders]
+    places = order_of(given)
+    releases, folders = [given[place] for place in places], [folders[place] for place in places]
     result = publish.trends(releases, limit, level=level, bonferroni=bonferroni)
     names = [Path(folder).name or folder for folder in folders]
     if plot is not None:
         from hushquery.plot import save
         from hushquery.publish.trends import trend_chart
 
-        save(trend_chart(result, names), plot)
+        save(trend_chart(result, releases), plot)
     take_note(result.notes, as_json)
     data = {
         "releases": folders,

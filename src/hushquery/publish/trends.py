@@ -252,18 +252,13 @@ def _series(
     return (), tuple(None if i is None else t.share(i) for t, i in zip(tables, places, strict=True))
 
 
-def trend_chart(result: Trends, names: Sequence[str] = ()) -> altair.LayerChart:
-    """Draw the most frequent queries with their intervals, or the changes between releases so named."""
-    if result.changes:
-        rows = [
-            {"label": c.query, "value": c.change, "low": c.low, "high": c.high, "marked": c.significant}
-            for c in result.changes
-        ]
-        between = f" from {names[0]} to {names[-1]}" if len(names) > 1 else ""
-        title = f"change of the noisy {result.measure}{between}, with {100 * result.level:.4g}% interval"
-    elif result.top:
-        rows = [{"label": row.query, "value": row.value, "low": row.low, "high": row.high} for row in result.top]
-        title = f"noisy {result.measure} with its interval"
-    else:
+def trend_chart(result: Trends, releases: Sequence[Release] = ()) -> altair.LayerChart | altair.FacetChart:
+    """Draw the most frequent queries of one release with their intervals, or the surest changes over all releases."""
+    if len(releases) > 1 and result.changes:
+        return plot.trend(releases, [change.query for change in result.changes])
+    if not result.top:
         raise DataError("there is nothing to draw", why="the releases have no counts to compare", fix="Use others")
-    return plot.intervals(rows, title, per_cent=result.measure == "share")
+    if len(releases) > 1:
+        return plot.trend(releases, [row.query for row in result.top])
+    rows = [{"label": row.query, "value": row.value, "low": row.low, "high": row.high} for row in result.top]
+    return plot.intervals(rows, f"noisy {result.measure} with its interval", per_cent=result.measure == "share")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hushquery.release.release import Release, check_target
+from hushquery.release.release import Release, check_target, load
 from hushquery.release.signature import PublicKey, SigningKey
 from hushquery.release.verification import Verification, verify
 
-__all__ = ["PublicKey", "Release", "SigningKey", "Verification", "check_target", "verify"]
+__all__ = ["PublicKey", "Release", "SigningKey", "Verification", "check_target", "load", "verify"]

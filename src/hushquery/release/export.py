@@ -1,4 +1,4 @@
-"""A release for other programs: CSV for spreadsheets, SQLite for SQL, pandas and Polars for notebooks."""
+"""A release for other programs: CSV for spreadsheets, SQLite and DuckDB for SQL, pandas and Polars for notebooks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -17,14 +18,18 @@ import pyarrow as pa
 
 from hushquery.errors import DataError, Unavailable, UsageError
 from hushquery.release.manifest import FORMAT, KINDS
+from hushquery.release.page import nothing_promised, weakness
 from hushquery.release.release import CARD, MANIFEST, manifest_bytes, raise_io_error, sync_folder, write_folder
+from hushquery.templates import render
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas
     import polars
 
     from hushquery.release.release import Release
 
+_NOTEBOOK_ROWS = 10
 _SQL_TYPES = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.float64(): "REAL"}
 
 
@@ -41,11 +46,39 @@ def to_polars(table: pa.Table) -> polars.DataFrame:
     return frame
 
 
+def notebook(release: Release) -> str:
+    """Return the promise and the first rows of each table for a notebook."""
+    meanings = release.manifest.get("meanings", {})
+    tables = [
+        {
+            "name": name,
+            "meaning": meanings.get(name, "no meaning stated"),
+            "columns": table.column_names,
+            "rows": table.slice(0, _NOTEBOOK_ROWS).to_pylist(),
+            "all": table.num_rows,
+        }
+        for name, table in release.tables.items()
+    ]
+    warnings = [nothing_promised(release.guarantees), *map(weakness, release.guarantees)]
+    promises = [guarantee.summary() for guarantee in release.guarantees]
+    return render("notebook/tables.html", warnings=warnings, promises=promises, tables=tables, notes=[])
+
+
+def to_duckdb(release: Release) -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB database in memory that holds every table under its name."""
+    base: duckdb.DuckDBPyConnection = _need("duckdb").connect()
+    for name, table in release.tables.items():
+        base.register("given", table)
+        base.execute(f'CREATE TABLE "{name}" AS SELECT * FROM given')  # noqa: S608 -- a name of ours
+        base.unregister("given")
+    return base
+
+
 def _need(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        what = f"a data frame of {package} needs the package {package}"
+        what = f"a table of {package} needs the package {package}"
         raise Unavailable(what, why="it is not installed", fix=f"pip install {package}") from None
 
 
@@ -54,12 +87,27 @@ def to_csv(release: Release, folder: Path | str, force: bool = False) -> Path:
 
     Text is written as it is: a query that begins with =, +, - or @ is a formula to a spreadsheet; import it as text.
     """
-    files = {f"{name}.csv": _csv_bytes(table) for name, table in release.tables.items()}
+    files = {f"{name}.csv": csv_bytes(table) for name, table in release.tables.items()}
     files |= {MANIFEST: manifest_bytes(release.manifest), CARD: release.card().encode()}
     return write_folder(folder, files, force, known={MANIFEST, CARD, *(f"{name}.csv" for name in KINDS)})
 
 
-def _csv_bytes(table: pa.Table) -> bytes:
+def to_csv_file(table: pa.Table, file: Path | str, force: bool = False) -> Path:
+    """Write one table as a CSV file, whole or not at all; ``force`` replaces an older export of such a table."""
+    header = ",".join(table.column_names).encode() + b"\r\n"
+
+    def older(target: Path) -> bool:
+        with target.open("rb") as there:
+            return there.read(len(header)) == header
+
+    def write(fresh: Path) -> None:
+        fresh.write_bytes(csv_bytes(table))
+
+    return _replaced(Path(file), force, older, write)
+
+
+def csv_bytes(table: pa.Table) -> bytes:
+    """Return a table as CSV (RFC 4180, UTF-8)."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(table.column_names)
@@ -70,18 +118,27 @@ def _csv_bytes(table: pa.Table) -> bytes:
 
 def to_sqlite(release: Release, file: Path | str, force: bool = False) -> Path:
     """Write every table with its key, and the manifest as rows of name and JSON, into one SQLite file."""
-    target = Path(file)
+    try:
+        return _replaced(Path(file), force, _is_export, lambda fresh: _fill(fresh, release))
+    except sqlite3.Error as error:
+        raise DataError(
+            f"{file} can't be written", why=type(error).__name__, fix="Check the space on the disk and that you may"
+        ) from None
+
+
+def _replaced(target: Path, force: bool, older: Callable[[Path], bool], write: Callable[[Path], None]) -> Path:
+    """Write a new file beside its place and rename it; with ``force``, over an ``older`` export and nothing else."""
     if os.path.lexists(target):
         if not force:
             raise UsageError(f"{target} exists already", fix="Give another file, or --force to replace an older export")
-        if not _is_export(target):
+        if target.is_symlink() or not target.is_file() or not older(target):
             why = "only an older export is replaced"
             raise UsageError(f"{target} is not an export of hushquery", why=why, fix="Give another file")
     fresh = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _fill(fresh, release)
+            write(fresh)
             fresh.replace(target)
         except BaseException:
             fresh.unlink(missing_ok=True)
@@ -89,10 +146,6 @@ def to_sqlite(release: Release, file: Path | str, force: bool = False) -> Path:
         sync_folder(target.parent)
     except OSError as error:
         raise_io_error(target, "written", error)
-    except sqlite3.Error as error:
-        raise DataError(
-            f"{target} can't be written", why=type(error).__name__, fix="Check the space on the disk and that you may"
-        ) from None
     return target
 
 
@@ -116,8 +169,6 @@ def _fill(file: Path, release: Release) -> None:
 
 
 def _is_export(file: Path) -> bool:
-    if file.is_symlink() or not file.is_file():
-        return False
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
             (row,) = base.execute("SELECT value FROM manifest WHERE name = 'format'").fetchall() or [()]

@@ -1,13 +1,16 @@
-"""Show a release to people: the data card, the page with charts and search box, and the view of a notebook.
+"""Show a release to people: the data card, and the page with charts and all queries.
 
-The page loads nothing and runs no script but the search box's, by its hash. Queries are written by strangers: each is
-escaped and runs in its own direction, and no URL becomes a link. The box matches as :mod:`hushquery.publish.search`.
+The page is one file that works offline and from a disk, so every table is part of it. It loads nothing and runs no
+script but that of its list, by its hash; that shows fifty rows at a time, and without it the first rows of each table
+are there. Queries are written by strangers: each is escaped and runs in its own direction, and no URL becomes a link.
+The list is searched as :mod:`hushquery.publish.search` does.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
-from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, exact, format_delta, format_epsilon
+from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
 from hushquery.release.manifest import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
-from hushquery.templates import asset, number, percent, render
+from hushquery.templates import asset, bundled, number, render
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release
@@ -42,25 +44,25 @@ _UNITS = {"session_gap": "seconds"}
 _TOP = 25
 _CLICKED_QUERIES = 8
 _PAGES_EACH = 5
-_NOTEBOOK_ROWS = 10
 _COMPARED = 15
 
 # How many standard errors apart the groups are when they are said to disagree, and how far their lines reach.
 _APART, _REACH = 3.0, 2.0
 
-# The rows in the search box: a page is looked at on telephones too; whoever wants more has the tables.
-_SEARCHED = 2000
+# The rows of a table that a page holds at most: some ten megabytes. Whoever wants more has the Parquet files.
+_EMBEDDED = 100_000
 
-#: The script of the search box; a script in a page can't be given a module of another file.
-SCRIPT = Markup(  # noqa: S704 -- two files of ours
-    str(asset("searchbox.js")).replace("/* matching.mjs */", re.sub("(?m)^export ", "", asset("matching.mjs")))
-)
+# What is shown of a query when it is opened.
+_OPENED = {"clicks": "the pages people clicked on", "reformulations": "what they searched for next"}
+
+#: The script of the list; a script in a page can't be given a module of another file.
+SCRIPT = bundled(*map(asset, ("matching.mjs", "pages.mjs", "explorer.mjs")))
 
 #: The name by which a content security policy lets this script run, and no other.
 SCRIPT_HASH = f"sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}"
 
 
-# ---- the data card, the page, and a notebook -------------------------------------------------------------------------
+# ---- the data card and the page --------------------------------------------------------------------------------------
 
 
 def card(release: Release) -> str:
@@ -91,7 +93,8 @@ def page(release: Release, budget: Mapping[str, Any] | None = None, signed: str 
     return render(
         "report.html",
         people=populations(guarantees),
-        facts=list(release.description.facts()),
+        title=release.description.title or "",
+        facts=[(name, text) for name, text in release.description.facts() if name != "title"],
         signed=signed,
         what="Not a private release" if void else "A release with a weak promise" if weak else "A private release",
         private=not (void or weak),
@@ -103,7 +106,7 @@ def page(release: Release, budget: Mapping[str, Any] | None = None, signed: str 
         shares=release_measure(tables) == "share",
         rest=parameters.get(REST),
         level=f"{100 * float(manifest['interval_level']):g}",
-        search=search_box(tables),
+        explorer=explorer(tables),
         queries=_first_rows(tables, "queries"),
         clicks=_clicks(tables),
         reformulations=_first_rows(tables, "reformulations"),
@@ -113,24 +116,6 @@ def page(release: Release, budget: Mapping[str, Any] | None = None, signed: str 
         budget=None if budget is None else _budget(budget),
         settings=_settings({name: value for name, value in parameters.items() if name != REST}),
     )
-
-
-def notebook(release: Release) -> str:
-    """Return the promise and the first rows of each table for a notebook."""
-    meanings = release.manifest.get("meanings", {})
-    tables = [
-        {
-            "name": name,
-            "meaning": meanings.get(name, "no meaning stated"),
-            "columns": table.column_names,
-            "rows": table.slice(0, _NOTEBOOK_ROWS).to_pylist(),
-            "all": table.num_rows,
-        }
-        for name, table in release.tables.items()
-    ]
-    warnings = [nothing_promised(release.guarantees), *map(weakness, release.guarantees)]
-    promises = [guarantee.summary() for guarantee in release.guarantees]
-    return render("notebook/tables.html", warnings=warnings, promises=promises, tables=tables, notes=[])
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------------
@@ -260,8 +245,7 @@ def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]
         "relation": guarantee.unit.relation.value,
         "epsilon": format_epsilon(guarantee.epsilon),
         "delta": format_delta(guarantee.delta),
-        "factor": factor(guarantee.epsilon),
-        "has_delta": bool(guarantee.delta),
+        "meaning": meaning(guarantee),
         "weak_epsilon": exact(guarantee.epsilon) > UNUSUAL_EPSILON,
         "weak_delta": exact(guarantee.delta) > UNUSUAL_DELTA,
         "weakness": weakness(guarantee),
@@ -270,6 +254,20 @@ def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]
         "words": replace(guarantee, steps=()).in_words(),
         "steps": steps,
     }
+
+
+def meaning(guarantee: Guarantee) -> list[str]:
+    """Return what a promise means for one person, a sentence each: what it bounds, and when it may fail."""
+    if guarantee.test_noise:
+        return ["Nothing is promised: the noise is a test's."]
+    who = guarantee.unit.name
+    change = "Adding or removing" if guarantee.unit.relation is Relation.ADD_REMOVE else "Changing"
+    times = factor(guarantee.epsilon)
+    lines = [f"{change} any one {who}'s data changes the probability of any result by at most a factor of {times}."]
+    if guarantee.delta:
+        chance = f"1 in {math.floor(1 / guarantee.delta * (1 + 1e-12)):,}"
+        lines.append(f"There is a chance of at most {chance} that this fails and reveals the data of that {who}.")
+    return lines
 
 
 def in_numbers(guarantee: Guarantee) -> str:
@@ -466,18 +464,35 @@ def compared(tables: Mapping[str, pa.Table], most: int = _COMPARED) -> dict[str,
     return {"rows": rows, "axis": axis, "disagreement": disagreement(tables["records"])}
 
 
-def search_box(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
-    """Return what the macro ``search_box`` shows; None for a release without shares of queries."""
+def explorer(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
+    """Return what the macro ``explorer`` shows; None for a release without queries."""
     queries = tables.get("queries")
-    if queries is None or measure_of(queries) != "share" or not queries.num_rows:
+    if queries is None or not queries.num_rows:
         return None
-    pages: dict[str, list[list[str]]] = {}
-    for row in tables["clicks"].to_pylist() if "clicks" in tables else ():
-        known = pages.setdefault(row["query"], [])
-        if len(known) < _PAGES_EACH:
-            known.append([row["url"], percent(row["share"])])
-    rows = [
-        [row["query"], row["share"], percent(row["share"]), pages.get(row["query"], [])]
-        for row in queries.slice(0, _SEARCHED).to_pylist()
-    ]
-    return {"per": SHARE_SCALE, "rows": rows, "all": queries.num_rows, "script": SCRIPT, "hash": SCRIPT_HASH}
+    measure = measure_of(queries)
+    places = {query: place for place, query in enumerate(queries["query"].slice(0, _EMBEDDED).to_pylist())}
+    data = {name: _columns(name, table.slice(0, _EMBEDDED), places) for name, table in tables.items()}
+    return {
+        "data": {"measure": measure, "per": SHARE_SCALE if measure == "share" else 1, "tables": data},
+        "rows": {name: table.num_rows for name, table in tables.items()},
+        "cut": [name for name, table in tables.items() if table.num_rows > _EMBEDDED],
+        "most": _EMBEDDED,
+        "opens": [words for name, words in _OPENED.items() if name in tables],
+        "script": SCRIPT,
+        "hash": SCRIPT_HASH,
+    }
+
+
+def _columns(name: str, table: pa.Table, places: Mapping[str, int]) -> dict[str, Any]:
+    """Return a table by column: queries of other tables as their places, and a number that never changes once."""
+    columns: dict[str, Any] = {}
+    for column in table.column_names:
+        values: list[Any] = table[column].to_pylist()
+        if column in ("query", "next_query"):
+            columns[column] = values if name == "queries" else [places.get(query, query) for query in values]
+        elif column == "url":
+            columns[column] = values
+        else:
+            shorter = [int(value) if value is not None and value == int(value) else value for value in values]
+            columns[column] = shorter[0] if values and len(set(shorter)) == 1 else shorter
+    return columns

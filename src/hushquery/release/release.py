@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -30,10 +30,11 @@ from hushquery.release.manifest import (
 from hushquery.release.signature import SIGNATURE, Signature, SigningKey, check_signature
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas
     import polars
 
-__all__ = ["Release", "check_target", "write_folder"]
+__all__ = ["Release", "check_target", "load", "write_folder"]
 
 #: The file that says how the release was made and what the others must hash to; the data card; the page to look at.
 MANIFEST, CARD, PAGE = "manifest.json", "README.md", "report.html"
@@ -205,16 +206,18 @@ class Release:
         return card(self)
 
     def page(self, *, budget: Mapping[str, Any] | None = None, signed: str = "") -> str:
-        """Return the page to look at, as HTML that needs no network; only the search box of shares needs a script."""
+        """Return the page to look at, as HTML that needs no network; without a script it shows the first rows."""
         from hushquery.release.page import page
 
         return page(self, budget, signed)
 
-    def to_csv(self, folder: Path | str, force: bool = False) -> Path:
-        """Write every table as CSV (RFC 4180) into a new folder, with the manifest and the data card."""
-        from hushquery.release.export import to_csv
+    def to_csv(self, path: Path | str, force: bool = False, *, table: str | None = None) -> Path:
+        """Write every table as CSV (RFC 4180) into a new folder, with the manifest and the data card; or one table
+        into a new file.
+        """
+        from hushquery.release.export import to_csv, to_csv_file
 
-        return to_csv(self, folder, force)
+        return to_csv(self, path, force) if table is None else to_csv_file(self._named(table), path, force)
 
     def to_sqlite(self, file: Path | str, force: bool = False) -> Path:
         """Write every table, and the manifest as a table of its own, into a new SQLite file."""
@@ -234,6 +237,19 @@ class Release:
 
         return to_polars(self._named(table))
 
+    def to_arrow(self, table: str = "queries") -> pa.Table:
+        """Return a table as an Arrow table."""
+        return self._named(table)
+
+    def to_duckdb(self) -> duckdb.DuckDBPyConnection:
+        """Return a DuckDB database in memory that holds every table under its name.
+
+        ``release.to_duckdb().sql("SELECT query FROM queries LIMIT 10")`` asks it.
+        """
+        from hushquery.release.export import to_duckdb
+
+        return to_duckdb(self)
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._named("queries").__arrow_c_stream__(requested_schema)
 
@@ -247,9 +263,22 @@ class Release:
         return f"Release({'; '.join([sizes, *(g.summary() for g in self.guarantees)])})"
 
     def _repr_html_(self) -> str:
-        from hushquery.release.page import notebook
+        from hushquery.release.export import notebook
 
         return notebook(self)
+
+
+def load(folder: Path | str) -> Release:
+    """Load a release from its folder; refuse one whose files do not have the hashes that its manifest states.
+
+    Its tables come as Arrow, pandas, Polars or DuckDB with one call each: ``to_arrow``, ``to_pandas``, ``to_polars``,
+    ``to_duckdb``.
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+    hushquery.errors.DataError: there is no folder nowhere...
+    """
+    return Release.load(folder)
 
 
 def known_files() -> set[str]:
@@ -327,7 +356,7 @@ def check_there(folder: Path) -> None:
         raise_io_error(folder / MANIFEST, "read", error)
 
 
-def check_target(folder: Path | str, force: bool = False, *, known: Collection[str] | None = None) -> Path:
+def check_target(folder: Path | str, force: bool = False, *, known: Container[str] | None = None) -> Path:
     """Refuse a folder that a release can't be saved to; call it before a budget is spent on one.
 
     With ``force``, a folder that is empty or holds only files of ``known`` (a release's, by default) may be replaced.
@@ -348,7 +377,8 @@ def check_target(folder: Path | str, force: bool = False, *, known: Collection[s
     there = {entry.name for entry in target.iterdir()}
     if there and not _is_release(target):
         raise UsageError(f"{target} is not a release of hushquery", why=why, fix="Give another folder")
-    if strange := sorted(there - set(known or known_files())):
+    allowed = known_files() if known is None else known
+    if strange := sorted(name for name in there if name not in allowed):
         why = f"replacing it would delete: {', '.join(strange[:5])}"
         raise UsageError(f"{target} holds what no release has", why=why, fix="Move these files, or give another folder")
     return target
@@ -363,7 +393,7 @@ def _is_release(folder: Path) -> bool:
 
 
 def write_folder(
-    folder: Path | str, files: Mapping[str, bytes], force: bool = False, *, known: Collection[str] | None = None
+    folder: Path | str, files: Mapping[str, bytes], force: bool = False, *, known: Container[str] | None = None
 ) -> Path:
     """Write all files to a hidden folder, then rename it: killed half-way, it never leaves half a release."""
     target = check_target(folder, force, known=known)
@@ -384,7 +414,7 @@ def write_folder(
             _remove(fresh, files)
             raise
         sync_folder(target.parent)
-        _remove(aside, known or known_files())
+        _remove(aside, known_files() if known is None else known)
     except OSError as error:
         raise_io_error(target, "written", error)
     return target
@@ -403,11 +433,12 @@ def _move_in(fresh: Path, target: Path, aside: Path) -> None:
         raise
 
 
-def _remove(folder: Path, names: Iterable[str]) -> None:
+def _remove(folder: Path, names: Container[str]) -> None:
     """Remove a folder of ours, and nothing in it that is not."""
     if folder.is_dir():
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
+        for entry in list(folder.iterdir()):
+            if entry.name in names:
+                entry.unlink()
         folder.rmdir()
 
 

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context, Macro
 from markupsafe import Markup, escape
 
-__all__ = ["STYLE", "asset", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
+__all__ = ["STYLE", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
 
 # Longer keys are cut on a page; the tables have them whole.
 _LONGEST = 160
@@ -70,6 +70,12 @@ def _literal(text: str) -> Markup:
 def asset(name: str) -> Markup:
     """Return a style sheet or a script of this folder: our own words, as they are."""
     return Markup(resources.files("hushquery.templates").joinpath(name).read_text("utf-8"))  # noqa: S704 -- ours
+
+
+def bundled(*modules: str) -> Markup:
+    """Join modules of ours, each after those it imports, into one script; a page opened as a file loads no module."""
+    bare = "".join(re.sub(r"(?m)^import .*\n|^export ", "", module) for module in modules)
+    return Markup(f'"use strict";\n(() => {{\n{bare}}})();\n')  # noqa: S704 -- ours
 
 
 #: The style sheet of every page.

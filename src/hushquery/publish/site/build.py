@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from hushquery.errors import UsageError
+from hushquery.publish.site.downloads import feed, program_index, releases_page
+from hushquery.publish.site.history import as_script, history
 from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
 from hushquery.publish.tables import checked_limit, need_table, queries_of
 from hushquery.release.intervals import published
-from hushquery.release.manifest import SHARE_SCALE, release_measure
+from hushquery.release.manifest import KINDS, SHARE_SCALE, release_measure
 from hushquery.release.page import nothing_promised, populations
 from hushquery.release.release import MANIFEST, manifest_bytes, write_folder
-from hushquery.templates import STYLE, asset, render
+from hushquery.release.series import described, in_order, series_names, spoken
+from hushquery.templates import STYLE, asset, bundled, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -40,15 +44,35 @@ HEADERS = {
 
 # Files that are the same in every site; style and worker are completed below.
 _STATIC = (
-    *("icon.svg", "trends.mjs", "search.mjs", "search-page.mjs", "privacy.mjs", "demonstration.mjs", "pages.mjs"),
+    *("icon.svg", "search.mjs", "privacy.mjs", "demonstration.mjs", "keep.mjs"),
     *("client.mjs", "more.js", "reading.js"),
 )
+# Those that pages share with a release's own page.
+_SHARED = ("matching.mjs", "pages.mjs")
+# What the script of all pages but one is made of, each after those it imports.
+_SCRIPT = ("keep.mjs", "data.mjs", "search.mjs", "trends.mjs", "search-page.mjs", "query.mjs", "start.mjs")
+
+_FIXED = frozenset(
+    {*_STATIC, *_SHARED, "index.html", "query.html", "search.html", "releases.html", "privacy.html", "site.css"}
+    | {"site.js", "index.js", "index.json", "feed.xml", "task.json", "sw.js", MANIFEST}
+)
+_MADE = re.compile(
+    r"history-[0-9]+\.js|(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|undated)(?:-[0-9]+)?-"
+    rf"(?:manifest\.json|(?:{'|'.join(KINDS)})\.(?:csv|parquet))"
+)
+# A browser keeps these when they are asked for, not all at the first visit.
+_KEPT_LATER = re.compile(r"history-.*|.*\.(?:csv|parquet|xml)")
+
+
+class _SiteFiles:
+    """The names that the files of a site may have."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in _FIXED or (isinstance(name, str) and bool(_MADE.fullmatch(name)))
+
 
 #: Every file that a site may hold.
-SITE_FILES = frozenset(
-    {*_STATIC, "index.html", "search.html", "privacy.html", "site.css", "matching.mjs"}
-    | {"index.json", "task.json", "sw.js", MANIFEST}
-)
+SITE_FILES: Container[str] = _SiteFiles()
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -57,6 +81,9 @@ _TYPES = {
     ".mjs": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".svg": "image/svg+xml",
+    ".xml": "application/atom+xml; charset=utf-8",
+    ".csv": "text/csv; charset=utf-8",
+    ".parquet": "application/vnd.apache.parquet",
 }
 
 
@@ -66,43 +93,59 @@ def build_site(
     privacy: Mapping[str, Any] | None = None,
     title: str | None = None,
     rows: int = 200,
-    searched: int = 10_000,
+    searched: int = 20_000,
 ) -> dict[str, bytes]:
-    """Build a site from releases, oldest first: every file by its name, the same bytes for the same releases.
+    """Build a site from releases: every file by its name, the same bytes for the same releases.
 
+    Releases are ordered by the dates of their data, else by those of publishing; of one day, as they are given.
     ``privacy`` is what the privacy page shows besides, all public and optional: ``task``, as a collector serves it,
     with which the page randomises what its reader types; ``ledger``, the rows of
     :meth:`hushquery.core.ledger.ledger.Ledger.over_time`; and ``accounts`` as JSON. ``title`` is whom the site speaks
     of. The trends page shows ``rows`` queries and records; the search knows ``searched`` queries.
     """
-    several = list(releases)
-    if not several:
-        raise UsageError("a site needs a release", fix="Give one, or several with the oldest first")
-    last, privacy = several[-1], privacy or {}
+    if not releases:
+        raise UsageError("a site needs a release", fix="Use one or more releases")
+    several, privacy = in_order(releases), privacy or {}
+    last = several[-1]
     if strange := set(privacy) - {"task", "ledger", "accounts"}:
         what = f"a site shows nothing called {', '.join(sorted(strange))}"
         raise UsageError(what, fix="Give task, ledger or accounts")
     for release in several:
         need_table(release, "queries", "there are no pages to make")
-    names, task = _names(several), checked_task(privacy)
-    name, day = names[-1], str(last.manifest["created"])
+    names, task = series_names(several), checked_task(privacy)
+    name, day, about = spoken(names[-1]), str(last.manifest["created"]), described(last.manifest)
+    whom = title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees))
     site = {
-        "whom": title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees)),
+        "whom": whom,
+        "heading": "" if title else about.pop("title", ""),
+        "about": {label: about[label] for label in ("published by", "licence", "contact") if label in about},
         "version": last.manifest["hushquery"],
         "release": name if day in name else f"{name}, published {day}",
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
         "policy": _POLICY,
     }
-    shown = trends_page(several, names, checked_limit(rows))
+    shown, shards = trends_page(several, names, checked_limit(rows)), history(several)
+    downloads, tables = releases_page(several, names)
+    measure, meaning = {"measure": release_measure(last.tables)}, last.manifest["meanings"]["queries"]
+    index = _search_data(last, checked_limit(searched)) | program_index(several, names, downloads, len(shards))
     files = {
         "index.html": render("trends.html", site=site, **shown).encode(),
-        "search.html": render("search.html", site=site, measure=release_measure(last.tables)).encode(),
+        "query.html": render("query.html", site=site, level=shown["level"], meaning=meaning, **measure).encode(),
+        "search.html": render("search.html", site=site, **measure).encode(),
+        "releases.html": render("releases.html", site=site, releases=downloads).encode(),
         "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)).encode(),
+        "feed.xml": render("feed.xml", **feed(several, downloads, site["heading"] or f"Searches of {whom}")).encode(),
         "site.css": STYLE.encode() + _static("site.css"),
-        "matching.mjs": asset("matching.mjs").encode(),
-        "index.json": _search_data(last, checked_limit(searched)),
+        "site.js": bundled(*map(asset, _SHARED), *(_static(name).decode() for name in _SCRIPT)).encode(),
+        "index.json": json.dumps(index, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
+            "utf-8", "replace"
+        ),
+        "index.js": as_script("index.js", index),
         MANIFEST: manifest_bytes(last.manifest),
+        **{name: asset(name).encode() for name in _SHARED},
         **{name: _static(name) for name in _STATIC},
+        **{f"history-{place}.js": as_script(f"history-{place}.js", shard) for place, shard in enumerate(shards)},
+        **tables,
     }
     if task is not None:
         served = {name: task[name] for name in ("id", "task", "configuration")}
@@ -121,7 +164,7 @@ def media_type(name: str) -> str:
     return _TYPES[Path(name).suffix]
 
 
-def _search_data(release: Release, most: int) -> bytes:
+def _search_data(release: Release, most: int) -> dict[str, Any]:
     """Return what the search knows: ``[query, value, low, high, [[url, value], ...]]``, the most frequent first."""
     queries = queries_of(release)
     pages: dict[str, list[list[Any]]] = {}
@@ -137,18 +180,7 @@ def _search_data(release: Release, most: int) -> bytes:
     per = SHARE_SCALE if queries.measure == "share" else 1
     data = {"format": "hushquery-index", "version": 1, "created": release.manifest["created"]}
     data |= {"measure": queries.measure, "per": per, "all": len(queries.names), "queries": rows}
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
-
-
-def _names(releases: Sequence[Release]) -> list[str]:
-    """Name a release by its epoch, else by its day; number those of one day."""
-    epochs = [release.manifest["parameters"].get("epoch") for release in releases]
-    if all(type(epoch) is int for epoch in epochs) and len(set(epochs)) == len(epochs):
-        return [f"epoch {epoch}" for epoch in epochs]
-    days = [str(release.manifest["created"]) for release in releases]
-    if len(set(days)) == len(days):
-        return [f"the release of {day}" for day in days]
-    return [f"release {place}" for place in range(1, len(days) + 1)]
+    return data
 
 
 def _worker(files: Mapping[str, bytes]) -> bytes:
@@ -157,7 +189,8 @@ def _worker(files: Mapping[str, bytes]) -> bytes:
     whole = hashlib.sha256(code)
     for name, data in sorted(files.items()):
         whole.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(data).digest())
-    names = json.dumps(sorted(files), separators=(",", ":"))
+    kept = sorted(name for name in files if not _KEPT_LATER.fullmatch(name))
+    names = json.dumps(kept, separators=(",", ":"))
     return code.replace(b'"VERSION"', f'"{whole.hexdigest()[:16]}"'.encode()).replace(b'["FILES"]', names.encode())
 
 

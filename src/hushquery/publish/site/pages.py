@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
@@ -20,6 +20,7 @@ from hushquery.release import Release
 from hushquery.release.intervals import published
 from hushquery.release.manifest import REST, release_measure
 from hushquery.release.page import compared, in_numbers, limits, promise, two_promises
+from hushquery.release.series import spoken, together
 from hushquery.templates import number, percent
 
 # All changes of a table together miss zero by chance in one of twenty releases.
@@ -130,7 +131,7 @@ def trends_page(releases: Sequence[Release], names: Sequence[str], most: int) ->
         "manifest": last.manifest,
         "measure": measure or "count",
         "numbered": measure is not None,
-        "before": names[-2] if len(names) > 1 else "",
+        "before": spoken(names[-2]) if len(names) > 1 else "",
         "level": f"{100 * float(last.manifest['interval_level']):g}",
         "rest": last.manifest["parameters"].get(REST),
         "queries": _table(queries, measure),
@@ -246,9 +247,12 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
     last, task = releases[-1], checked_task(privacy)
     kind = "" if task is None else str(task["task"]["task"]["kind"])
     each = last.manifest["parameters"].get("records_per_user")
+    whole = together(releases)
     return {
         "facts": list(last.description.facts()),
         "signed": last.signature.fingerprint if last.signature else "",
+        "together": [promise(replace(guarantee, steps=()), {"steps": ()}) for guarantee in whole],
+        "in_all": {guarantee.population: in_numbers(guarantee) for guarantee in whole},
         "promises": [promise(guarantee, last.manifest) for guarantee in last.guarantees],
         "two_promises": two_promises(last.guarantees),
         "kind": kind,

@@ -1,5 +1,6 @@
 /** The privacy page: a value is randomised a hundred times before the reader's eyes. */
-import { drawn, isolated, keepForLater, part } from "./pages.mjs";
+import { keepForLater } from "./keep.mjs";
+import { drawn, isolated, part } from "./pages.mjs";
 
 const TIMES = 100;
 const SHOWN = 8;

@@ -28,13 +28,19 @@ addEventListener("fetch", (event) => {
   const address = new URL(event.request.url);
   if (event.request.method !== "GET" || address.origin !== scope.origin || !address.pathname.startsWith(scope.pathname)) return;
   const file = address.pathname.slice(scope.pathname.length) || "index.html";
-  if (FILES.includes(file)) event.respondWith(freshOrKept(new URL(file, scope)));
+  // What was asked for once is kept too, but for downloads: the history of a query works again without a network.
+  const later = /^history-\d+\.js$/.test(file);
+  if (later || FILES.includes(file)) event.respondWith(freshOrKept(new URL(file, scope), later));
 });
 
-async function freshOrKept(address) {
+async function freshOrKept(address, keep) {
   const fresh = fetch(address, { cache: "no-cache", signal: AbortSignal.timeout(PATIENCE) });
   const answer = await fresh.catch(() => undefined);
-  if (answer?.ok) return answer;
+  if (answer?.ok && !keep) return answer;
   const cache = await caches.open(OURS + VERSION);
+  if (answer?.ok) {
+    await cache.put(address, answer.clone());
+    return answer;
+  }
   return (await cache.match(address)) ?? answer ?? Response.error();
 }

@@ -1,4 +1,4 @@
-/** What all pages share: the worker that keeps them, and pieces of a page that are always text, never markup. */
+/** Pieces of a page that are always text, never markup: shared by every page of a site and by a release's own page. */
 
 /** Make an element with text in it. */
 export function part(name, text = "", kind = "") {
@@ -33,16 +33,4 @@ export function percent(share) {
 /** Print a count with thousands set apart. */
 export function number(value) {
   return Math.round(value).toLocaleString("en").replace("-", "−");
-}
-
-/** Keep the site for later visits without a network; says whether that worked. */
-export async function keepForLater() {
-  try {
-    await navigator.serviceWorker.register("./sw.js");
-    await navigator.serviceWorker.ready;
-    return true;
-  } catch {
-    // Private windows and plain http have no workers; everything else works without.
-    return false;
-  }
 }

@@ -1,0 +1,150 @@
+"""Say what a release tells of itself, order a series by the dates of its data, and compose what it promises.
+
+A manifest may hold a ``description`` with ``title``, ``publisher``, ``licence``, ``contact``, ``people`` and ``period``
+(``start`` and ``end``). What is missing is left out; the day of publishing replaces a period that nobody stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from hushquery.core.budget import exact, round_up
+from hushquery.core.guarantee import Guarantee
+from hushquery.errors import UsageError
+
+if TYPE_CHECKING:
+    from hushquery.release.release import Release
+
+# What is shown of a description, in this order.
+_SHOWN = {"publisher": "published by", "licence": "licence", "contact": "contact", "people": "people (declared)"}
+
+
+def described(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a description states in print: ``title`` and, by their labels, the rest; nothing that is missing.
+
+    >>> described({"created": "2026-11-15", "description": {"title": "Searches", "people": 650000}})
+    {'title': 'Searches', 'people (declared)': '650,000'}
+    """
+    given = _description(manifest)
+    told = {"title": given["title"]} if isinstance(given.get("title"), str) and given["title"] else {}
+    if any(period(manifest)):
+        told["data of"] = dates(manifest)
+    for name, label in _SHOWN.items():
+        value = given.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            told[label] = f"{value:,}"
+        elif isinstance(value, str) and value:
+            told[label] = value
+    return told
+
+
+def period(manifest: Mapping[str, Any]) -> tuple[date | None, date | None]:
+    """Return the first and the last day of the data, as far as they are stated."""
+    stated = _description(manifest).get("period")
+    ends = stated if isinstance(stated, Mapping) else {}
+    return _day(ends.get("start")), _day(ends.get("end"))
+
+
+def dates(manifest: Mapping[str, Any]) -> str:
+    """Print the period of the data, else the day of publishing."""
+    start, end = period(manifest)
+    if start and end:
+        return f"{start}" if start == end else f"{start} to {end}"
+    return f"since {start}" if start else f"until {end}" if end else str(manifest["created"])
+
+
+def last_day(manifest: Mapping[str, Any]) -> date | None:
+    """Return the last day of the data as far as anybody knows: of its period, else of publishing."""
+    start, end = period(manifest)
+    return end or start or _day(manifest.get("created"))
+
+
+def order_of(releases: Sequence[Release]) -> list[int]:
+    """Return the places of releases by the dates of their data; those of one day, or without a date, keep theirs."""
+    days = [last_day(release.manifest) for release in releases]
+    known = [day for day in days if day is not None]
+    if len(known) < len(days):
+        return list(range(len(releases)))
+    starts = [period(release.manifest)[0] or day for release, day in zip(releases, known, strict=True)]
+    return sorted(range(len(releases)), key=lambda place: (known[place], starts[place]))
+
+
+def in_order(releases: Sequence[Release]) -> list[Release]:
+    """Sort releases by the dates of their data, as :func:`order_of` does."""
+    return [releases[place] for place in order_of(releases)]
+
+
+def series_names(releases: Sequence[Release]) -> list[str]:
+    """Name each release by its epoch, else by the dates of its data; number those of the same dates."""
+    epochs = [release.manifest["parameters"].get("epoch") for release in releases]
+    if all(type(epoch) is int for epoch in epochs) and len(set(epochs)) == len(epochs):
+        return [f"epoch {epoch}" for epoch in epochs]
+    days = [dates(release.manifest) for release in releases]
+    if len(set(days)) == len(days):
+        return [
+            f"the release of {day}" if day == str(release.manifest["created"]) else day
+            for release, day in zip(releases, days, strict=True)
+        ]
+    return [f"release {place}" for place in range(1, len(days) + 1)]
+
+
+def spoken(name: str) -> str:
+    """Return a name of :func:`series_names` as a sentence has it."""
+    return f"the data of {name}" if name[:1].isdigit() else name
+
+
+def file_names(releases: Sequence[Release]) -> list[str]:
+    """Return a name for the files of each release: its last day, which stays when others are added before it."""
+    taken: dict[str, int] = {}
+    names = []
+    for release in releases:
+        day = str(last_day(release.manifest) or "undated")
+        taken[day] = taken.get(day, 0) + 1
+        names.append(day if taken[day] == 1 else f"{day}-{taken[day]}")
+    return names
+
+
+def together(releases: Sequence[Release]) -> list[Guarantee]:
+    """Return what all releases of a series promise together to each population, composed as the ledger composes.
+
+    **Guarantee:** whoever is in all of them is promised each of these, at the sum of their deltas, by the exact losses
+    of their steps (:class:`hushquery.core.loss.Loss`). Populations, and relations of one, are never added up.
+    """
+    groups: dict[tuple[Any, ...], list[Guarantee]] = {}
+    for release in releases:
+        for guarantee in release.guarantees:
+            groups.setdefault((guarantee.population, guarantee.model, guarantee.unit), []).append(guarantee)
+    return [several[0] if len(several) == 1 else _composed(several) for several in groups.values()]
+
+
+def _composed(several: Sequence[Guarantee]) -> Guarantee:
+    first, noise = several[0], any(guarantee.test_noise for guarantee in several)
+    delta = sum((exact(guarantee.delta) for guarantee in several), Fraction(0))
+    whole = sum((exact(guarantee.epsilon) for guarantee in several), Fraction(0))
+    basic = Guarantee(first.population, first.model, first.unit, round_up(whole), min(1.0, round_up(delta)), (), noise)
+    if delta >= 1 or not all(guarantee.steps for guarantee in several):
+        return basic
+    steps = [step for guarantee in several for step in guarantee.steps]
+    try:
+        tight = Guarantee.of(first.population, first.model, first.unit, steps, delta=delta, test_noise=noise)
+    except UsageError:  # steps that promise less than is stated: the sum of what is stated is all there is
+        return basic
+    # Never less than one of them states, whatever its steps are.
+    stated = max(guarantee.epsilon for guarantee in several)
+    return replace(tight, epsilon=min(basic.epsilon, max(tight.epsilon, stated)))
+
+
+def _description(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = manifest.get("description")
+    return given if isinstance(given, Mapping) else {}
+
+
+def _day(text: object) -> date | None:
+    try:
+        return date.fromisoformat(text[:10]) if isinstance(text, str) else None
+    except ValueError:
+        return None
