@@ -252,8 +252,9 @@ def plan_release(
         min_users=min_users,
     )
     spec.budget.warn()
-    series, spec = spec.budget, fitting.divided(spec, times, calibrate)
-    if times > 1:
+    series = spec.budget
+    if times != 1:
+        spec = fitting.divided(spec, times, calibrate)
         notes.append(f"this is one of {times} releases, {spec.budget} each, which together cost {series}")
     steps = calibrate(spec, public_pairs=listed, session_gap=session_gap, expected_false_pairs=expected_false_pairs)
     about, people = (description or UNDESCRIBED).within(secret.times), clean_text(population, "the population")

@@ -1,7 +1,6 @@
-"""Say what a release tells of itself, order a series by the dates of its data, and compose what it promises.
+"""Order a series of releases by the dates of their data, name them, and compose what they promise together.
 
-A manifest may hold a ``description`` with ``title``, ``publisher``, ``licence``, ``contact``, ``people`` and ``period``
-(``start`` and ``end``). What is missing is left out; the day of publishing replaces a period that nobody stated.
+The day of publishing replaces a period that nobody stated.
 """
 
 from __future__ import annotations
@@ -18,28 +17,6 @@ from hushquery.errors import UsageError
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release
-
-# What is shown of a description, in this order.
-_SHOWN = {"publisher": "published by", "licence": "licence", "contact": "contact", "people": "people (declared)"}
-
-
-def described(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a description states in print: ``title`` and, by their labels, the rest; nothing that is missing.
-
-    >>> described({"created": "2026-11-15", "description": {"title": "Searches", "people": 650000}})
-    {'title': 'Searches', 'people (declared)': '650,000'}
-    """
-    given = _description(manifest)
-    told = {"title": given["title"]} if isinstance(given.get("title"), str) and given["title"] else {}
-    if any(period(manifest)):
-        told["data of"] = dates(manifest)
-    for name, label in _SHOWN.items():
-        value = given.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            told[label] = f"{value:,}"
-        elif isinstance(value, str) and value:
-            told[label] = value
-    return told
 
 
 def period(manifest: Mapping[str, Any]) -> tuple[date | None, date | None]:

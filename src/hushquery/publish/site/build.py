@@ -21,7 +21,7 @@ from hushquery.release.intervals import published
 from hushquery.release.manifest import KINDS, SHARE_SCALE, release_measure
 from hushquery.release.page import nothing_promised, populations
 from hushquery.release.release import MANIFEST, manifest_bytes, write_folder
-from hushquery.release.series import described, in_order, series_names, spoken
+from hushquery.release.series import in_order, series_names, spoken
 from hushquery.templates import STYLE, asset, bundled, render
 
 if TYPE_CHECKING:
@@ -113,12 +113,12 @@ def build_site(
     for release in several:
         need_table(release, "queries", "there are no pages to make")
     names, task = series_names(several), checked_task(privacy)
-    name, day, about = spoken(names[-1]), str(last.manifest["created"]), described(last.manifest)
+    name, day, about = spoken(names[-1]), str(last.manifest["created"]), dict(last.description.facts())
     whom = title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees))
     site = {
         "whom": whom,
         "heading": "" if title else about.pop("title", ""),
-        "about": {label: about[label] for label in ("published by", "licence", "contact") if label in about},
+        "about": {label: about[label] for label in ("publisher", "licence", "contact") if label in about},
         "version": last.manifest["hushquery"],
         "release": name if day in name else f"{name}, published {day}",
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),

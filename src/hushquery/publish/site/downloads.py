@@ -10,7 +10,7 @@ from hushquery.publish.tables import queries_of
 from hushquery.release.export import csv_bytes
 from hushquery.release.page import in_numbers, populations
 from hushquery.release.release import manifest_bytes, parquet_bytes
-from hushquery.release.series import dates, described, file_names, last_day, period, together
+from hushquery.release.series import dates, file_names, last_day, period, together
 from hushquery.templates import number, plural
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def releases_page(releases: Sequence[Release], names: Sequence[str]) -> tuple[li
     shown: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
     for release, name, stem in zip(releases, names, file_names(releases), strict=True):
-        about = described(release.manifest)
+        about = dict(release.description.facts())
         title = about.pop("title", "")
         files[f"{stem}-manifest.json"] = manifest_bytes(release.manifest)
         for kind, table in release.tables.items():
@@ -70,7 +70,7 @@ def feed(releases: Sequence[Release], shown: Sequence[Mapping[str, Any]], title:
         "title": title,
         "id": _name(f"series {populations(releases[0].guarantees)}"),
         "updated": max(entry["updated"] for entry in entries),
-        "author": described(last.manifest).get("published by", populations(last.guarantees)),
+        "author": last.description.publisher or populations(last.guarantees),
         "entries": entries[::-1],
     }
 
