@@ -14,7 +14,7 @@ COST = ["--unit", "user", "--epsilon", "0.5", "--population", "p"]
 #: Files with lines that are no rows: those are left out, and what is left has a result.
 MALFORMED = {
     "broken.csv": b"user,x\n" + MARKER.encode() + b",1\n\xff\xfe,2\n",
-    "ragged.csv": f"user,x\n{MARKER},1,2,3,4\nbob\n".encode(),
+    "ragged.csv": f"user,x\n{MARKER},1,2,3,4\nbob,1\n".encode(),
     "another delimiter.csv": f"user;x\n{MARKER};1\n{MARKER};2\n".encode(),
     "last row odd.csv": f"user,x\nann,1\nbob,2\n{MARKER};1|\"'x';2\n".encode(),
     "quote.csv": f'user,x\n"{MARKER},1\nbob,2\n'.encode(),

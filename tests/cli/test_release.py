@@ -271,7 +271,16 @@ def _write(name: str) -> Path:
     return path
 
 
-EMPTY = ("header only", "one row", "one user", "no queries")
+EMPTY = ("header only", "one row", "one user")
+
+
+def test_a_log_without_queries_is_refused_before_the_spend() -> None:
+    code, out, err = answer("release", _write("no queries"), *OPTIONS, "--out", "r")
+    assert code == 4, err
+    assert "hushquery look" in err
+    assert CANARY not in out + err
+    assert not Path("ledger.db").exists()
+    assert not Path("r").exists()
 
 
 @pytest.mark.parametrize("name", EMPTY)

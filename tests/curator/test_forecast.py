@@ -81,7 +81,7 @@ def test_no_range_is_wider_than_four_times_or_begins_late():
 
 def test_a_forecast_is_computed_without_a_log():
     """It is given the plan's numbers and nothing else, and more users never release fewer queries."""
-    assert list(inspect.signature(forecast).parameters) == ["spec", "users", "steps", "like"]
+    assert list(inspect.signature(forecast).parameters) == ["spec", "users", "steps", "like", "searches"]
     for selector in SELECTORS[1:]:
         request = ReleaseSpec(Budget(1, 1e-6), 10, selector=selector)
         made = calibrate(request)

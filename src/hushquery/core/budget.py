@@ -190,6 +190,7 @@ class Budget:
                 why=f"from {float(REFUSED_DELTA):g} on it is no promise: {_in_full(self.delta)}",
                 fix="Use a delta well below one over the number of users, often 1e-6 or less",
             )
+        check_users(users)
         if anyway:
             return
         if self.epsilon > REFUSED_EPSILON:
@@ -201,9 +202,15 @@ class Budget:
         if users is not None and self.delta * users > 1:
             raise UsageError(
                 f"delta {format_delta(self.delta)} is above one over the {users:,} declared users. Nothing was spent",
-                why=f"Publishing {float(self.delta * users):,.1f} people in full would be within it",
+                why=f"Publishing {math.ceil(self.delta * users):,} people in full would be within it",
                 fix=f"Use a delta of {suggested_delta(users):.0e} or less, or {ANYWAY}",
             )
+
+
+def check_users(users: int | None) -> None:
+    """Refuse a declared number of users that can't be one."""
+    if users is not None and not 1 <= users <= 10**11:
+        raise UsageError("the number of users must be from 1 to 10^11", fix="Declare --users (users=), a public figure")
 
 
 def concerns(epsilon: Fraction, delta: Fraction, users: int | None = None) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from hushquery.core.budget import Budget, suggested_delta
+from hushquery.core.budget import Budget, check_users, suggested_delta
 from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.loss import GaussianWeights, LaplaceHistogram, OptimalSelection
 from hushquery.curator.counting import law_of
@@ -141,8 +141,7 @@ def _of_length(log: LogModel, searches: float | None) -> LogModel:
 
 def checked_users(users: int | None) -> int:
     """Return the number of users to forecast for: the public figure given, or a million."""
-    if users is not None and not 1 <= users <= 10**11:
-        raise UsageError("the number of users must be from 1 to 10^11", fix="Give --users (users=), a public figure")
+    check_users(users)
     return users or _A_MILLION
 
 

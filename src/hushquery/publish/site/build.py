@@ -86,6 +86,9 @@ _TYPES = {
     ".parquet": "application/vnd.apache.parquet",
 }
 
+# What the foot of every page says of the last release.
+_ABOUT = {"publisher": "published by", "licence": "licence", "contact": "contact"}
+
 
 def build_site(
     releases: Sequence[Release],
@@ -118,7 +121,7 @@ def build_site(
     site = {
         "whom": whom,
         "heading": "" if title else about.pop("title", ""),
-        "about": {label: about[label] for label in ("publisher", "licence", "contact") if label in about},
+        "about": {label: about[name] for name, label in _ABOUT.items() if name in about},
         "version": last.manifest["hushquery"],
         "release": name if day in name else f"{name}, published {day}",
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
