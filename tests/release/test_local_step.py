@@ -14,24 +14,33 @@ from hushquery.core.budget import Relation
 from hushquery.core.local_loss import CHANNELS, report_epsilon, worst_ratio
 from hushquery.core.loss import LocalChannel, loss_from
 from hushquery.errors import DataError
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import Params
 
 ORACLES = [
     cls.calibrate(k, e) for cls in (KRR, SubsetSelection, OUE, OLH, Hadamard) for k in (2, 7, 51) for e in (1, 4)
 ]
 ORACLES += [TwoStage.calibrate(urls, 4, mode=mode) for urls in ([1] * 50, [6, 3, 1]) for mode in ("paper", "tight")]
+OTHERS = [
+    *(OneBitMean.calibrate(most, e) for most in (1, 100) for e in (1, "ln 3")),
+    *(DBitFlip.calibrate(8, d, e) for d in (1, 2, 8) for e in (1, 4)),
+    *(Rappor(Params(16, h, 4, 0.25, 0.75, f)) for h in (1, 2) for f in (0.25, 0.5)),
+]
 
 
 def by_name(oracle):
-    return f"{oracle.name}-{oracle.k}-{float(oracle.epsilon):.1f}"
+    return f"{oracle.name}-{float(oracle.epsilon):.1f}"
 
 
-@pytest.mark.parametrize("oracle", ORACLES, ids=by_name)
+@pytest.mark.parametrize("oracle", ORACLES + OTHERS, ids=by_name)
 def test_both_computations_give_the_same_fraction(oracle):
     told = json.loads(json.dumps(oracle.describe()))
     assert report_epsilon(told) == oracle.epsilon
@@ -46,7 +55,7 @@ def test_it_is_the_worst_ratio_of_the_law(oracle):
 
 
 def test_every_oracle_of_a_release_is_known():
-    assert {oracle.name for oracle in ORACLES} == set(CHANNELS)
+    assert {oracle.name for oracle in ORACLES + OTHERS} == set(CHANNELS)
 
 
 def test_two_reports_cost_twice():
