@@ -40,7 +40,7 @@ def _ratio_of_a_bit(oracle: Mapping[str, Any]) -> tuple[Fraction, int]:
         )
     times = 1
     try:
-        if name in _PARTS:
+        if isinstance(name, str) and name in _PARTS:
             times = _PARTS[name](oracle)
         # A single value can't be distinguished from another; two-stage has its own count of them.
         alone = name not in ("two-stage", "onebit", "rappor") and _whole(oracle, "k") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -49,7 +50,11 @@ _UNITS = {"curator": "user", "local": "client"}
 _KINDS: Mapping[str, tuple[tuple[tuple[str, ...], ...], tuple[str | None, ...]]] = {
     "curator": ((("curator",),), ("count", None)),
     "hybrid": ((("curator",), ("curator", "local")), ("share",)),
+    "local": ((("local",),), ("estimate",)),
 }
+#: The entry points of checks that need more than this package knows, by kind of release: they take it and yield what
+#: is wrong. Releases of the kinds named here are refused where there is none.
+CHECKS, _CHECKED = "hushquery.releases", ("local",)
 # The chance of a false alarm that the two groups are compared with; one half of it is for single records.
 _FALSE_ALARMS = 0.01
 # What reports in two stages are called: they alone are blended in another mode than the best.
@@ -85,7 +90,8 @@ def verify(folder: Path | str) -> Verification:
     Finds accidents and inconsistencies, not forgers: whoever changes a release can also change its hashes. Nothing can
     confirm what is stated once: names of people and task, its hash and epoch, day and versions, notes and meanings,
     ``robust``, ``post_processing``, ``shift_p_value``, ``rest_stderr``, ``row_counts``, the width and coverage of
-    intervals, and that the steps ran as stated. What the data card shows of it has to be the same there.
+    intervals, and that the steps ran as stated. What the data card shows of it has to be the same there. Of estimates
+    from reports everything is computed anew but the counts of reports, the periods, and the task itself.
     """
     release, problems, manifest = read_release(Path(folder))
     if release is None:
@@ -93,6 +99,7 @@ def verify(folder: Path | str) -> Verification:
     problems += _strange_files(Path(folder), manifest)
     problems += _guarantee_problems(release)
     problems += _step_problems(release)
+    problems += _kind_problems(release)
     problems += _disagreements(Path(folder), release, whole=not problems)
     return Verification(not problems, tuple(problems), release.guarantees)
 
@@ -232,6 +239,16 @@ def _one_step(
         least = pc.min(tables[table]["count"]).as_py()  # None without rows
         if least is not None and least < exact(threshold, "a threshold"):
             yield f"a count in {table} is below the threshold {threshold} of {step}"
+
+
+def _kind_problems(release: Release) -> Iterator[str]:
+    """Let whoever makes this kind of release compute it anew."""
+    kind = str(release.manifest["kind"])
+    checks = entry_points(group=CHECKS, name=kind)
+    for check in checks:
+        yield from check.load()(release)
+    if kind in _CHECKED and not checks:
+        yield f"nothing is installed here that can check a release of kind {kind}: install hushquery again"
 
 
 # ---- what is said in two places --------------------------------------------------------------------------------------
