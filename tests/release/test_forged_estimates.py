@@ -306,10 +306,6 @@ def mean_something_else(one: Forged) -> None:
     one.manifest["meanings"]["estimates"] = "the true share of all people"
 
 
-def say_more(one: Forged) -> None:
-    one.parameters["certified"] = True
-
-
 SETTING_FORGERIES = [
     *(lower_epsilon, lower_epsilon_and_loss, state_an_older_epsilon, change_an_integer, change_an_integer_and_its_cost),
     *(change_an_integer_everywhere, name_another_mechanism, claim_fewer_answers, change_a_cell, narrow_errors),
@@ -319,7 +315,7 @@ SETTING_FORGERIES = [
     *(tables_of_another_task, lower_the_lifetime, lower_the_lifetime_in_the_task, lower_the_tasks_epsilon),
     *(one_more_period, periods_that_run_backwards, no_period, another_period_than_noted, change_the_domain),
     *(change_the_domain_of_the_task, another_task_id, another_configuration, promise_it_to_others, another_relation),
-    *(call_it_a_test, call_it_a_blend, say_less, mean_something_else, say_more),
+    *(call_it_a_test, call_it_a_blend, say_less, mean_something_else),
 ]
 
 
@@ -420,6 +416,11 @@ def _another_machine(one: Forged) -> None:
     one.manifest["versions"] = {"python": "9.9"}
 
 
+def _a_claim_of_its_own(one: Forged) -> None:
+    """Names that a reader does not know are passed over: a later version may say more."""
+    one.parameters["certified"] = True
+
+
 def _more_repeats(one: Forged) -> None:
     one.parameters["repeated"] += 5
     one.parameters["received"] += 5
@@ -447,7 +448,15 @@ def _made_anew(one: Forged, other: ClientEstimate) -> None:
     one.tables, one.manifest = dict(release.tables), copy.deepcopy(dict(release.manifest))
 
 
-UNSEEN = [_another_day, _another_machine, _more_repeats, _other_reports, _another_task, _another_period]
+UNSEEN = [
+    _another_day,
+    _another_machine,
+    _a_claim_of_its_own,
+    _more_repeats,
+    _other_reports,
+    _another_task,
+    _another_period,
+]
 
 
 @pytest.mark.parametrize("forge", UNSEEN, ids=lambda one: one.__name__.strip("_"))

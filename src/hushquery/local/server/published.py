@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -28,7 +28,7 @@ from hushquery.task import Task
 KIND = "local"
 
 # Numbers this close, in standard errors, are the same on another processor.
-_SAME = 1e-6
+_NEAR = 1e-6
 # JavaScript counts exactly below this.
 _MOST_COUNT = 2**53
 _DAMAGE = (HushqueryError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
@@ -168,14 +168,15 @@ def _whole(value: Any) -> int:
 
 
 def _differences(expected: Release, found: Release) -> Iterator[str]:
-    """Yield where two releases differ; words of another version may be others."""
+    """Yield where a release differs from what is expected; a later version may say more, and in other words."""
     ours, theirs = expected.manifest, found.manifest
-    for name in sorted(ours["parameters"].keys() | theirs["parameters"].keys()):
-        if ours["parameters"].get(name) != theirs["parameters"].get(name):
+    for name, value in ours["parameters"].items():
+        if name not in theirs["parameters"] or not _same(value, theirs["parameters"][name]):
             yield f"its parameter {name!r} does not follow from its task, its domain and its counts"
     same_version = theirs["hushquery"] == __version__
+    words = () if same_version else ("detail",)
     for name in ("guarantees", "steps"):
-        if _numbers(ours[name], same_version) != _numbers(theirs[name], same_version):
+        if not _same(ours[name], theirs[name], words):
             yield f"its {name} are not those of its task and its mechanism"
     if same_version and any(ours[name] != theirs[name] for name in ("meanings", "notes")):
         yield "its meanings or notes are not those of such estimates"
@@ -189,20 +190,22 @@ def _differences(expected: Release, found: Release) -> Iterator[str]:
         yield "the estimates are not those that the counted reports give"
 
 
-def _numbers(listed: list[Mapping[str, Any]], words: bool) -> list[Any]:
-    """Return guarantees or steps without the words that describe a step, unless they count."""
-
-    def bare(part: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in part.items() if words or name != "detail"}
-        return kept | ({"steps": [bare(step) for step in part["steps"]]} if "steps" in part else {})
-
-    return [bare(part) for part in listed]
+def _same(ours: Any, theirs: Any, words: tuple[str, ...] = ()) -> bool:
+    """Return whether plain data says what is expected; names that are not known here, or are words, are passed over."""
+    if type(ours) is not type(theirs):
+        return False
+    if isinstance(ours, dict):
+        known = [name for name in ours if name not in words]
+        return all(name in theirs and _same(ours[name], theirs[name], words) for name in known)
+    if isinstance(ours, list):
+        return len(ours) == len(theirs) and all(_same(a, b, words) for a, b in zip(ours, theirs, strict=True))
+    return bool(ours == theirs)
 
 
 def _same_rows(one: pa.Table, other: pa.Table) -> bool:
     if one["value"].to_pylist() != other["value"].to_pylist():
         return False
-    near = [max(_SAME * error, 1e-12) for error in one["stderr"].to_pylist()]
+    near = [max(_NEAR * error, 1e-12) for error in one["stderr"].to_pylist()]
     return all(
         all(math.isclose(a, b, rel_tol=0.0, abs_tol=d) for a, b, d in zip(ours, theirs, near, strict=True))
         for ours, theirs in ((one[name].to_pylist(), other[name].to_pylist()) for name in one.column_names[1:])
