@@ -73,7 +73,8 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         if name == "reformulations":
             title += f"\n{false_pairs(release.manifest)}" if rows and false_pairs(release.manifest) else ""
             heads, cells = _with_doubt(heads, cells, [row["low"] for row in rows])
-        parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells else title)
+        # How many reports support a cell is for programs: nobody's answer can be read off it.
+        parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells and name != "support" else title)
     emit(data, "\n\n".join(part for part in parts if part), as_json)
 
 
@@ -92,7 +93,7 @@ def _numbers(columns: list[str], measure: str) -> list[str]:
         return ["opt-in", "clients", "weight", "shift z"]
     if "estimate" in columns:
         return [measure, "interval"]
-    return [name for name in ("count", "share", "reports") if name in columns] + ["interval"] * ("low" in columns)
+    return [name for name in ("count", "share") if name in columns] + ["interval"] * ("low" in columns)
 
 
 def _cells(row: dict[str, Any], measure: str) -> list[str]:
@@ -100,8 +101,6 @@ def _cells(row: dict[str, Any], measure: str) -> list[str]:
         return [f"{row['estimate']:,.4g}", f"{row['low']:,.4g} to {row['high']:,.4g}"]
     if "estimate" in row:
         return list(measured({**row, "share": row["estimate"]}))
-    if "reports" in row:
-        return [f"{row['reports']:,}"]
     if "optin" in row:
         groups = [f"{percent(row[name])} ± {percent(row[f'{name}_stderr'])}" for name in ("optin", "client")]
         shift = "" if row["shift_z"] is None else f"{row['shift_z']:+.1f}"

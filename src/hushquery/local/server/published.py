@@ -87,7 +87,7 @@ def _meaning(configuration: Configuration) -> str:
     if isinstance(configuration.channel, OneBitMean):
         return f"the average over the clients that reported, of numbers from 0 to {task.task.highest:,}"
     whose = "records that clients reported" if task.client.records_per_user > 1 else "clients that reported"
-    return f"share of the {whose}, estimated from randomised reports; raw shares may be below 0 or above 1"
+    return f"share of the {whose}, estimated from their randomised reports"
 
 
 def _lifetime(configuration: Configuration) -> str:
