@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, format_epsilon
-from hushquery.release.manifest import release_measure
 from hushquery.release.page import (
     Axis,
     card_table,
@@ -31,11 +30,6 @@ _HIDDEN = ("post", "task_text", "configuration_text")
 
 #: How everything that is not on the list is called in a table.
 OTHERS = "*"
-
-
-def is_shown_here(release: Release) -> bool:
-    """Return whether a release is one of estimates."""
-    return release_measure(release.tables) == "estimate"
 
 
 def measure_shown(manifest: Mapping[str, Any]) -> str:

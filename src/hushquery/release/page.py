@@ -74,9 +74,9 @@ SCRIPT_HASH = f"sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest(
 
 def card(release: Release) -> str:
     """Write the data card as Markdown."""
-    from hushquery.release import estimates_page
+    if release_measure(release.tables) == "estimate":
+        from hushquery.release import estimates_page
 
-    if estimates_page.is_shown_here(release):
         return estimates_page.card(release)
     guarantees, manifest = release.guarantees, release.manifest
     return render(
@@ -96,9 +96,9 @@ def card(release: Release) -> str:
 
 def page(release: Release, budget: Mapping[str, Any] | None = None) -> str:
     """Write the page; ``budget`` is what :meth:`Release.save` takes."""
-    from hushquery.release import estimates_page
+    if release_measure(release.tables) == "estimate":
+        from hushquery.release import estimates_page
 
-    if estimates_page.is_shown_here(release):
         return estimates_page.page(release)
     tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
     weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
