@@ -27,6 +27,7 @@ from hushquery.release.manifest import guarantee_from_json, measures_of
 from hushquery.release.release import manifest_bytes, sign
 from hushquery.task import Task
 from setting_reports import DAY, FIXED, REPORTS, TASK, VALUES, made
+from small_releases import private_hybrid
 
 TEXT = Task.loads("""
 task = {name = "home page", population = "app users", kind = "text"}
@@ -489,6 +490,18 @@ def test_the_lifetime_is_a_bound_that_may_not_be_lowered(tmp_path: Path) -> None
         step["loss"] = loss("3")
     one.promise["epsilon"] = 3.0
     assert Fraction(one.parameters["lifetime_epsilon"]) == 5
+    assert not verify(one.save(tmp_path / "forged")).ok
+
+
+def test_no_blend_hides_behind_a_lifetime(tmp_path: Path) -> None:
+    """A blend is of one period: a lifetime budget would only make its reports look cheaper than their integers say."""
+    one = Forged(private_hybrid())
+    assert verify(one.save(tmp_path / "whole")).ok
+    promise, step = one.manifest["guarantees"][1], one.manifest["steps"][1]
+    step["parameters"]["lifetime"] = "1/100"
+    for part in (step, promise["steps"][0]):
+        part["loss"] = loss("1/100")
+    promise["epsilon"] = 0.01
     assert not verify(one.save(tmp_path / "forged")).ok
 
 

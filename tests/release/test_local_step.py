@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hushquery.core.budget import Relation
 from hushquery.core.local_loss import CHANNELS, report_epsilon, worst_ratio
 from hushquery.core.loss import LocalChannel, loss_from
-from hushquery.errors import DataError
+from hushquery.errors import DataError, HushqueryError
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.hadamard import Hadamard
@@ -62,6 +62,20 @@ def test_two_reports_cost_twice():
     channel = LocalChannel({"name": "krr", "k": 3, "lie": 2**53 // 5}, reports=2)
     assert channel.loss.epsilon(0) == pytest.approx(2 * math.log(3))
     assert loss_from(json.loads(json.dumps(channel.to_json()))) == channel.loss
+
+
+def test_a_lifetime_ends_what_several_periods_cost_and_is_named_only_there():
+    oracle = {"name": "krr", "k": 3, "lie": 2**53 // 5}
+    assert "lifetime" not in LocalChannel(oracle, reports=2).to_json()  # as blends have always stated it
+    ended = LocalChannel(oracle, reports=12, lifetime=Fraction(5))
+    assert ended.to_json()["lifetime"] == "5"
+    assert ended.loss.pure == (5,)
+    assert loss_from(json.loads(json.dumps(ended.to_json()))) == ended.loss
+    early = LocalChannel(oracle, reports=2, lifetime=Fraction(5))
+    assert early.loss.epsilon(0) == pytest.approx(2 * math.log(3))
+    for wrong in ("-1", "x", [], True):
+        with pytest.raises(HushqueryError):
+            loss_from({**ended.to_json(), "lifetime": wrong})
 
 
 def test_one_cell_tells_nothing():

@@ -278,6 +278,8 @@ def _people_problems(release: Release) -> Iterator[str]:
     for number, ((_, ran), owner) in enumerate(zip(steps_of(manifest), owners, strict=True), 1):
         if ran["population"] != owner.population:
             yield f"step {number} speaks of other people than its guarantee"
+        if "lifetime" in ran["parameters"] and manifest["kind"] != "local":
+            yield f"step {number} states a lifetime budget, which only estimates of several periods have"
     for guarantee in guarantees:
         if guarantee.unit.name != _UNITS[guarantee.model]:
             yield f"a {guarantee.model} guarantee protects one {_UNITS[guarantee.model]}, and this one says otherwise"

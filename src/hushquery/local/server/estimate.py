@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hushquery.core.budget import Relation, Unit
-from hushquery.core.estimates import Estimate, Estimates, clip, simplex
+from hushquery.core.estimates import Estimate, Estimates, Tabular, clip, simplex
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import LocalChannel
 from hushquery.errors import DataError, NotReady, UsageError
@@ -29,6 +29,8 @@ from hushquery.local.server.counting import Periods, ReportCount, Reports, read_
 from hushquery.task import Task
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from hushquery.release import Release
 
 #: How a table can be post-processed. ``clip`` cuts at the ends of what can be true. ``norm-sub`` adds one number to all
@@ -330,7 +332,7 @@ def _processed(configuration: Configuration, table: Estimates, post: Post | None
 
 
 @dataclass(frozen=True, repr=False)
-class ClientEstimate:
+class ClientEstimate(Tabular):
     """What the clients of a task said, counted and estimated.
 
     Args:
@@ -412,26 +414,9 @@ class ClientEstimate:
     def _repr_html_(self) -> str:
         return self.table._repr_html_()
 
-    def _arrow(self) -> Any:
-        import pyarrow as pa
-
-        columns = (("estimate", "value"), ("stderr", "stderr"), ("low", "low"), ("high", "high"))
-        numbers = {name: pa.array([getattr(row, part) for row in self], pa.float64()) for name, part in columns}
-        return pa.table({"value": pa.array([row.label for row in self], pa.string()), **numbers})
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Offer the table to whatever reads Arrow: value, estimate, stderr, low, high."""
-        return self._arrow().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame."""
-        return self._arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return the table as a Polars DataFrame."""
-        import polars
-
-        return polars.from_arrow(self._arrow())
+    def to_arrow(self) -> pa.Table:
+        """Return the table as Arrow: value, estimate, stderr, low, high."""
+        return self.table.to_arrow().rename_columns(["value", "estimate", "stderr", "low", "high"])
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data, for ``--json``; :meth:`save` writes what can be read again."""

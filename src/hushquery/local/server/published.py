@@ -40,11 +40,8 @@ _CANDIDATES = "a text that was looked for; RAPPOR finds no others, and one witho
 def release_of(estimate: ClientEstimate, created: date | None = None) -> Release:
     """Make the release of an estimate; the day is today by default."""
     configuration, task = estimate.configuration, estimate.configuration.task
-    columns = zip(*estimate.table.rows, strict=True) if len(estimate) else [()] * 5
-    types = (pa.string(), *[pa.float64()] * 4)
-    names = ("value", "estimate", "stderr", "low", "high")
     tables = {
-        "estimates": pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)}),
+        "estimates": estimate.to_arrow(),
         "support": pa.table({"cell": pa.array(range(len(estimate.support)), pa.int64()), "reports": estimate.support}),
     }
     meanings = {"estimates": _meaning(configuration), "support": _SUPPORT}
