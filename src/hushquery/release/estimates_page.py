@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, format_epsilon
+from hushquery.release.manifest import task_of
 from hushquery.release.page import (
     Axis,
     card_table,
@@ -34,13 +34,14 @@ OTHERS = "*"
 
 def measure_shown(manifest: Mapping[str, Any]) -> str:
     """Return how estimates are printed: ``share``, in per cent, or ``mean``."""
-    return "mean" if _oracle(manifest) == "onebit" else "share"
+    task = task_of(manifest["parameters"])
+    return "mean" if task["task"]["kind"] == "number" and task["client"]["oracle"] != "dbitflip" else "share"
 
 
 def card(release: Release) -> str:
     """Write the data card as Markdown."""
     guarantees, manifest = release.guarantees, release.manifest
-    name = _asked(manifest)["task"]["name"]
+    name = task_of(manifest["parameters"])["task"]["name"]
     return render(
         "card.md",
         title=f"{name}: what {populations(guarantees)} reported",
@@ -59,7 +60,8 @@ def card(release: Release) -> str:
 def page(release: Release, *, served: str | None = None) -> str:
     """Write the page; ``served`` is the address of the release where a collector serves page and style sheet apart."""
     guarantees, manifest, tables = release.guarantees, release.manifest, release.tables
-    parameters, asked, measure = manifest["parameters"], _asked(manifest), measure_shown(manifest)
+    parameters, measure = manifest["parameters"], measure_shown(manifest)
+    asked = task_of(parameters)
     rows = [{**row, measure: row["estimate"]} for row in tables["estimates"].to_pylist()]
     drawn = rows if len(rows) <= _MOST else sorted(rows, key=lambda row: -row["estimate"])[:_MOST]
     texts = tables["candidates"]["text"].to_pylist() if "candidates" in tables else []
@@ -114,16 +116,6 @@ def limits(release: Release) -> list[str]:
         sentences.append(f"The estimates were post-processed ({', '.join(done)}): start sums from raw ones.")
     sentences.append("It must not be used to look for individual people, nor joined with other data for that purpose.")
     return sentences
-
-
-def _asked(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the task, as plain data."""
-    task: dict[str, Any] = json.loads(manifest["parameters"]["task_text"])
-    return task
-
-
-def _oracle(manifest: Mapping[str, Any]) -> str:
-    return str(manifest["steps"][0]["parameters"]["oracle"]["name"])
 
 
 def _shown_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:

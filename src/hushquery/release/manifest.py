@@ -8,6 +8,7 @@ refused.
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 import os
@@ -28,7 +29,7 @@ from hushquery._version import __version__
 from hushquery.core.budget import Unit, exact
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import DataError, HushqueryError, UsageError
 
 #: What the numbers of a table are: counts, shares of all records, the two estimates behind a share, estimates from
 #: clients' reports alone, or how many of these reports support what.
@@ -152,11 +153,13 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
 
 
 def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> None:
-    """Refuse tables that do not fit together, or whose shares and rest exceed all.
+    """Refuse tables that do not fit together, whose shares and rest exceed all, or estimates of no task.
 
     Reformulations, and records and clicks of shares, need released queries: other keys would come from nowhere public.
     """
     measure = release_measure(tables)
+    if measure == "estimate":
+        task_of(parameters)
     if "queries" in tables:
         public = tables["queries"]["query"].combine_chunks()
         rooted = [("reformulations", "query"), ("reformulations", "next_query")]
@@ -174,6 +177,23 @@ def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, An
             listed = pc.sum(tables[name]["share"]).as_py() if name in tables and tables[name].num_columns > 1 else 0.0
             if (listed or 0.0) + rest > 1 + _ROUNDING:
                 raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Download it again")
+
+
+def task_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task that estimates are of, as plain data; refuse parameters that do not say what pages show of it."""
+    try:
+        task: dict[str, Any] = json.loads(parameters["task_text"])
+        texts = [task["task"]["name"], task["task"]["kind"], task["client"]["oracle"], *parameters["post_processing"]]
+        epsilons = [exact(parameters[name], name) for name in ("answer_epsilon", "lifetime_epsilon")]
+        counts = [parameters["reports"], task["task"].get("highest", 0)]
+        sound = all(isinstance(text, str) for text in texts) and min(epsilons) >= 0
+        sound = sound and all(type(count) is int for count in counts) and isinstance(parameters["refused"], dict)
+    except (HushqueryError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        sound = False
+    if not sound:
+        what = "a release of estimates does not say which task they are of, or what its reports cost"
+        raise DataError(what, fix="Make it with `hushquery estimate`, or download it again")
+    return task
 
 
 def _type(column: str, kind: TableKind) -> pa.DataType:

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _FALSE_PAIRS = "expected_false_reformulations"
 
 # Of a longer list the manifest has the rest; of longer numbers it has all digits.
-_LISTED = 12
-_LONG_NUMBER = 8
+_LISTED, _LONG_NUMBER = 12, 8
 _LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
 # The parameters whose numbers say little without it.
 _UNITS = {"session_gap": "seconds"}
+_KEYS = {"value": "the value", "cell": "its number, from 0", "text": "the text, as devices hash it"}
 
 _TOP = 25
 _CLICKED_QUERIES = 8
@@ -412,8 +412,7 @@ def card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[
     """Return what the data card says of a table."""
     measure = measure_of(table)
     url = "the page" if measure == "count" else "the page; empty for searches without a click"
-    words = {"query": "the query", "url": url, "next_query": "the query that came next", "value": "the value"}
-    words |= {"cell": "its number, from 0", "text": "the text, as devices hash it"}
+    words = {"query": "the query", "url": url, "next_query": "the query that came next", **_KEYS}
     numbers = NUMBERS[measure].items() if measure else ()
     doubts = [false_pairs(manifest), _doubtful(table)] if name == "reformulations" and table.num_rows else []
     return {

@@ -391,12 +391,19 @@ def _without_estimates(epoch: Epoch, candidates: Sequence[str] | None = None) ->
         fix = (
             "Use `hushquery collect advance --to released --candidates FILE`, or write [collect] candidates in the task"
         )
-    elif epoch.counts is not None and (epoch.reports or 0) < epoch.counts.get("min_batch", 0):
+    elif epoch.counts is not None and _was_too_small(epoch, epoch.counts):
         why = f"it was closed with {epoch.reports:,} of them, fewer than the task's min_batch was then"
         fix = "Leave it closed; the next period has its own epoch"
     else:
         return None
     return NotReady("the reports of this epoch are counted, not estimated", why=why, fix=fix)
+
+
+def _was_too_small(epoch: Epoch, counts: Mapping[str, Any]) -> bool:
+    """Return whether an epoch had too few reports when it was closed; earlier versions estimated then, or never."""
+    if "min_batch" in counts:
+        return (epoch.reports or 0) < int(counts["min_batch"])
+    return "estimates" not in counts and epoch.task.task.kind != "text"
 
 
 def _safe_error(error: Exception) -> HushqueryError:
