@@ -191,6 +191,7 @@ def test_texts_are_released_for_candidates_of_the_operator(store_url: str, folde
         assert served["tables"]["estimates"]["value"] == ["news.example"]
         assert served["tables"]["candidates"]["text"] == ["news.example", "nobody.example"]
         assert list(problems(read_release(served))) == []
+        assert list(read_release(served).tables) == ["estimates", "support", "candidates"]
         collector.cache.refresh()
         page = client.get(f"/sites/{task.id}/").text
         assert "Looked for, and not found" in page

@@ -130,10 +130,12 @@ def read_release(document: Mapping[str, Any]) -> Release:
     import pyarrow as pa
 
     from hushquery.release import Release
-    from hushquery.release.manifest import checked_table, guarantee_from_json
+    from hushquery.release.manifest import KINDS, checked_table, guarantee_from_json
 
     if "tables" not in document:
         raise DataError("this release is of an earlier hushquery", fix="Get its JSON from /v1/releases")
-    tables = {name: checked_table(name, pa.table(columns)) for name, columns in document["tables"].items()}
+    found, known = document["tables"], list(KINDS)
+    names = sorted(found, key=lambda name: known.index(name) if name in known else len(known))  # as a release has them
+    tables = {name: checked_table(name, pa.table(found[name])) for name in names}
     guarantees = tuple(guarantee_from_json(one) for one in document["guarantees"])
     return Release(tables, guarantees, document["manifest"])
