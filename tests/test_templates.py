@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jinja2
+import numpy as np
 import pyarrow as pa
 import pytest
 from markdown_it import MarkdownIt
 
+import hushquery as hq
 from hushquery.cli import demo
 from hushquery.cli.look import page_values
 from hushquery.collect.http.pages import Pages
@@ -22,12 +25,17 @@ from hushquery.core.estimates import Estimates
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.curator.advice import advise
+from hushquery.local.configuration import Configuration
+from hushquery.local.server.estimate import estimate_support
 from hushquery.log import Defect, Look
 from hushquery.log.detect import Column
 from hushquery.publish import SearchIndex, find
 from hushquery.publish.site import build_site
+from hushquery.release.estimates_page import page as estimates_page
 from hushquery.release.record import nist_text, registry_text
+from hushquery.task import Task
 from hushquery.templates import markdown, render, shown
+from setting_reports import REPORTS, TASK
 from site_files import LEDGER, task_of
 from small_releases import private_hybrid, release_of, shares_of, whole_release
 
@@ -38,6 +46,10 @@ TEMPLATES = sorted(
     if path.suffix in (".html", ".md", ".xml")
 )
 HARMLESS = " and so on"
+TEXT = {
+    "task": {"name": "home page", "population": "app users", "kind": "text"},
+    "client": {"epsilon": 9, "lifetime_epsilon": 9, "rappor": {"k": 4, "h": 1, "m": 1, "p": 0.1, "q": 0.9, "f": 0.5}},
+}
 HOSTILE = [
     "\"'><img src=x onerror=alert(1)><script>alert(1)</script><svg/onload=alert(1)>",
     "' onmouseover='alert(1)' style='x' </p></li></td></table></section></main></body></html><b>",
@@ -133,6 +145,23 @@ def spoiled(release, word):
     )
 
 
+def _estimates(word):
+    """Pages of estimates, of a setting and of texts, and of a collector's."""
+    texts = Task.make(TEXT)
+    counts = np.array([300, 40, 250, 260, 60], dtype=np.int64)
+    found = estimate_support(Configuration.of(texts), counts, 300, candidates=["news", "rain"])
+    for name, release in {"setting": hq.estimate(TASK, REPORTS).release(), "texts": found.release()}.items():
+        odd = spoiled(release, word)
+        asked = json.loads(odd.manifest["parameters"]["task_text"])
+        asked["task"]["name"] += word
+        parameters = {**odd.manifest["parameters"], "task_text": json.dumps(asked)}
+        odd = replace(odd, manifest={**odd.manifest, "parameters": parameters})
+        yield f"{name} page", odd.page()
+        yield f"{name} card", odd.card()
+        yield f"{name} notebook", odd._repr_html_()
+        yield f"{name} served", estimates_page(odd, served=f"../../v1/releases/{'0' * 64}")
+
+
 def everything(word, folder):
     """Every page there is, by name, with the word in all that others write."""
     hybrid, counts = spoiled(private_hybrid(), word), spoiled(whole_release(test_noise=True), word)
@@ -164,7 +193,7 @@ def everything(word, folder):
     pages = Pages(SimpleNamespace(cache=SimpleNamespace(tasks=tasks, current=lambda _: epoch)))
     yield "entrance", pages.entrance().data.decode()
     yield "waiting", pages._nothing_yet(1).decode()
-    yield "estimates", render("collector/estimates.html", title=word, release=word, reports=7)
+    yield from _estimates(word)
 
     head = type("Head", (), {"optin": SimpleNamespace(n=5), "__len__": lambda _: 3})()
     made = SimpleNamespace(release=hybrid, tally=None, head=head)

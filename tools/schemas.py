@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hushquery.collect.http import problems as documents
 from hushquery.collect.http.problems import PROBLEMS
@@ -28,7 +28,8 @@ from hushquery.core.loss import (
     StepParameters,
 )
 from hushquery.local.report import HEADER_BYTES, MOST_PAYLOAD
-from hushquery.release.manifest import FORMAT, FORMAT_VERSION, KINDS, NUMBERS
+from hushquery.local.server.estimate import Post
+from hushquery.release.manifest import FORMAT, FORMAT_VERSION, KINDS, NUMBERS, WHOLE
 from hushquery.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,12 +135,15 @@ def manifest() -> Schema:
         "format": {"const": FORMAT},
         "format_version": {"type": "integer", "minimum": 1, "maximum": FORMAT_VERSION},
         "hushquery": {"type": "string", "description": "the version that wrote it"},
-        "kind": {"enum": ["curator", "hybrid"]},
+        "kind": {"enum": ["curator", "hybrid", "local"]},
         "created": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", "description": "the day, in UTC"},
         "description": ref("description"),
         "guarantees": many(ref("guarantee"), 1),
         "interval_level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        "parameters": {"type": "object", "description": "what the steward chose; of shares also `rest`"},
+        "parameters": {
+            "type": "object",
+            "description": "what the steward chose; of shares also `rest`, of estimates the task and what was counted",
+        },
         "steps": many(ref("step"), 1),
         "meanings": _by_table(_TEXT),
         "measures": _by_table({"enum": [*NUMBERS, None]}),
@@ -147,11 +151,14 @@ def manifest() -> Schema:
         "versions": {"type": "object", "description": "Python and the libraries that could change a release"},
     }
     shares = {"format_version": {"const": 2}, "parameters": {"required": ["rest"], "properties": {"rest": _share()}}}
+    local = {"format_version": {"const": 3}, "parameters": counted(), "guarantees": {"maxItems": 1}}
     made = {
         **record(own, optional=("measures", "description")),
         "description": "How the tables were made. Exports and the collector's releases hold this much.",
-        "if": {"properties": {"kind": {"const": "hybrid"}}},
-        "then": {"properties": shares},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}}, "then": {"properties": properties}}
+            for kind, properties in (("hybrid", shares), ("local", local))
+        ],
     }
     table = record({"sha256": _HEX, "rows": _ROWS, "columns": many(_TEXT, 1)})
     listed = {f"{name}.parquet": table for name in KINDS} | {name: record({"sha256": _HEX}) for name in _PAGES}
@@ -254,33 +261,24 @@ def head() -> Schema:
     return document("head", "head.json: the published head list", {**made, "$defs": defs})
 
 
-def estimate_body() -> Schema:
-    number = {"type": ["number", "null"], "minimum": -1e100, "maximum": 1e100, "description": "null: not finite"}
-    row = {"label": _TEXT, "estimate": number, "stderr": number, "low": number, "high": number}
+def counted() -> Schema:
+    """What the parameters of estimates hold: from these, and the table of support, all of it can be computed anew."""
     own = {
-        "format": {"const": "hushquery client estimate"},
-        "format_version": {"const": 1},
         "task": _HEX,
         "configuration": _HEX,
-        "mechanism": {"type": "object", "description": "the mechanism's name and integers"},
-        "n": {**_COUNT, "minimum": 1},
-        "read": _COUNT,
+        "reports": {**_COUNT, "minimum": 2},
+        "received": _COUNT,
         "repeated": _COUNT,
         "refused": {"type": "object", "additionalProperties": _COUNT},
         "periods": {**many(_COUNT, 1), "uniqueItems": True},
-        "notes": many(_TEXT),
-        "support": many(_COUNT, 1),
-        "estimates": many(record(row)),
-        "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "answer_epsilon": _FRACTION,
+        "lifetime_epsilon": _FRACTION,
+        "post": {"enum": [None, *get_args(Post)]},
         "post_processing": many(_TEXT),
-        "guarantee": ref("guarantee"),
+        "task_text": {"type": "string", "description": "the canonical JSON of the task, whose SHA-256 is `task`"},
+        "configuration_text": {"type": "string", "description": "domain and integers; its SHA-256 is `configuration`"},
     }
     return record(own)
-
-
-def estimate() -> Schema:
-    defs = {name: part for name, part in privacy().items() if name != "step_parameters"}
-    return document("estimate", "estimates.json of a saved estimate", {**estimate_body(), "$defs": defs})
 
 
 # ---- the wire ----------------------------------------------------------------------------------------------
@@ -342,7 +340,7 @@ def served_task() -> Schema:
 
 def served_release() -> Schema:
     columns = {"type": "object", "additionalProperties": {"type": "array"}}
-    mixed = {
+    own = {
         "task": _HEX,
         "name": _TEXT,
         "epoch": _ROWS,
@@ -350,10 +348,7 @@ def served_release() -> Schema:
         "guarantees": many(ref("guarantee"), 1),
         "tables": {**_by_table(columns), "description": "each table by columns, lists of equal length"},
     }
-    local = estimate_body()
-    local["properties"] |= {"name": _TEXT, "epoch": _ROWS}
-    local["required"] += ["name", "epoch"]
-    body = {"oneOf": [record(mixed), local], "$defs": manifest()["$defs"]}
+    body = {**record(own), "$defs": manifest()["$defs"]}
     return document("served-release", "a release of a collector: GET /v1/releases/{release}", body)
 
 
@@ -362,7 +357,6 @@ SCHEMAS = {
     "signature": signature,
     "task": task,
     "head": head,
-    "estimate": estimate,
     "report": report,
     "batch": batch,
     "results": results,
@@ -379,15 +373,15 @@ SCHEMAS = {
 
 def columns() -> str:
     """The tables of tables and of their columns for docs/formats.md."""
-    lines = ["| file | one row is | key, all `string` | its numbers |", "|---|---|---|---|"]
+    lines = ["| file | one row is | key, `string` unless it says so | its numbers |", "|---|---|---|---|"]
     for name, kind in KINDS.items():
         forms = [*kind.measures, *(["none: a list"] if kind.bare else [])]
-        keys = ", ".join(f"`{key}`" for key in kind.keys)
+        keys = ", ".join(f"`{key}`{' (int64)' if key in WHOLE else ''}" for key in kind.keys)
         lines.append(f"| `{name}.parquet` | {kind.row} | {keys} | {', or '.join(forms)} |")
     lines += ["", "| numbers | column | type | what it holds |", "|---|---|---|---|"]
     for measure, held in NUMBERS.items():
         for place, (column, what) in enumerate(held.items()):
-            kind_of = "int64" if column == "count" else "double"
+            kind_of = "int64" if column in WHOLE else "double"
             lines.append(f"| {'' if place else measure} | `{column}` | {kind_of} | {what} |")
     return "\n".join(lines)
 

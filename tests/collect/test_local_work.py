@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+import hushquery as hq
 from collect.helpers import BINARY, SETTING, WEEKLY, Clock, make_report, put, running, settings_for
 from hushquery.collect.epochs import epochs as work
 from hushquery.collect.epochs.epochs import Epoch, epochs_of, reports_of
 from hushquery.collect.http.admin import metrics
 from hushquery.collect.http.ingest import pack_batch
+from hushquery.collect.http.pages import read_release
 from hushquery.collect.store.schema import EPOCH
 from hushquery.collect.store.store import Store
-from hushquery.errors import NotReady
+from hushquery.errors import NotReady, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.device.client import Client
 from hushquery.local.server.counting import Block, ReportCount
+from hushquery.local.server.published import problems
 from hushquery.noise.sampler import SeededBits
 from hushquery.task import Task
+from setting_reports import made
 
 TASK = Task.loads(SETTING)
 
@@ -50,14 +55,19 @@ def test_reports_become_a_release(store_url: str, folder: Path, clock: Clock) ->
         answer = client.get(f"/v1/releases/{named['id']}")
         assert "immutable" in answer.headers["cache-control"]
         release = answer.json()
-        assert release["n"] == 1000
-        assert release["guarantee"]["relation"] == "replace-one"
-        assert release["guarantee"]["epsilon"] <= 1
+        assert (release["name"], release["epoch"], release["task"]) == ("theme", 0, TASK.id)
+        assert release["manifest"]["parameters"]["reports"] == 1000
+        assert release["guarantees"][0]["relation"] == "replace-one"
+        assert release["guarantees"][0]["epsilon"] <= 1
+        found = release["tables"]["estimates"]
         values, errors = oracle.frequencies(oracle.support(rows), 1000)
-        for row, value, error in zip(release["estimates"], values, errors, strict=True):
-            assert row["estimate"] == pytest.approx(value)
-            assert row["stderr"] == pytest.approx(error)
-        assert [row["label"] for row in release["estimates"]] == ["dark", "light", "system", "*"]
+        assert found["estimate"] == pytest.approx(values.tolist())
+        assert found["stderr"] == pytest.approx(errors.tolist())
+        assert found["value"] == ["dark", "light", "system", "*"]
+        assert release["tables"]["support"]["reports"] == oracle.support(rows).tolist()
+        # It is the release that the same reports give without a collector, and as sound.
+        assert read_release(release).tables == hq.estimate(TASK, reports).release().tables
+        assert list(problems(read_release(release))) == []
         assert put(client, reports[7]).status_code == 200  # counted already, and whoever asks is told so
         assert put(client, replace(one, id=b"x" * 16)).status_code == 410
         assert client.get("/v1/releases/" + "0" * 64).status_code == 404
@@ -90,7 +100,7 @@ def test_every_report_is_read_and_counted_once(
     assert sorted(read) == sorted(report.to_bytes() for report in sent)
     assert sum(counted) == 30
     assert closed.counts is not None
-    assert (closed.counts["n"], closed.reports, len(closed.counts["estimates"])) == (30, 30, 4)
+    assert (closed.counts["n"], closed.reports, len(closed.counts["support"])) == (30, 30, 4)
 
 
 NUMBERS = """
@@ -154,8 +164,65 @@ def test_tasks_without_a_list(store_url: str, folder: Path, clock: Clock, text: 
             assert f'hushquery_epoch_trouble{{task="{task.id}",epoch="0"}} 0' in metrics(collector.store)
         else:
             released = collector.phases.advance(task, 1, 0, "released")
-            (row,) = client.get(f"/v1/releases/{released.release}").json()["estimates"]
-            assert row["low"] < row["estimate"] < row["high"]
+            found = client.get(f"/v1/releases/{released.release}").json()["tables"]["estimates"]
+            assert found["low"] < found["estimate"] < found["high"]
+            collector.cache.refresh()
+            assert "The average" in client.get(f"/sites/{task.id}/").text
+
+
+CLEAR = TEXTS.replace("p = 0.5", "p = 0.1").replace("q = 0.75", "q = 0.9").replace("f = 0.5", "f = 0.25")
+
+
+def send_texts(client: Any, task: Task, clock: Clock) -> None:
+    values = ["news.example", "news.example", "weather.example"] * 100
+    for report in made(Configuration.of(task), values, time=task.truncate(clock())):
+        assert put(client, report).status_code == 201
+
+
+def test_texts_are_released_for_candidates_of_the_operator(store_url: str, folder: Path, clock: Clock) -> None:
+    task = Task.loads(CLEAR)
+    with running(settings_for(store_url, folder, CLEAR), clock) as (client, collector):
+        send_texts(client, task, clock)
+        collector.phases.advance(task, 1, 0, "closed")
+        with pytest.raises(UsageError, match="no candidate"):
+            collector.phases.advance(task, 1, 0, "released", [])
+        released = collector.phases.advance(task, 1, 0, "released", ["news.example", "nobody.example"])
+        served = client.get(f"/v1/releases/{released.release}").json()
+        assert served["tables"]["estimates"]["value"] == ["news.example"]
+        assert served["tables"]["candidates"]["text"] == ["news.example", "nobody.example"]
+        assert list(problems(read_release(served))) == []
+        assert list(read_release(served).tables) == ["estimates", "support", "candidates"]
+        collector.cache.refresh()
+        page = client.get(f"/sites/{task.id}/").text
+        assert "Looked for, and not found" in page
+        assert "nobody.example" in page
+
+
+def test_texts_are_released_by_themselves_where_the_task_names_candidates(
+    store_url: str, folder: Path, clock: Clock
+) -> None:
+    text = CLEAR + 'candidates = ["weather.example", "news.example"]\n'
+    task = Task.loads(text)
+    assert task.id == Task.loads(CLEAR).id
+    with running(settings_for(store_url, folder, text), clock) as (client, collector):
+        assert "weather.example" not in client.get(f"/v1/tasks/{task.id}").text
+        send_texts(client, task, clock)
+        collector.phases.advance(task, 1, 0, "closed")
+        assert collector.phases.tick({1: task}) == []
+        (epoch,) = epochs_of(collector.store, task, 1)
+        assert epoch.phase == "released"
+        found = client.get(f"/v1/releases/{epoch.release}").json()["tables"]
+        assert found["candidates"]["text"] == ["weather.example", "news.example"]
+        assert found["estimates"]["value"] == ["news.example", "weather.example"]
+
+
+def test_only_texts_take_candidates(store_url: str, folder: Path, clock: Clock) -> None:
+    with running(settings_for(store_url, folder, SETTING), clock) as (_, collector):
+        collector.phases.ensure(TASK, 1)
+        with pytest.raises(UsageError, match="only a task of texts"):
+            collector.phases.advance(TASK, 1, 0, "closed", ["dark"])
+    with pytest.raises(UsageError, match="candidates is a list of texts"):
+        Task.loads(SETTING + 'candidates = ["dark"]\n')
 
 
 def test_a_smaller_minimum_does_not_help_what_was_closed_below_it(store_url: str, folder: Path, clock: Clock) -> None:

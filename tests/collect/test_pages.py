@@ -101,10 +101,28 @@ def test_several_tasks_and_tasks_without_queries(tmp_path: Path, clock: Clock) -
         assert "<b>theme" not in listed
         for number in range(4):
             assert put(client, make_report(task, number)).status_code == 201
+        early = client.get(f"/sites/{task.id}/")
+        assert "It ended with" not in early.text
+        assert "Nothing has been published yet" in early.text
+        assert client.get(f"/sites/{task.id}/site.css").status_code == 200
         for _ in range(2):
             released = collector.phases.advance(task, 1, 0)
         collector.cache.refresh()
         page = client.get(f"/sites/{task.id}/")
-        assert "4 reports were counted" in page.text
-        assert f"/v1/releases/{released.release}" in page.text
+        assert "<b>theme" not in page.text
+        assert f'href="../../v1/releases/{released.release}"' in page.text
+        assert all(value in page.text for value in ("dark", "light", "system", "everything else", "epsilon"))
+        assert "<style" not in page.text  # the policy lets no page of a collector have one
+        style = client.get(f"/sites/{task.id}/site.css")
+        assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")
+        assert client.get(f"/sites/{task.id}/client.mjs").status_code == 200
         assert client.get(f"/sites/{'0' * 64}/").status_code == 404
+
+
+def test_too_few_reports_are_said(tmp_path: Path, clock: Clock) -> None:
+    task = Task.loads(SETTING)
+    with running(settings_for(str(tmp_path / "collector.db"), tmp_path, SETTING), clock) as (client, collector):
+        put(client, make_report(task))
+        collector.phases.advance(task, 1, 0, "closed")
+        collector.cache.refresh()
+        assert "It ended with 1 report, and fewer than 3 are not published" in client.get(f"/sites/{task.id}/").text

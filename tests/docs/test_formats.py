@@ -108,5 +108,7 @@ def test_estimates_are_as_described(tmp_path: Path) -> None:
     schema = pq.read_schema(folder / "estimates.parquet")
     told = {"value": "string", "estimate": "double", "stderr": "double", "low": "double", "high": "double"}
     assert dict(zip(schema.names, map(str, schema.types), strict=True)) == told
-    assert set(told) <= named(section("Reports and estimates"))
-    assert sorted(path.name for path in folder.iterdir()) == ["estimates.json", "estimates.parquet"]
+    names = {"manifest.json", "README.md", "report.html", "estimates.parquet", "support.parquet"}
+    assert {path.name for path in folder.iterdir()} == names
+    parameters = json.loads((folder / "manifest.json").read_bytes())["parameters"]
+    assert set(parameters) <= named(section("Reports and estimates"))

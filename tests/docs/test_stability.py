@@ -20,7 +20,6 @@ from hushquery.errors import DataError, HushqueryError, LedgerCorrupt, UsageErro
 from hushquery.local.configuration import Configuration
 from hushquery.local.device import store as client_store
 from hushquery.local.report import VERSION, Report, ReportVersionUnknown
-from hushquery.local.server.estimate import ClientEstimate
 from hushquery.publish.site import build_site
 from hushquery.release.manifest import FORMAT_VERSION
 from hushquery.release.release import MANIFEST, manifest_bytes, sign
@@ -53,8 +52,6 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert set(collector.MIGRATIONS) == set(range(1, collector.SCHEMA))  # every older one is converted
     assert number("configuration") == json.loads(Configuration.of(TASK).canonical())["version"]
     assert number("search index of a site") == json.loads(build_site([private_hybrid()])["index.json"])["version"]
-    estimated = hq.estimate(TASK, [report.to_bytes() for report in REPORTS]).to_json()
-    assert number("estimate") == estimated["format_version"]
 
 
 def test_exit_codes() -> None:
@@ -69,16 +66,14 @@ def test_a_release(written: Any, tmp_path: Path) -> None:
     manifest = json.loads((folder / MANIFEST).read_bytes())
     assert manifest["format_version"] == 1  # the lowest that can say it
     assert json.loads((private_hybrid().save(tmp_path / "hybrid") / MANIFEST).read_bytes())["format_version"] == 2
+    assert hq.estimate(TASK, REPORTS).release().manifest["format_version"] == 3
     (folder / MANIFEST).write_bytes(manifest_bytes(sign({**manifest, "format_version": written})))
     with pytest.raises(DataError):
         hq.Release.load(folder)
 
 
 @pytest.mark.parametrize("written", [0, 2, "1", None, True])
-def test_estimates_and_reports(written: Any) -> None:
-    document = hq.estimate(TASK, [report.to_bytes() for report in REPORTS]).to_json()
-    with pytest.raises(DataError, match="version"):
-        ClientEstimate.from_json({**document, "format_version": written})
+def test_reports(written: Any) -> None:
     with pytest.raises(ReportVersionUnknown):
         Report.from_json({**REPORTS[0].to_json(), "version": written})
     with pytest.raises(ReportVersionUnknown):

@@ -23,7 +23,7 @@ from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.report import HEADER_BYTES, Report
 from hushquery.local.server.counting import CONFLICT, Block, ReportCount, read_blocks
-from hushquery.local.server.estimate import DATA_FILE, estimate
+from hushquery.local.server.estimate import ClientEstimate, estimate
 from hushquery.task import Task
 from setting_reports import FIXED, REPORTS, SETTING, TASK, changed, made
 
@@ -382,10 +382,12 @@ def test_the_command(tmp_path: Path) -> None:
     told = json.loads(
         run(reports, "--task", tmp_path / "task.toml", "--out", tmp_path / "est", "--json", "--post", "norm-sub")
     )
-    assert told == json.loads((tmp_path / "est" / DATA_FILE).read_text())
+    assert told == ClientEstimate.load(tmp_path / "est").to_json()
     assert told["post_processing"][0].startswith("norm-sub")
     with pytest.raises(UsageError, match="exists already"):
         run(reports, "--task", tmp_path / "task.toml", "--out", tmp_path / "est")
+    again = run(reports, "--task", tmp_path / "task.toml", "--out", tmp_path / "est", "--force")
+    assert again.endswith(f"open {tmp_path / 'est' / 'report.html'}\n")
     with pytest.raises(UsageError, match="post-processing"):
         run(reports, "--task", tmp_path / "task.toml", "--post", "x")
 

@@ -15,6 +15,7 @@ from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
 from hushquery.local.server.counting import ReportCount, read_blocks
 from hushquery.local.server.estimate import ClientEstimate, estimate
+from hushquery.local.server.published import read_estimate
 from hushquery.task import Task
 from setting_reports import DAY, FIXED, REPORTS, SETTING, TASK, VALUES, changed, made
 
@@ -101,7 +102,9 @@ def test_all_periods_are_counted_when_that_is_asked_for_at_the_sum_up_to_the_lif
     assert (two.periods, three.periods) == ((0, 1), (0, 1, 2))
     assert (two.period, three.period) == (None, None)
     assert any("2 periods" in note for note in two.notes)
-    assert ClientEstimate.from_json(json.loads(json.dumps(two.to_json()))).periods == (0, 1)
+    assert read_estimate(two.release()).periods == (0, 1)
+    assert three.release().manifest["steps"][0]["parameters"]["lifetime"] == "5"
+    assert "lifetime" not in estimate(TASK, REPORTS).release().manifest["steps"][0]["parameters"]
     assert estimate(TASK, REPORTS, period="all").period == 0
 
 

@@ -13,25 +13,34 @@ from hypothesis import strategies as st
 from hushquery.core.budget import Relation
 from hushquery.core.local_loss import CHANNELS, report_epsilon, worst_ratio
 from hushquery.core.loss import LocalChannel, loss_from
-from hushquery.errors import DataError
+from hushquery.errors import DataError, HushqueryError
+from hushquery.local.numbers.dbitflip import DBitFlip
+from hushquery.local.numbers.onebit import OneBitMean
 from hushquery.local.oracles.hadamard import Hadamard
 from hushquery.local.oracles.krr import KRR
 from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
+from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.response import Params
 
 ORACLES = [
     cls.calibrate(k, e) for cls in (KRR, SubsetSelection, OUE, OLH, Hadamard) for k in (2, 7, 51) for e in (1, 4)
 ]
 ORACLES += [TwoStage.calibrate(urls, 4, mode=mode) for urls in ([1] * 50, [6, 3, 1]) for mode in ("paper", "tight")]
+OTHERS = [
+    *(OneBitMean.calibrate(most, e) for most in (1, 100) for e in (1, "ln 3")),
+    *(DBitFlip.calibrate(8, d, e) for d in (1, 2, 8) for e in (1, 4)),
+    *(Rappor(Params(16, h, 4, 0.25, 0.75, f)) for h in (1, 2) for f in (0.25, 0.5)),
+]
 
 
 def by_name(oracle):
-    return f"{oracle.name}-{oracle.k}-{float(oracle.epsilon):.1f}"
+    return f"{oracle.name}-{float(oracle.epsilon):.1f}"
 
 
-@pytest.mark.parametrize("oracle", ORACLES, ids=by_name)
+@pytest.mark.parametrize("oracle", ORACLES + OTHERS, ids=by_name)
 def test_both_computations_give_the_same_fraction(oracle):
     told = json.loads(json.dumps(oracle.describe()))
     assert report_epsilon(told) == oracle.epsilon
@@ -46,13 +55,27 @@ def test_it_is_the_worst_ratio_of_the_law(oracle):
 
 
 def test_every_oracle_of_a_release_is_known():
-    assert {oracle.name for oracle in ORACLES} == set(CHANNELS)
+    assert {oracle.name for oracle in ORACLES + OTHERS} == set(CHANNELS)
 
 
 def test_two_reports_cost_twice():
     channel = LocalChannel({"name": "krr", "k": 3, "lie": 2**53 // 5}, reports=2)
     assert channel.loss.epsilon(0) == pytest.approx(2 * math.log(3))
     assert loss_from(json.loads(json.dumps(channel.to_json()))) == channel.loss
+
+
+def test_a_lifetime_ends_what_several_periods_cost_and_is_named_only_there():
+    oracle = {"name": "krr", "k": 3, "lie": 2**53 // 5}
+    assert "lifetime" not in LocalChannel(oracle, reports=2).to_json()  # as blends have always stated it
+    ended = LocalChannel(oracle, reports=12, lifetime=Fraction(5))
+    assert ended.to_json()["lifetime"] == "5"
+    assert ended.loss.pure == (5,)
+    assert loss_from(json.loads(json.dumps(ended.to_json()))) == ended.loss
+    early = LocalChannel(oracle, reports=2, lifetime=Fraction(5))
+    assert early.loss.epsilon(0) == pytest.approx(2 * math.log(3))
+    for wrong in ("-1", "x", [], True):
+        with pytest.raises(HushqueryError):
+            loss_from({**ended.to_json(), "lifetime": wrong})
 
 
 def test_one_cell_tells_nothing():

@@ -19,8 +19,12 @@ from hushquery.errors import DataError
 from hushquery.release import Release, verify
 from hushquery.release.release import known_files, manifest_bytes, parquet_bytes, sha256, sign
 
-# What a release of counts holds; records belong to releases of shares.
-FILES = sorted(known_files() - {"records.parquet", "signature.json"})
+# What a release of counts holds; records belong to releases of shares, the others to estimates from reports.
+FILES = sorted(
+    known_files()
+    - {f"{name}.parquet" for name in ("records", "estimates", "support", "candidates")}
+    - {"signature.json"}
+)
 
 
 @pytest.fixture(scope="module")

@@ -224,6 +224,10 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
 def advance(
     to: Annotated[str, option("PHASE", "head_published, reports_open, closed or released: the phase that follows.")],
     which: WhichEpoch,
+    *,
+    candidates: Annotated[
+        Path | None, option("FILE", "For the release of texts: what to look for, one per line. It becomes public.")
+    ] = None,
     ledger: Annotated[str, ledger_option("What head lists are paid from.", "URL")] = "",
     keys: Annotated[Path, option("FOLDER", "The keys of opt-in records.")] = Path("collector-keys"),
     operator_key: Annotated[Path | None, option("FILE", "What wraps those keys.")] = None,
@@ -235,6 +239,7 @@ def advance(
     already, because a server moved it meanwhile, is left alone: so the phase has to be named.
 
         hushquery collect advance --to closed
+        hushquery collect advance --to released --candidates words.txt
     """
     from hushquery.collect.epochs.clock import Watch, tolerance
     from hushquery.collect.epochs.epochs import EpochWork, registered
@@ -245,7 +250,7 @@ def advance(
         vault = Vault(opened, keys, read_operator_key(None if operator_key is None else str(operator_key)))
         watch = Watch(opened, tolerance(task for _, task in registered(opened)))
         phases = Phases(opened, EpochWork(opened, vault, ledger), vault, watch=watch)
-        moved = phases.advance(before.task, before.task_row, before.number, to)
+        moved = phases.advance(before.task, before.task_row, before.number, to, read_texts(candidates))
     text = f"epoch {moved.number} of {moved.task.task.name}: {moved.phase}"
     if moved.release is not None:
         text += f"; GET /v1/releases/{moved.release}"
@@ -326,9 +331,9 @@ def save(
     which: WhichEpoch,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Write what an epoch published into a folder, for every command that reads a release or an estimate.
+    r"""Save what an epoch published as a folder, for every command that reads a release.
 
-    A task of texts publishes nothing by itself: name candidates once it is closed.
+    With candidates, texts of a closed epoch are looked for and nothing is published.
 
         hushquery collect save --out release/
         hushquery collect save --candidates words.txt --out estimate/

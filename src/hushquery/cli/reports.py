@@ -177,15 +177,17 @@ def estimate(
     level: Annotated[float, option("P", "The coverage of each interval.")] = 0.95,
     strict: Annotated[bool, flag("--strict", "Refuse everything if one report is bad.")] = False,
     out: Annotated[
-        Path | None, option("DIR", "Also write estimates.parquet and estimates.json into a new folder.")
+        Path | None, option("DIR", "Also save a release: tables, guarantee, data card and page in a new folder.")
     ] = None,
+    force: Annotated[bool, flag("--force", "Replace an older release at --out.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Estimate from the reports of clients how many of them hold what.
 
     Each report is checked and counted once. Bad ones are counted by kind and left out, and nothing is estimated from
     fewer good ones than the task's min_batch. Raw estimates may be negative; sums and averages should start from them.
-    Of a task with a period one period is counted, so the guarantee is that of one period's answers.
+    Of a task with a period one period is counted, so the guarantee is that of one period's answers. The folder of --out
+    is a release: `hushquery show`, `verify` and `export` read it.
 
         hushquery estimate reports.txt --task task.toml --epoch 2940
         hushquery estimate reports.parquet --task task.toml --head head/ --post norm-sub --out est/
@@ -193,12 +195,13 @@ def estimate(
         hushquery estimate reports/*.parquet --task task.toml --head head/ --engine spark://master:7077
     """
     from hushquery.local.configuration import read_head
-    from hushquery.local.server.estimate import check_post, new_folder
+    from hushquery.local.server.estimate import check_post
     from hushquery.local.server.estimate import estimate as estimated
+    from hushquery.release import check_target
     from hushquery.task import Task
 
     if out is not None:
-        new_folder(out)
+        check_target(out, force)
     agreed, texts = Task.load(task), read_texts(candidates)
     with progress("counting reports") as show:
         result = estimated(
@@ -213,9 +216,10 @@ def estimate(
             engine=engine,
             progress=lambda read: show(f"counting reports: {read:,}"),
         )
+    lines = [str(result)]
     if out is not None:
-        result.save(out)
-    emit(result.to_json(), str(result), as_json)
+        lines.append(f"open {result.save(out, force) / 'report.html'}")
+    emit(result.to_json(), "\n".join(lines), as_json)
 
 
 def _period(text: str | None) -> int | Literal["all"] | None:

@@ -39,9 +39,12 @@ def show(
 
 
 def _show_release(release: Release, limit: int, as_json: bool) -> None:
+    from hushquery.release.estimates_page import measure_shown
+    from hushquery.release.manifest import KINDS
     from hushquery.release.page import false_pairs
 
     tables = release.tables
+    measure = measure_shown(release.manifest) if "estimates" in tables else ""
     first = {name: table.slice(0, limit).to_pylist() for name, table in tables.items()}
     meanings = release.manifest.get("meanings", {})
     data: dict[str, Any] = {
@@ -65,14 +68,15 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
     for name, rows in first.items():
         title = f"{name}: {sizes_in_words({'rows': tables[name].num_rows})}"
         title += f", {meanings[name]}" if meanings.get(name) else ""
-        keys = [column for column in tables[name].column_names if tables[name].schema.field(column).type == "string"]
-        numbers = _numbers(tables[name].column_names)
-        cells = [[*(row[key] for key in keys), *_cells(row)] for row in rows]
+        keys = KINDS[name].keys
+        numbers = _numbers(tables[name].column_names, measure)
+        cells = [[*(str(row[key]).replace("\t", "  ") for key in keys), *_cells(row, measure)] for row in rows]
         heads: list[str] = [*keys, *numbers]
         if name == "reformulations":
             title += f"\n{false_pairs(release.manifest)}" if rows and false_pairs(release.manifest) else ""
             heads, cells = _with_doubt(heads, cells, [row["low"] for row in rows])
-        parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells else title)
+        # How many reports support a cell is for programs: nobody's answer can be read off it.
+        parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells and name != "support" else title)
     emit(data, "\n\n".join(part for part in parts if part), as_json)
 
 
@@ -86,13 +90,19 @@ def _with_doubt(
     return [*heads, ""], marked
 
 
-def _numbers(columns: list[str]) -> list[str]:
+def _numbers(columns: list[str], measure: str) -> list[str]:
     if "optin" in columns:
         return ["opt-in", "clients", "weight", "shift z"]
-    return [name for name in ("count", "share") if name in columns] + (["interval"] if "low" in columns else [])
+    if "estimate" in columns:
+        return [measure, "interval"]
+    return [name for name in ("count", "share") if name in columns] + ["interval"] * ("low" in columns)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], measure: str) -> list[str]:
+    if measure == "mean" and "estimate" in row:
+        return [f"{row['estimate']:,.4g}", f"{row['low']:,.4g} to {row['high']:,.4g}"]
+    if "estimate" in row:
+        return list(measured({**row, "share": row["estimate"]}))
     if "optin" in row:
         groups = [f"{percent(row[name])} ± {percent(row[f'{name}_stderr'])}" for name in ("optin", "client")]
         shift = "" if row["shift_z"] is None else f"{row['shift_z']:+.1f}"

@@ -254,7 +254,7 @@ class Collector:
         configuration = epoch.configuration if epoch else None
         return {
             "id": task.id,
-            "task": task.to_json(),
+            "task": task.for_devices(),
             "epoch": _summary(epoch),
             "configuration": None if configuration is None else json.loads(configuration.canonical()),
             "configuration_hash": None if configuration is None else configuration.digest.hex(),

@@ -1,4 +1,4 @@
-"""The cost of one report of a local randomizer, computed from the integers in its manifest.
+"""The cost of one answer of a local randomizer, computed from the integers in its manifest.
 
 Randomizers know their own epsilon; this second computation lets ``hushquery verify`` check a release without them.
 Chances are integers over 2^53. For each oracle the worst report is the one whose chances under two values differ most.
@@ -18,12 +18,19 @@ _MOST = 2**31  # more URLs per query than any head list has
 
 
 def report_epsilon(oracle: Mapping[str, Any]) -> Fraction:
-    """Return the epsilon of one report, replace-one: ln of :func:`worst_ratio`, rounded up."""
-    return loss_of_ratio(worst_ratio(oracle))
+    """Return the epsilon of one permanent answer, replace-one: ln of :func:`worst_ratio`, rounded up."""
+    ratio, times = _ratio_of_a_bit(oracle)
+    return times * loss_of_ratio(ratio)
 
 
 def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
-    """Return how many times likelier any one report is under one value than under another, exactly."""
+    """Return how many times likelier any one answer is under one value than under another, exactly."""
+    ratio, times = _ratio_of_a_bit(oracle)
+    return ratio**times
+
+
+def _ratio_of_a_bit(oracle: Mapping[str, Any]) -> tuple[Fraction, int]:
+    """Return the worst ratio of one independent part of an answer, and in how many parts two values differ at most."""
     name = oracle.get("name") if isinstance(oracle, Mapping) else None
     channel = CHANNELS.get(name) if isinstance(name, str) else None
     if channel is None:
@@ -31,15 +38,18 @@ def worst_ratio(oracle: Mapping[str, Any]) -> Fraction:
             "a local step names a randomizer this version does not know",
             fix="Upgrade hushquery to the version that wrote it",
         )
+    times = 1
     try:
-        cells = _whole(oracle, "k")
+        if isinstance(name, str) and name in _PARTS:
+            times = _PARTS[name](oracle)
         # A single value can't be distinguished from another; two-stage has its own count of them.
-        ratio = Fraction(1) if cells == 1 and channel is not _two_stage else channel(oracle)
+        alone = name not in ("two-stage", "onebit", "rappor") and _whole(oracle, "k") == 1
+        ratio = Fraction(1) if alone else channel(oracle)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         ratio = Fraction(0)
     if ratio < 1:
         raise DataError(f"the integers of a {name} randomizer make no sense", fix="Get the release again")
-    return ratio
+    return ratio, times
 
 
 def _whole(oracle: Mapping[str, Any], name: str, most: int = _ONE) -> int:
@@ -100,6 +110,35 @@ def _two_stage(oracle: Mapping[str, Any]) -> Fraction:
     return worst
 
 
+def _onebit(oracle: Mapping[str, Any]) -> Fraction:
+    """The chance of a 1 grows linearly from ``low`` to that of the largest value; the worse of a 1 and a 0 counts."""
+    most, low, unit = (_whole(oracle, name) for name in ("most", "low", "unit"))
+    high = low + unit * most
+    if high >= _ONE:
+        raise ValueError("unit")
+    return max(Fraction(high, low), Fraction(_ONE - low, _ONE - high))
+
+
+def _kept_bit(oracle: Mapping[str, Any]) -> Fraction:
+    """dBitFlip: a bit is true with chance ``keep``."""
+    keep = _whole(oracle, "keep", _ONE - 1)
+    return Fraction(keep, _ONE - keep)
+
+
+def _differing_buckets(oracle: Mapping[str, Any]) -> int:
+    """Two values differ in both their buckets, where two bits are answered; one bit can be only one of them."""
+    if not _whole(oracle, "d") <= _whole(oracle, "k"):
+        raise ValueError("d")
+    return 1 if oracle["d"] == 1 else 2
+
+
+def _flipped_bit(oracle: Mapping[str, Any]) -> Fraction:
+    """RAPPOR's permanent response: a bit is false with chance ``flip``, f/2."""
+    if oracle["variant"] != "native":
+        raise ValueError("variant")
+    return _response(2, _whole(oracle, "flip"))
+
+
 CHANNELS: Mapping[str, Callable[[Mapping[str, Any]], Fraction]] = {
     "krr": _krr,
     "subset": _subset,
@@ -107,4 +146,13 @@ CHANNELS: Mapping[str, Callable[[Mapping[str, Any]], Fraction]] = {
     "olh": _olh,
     "hadamard": _bit,
     "two-stage": _two_stage,
+    "onebit": _onebit,
+    "dbitflip": _kept_bit,
+    "rappor": _flipped_bit,
+}
+
+# The filters of two texts differ in at most 2h bits.
+_PARTS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
+    "dbitflip": _differing_buckets,
+    "rappor": lambda oracle: 2 * _whole(oracle, "h"),
 }

@@ -409,7 +409,8 @@ class LocalChannel(StepParameters):
     """Reports of one client, each randomised on the device by the same randomizer.
 
     **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
-    of any one report under two values (:mod:`hushquery.core.local_loss`).
+    of any one report under two values (:mod:`hushquery.core.local_loss`). A device that stops at a ``lifetime`` budget
+    loses no more than that, given the times at which its value changed.
     """
 
     kind: ClassVar[str] = "local-channel"
@@ -417,19 +418,27 @@ class LocalChannel(StepParameters):
     oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
     reports: int = 1  # the number of reports of one client
     relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
+    lifetime: Fraction | None = None  # the budget that ends a device's reports, where they are of several periods
 
     @property
     def loss(self) -> Loss:
-        """Pure epsilon, once per report."""
+        """Pure epsilon, once per report, or the lifetime budget where that is less."""
         if type(self.reports) is not int or self.reports < 1 or self.relation is not Relation.REPLACE_ONE:
             raise DataError("a local step has at least one report, under replace-one", fix="Get the release again")
-        return Loss(pure=(report_epsilon(self.oracle),) * self.reports)
+        one = report_epsilon(self.oracle)
+        if self.lifetime is None:
+            return Loss(pure=(one,) * self.reports)
+        return Loss(pure=(min(self.reports * one, self.lifetime),))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers as plain data; a budget that ends nothing is not named."""
+        return {name: value for name, value in super().to_json().items() if name != "lifetime" or value is not None}
 
 
 _KINDS: dict[str, type[StepParameters]] = {
     cls.kind: cls for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, LocalChannel)
 }
-_FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta"}
+_FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta", "lifetime"}
 
 
 def loss_from(parameters: Mapping[str, Any]) -> Loss:

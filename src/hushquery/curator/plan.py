@@ -12,14 +12,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from hushquery.core.budget import Budget, Number, Relation, Unit, exact, format_delta, format_epsilon, smallest_whole
+from hushquery.core.budget import Budget, Number, Unit, exact, format_delta, format_epsilon
 from hushquery.core.calibration import (
     WEIGHT_GRID,
-    SparseGaussian,
-    calibrate_sparse_gaussian,
     knapsack_threshold,
-    laplace_scale,
-    laplace_threshold,
     mu_for,
     sigma_for,
 )
@@ -35,7 +31,7 @@ from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
 from hushquery.curator.selectors.korolova2009 import Korolova, calibrate_korolova
 from hushquery.curator.selectors.optimal import Optimal
-from hushquery.curator.selectors.thresholded import ThresholdedCounts
+from hushquery.curator.selectors.thresholded import ThresholdedCounts, gaussian_step, laplace_step, lowest_threshold
 from hushquery.curator.selectors.weighted import Weighted, weighted_threshold
 from hushquery.errors import CalibrationError, UsageError
 from hushquery.log import Log, read_log
@@ -439,10 +435,10 @@ def calibrate(
     secret_pairs = "clicks" in shares and not spec.has_public_pairs
     if spec.selector in _LAPLACE:
         total, delta = budget.epsilon, budget.delta
-        noise: Callable[[int, Fraction, Fraction | None], LaplaceHistogram | GaussianHistogram] = _laplace
+        noise: Callable[[int, Fraction, Fraction | None], LaplaceHistogram | GaussianHistogram] = laplace_step
     else:
         total = mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2
-        delta, noise = budget.delta * _THRESHOLDS_SHARE_OF_DELTA, _gaussian
+        delta, noise = budget.delta * _THRESHOLDS_SHARE_OF_DELTA, gaussian_step
     delta = delta / (2 if secret_pairs else 1)  # queries and pairs have a threshold each
     clicks = reformulations = None
     if "clicks" in shares and spec.clicks_per_user:
@@ -467,56 +463,20 @@ def _selector(spec: ReleaseSpec, part: Fraction, delta: Fraction, beside: Loss) 
     """Calibrate the selector for its part of epsilon or mu^2 and its threshold's delta, given all other tables."""
     d, counted = spec.queries_per_user, not spec.select_only
     if spec.selector == "laplace":
-        return ThresholdedCounts("laplace", _laplace(d, part, delta), counted)
+        return ThresholdedCounts("laplace", laplace_step(d, part, delta), counted)
     if spec.selector == "gaussian":
-        return ThresholdedCounts("gaussian", _lowest_threshold(d, part, beside, spec.budget), counted)
+        return ThresholdedCounts("gaussian", lowest_threshold(d, part, beside, spec.budget), counted)
     if spec.selector == "guided":
         for_sketch, for_selection, for_counts = _GUIDED if counted else _GUIDED_SELECT_ONLY
         sketch = GaussianWeights(SKETCHED_QUERIES, sigma_for(WEIGHT_GRID**2, part * for_sketch))
         sigma = sigma_for(WEIGHT_GRID**2, part * for_selection)
         selection = GaussianWeights(d, sigma, knapsack_threshold(sigma / WEIGHT_GRID, d, delta))
-        return Guided(sketch, selection, _gaussian(d, part * for_counts, None) if counted else None)
+        return Guided(sketch, selection, gaussian_step(d, part * for_counts, None) if counted else None)
     share = Fraction(1) if not counted else _KOROLOVA_SELECTION if spec.selector == "korolova2009" else _SELECTION
     if spec.selector == "weighted":
         weights = weighted_threshold(d, sigma_for(WEIGHT_GRID**2, part * share), delta)
-        return Weighted(weights, _gaussian(d, part * (1 - share), None) if counted else None)
-    counts = _laplace(d, part * (1 - share), None) if counted else None
+        return Weighted(weights, gaussian_step(d, part * (1 - share), None) if counted else None)
+    counts = laplace_step(d, part * (1 - share), None) if counted else None
     if spec.selector == "korolova2009":
         return Korolova(calibrate_korolova(d, part * share, delta), counts)
     return Optimal(OptimalSelection(d, part * share / d, delta / d), counts)
-
-
-def _laplace(keys: int, epsilon: Fraction, delta: Fraction | None) -> LaplaceHistogram:
-    scale = laplace_scale(keys, epsilon)
-    return LaplaceHistogram(keys, scale, None if delta is None else laplace_threshold(scale, keys, delta))
-
-
-def _gaussian(keys: int, mu_squared: Fraction, delta: Fraction | None) -> GaussianHistogram:
-    sigma = sigma_for(keys, mu_squared)
-    if delta is None:
-        return GaussianHistogram(keys, sigma)
-
-    def fits(threshold: int) -> bool:
-        return exact(SparseGaussian(keys, sigma, threshold, Relation.ADD_REMOVE).threshold_delta()) <= delta
-
-    return GaussianHistogram(keys, sigma, _smallest(fits))
-
-
-def _lowest_threshold(keys: int, mu_squared: Fraction, beside: Loss, budget: Budget) -> GaussianHistogram:
-    """Lower the threshold as far as the exact curve of the histogram, with all other steps beside it, allows."""
-    if beside == Loss():
-        alone = calibrate_sparse_gaussian(keys, budget.epsilon, budget.delta)
-        return GaussianHistogram(keys, alone.sigma, alone.threshold)
-    sigma = sigma_for(keys, mu_squared)
-
-    def fits(threshold: int) -> bool:
-        return (GaussianHistogram(keys, sigma, threshold).loss + beside).fits(budget.epsilon, budget.delta)
-
-    return GaussianHistogram(keys, sigma, _smallest(fits))
-
-
-def _smallest(fits: Callable[[int], bool]) -> int:
-    threshold = smallest_whole(fits)
-    if threshold is None:
-        raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta or epsilon")
-    return threshold

@@ -128,6 +128,10 @@ class Channel(ABC):
     def support(self, rows: npt.NDArray[Any]) -> IntArray:
         """Count what :meth:`unpack_many` returned."""
 
+    def adds_up(self, support: IntArray, n: int) -> bool:
+        """Return whether these can be the counts of ``n`` reports, which :meth:`support` makes: none is above n."""
+        return support.shape == (self.length,) and bool(((support >= 0) & (support <= n)).all())
+
     @abstractmethod
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1

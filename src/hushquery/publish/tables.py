@@ -205,6 +205,12 @@ def click_graph(release: Release, purpose: str) -> ClickGraph:
 
 def need_table(release: Release, name: str, purpose: str) -> pa.Table:
     """Return a table of a release, or refuse with what its absence means and what to do."""
+    if "estimates" in release.tables:
+        raise DataError(
+            f"this release holds estimates from clients' reports, and no {name}",
+            why=f"without them {purpose}",
+            fix="Look at its report.html, or use `hushquery show` and `hushquery export`",
+        )
     if name not in release.tables:
         raise DataError(
             f"this release has no table of {name}",

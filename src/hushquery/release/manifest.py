@@ -8,6 +8,7 @@ refused.
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 import os
@@ -29,10 +30,11 @@ from hushquery.core.budget import Unit, exact
 from hushquery.core.description import Description
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import Loss
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import DataError, HushqueryError, UsageError
 
-#: What the numbers of a table are: counts, shares of all records, or the two estimates behind a share.
-Measure = Literal["count", "share", "estimates"]
+#: What the numbers of a table are: counts, shares of all records, the two estimates behind a share, estimates from
+#: clients' reports alone, or how many of these reports support what.
+Measure = Literal["count", "share", "estimates", "estimate", "support"]
 
 #: A share is ranked as if so many records had been counted.
 SHARE_SCALE = 100_000
@@ -49,12 +51,16 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class TableKind:
-    """A kind of table: the columns that name a row, what a row is, what its numbers may be, if it may have none."""
+    """A kind of table: the columns that name a row, what a row is, what its numbers may be, if it may have none.
+
+    Rows of a ``listed`` table keep the order of a public list; others are ordered by what they say.
+    """
 
     keys: tuple[str, ...]
     row: str
     measures: tuple[Measure, ...] = ("count", "share")
     bare: bool = False
+    listed: bool = False
 
 
 #: The tables a release may hold, by name.
@@ -67,6 +73,11 @@ KINDS: Mapping[str, TableKind] = {
     "records": TableKind(
         ("query", "url"), "a query and a page, as the two groups of people measured them", measures=("estimates",)
     ),
+    "estimates": TableKind(
+        ("value",), "a value that was asked about, in the order of the list", measures=("estimate",), listed=True
+    ),
+    "support": TableKind(("cell",), "a cell of the randomizer, by its number", measures=("support",), listed=True),
+    "candidates": TableKind(("text",), "a text that was looked for", measures=(), bare=True, listed=True),
 }
 
 _INTERVAL = {"low": "the lower end of the interval", "high": "the upper end of the interval"}
@@ -86,7 +97,13 @@ NUMBERS: Mapping[Measure, Mapping[str, str]] = {
         "shift_z": "the difference between the two in standard errors; far from 0 the groups search differently; "
         "missing where it could not be tested",
     },
+    "estimate": {"estimate": "the share of clients, or their average; it may be below zero, because noise is"}
+    | {"stderr": "its standard error", **_INTERVAL},
+    "support": {"reports": "how many reports support the cell, as they arrived: randomised"},
 }
+
+#: The columns of whole numbers.
+WHOLE = ("count", "reports", "cell")
 
 
 def measure_of(table: pa.Table) -> Measure | None:
@@ -99,14 +116,14 @@ def measures_of(tables: Mapping[str, pa.Table]) -> dict[str, Measure | None]:
     return {name: measure_of(table) for name, table in tables.items()}
 
 
-def release_measure(tables: Mapping[str, pa.Table]) -> Literal["count", "share"] | None:
-    """Return whether a release speaks in counts or in shares; None where it has lists alone. Refuse both at once."""
+def release_measure(tables: Mapping[str, pa.Table]) -> Literal["count", "share", "estimate"] | None:
+    """Return whether a release speaks in counts, shares or estimates; None where it has lists alone. Refuse a mix."""
     measures = set(measures_of(tables).values()) - {None}
-    if "count" in measures and len(measures) > 1:
-        raise DataError(
-            "the tables of a release mix counts with shares", fix="Make one release of counts and one of shares"
-        )
-    return None if not measures else "count" if "count" in measures else "share"
+    reported = bool(measures & {"estimate", "support"})
+    if ("count" in measures and len(measures) > 1) or (reported and measures != {"estimate", "support"}):
+        fix = "Make one release of each: counts, shares, and estimates with their support"
+        raise DataError("the tables of a release mix counts, shares and estimates", fix=fix)
+    return None if not measures else "estimate" if reported else "count" if "count" in measures else "share"
 
 
 def checked_table(name: str, table: pa.Table) -> pa.Table:
@@ -120,7 +137,7 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
     known = [*forms, kind.keys] if kind.bare else forms
     wanted = next((form for form in known if sorted(form) == sorted(table.column_names)), None)
     if wanted is None:
-        fix = "Give exactly: " + "; or: ".join(", ".join(form) for form in forms)
+        fix = "Give exactly: " + "; or: ".join(", ".join(form) for form in forms or known)
         raise UsageError(f"the table {name!r} does not have the columns of one, and no others", fix=fix)
     schema = pa.schema([pa.field(column, _type(column, kind), nullable=column in _MAY_MISS) for column in wanted])
     try:
@@ -133,15 +150,17 @@ def checked_table(name: str, table: pa.Table) -> pa.Table:
     problem = _problem(plain, kind.keys)
     if problem:
         raise DataError(f"the table {name!r} can't be published", why=problem, fix="This is a defect of what made it")
-    return _ordered(plain, kind.keys).combine_chunks().cast(schema)
+    return (plain if kind.listed else _ordered(plain, kind.keys)).combine_chunks().cast(schema)
 
 
 def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> None:
-    """Refuse tables that do not fit together, or whose shares and rest exceed all.
+    """Refuse tables that do not fit together, whose shares and rest exceed all, or estimates of no task.
 
     Reformulations, and records and clicks of shares, need released queries: other keys would come from nowhere public.
     """
     measure = release_measure(tables)
+    if measure == "estimate":
+        task_of(parameters)
     if "queries" in tables:
         public = tables["queries"]["query"].combine_chunks()
         rooted = [("reformulations", "query"), ("reformulations", "next_query")]
@@ -161,8 +180,25 @@ def check_references(tables: Mapping[str, pa.Table], parameters: Mapping[str, An
                 raise DataError(f"the shares of {name} and the rest are more than the whole", fix="Download it again")
 
 
+def task_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task that estimates are of, as plain data; refuse parameters that do not say what pages show of it."""
+    try:
+        task: dict[str, Any] = json.loads(parameters["task_text"])
+        texts = [task["task"]["name"], task["task"]["kind"], task["client"]["oracle"], *parameters["post_processing"]]
+        epsilons = [exact(parameters[name], name) for name in ("answer_epsilon", "lifetime_epsilon")]
+        counts = [parameters["reports"], task["task"].get("highest", 0)]
+        sound = all(isinstance(text, str) for text in texts) and min(epsilons) >= 0
+        sound = sound and all(type(count) is int for count in counts) and isinstance(parameters["refused"], dict)
+    except (HushqueryError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        sound = False
+    if not sound:
+        what = "a release of estimates does not say which task they are of, or what its reports cost"
+        raise DataError(what, fix="Make it with `hushquery estimate`, or download it again")
+    return task
+
+
 def _type(column: str, kind: TableKind) -> pa.DataType:
-    return pa.string() if column in kind.keys else pa.int64() if column == "count" else pa.float64()
+    return pa.int64() if column in WHOLE else pa.string() if column in kind.keys else pa.float64()
 
 
 def _cast(values: pa.ChunkedArray, column: str, kind: TableKind) -> pa.ChunkedArray:
@@ -216,9 +252,9 @@ def _all(truths: pa.ChunkedArray) -> bool:
 #: What the manifest calls its own format.
 FORMAT = "hushquery-release"
 
-#: The newest format version read here: 1 has counts; 2 adds shares, records and ``measures``. A release is written in
-#: the lowest version that can hold it, so that older programs go on reading counts.
-FORMAT_VERSION = 2
+#: The newest format version read here: 1 has counts; 2 adds shares, records and ``measures``; 3 adds estimates from
+#: reports. A release is written in the lowest version that can hold it, so that older programs go on reading counts.
+FORMAT_VERSION = 3
 
 # Libraries whose version could change what a release holds.
 _LIBRARIES = {"duckdb": "duckdb", "ibis": "ibis-framework", "numpy": "numpy", "pyarrow": "pyarrow", "mpmath": "mpmath"}
@@ -386,7 +422,9 @@ def steps_of(manifest: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mappi
 
 
 def _least_version(measures: Mapping[str, str | None]) -> int:
-    return 1 if set(measures.values()) <= {"count", None} else FORMAT_VERSION
+    if set(measures.values()) & {"estimate", "support"} or "candidates" in measures:
+        return 3
+    return 1 if set(measures.values()) <= {"count", None} else 2
 
 
 def check_measures(manifest: Mapping[str, Any], measures: Mapping[str, str | None]) -> None:

@@ -25,7 +25,16 @@ from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exac
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
-from hushquery.release.manifest import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
+from hushquery.release.manifest import (
+    KINDS,
+    NUMBERS,
+    REST,
+    SHARE_SCALE,
+    WHOLE,
+    measure_of,
+    measures_of,
+    release_measure,
+)
 from hushquery.templates import asset, bundled, number, render
 
 if TYPE_CHECKING:
@@ -35,11 +44,11 @@ if TYPE_CHECKING:
 _FALSE_PAIRS = "expected_false_reformulations"
 
 # Of a longer list the manifest has the rest; of longer numbers it has all digits.
-_LISTED = 12
-_LONG_NUMBER = 8
+_LISTED, _LONG_NUMBER = 12, 8
 _LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
 # The parameters whose numbers say little without it.
 _UNITS = {"session_gap": "seconds"}
+_KEYS = {"value": "the value", "cell": "its number, from 0", "text": "the text, as devices hash it"}
 
 _TOP = 25
 _CLICKED_QUERIES = 8
@@ -67,27 +76,33 @@ SCRIPT_HASH = f"sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest(
 
 def card(release: Release) -> str:
     """Write the data card as Markdown."""
+    if release_measure(release.tables) == "estimate":
+        from hushquery.release import estimates_page
+
+        return estimates_page.card(release)
     guarantees, manifest = release.guarantees, release.manifest
     return render(
         "card.md",
-        people=populations(guarantees),
         facts=list(release.description.facts()),
+        title=f"Search statistics of {populations(guarantees)}",
+        subject="What people searched for",
         nothing_promised=nothing_promised(guarantees),
         two_promises=two_promises(guarantees),
-        promises=[
-            {"population": g.population, "weakness": weakness(g), "lines": list(map(_item, g.in_words().splitlines()))}
-            for g in guarantees
-        ],
-        tables=[_card_table(name, table, manifest) for name, table in release.tables.items()],
+        promises=[promise_lines(guarantee) for guarantee in guarantees],
+        tables=[card_table(name, table, manifest) for name, table in release.tables.items()],
         rest=manifest["parameters"][REST] if release_measure(release.tables) == "share" else None,
         limits=limits(release),
-        settings=_settings(manifest["parameters"]),
+        settings=settings(manifest["parameters"]),
         manifest=manifest,
     )
 
 
 def page(release: Release, budget: Mapping[str, Any] | None = None, signed: str = "") -> str:
     """Write the page; ``budget`` is what :meth:`Release.save` takes, ``signed`` the fingerprint of the key."""
+    if release_measure(release.tables) == "estimate":
+        from hushquery.release import estimates_page
+
+        return estimates_page.page(release, signed)
     tables, guarantees, manifest = release.tables, release.guarantees, release.manifest
     weak, void, parameters = any(map(weakness, guarantees)), nothing_promised(guarantees), manifest["parameters"]
     return render(
@@ -114,7 +129,7 @@ def page(release: Release, budget: Mapping[str, Any] | None = None, signed: str 
         groups=compared(tables) if "records" in tables else None,
         limits=limits(release),
         budget=None if budget is None else _budget(budget),
-        settings=_settings({name: value for name, value in parameters.items() if name != REST}),
+        settings=settings({name: value for name, value in parameters.items() if name != REST}),
     )
 
 
@@ -296,6 +311,12 @@ def _cost(loss: Loss) -> str:
     return "It cost " + (" and ".join(parts) or "nothing")
 
 
+def promise_lines(guarantee: Guarantee) -> dict[str, Any]:
+    """Return what one population is promised, for the data card."""
+    lines = [_item(line) for line in guarantee.in_words().splitlines()]
+    return {"population": guarantee.population, "weakness": weakness(guarantee), "lines": lines}
+
+
 def _item(line: str) -> tuple[str, str]:
     """Split a line of the promise into its number or mark in a list, where it is indented, and its text."""
     line = line.replace("->", "→")
@@ -328,7 +349,7 @@ def setting(value: Any, name: str = "") -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _settings(parameters: Mapping[str, Any]) -> list[tuple[str, str | list[str]]]:
+def settings(parameters: Mapping[str, Any]) -> list[tuple[str, str | list[str]]]:
     """Return the name of each parameter with what it is: in words, or in lines where commas would be ambiguous."""
     return [(name.replace("_", " "), _setting_lines(v) or setting(v, name)) for name, v in parameters.items()]
 
@@ -391,10 +412,11 @@ class Axis:
         return 100 * (value - self.least) / ((self.most - self.least) or 1.0)
 
 
-def _card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the data card says of a table."""
     measure = measure_of(table)
     url = "the page" if measure == "count" else "the page; empty for searches without a click"
-    words = {"query": "the query", "url": url, "next_query": "the query that came next"}
+    words = {"query": "the query", "url": url, "next_query": "the query that came next", **_KEYS}
     numbers = NUMBERS[measure].items() if measure else ()
     doubts = [false_pairs(manifest), _doubtful(table)] if name == "reformulations" and table.num_rows else []
     return {
@@ -403,8 +425,8 @@ def _card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict
         "row": KINDS[name].row,
         "measure": measure,
         "columns": [
-            *((key, "text", words[key]) for key in KINDS[name].keys),
-            *((key, "whole number" if key == "count" else "number", meaning) for key, meaning in numbers),
+            *((key, "whole number" if key in WHOLE else "text", words[key]) for key in KINDS[name].keys),
+            *((key, "whole number" if key in WHOLE else "number", meaning) for key, meaning in numbers),
         ],
         "doubts": " ".join(filter(None, doubts)),
     }

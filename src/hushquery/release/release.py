@@ -48,8 +48,8 @@ _ROWS_PER_GROUP = 2**20
 class Release:
     """Public tables, what their publication promises, and how they were made. Made by :meth:`make` or :meth:`load`.
 
-    ``tables`` are any of ``queries``, ``clicks``, ``reformulations`` and ``records``; ``guarantees``, one per
-    population; ``manifest`` is plain JSON data.
+    ``tables`` are any of ``queries``, ``clicks``, ``reformulations`` and ``records``, or what clients reported:
+    ``estimates``, ``support`` and ``candidates``; ``guarantees``, one per population; ``manifest`` is plain JSON data.
 
     >>> from hushquery.core.guarantee import Guarantee, Step
     >>> from hushquery.core.loss import LaplaceHistogram
@@ -95,8 +95,9 @@ class Release:
     ) -> Release:
         """Make a release from what may be published, in one order and form whatever made it.
 
-        ``tables`` hold counts or shares, not both. ``kind`` is ``curator`` or ``hybrid``. ``parameters`` are what the
-        steward chose, nothing computed from the log; of shares also ``rest``, the share of everything not listed.
+        ``tables`` hold counts, shares or estimates. ``kind`` is ``curator``, ``hybrid`` or ``local``. ``parameters``
+        are what the steward chose, nothing computed from the log; of shares also ``rest``, the share of everything not
+        listed; of estimates the task, its domain and the number of reports.
         ``steps``, one per step of the guarantees, hold the exact ``parameters`` from which
         :func:`hushquery.release.verify` computes the cost anew; ``threshold`` and ``table`` among them state that no
         count in that table is below the threshold. ``meanings`` has a sentence per table on what a number is. ``level``
@@ -150,6 +151,11 @@ class Release:
     def description(self) -> Description:
         """What the release says of itself: title, publisher, licence, period, contact, people; each may be missing."""
         return Description.from_json(self.manifest.get("description", {}))
+
+    @property
+    def estimates(self) -> pa.Table | None:
+        """What clients reported: shares or an average, or None."""
+        return self.tables.get("estimates")
 
     @property
     def test_noise(self) -> bool:
@@ -225,19 +231,19 @@ class Release:
 
         return to_sqlite(self, file, force)
 
-    def to_pandas(self, table: str = "queries") -> pandas.DataFrame:
-        """Return a table as a pandas data frame."""
+    def to_pandas(self, table: str | None = None) -> pandas.DataFrame:
+        """Return a table as a pandas data frame: by default the queries, or the estimates from reports."""
         from hushquery.release.export import to_pandas
 
         return to_pandas(self._named(table))
 
-    def to_polars(self, table: str = "queries") -> polars.DataFrame:
-        """Return a table as a Polars data frame."""
+    def to_polars(self, table: str | None = None) -> polars.DataFrame:
+        """Return a table as a Polars data frame: by default the queries, or the estimates from reports."""
         from hushquery.release.export import to_polars
 
         return to_polars(self._named(table))
 
-    def to_arrow(self, table: str = "queries") -> pa.Table:
+    def to_arrow(self, table: str | None = None) -> pa.Table:
         """Return a table as an Arrow table."""
         return self._named(table)
 
@@ -251,9 +257,10 @@ class Release:
         return to_duckdb(self)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._named("queries").__arrow_c_stream__(requested_schema)
+        return self._named().__arrow_c_stream__(requested_schema)
 
-    def _named(self, name: str) -> pa.Table:
+    def _named(self, table: str | None = None) -> pa.Table:
+        name = table or ("estimates" if "estimates" in self.tables else "queries")
         if name not in self.tables:
             raise DataError(f"this release has no table {name!r}", fix=f"It has: {', '.join(self.tables)}")
         return self.tables[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -50,7 +51,11 @@ _UNITS = {"curator": "user", "local": "client"}
 _KINDS: Mapping[str, tuple[tuple[tuple[str, ...], ...], tuple[str | None, ...]]] = {
     "curator": ((("curator",),), ("count", None)),
     "hybrid": ((("curator",), ("curator", "local")), ("share",)),
+    "local": ((("local",),), ("estimate",)),
 }
+#: The entry points of checks that need more than this package knows, by kind of release: they take it and yield what
+#: is wrong. Releases of the kinds named here are refused where there is none.
+CHECKS, _CHECKED = "hushquery.releases", ("local",)
 # The chance of a false alarm that the two groups are compared with; one half of it is for single records.
 _FALSE_ALARMS = 0.01
 # What reports in two stages are called: they alone are blended in another mode than the best.
@@ -91,7 +96,8 @@ def verify(folder: Path | str, key: PublicKey | Path | str | None = None) -> Ver
     it with another key. Nothing can
     confirm what is stated once: names of people and task, its hash and epoch, day and versions, notes and meanings,
     ``robust``, ``post_processing``, ``shift_p_value``, ``rest_stderr``, ``row_counts``, the width and coverage of
-    intervals, and that the steps ran as stated. What the data card shows of it has to be the same there.
+    intervals, and that the steps ran as stated. What the data card shows of it has to be the same there. Of estimates
+    from reports everything is computed anew but the counts of reports, the periods, and the task itself.
     """
     trusted = None if key is None else trusted_key(key)
     release, problems, manifest = _checked(Path(folder))
@@ -122,6 +128,7 @@ def _checked(folder: Path) -> tuple[Release | None, list[str], Mapping[str, Any]
         problems += _strange_files(folder, manifest)
         problems += _guarantee_problems(release)
         problems += _step_problems(release)
+        problems += _kind_problems(release)
         problems += _disagreements(folder, release, whole=not problems)
     return release, problems, manifest
 
@@ -269,6 +276,16 @@ def _one_step(
             yield f"an interval in {table} begins below the floor of {floor} users of {step}"
 
 
+def _kind_problems(release: Release) -> Iterator[str]:
+    """Let whoever makes this kind of release compute it anew."""
+    kind = str(release.manifest["kind"])
+    checks = entry_points(group=CHECKS, name=kind)
+    for check in checks:
+        yield from check.load()(release)
+    if kind in _CHECKED and not checks:
+        yield f"nothing is installed here that can check a release of kind {kind}: install hushquery again"
+
+
 # ---- what is said in two places --------------------------------------------------------------------------------------
 
 
@@ -305,6 +322,8 @@ def _people_problems(release: Release) -> Iterator[str]:
     for number, ((_, ran), owner) in enumerate(zip(steps_of(manifest), owners, strict=True), 1):
         if ran["population"] != owner.population:
             yield f"step {number} speaks of other people than its guarantee"
+        if "lifetime" in ran["parameters"] and manifest["kind"] != "local":
+            yield f"step {number} states a lifetime budget, which only estimates of several periods have"
     for guarantee in guarantees:
         if guarantee.unit.name != _UNITS[guarantee.model]:
             yield f"a {guarantee.model} guarantee protects one {_UNITS[guarantee.model]}, and this one says otherwise"

@@ -318,6 +318,11 @@ def _encodes(text: str) -> bool:
 
 def check_kind(task: Task) -> None:
     """Refuse parts of a task that do not fit its kind or its mechanism."""
+    if task.collect.candidates is not None:
+        if task.task.kind != "text" or not task.collect.candidates:
+            raise UsageError('[collect] candidates is a list of texts to look for, for kind = "text"')
+        for text in task.collect.candidates:
+            Texts().cell(text)
     if task.is_listed:
         _check_listed(task)
     else:

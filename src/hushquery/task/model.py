@@ -42,9 +42,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 # What no client uses is not part of the task's identity: clients would answer anew when a collector changes it.
-_COLLECTORS_OWN = ("clock_skew", "max_body", "min_batch", "origins", "retention")
+_COLLECTORS_OWN = ("candidates", "clock_skew", "max_body", "min_batch", "origins", "retention")
 # Keys of some tasks only: where they are absent, the canonical form does not name them.
-_SPECIAL = {"task": ("highest",), "client": ("query_share", "step", "buckets", "bits", "rappor")}
+_SPECIAL = {
+    "task": ("highest",),
+    "client": ("query_share", "step", "buckets", "bits", "rappor"),
+    "collect": ("candidates",),
+}
 # Keys of [head] that came later: at their defaults they are not named, so that older tasks keep their ids.
 _UNNAMED = {("keep", 1), ("algorithm", "laplace"), ("weighed", None)}
 
@@ -267,6 +271,8 @@ class CollectPart(_Part):
     retention: Seconds = 90 * 86400
     max_body: Annotated[Bytes, Field(ge=256, le=2**30)] = 65536
     origins: tuple[Line, ...] = ()
+    candidates: tuple[str, ...] | None = None
+    """For texts: what to look for when an epoch is released. It becomes public then; devices do not get it."""
 
 
 class Task(_Part):
@@ -372,6 +378,12 @@ class Task(_Part):
             data["client"]["unknown"] = "refuse"
         return data
 
+    def for_devices(self) -> dict[str, Any]:
+        """Return the task as plain data for those who answer it."""
+        data = self.to_json()
+        data["collect"].pop("candidates", None)
+        return data
+
     def canonical(self) -> str:
         """Return the text that is hashed: ASCII JSON with sorted keys and no spaces, of what clients use.
 
@@ -380,7 +392,7 @@ class Task(_Part):
         data = self.to_json()
         del data["client"]["enabled"]
         for name in _COLLECTORS_OWN:
-            del data["collect"][name]
+            data["collect"].pop(name, None)
         return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property

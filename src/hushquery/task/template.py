@@ -109,6 +109,10 @@ max_body = 65536               # bytes, or "64KiB"
 origins = []                   # web pages that may send reports
 """
 
+_CANDIDATES = """\
+# candidates = ["example.org"] # what to look for when an epoch is released; devices do not get it
+"""
+
 
 def template(kind: str = "searches") -> str:
     """Return a commented task file to begin with."""
@@ -121,7 +125,7 @@ def template(kind: str = "searches") -> str:
         return _NUMBER + _CLIENT.format(epsilon="1.0") + _ONE_BIT + _LIFE + _COLLECT
     if kind == "text":
         client = _CLIENT.format(epsilon="4.5") + 'oracle = "rappor"\n' + _LIFE.replace("16.0", "18.0")
-        return _TEXT + client + _RAPPOR + _COLLECT
+        return _TEXT + client + _RAPPOR + _COLLECT + _CANDIDATES
     raise UsageError("there is no such kind of task", fix="It is searches, setting, number or text")
 
 

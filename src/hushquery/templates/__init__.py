@@ -110,7 +110,11 @@ def percent(share: float) -> str:
 
 
 def _amount(value: float, measure: str | None) -> str:
-    return percent(value) if measure == "share" else number(value)
+    return percent(value) if measure == "share" else _average(value) if measure == "mean" else number(value)
+
+
+def _average(value: float) -> str:
+    return f"{value:,.4g}".replace("-", "−")
 
 
 def _interval(row: dict[str, Any], measure: str | None) -> str:

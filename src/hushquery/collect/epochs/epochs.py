@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -20,7 +21,7 @@ from hushquery.core.ledger.ledger import Ledger
 from hushquery.errors import DataError, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
 from hushquery.local.server.counting import ReportCount, read_blocks
-from hushquery.local.server.estimate import ClientEstimate, estimate_counted
+from hushquery.local.server.estimate import ClientEstimate, estimate_support
 from hushquery.task import Task
 
 if TYPE_CHECKING:  # the first imports this file
@@ -63,7 +64,7 @@ class Epoch:
     since: int  # when it came to its phase
     head: tuple[tuple[str, ...], ...] | None = None  # the published list, if the task has no domain of its own
     optin: Mapping[str, Any] | None = None  # the published opt-in estimates
-    counts: Mapping[str, Any] | None = None  # what was counted, and estimated, when the reports were closed
+    counts: Mapping[str, Any] | None = None  # the integers that the reports add up to, once they are closed
     reports: int | None = None  # how many were counted
     checksum: bytes | None = None  # the XOR of the SHA-256 of their ids
     release: str | None = None  # the id of its release
@@ -200,6 +201,19 @@ def epoch_statuses(connection: sa.Connection, tasks: Mapping[int, Task]) -> list
     return [Epoch.read(tasks[row.task], row) for row in connection.execute(query)]
 
 
+def estimate_of(epoch: Epoch, candidates: Sequence[str] | None = None) -> ClientEstimate:
+    """Estimate from what a closed epoch counted; texts need candidates, of the task where none are given."""
+    if epoch.counts is None or epoch.configuration is None:
+        raise Unavailable("the reports of this epoch are not counted", fix="Close it first")
+    return estimate_support(
+        epoch.configuration,
+        np.array(epoch.counts["support"], dtype=np.int64),
+        epoch.counts["n"],
+        periods=(epoch.number,),
+        candidates=epoch.task.collect.candidates if candidates is None else candidates,
+    )
+
+
 class EpochWork:
     """The computations of an epoch's moves; each may run again after a crash and is paid for once.
 
@@ -237,36 +251,34 @@ class EpochWork:
         return None
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:
-        """Count the reports, and estimate from them if there are enough."""
+        """Count the reports; estimates are made of these integers, if there are enough, when they are released."""
         if epoch.configuration is None:
             raise DataError("the epoch has no domain yet", fix="Publish its head list first")
         count = ReportCount(epoch.configuration, epoch.number)
         for block in read_blocks(reports_of(self._store, epoch), count.length):
             count.add(block)
-        # Texts are estimated for candidates, which are named later.
-        if count.n < epoch.task.collect.min_batch or epoch.task.task.kind == "text":
-            return {"n": count.n, "support": count.support.tolist()}
-        return estimate_counted(count, strict=True).to_json()
+        if count.refused or count.n != count.read:  # they were checked when they arrived
+            raise DataError("the store holds reports that are not of this epoch", fix="Restore a backup")
+        least = epoch.task.collect.min_batch
+        return {"n": count.n, "support": count.support.tolist(), "min_batch": least}
 
-    def release(self, epoch: Epoch) -> bytes:
+    def release(self, epoch: Epoch, candidates: Sequence[str] | None = None) -> bytes:
         """Write the JSON document that is served: the clients' estimates, or the blend with the opt-in users'."""
-        counts = epoch.counts or {}
-        if "estimates" not in counts:
-            raise Unavailable("the reports of this epoch are counted, not estimated", fix="Leave it closed")
-        estimate = ClientEstimate.from_json(counts)
-        document: dict[str, Any] = {"name": epoch.task.task.name, "epoch": epoch.number}
+        estimate = estimate_of(epoch, candidates)
         if epoch.task.head is None:
-            document = {**estimate.to_json(), **document}
+            made = estimate.release()
         else:
             from hushquery.hybrid.published import PublishedHead, blend
 
-            blended = blend(PublishedHead.from_json(epoch.optin), estimate)
-            document |= {
-                "task": epoch.task.id,
-                "manifest": blended.manifest,
-                "guarantees": [guarantee.to_json() for guarantee in blended.guarantees],
-                "tables": {name: table.to_pydict() for name, table in blended.tables.items()},
-            }
+            made = blend(PublishedHead.from_json(epoch.optin), estimate)
+        document = {
+            "name": epoch.task.task.name,
+            "epoch": epoch.number,
+            "task": epoch.task.id,
+            "manifest": made.manifest,
+            "guarantees": [guarantee.to_json() for guarantee in made.guarantees],
+            "tables": {name: table.to_pydict() for name, table in made.tables.items()},
+        }
         return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -20,7 +20,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -50,6 +50,7 @@ from hushquery.collect.store.store import Store, StoreFull
 from hushquery.collect.store.vault import Vault
 from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
+from hushquery.local.rappor.channel import looked_for
 from hushquery.task import Task
 
 _AGAIN_SECONDS = 60  # a refused move is retried after so many seconds
@@ -92,16 +93,27 @@ class Phases:
             if inserted and begins == REPORTS_OPEN:
                 make_reports(connection, task_row, inserted[0].number)
 
-    def advance(self, task: Task, task_row: int, number: int, to: str | None = None) -> Epoch:
-        """Move an epoch to its next phase, or resume an interrupted move; leave one alone that is in phase ``to``."""
+    def advance(
+        self, task: Task, task_row: int, number: int, to: str | None = None, candidates: Sequence[str] | None = None
+    ) -> Epoch:
+        """Move an epoch to its next phase, or resume an interrupted move; leave one alone that is in phase ``to``.
+
+        ``candidates`` are for the release of texts: what to look for, instead of what the task says.
+        """
+        if candidates is not None:
+            if task.task.kind != "text":
+                raise UsageError("only a task of texts takes candidates", fix="Leave them out")
+            candidates = looked_for(candidates)
         try:
-            return self._advance(task, task_row, number, to)
+            return self._advance(task, task_row, number, to, candidates)
         except StoreFull:
             if not self._store.make_room():  # the move frees more than it needs
                 raise
-            return self._advance(task, task_row, number, to)
+            return self._advance(task, task_row, number, to, candidates)
 
-    def _advance(self, task: Task, task_row: int, number: int, to: str | None) -> Epoch:
+    def _advance(
+        self, task: Task, task_row: int, number: int, to: str | None, candidates: Sequence[str] | None
+    ) -> Epoch:
         with self._store.locked(lock_name(task, number)):
             epoch = self._read(task, task_row, number)
             if to is not None and epoch.phase == to:
@@ -111,11 +123,11 @@ class Phases:
                     self._watch.check()
                 epoch = self._expire(epoch)
             _check_move(epoch, to)
-            self._check_ready(epoch)
+            self._check_ready(epoch, candidates)
             # First what a crash after the last move left behind: secrets go before their phase does.
             epoch = self._begin(self._tidied(epoch))
             try:
-                columns = self._compute(epoch)
+                columns = self._compute(epoch, candidates)
             except Exception as error:
                 self._note(epoch, _safe_error(error))
                 raise
@@ -129,9 +141,9 @@ class Phases:
     def _reason(self, error: HushqueryError) -> str:
         return _text({"what": error.what, "why": error.why, "fix": error.fix, "at": int(self._clock())})
 
-    def _check_ready(self, epoch: Epoch) -> None:
+    def _check_ready(self, epoch: Epoch, candidates: Sequence[str] | None) -> None:
         """Refuse a move that can never succeed before it begins, and take back one that had begun."""
-        refusal = self._without_records(epoch) if epoch.phase == OPTIN_OPEN else _without_estimates(epoch)
+        refusal = self._without_records(epoch) if epoch.phase == OPTIN_OPEN else _without_estimates(epoch, candidates)
         if refusal is None:
             return
         if epoch.moving is not None:  # such as after a restore, or when all records were withdrawn
@@ -147,7 +159,7 @@ class Phases:
                 return None
         return NotReady("nobody has given records in this epoch yet", fix="Wait for some")
 
-    def _compute(self, epoch: Epoch) -> dict[str, Any]:
+    def _compute(self, epoch: Epoch, candidates: Sequence[str] | None) -> dict[str, Any]:
         if epoch.moving == "publish_head":
             published = self._work.publish_head(epoch)
             optin = _text(published.to_json())
@@ -163,7 +175,7 @@ class Phases:
                 reports, checksum = count_reports(connection, epoch)
             return {"counts": counts, "reports": reports, "checksum": checksum}
         if epoch.moving == "release":
-            document = self._work.release(epoch)
+            document = self._work.release(epoch, candidates)
             return {"release": hashlib.sha256(document).hexdigest(), "document": document}
         return {}
 
@@ -363,7 +375,7 @@ def _check_move(epoch: Epoch, to: str | None) -> None:
         raise UsageError(f"an epoch does not go from {epoch.phase} to {to}", fix=f"The next phase is {following}")
 
 
-def _without_estimates(epoch: Epoch) -> NotReady | None:
+def _without_estimates(epoch: Epoch, candidates: Sequence[str] | None = None) -> NotReady | None:
     """Return why nothing can be released from a closed epoch; counts that were not read are not checked."""
     if epoch.phase != CLOSED:
         return None
@@ -374,15 +386,24 @@ def _without_estimates(epoch: Epoch) -> NotReady | None:
             why=f"{epoch.reports or 0:,} of {fewest:,}",
             fix="Its reports stay counted; the next period has its own epoch",
         )
-    if epoch.task.task.kind == "text":
-        why = "texts are estimated for candidates, which a collector does not know"
-        fix = "Name candidates: `hushquery collect save --candidates FILE --out FOLDER`"
-    elif epoch.counts is not None and "estimates" not in epoch.counts:
+    if epoch.task.task.kind == "text" and candidates is None and epoch.task.collect.candidates is None:
+        why = "texts are estimated for candidates, and nobody has named any"
+        fix = (
+            "Use `hushquery collect advance --to released --candidates FILE`, or write [collect] candidates in the task"
+        )
+    elif epoch.counts is not None and _was_too_small(epoch, epoch.counts):
         why = f"it was closed with {epoch.reports:,} of them, fewer than the task's min_batch was then"
         fix = "Leave it closed; the next period has its own epoch"
     else:
         return None
     return NotReady("the reports of this epoch are counted, not estimated", why=why, fix=fix)
+
+
+def _was_too_small(epoch: Epoch, counts: Mapping[str, Any]) -> bool:
+    """Return whether an epoch had too few reports when it was closed; earlier versions estimated then, or never."""
+    if "min_batch" in counts:
+        return (epoch.reports or 0) < int(counts["min_batch"])
+    return "estimates" not in counts and epoch.task.task.kind != "text"
 
 
 def _safe_error(error: Exception) -> HushqueryError:

@@ -18,16 +18,16 @@ from hushquery.collect.collector import Collector
 from hushquery.collect.epochs.epochs import epochs_of
 from hushquery.collect.http.problems import refuse
 from hushquery.collect.store.databases import within
-from hushquery.errors import HushqueryError
-from hushquery.templates import render
+from hushquery.errors import DataError, HushqueryError
+from hushquery.templates import STYLE, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
 _MOST_RELEASES = 12  # how many releases, the latest, are compared with each other
-_HTML, _SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
+_HTML, _STYLE, _SCRIPT = (f"text/{kind}; charset=utf-8" for kind in ("html", "css", "javascript"))
 _SITE = "hushquery.publish.site"
-_CLIENT = ("client.mjs", "more.js")  # the browser client, which is part of every site
+_BESIDE = ("client.mjs", "more.js", "site.css")  # the browser client and the style, which every site has
 
 _log = logging.getLogger("hushquery.collect")
 
@@ -46,6 +46,13 @@ class PageFile:
         return cls(data, media_type, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
 
 
+def _beside(name: str) -> PageFile:
+    """Return a file that pages load, before and beside a whole site."""
+    if name == "site.css":
+        return PageFile.of(STYLE.encode(), _STYLE)
+    return PageFile.of(resources.files(_SITE).joinpath("static", name).read_bytes(), _SCRIPT)
+
+
 class Pages:
     """The sites of a collector's tasks."""
 
@@ -60,8 +67,8 @@ class Pages:
         await self._collector.refresh()
         releases = self._collector.cache.releases(task_row)[-_MOST_RELEASES:]
         if not releases:
-            if name in _CLIENT:  # other pages may load it from here before there is anything to see
-                return PageFile.of(resources.files(_SITE).joinpath("static", name).read_bytes(), _SCRIPT)
+            if name in _BESIDE:  # other pages may load the client from here before there is anything to see
+                return _beside(name)
             if name != "index.html":
                 raise refuse("not-found")
             return PageFile.of(self._nothing_yet(task_row))
@@ -84,19 +91,19 @@ class Pages:
     def _build(self, task_row: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
         # A server that only takes reports does not load tables and pages.
         from hushquery.publish.site import build_site, media_type
+        from hushquery.release.estimates_page import page as estimates_page
 
         task = self._collector.cache.tasks[task_row]
         documents = [json.loads(self._collector.release(release)) for _, release in releases]
-        if not all("tables" in document for document in documents):
-            reports = documents[-1].get("n", "")
-            page = render("collector/estimates.html", title=task.task.name, release=releases[-1][1], reports=reports)
-            return {"index.html": PageFile.of(page.encode())}
         built = [read_release(document) for document in documents]
+        if task.head is None:
+            page = estimates_page(built[-1], served=f"../../v1/releases/{releases[-1][1]}")
+            return {"index.html": PageFile.of(page.encode()), **{name: _beside(name) for name in _BESIDE}}
         with within(self._collector.settings.store_seconds):
             epochs = epochs_of(self._collector.store, task, task_row)
         last = next(one for one in epochs if one.number == releases[-1][0])
         configuration = None if last.configuration is None else json.loads(last.configuration.canonical())
-        described = {"id": task.id, "task": task.to_json(), "configuration": configuration}
+        described = {"id": task.id, "task": task.for_devices(), "configuration": configuration}
         files = build_site(built, privacy={"task": described, **self._spends(built)})
         return {name: PageFile.of(data, media_type(name)) for name, data in files.items()}
 
@@ -123,8 +130,12 @@ def read_release(document: Mapping[str, Any]) -> Release:
     import pyarrow as pa
 
     from hushquery.release import Release
-    from hushquery.release.manifest import checked_table, guarantee_from_json
+    from hushquery.release.manifest import KINDS, checked_table, guarantee_from_json
 
-    tables = {name: checked_table(name, pa.table(columns)) for name, columns in document["tables"].items()}
+    if "tables" not in document:
+        raise DataError("this release is of an earlier hushquery", fix="Get its JSON from /v1/releases")
+    found, known = document["tables"], list(KINDS)
+    names = sorted(found, key=lambda name: known.index(name) if name in known else len(known))  # as a release has them
+    tables = {name: checked_table(name, pa.table(found[name])) for name in names}
     guarantees = tuple(guarantee_from_json(one) for one in document["guarantees"])
     return Release(tables, guarantees, document["manifest"])

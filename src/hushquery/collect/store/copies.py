@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from hushquery.collect.epochs.epochs import CLOSED, OPTIN_OPEN, Epoch, reports_of, tables_of_reports
+from hushquery.collect.epochs.epochs import (
+    CLOSED,
+    OPTIN_OPEN,
+    RELEASED,
+    Epoch,
+    estimate_of,
+    reports_of,
+    tables_of_reports,
+)
 from hushquery.collect.store import schema
 from hushquery.collect.store.schema import EPOCH, META, RECORD, RELEASE, TABLES, TASK
 from hushquery.collect.store.store import Store, no_store, sync_folder
@@ -21,7 +29,6 @@ from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.report import Report
 
 if TYPE_CHECKING:
-    from hushquery.local.server.estimate import ClientEstimate
     from hushquery.release import Release
 
 _BLOCK = 1000
@@ -188,27 +195,25 @@ def report_lines(store: Store, epoch: Epoch) -> Iterator[str]:
         yield Report.from_bytes(data).to_text()
 
 
-def published(store: Store, epoch: Epoch, candidates: Sequence[str] | None = None) -> Release | ClientEstimate:
+def published(store: Store, epoch: Epoch, candidates: Sequence[str] | None = None) -> Release:
     """Return what an epoch published; for a closed epoch of texts, the estimates for candidates."""
-    from hushquery.local.server.estimate import ClientEstimate, estimate_texts
-
-    texts = epoch.task.task.kind == "text"
-    if not texts and candidates is not None:
-        raise UsageError("only a task of texts takes candidates", fix="Leave them out")
-    if texts and epoch.phase == CLOSED and epoch.counts is not None:
-        counts = epoch.counts
-        return estimate_texts(epoch.task, counts["support"], counts["n"], candidates, period=epoch.number)
+    if candidates is not None:
+        if epoch.task.task.kind != "text":
+            raise UsageError("only a task of texts takes candidates", fix="Leave them out")
+        least, found = epoch.task.collect.min_batch, epoch.reports or 0
+        if epoch.phase in (CLOSED, RELEASED) and found < least:
+            raise NotReady(f"{found:,} reports are too few", why=f"the task's min_batch is {least:,}")
+        return estimate_of(epoch, candidates).release()
     if epoch.release is None:
         raise NotReady(
             "this epoch has not published anything",
             why=f"it is {epoch.phase}",
-            fix="Close and release it, or give --epoch with the number of an earlier one",
+            fix="Close and release it, or give --epoch with the number of an earlier one"
+            + ("; of a closed one, --candidates looks for texts" if epoch.task.task.kind == "text" else ""),
         )
     with store.read() as connection:
         query = sa.select(RELEASE.c.document).where(RELEASE.c.id == epoch.release)
         document = json.loads(bytes(connection.execute(query).scalar_one()))
-    if "tables" not in document:
-        return ClientEstimate.from_json(document)
     from hushquery.collect.http.pages import read_release
 
     return read_release(document)

@@ -1,14 +1,21 @@
-"""The ``laplace`` and ``gaussian`` selectors: publish the noisy counts that reach a threshold."""
+"""The ``laplace`` and ``gaussian`` selectors: publish the noisy counts that reach a calibrated threshold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from hushquery.core.budget import in_full
-from hushquery.core.loss import GaussianHistogram, LaplaceHistogram
+from hushquery.core.budget import Budget, Relation, exact, in_full, smallest_whole
+from hushquery.core.calibration import (
+    SparseGaussian,
+    calibrate_sparse_gaussian,
+    laplace_scale,
+    laplace_threshold,
+    sigma_for,
+)
+from hushquery.core.loss import GaussianHistogram, LaplaceHistogram, Loss
 from hushquery.core.registry import Law, Pair
 from hushquery.curator.audit import QueryMechanism, Rows, passing_bit, passing_law, query_pairs, selector_for
 from hushquery.curator.counting import (
@@ -25,6 +32,7 @@ from hushquery.curator.counting import (
 )
 from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.engine import materialize
+from hushquery.errors import CalibrationError
 from hushquery.noise.mechanisms import product_law
 from hushquery.noise.sampler import Bits
 
@@ -83,6 +91,44 @@ class ThresholdedCounts(Selector):
         """Draw once per query, for selection and count."""
         chosen = passing(counted, QUERY, self.selection, bits)
         return chosen if self.with_counts else chosen.select(QUERY)
+
+
+def laplace_step(keys: int, epsilon: Fraction, delta: Fraction | None) -> LaplaceHistogram:
+    """Choose the noise for an epsilon, and with a delta the threshold."""
+    scale = laplace_scale(keys, epsilon)
+    return LaplaceHistogram(keys, scale, None if delta is None else laplace_threshold(scale, keys, delta))
+
+
+def gaussian_step(keys: int, mu_squared: Fraction, delta: Fraction | None) -> GaussianHistogram:
+    """Choose the noise for a mu^2, and with a delta the threshold."""
+    sigma = sigma_for(keys, mu_squared)
+    if delta is None:
+        return GaussianHistogram(keys, sigma)
+
+    def fits(threshold: int) -> bool:
+        return exact(SparseGaussian(keys, sigma, threshold, Relation.ADD_REMOVE).threshold_delta()) <= delta
+
+    return GaussianHistogram(keys, sigma, _smallest(fits))
+
+
+def lowest_threshold(keys: int, mu_squared: Fraction, beside: Loss, budget: Budget) -> GaussianHistogram:
+    """Lower the threshold as far as the exact curve of the histogram, with all other steps beside it, allows."""
+    if beside == Loss():
+        alone = calibrate_sparse_gaussian(keys, budget.epsilon, budget.delta)
+        return GaussianHistogram(keys, alone.sigma, alone.threshold)
+    sigma = sigma_for(keys, mu_squared)
+
+    def fits(threshold: int) -> bool:
+        return (GaussianHistogram(keys, sigma, threshold).loss + beside).fits(budget.epsilon, budget.delta)
+
+    return GaussianHistogram(keys, sigma, _smallest(fits))
+
+
+def _smallest(fits: Callable[[int], bool]) -> int:
+    threshold = smallest_whole(fits)
+    if threshold is None:
+        raise CalibrationError("no threshold makes this noise private enough", fix="Raise delta or epsilon")
+    return threshold
 
 
 class LaplaceSelector(QueryMechanism):

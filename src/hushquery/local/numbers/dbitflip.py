@@ -203,6 +203,11 @@ class DBitFlip(Channel):
         counts = [np.bincount(named.ravel(), minlength=self.k) for named in (sampled, sampled[bits])]
         return np.concatenate(counts).astype(np.int64)
 
+    def adds_up(self, support: IntArray, n: int) -> bool:
+        """Each report samples d buckets, and says 1 for sampled ones only."""
+        seen, ones = support[: self.k], support[self.k :]
+        return super().adds_up(support, n) and int(seen.sum()) == n * self.d and bool((ones <= seen).all())
+
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
     ) -> Estimates:

@@ -182,6 +182,10 @@ class OneBitMean(Channel):
         """Count zeros and ones."""
         return np.bincount(rows, minlength=2).astype(np.int64)
 
+    def adds_up(self, support: IntArray, n: int) -> bool:
+        """Each report is a zero or a one."""
+        return super().adds_up(support, n) and int(support.sum()) == n
+
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
     ) -> Estimates:

@@ -47,6 +47,10 @@ class CellReports(Randomizer):
         """Count the cells."""
         return np.bincount(self._checked(rows), minlength=self.k).astype(np.int64, copy=False)
 
+    def adds_up(self, support: IntArray, n: int) -> bool:
+        """Each report is in one cell."""
+        return super().adds_up(support, n) and int(support.sum()) == n
+
     def encode(self, answer: int) -> bytes:
         """The cell number, little-endian."""
         return answer.to_bytes(self.report_bytes, "little")

@@ -113,6 +113,10 @@ class SubsetSelection(Oracle):
         """Count the cells of all sets."""
         return np.bincount(self._checked(rows).ravel(), minlength=self.k).astype(np.int64, copy=False)
 
+    def adds_up(self, support: IntArray, n: int) -> bool:
+        """Each report is a set of omega cells."""
+        return super().adds_up(support, n) and int(support.sum()) == n * self.omega
+
     def law(self, value: int) -> Mapping[Answer, float]:
         """Every set, by whether it holds the true cell."""
         self.check_listable(math.comb(self.k, self.omega))

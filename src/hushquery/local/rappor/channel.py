@@ -41,6 +41,14 @@ _NOBODYS = 32
 _CANDIDATES = 100
 
 
+def looked_for(candidates: Iterable[str]) -> tuple[str, ...]:
+    """Return candidates as devices hash them: Unicode NFC, stripped, each once, in their order."""
+    found = tuple(dict.fromkeys(Texts().cell(text).decode() for text in candidates))
+    if not found:
+        raise UsageError("there is no candidate to look for", fix="Use a file with one text per line")
+    return found
+
+
 @dataclass(frozen=True)
 class Rappor(Channel):
     """RAPPOR, native. A class is a Bloom filter; its kept answer is the cohort and the permanent response.
@@ -171,6 +179,13 @@ class Rappor(Channel):
             counts[cohorts, 1:] = np.add.reduceat(rows[:, 1:], starts, axis=0, dtype=np.int64)
         return counts.ravel()
 
+    def adds_up(self, support: IntArray, n: int) -> bool:
+        """Each report is of one cohort, and no bit of a cohort is on more often than it reported."""
+        if not super().adds_up(support, n):
+            return False
+        counts = support.reshape(self.params.m, self.params.k + 1)
+        return int(counts[:, 0].sum()) == n and bool((counts[:, 1:] <= counts[:, :1]).all())
+
     def table(
         self, support: IntArray, n: int, level: float, labels: Sequence[str], *, records: int = 1, repeats: int = 1
     ) -> Estimates:
@@ -184,16 +199,15 @@ class Rappor(Channel):
         from hushquery.local.rappor.decode import decode
         from hushquery.local.rappor.files import Candidates
 
-        texts = Texts()
-        listed = dict.fromkeys(texts.cell(text) for text in candidates)
-        if not listed:
-            raise UsageError("there is no candidate to look for", fix="Use a file with one text per line")
+        listed = looked_for(candidates)
         k, m = self.params.k, self.params.m
         on = tuple(
-            np.unique([c * k + bit for c in range(m) for bit in bloom_bits(self.params, Variant.NATIVE, c, value)])
-            for value in listed
+            np.unique(
+                [c * k + bit for c in range(m) for bit in bloom_bits(self.params, Variant.NATIVE, c, one.encode())]
+            )
+            for one in listed
         )
-        hashed = Candidates(tuple(value.decode() for value in listed), on)
+        hashed = Candidates(listed, on)
         return decode(self.params, support.reshape(m, k + 1), hashed, variant=Variant.NATIVE, repeats=repeats)
 
     @property

@@ -3,35 +3,35 @@
 Estimates are raw and unbiased, so they may be negative or not sum to 1; post-processing is asked for and marked.
 **Guarantee:** that of the reports, pure epsilon under replace-one from the integers that the clients ran with, times
 ``records_per_user``; nothing done to reports can spend more. One period is counted, and a report with a forged time
-does not change which, unless most reports are forged.
+does not change which, unless most reports are forged. ``published.py`` makes a release of an estimate, and reads it.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hushquery.core.budget import Relation, Unit
-from hushquery.core.estimates import Estimate, Estimates, clip, simplex
+from hushquery.core.estimates import Estimate, Estimates, Tabular, clip, simplex
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import Loss
+from hushquery.core.loss import LocalChannel
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration, Head
 from hushquery.local.intervals import IntArray
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.rappor.channel import Rappor
+from hushquery.local.rappor.channel import Rappor, looked_for
 from hushquery.local.report import ReportMalformed, ReportOfAnotherPeriod, ReportVersionUnknown
 from hushquery.local.server.counting import Periods, ReportCount, Reports, read_blocks
 from hushquery.task import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hushquery.release import Release
 
 #: How a table can be post-processed. ``clip`` cuts at the ends of what can be true. ``norm-sub`` adds one number to all
 #: shares and cuts at zero so that they sum to 1; that is the nearest such table, so ``simplex`` is the same.
@@ -39,18 +39,6 @@ Post = Literal["clip", "norm-sub", "simplex"]
 
 # Later days have no name in Python.
 _LAST_DAY = 250_000_000_000
-
-#: The file of a saved estimate that holds everything.
-DATA_FILE = "estimates.json"
-
-#: The file of a saved estimate that holds the table alone, for other programs.
-TABLE_FILE = "estimates.parquet"
-
-#: What a saved estimate says of itself.
-FORMAT, VERSION = "hushquery client estimate", 1
-
-# The longest list has a million rows.
-_MOST_BYTES = 2**29
 
 
 def estimate(
@@ -89,7 +77,7 @@ def estimate(
         NotReady: Fewer good reports than the task's ``min_batch``.
     """
     configuration = Configuration.of(task, head)
-    _check_options(configuration, level, post, candidates)
+    check_options(configuration, level, post, candidates)
     count = _counted(configuration, _asked(task, period), reports, engine, progress, strict=strict)
     return estimate_counted(count, level=level, post=post, candidates=candidates)
 
@@ -103,61 +91,73 @@ def estimate_counted(
     strict: bool = False,
 ) -> ClientEstimate:
     """Estimate as :func:`estimate` does, from a count that is closed already."""
-    configuration, task = count.configuration, count.configuration.task
-    _check_options(configuration, level, post, candidates)
+    configuration = count.configuration
+    check_options(configuration, level, post, candidates)
     _check_strict(count, strict=strict)
-    _check_enough(count, task.collect.min_batch)
-    estimated = _estimated(count, level, post, candidates)
-    if task.task.period is None or len(count.periods) > 1:
-        return estimated
-    return replace(estimated, notes=(*estimated.notes, _which_period(task.task.period, *count.periods)))
-
-
-def estimate_texts(
-    task: Task,
-    support: Sequence[int],
-    n: int,
-    candidates: Iterable[str] | None,
-    *,
-    period: int = 0,
-    level: float = 0.95,
-) -> ClientEstimate:
-    """Estimate from the support of ``n`` reports of texts, which a collector keeps, how many clients hold which one."""
-    configuration = Configuration.of(task)
-    _check_options(configuration, level, None, candidates)
-    counts, least = np.array(support, dtype=np.int64), task.collect.min_batch
-    if n < least:
-        raise NotReady(
-            f"{n:,} reports are too few", why=f"the task's min_batch is {least:,}", fix="Wait for the next period"
-        )
-    if counts.shape != (configuration.channel.length,):
-        raise DataError("these counts are not of this task", fix="Give the counts and the task of one epoch")
-    count = ReportCount(configuration, period, read=n, n=n, periods=Counter({period: n}))
-    count.support = counts
-    return _estimated(count, level, None, candidates)
-
-
-def _estimated(count: ReportCount, level: float, post: Post | None, candidates: Iterable[str] | None) -> ClientEstimate:
-    configuration, task = count.configuration, count.configuration.task
-    table, notes = _table(configuration, count.support, count.n, level, candidates, repeats=len(count.periods))
-    table = replace(table, guarantee=_guarantee(configuration, len(count.periods)))
-    if len(count.periods) > 1:
-        notes.append(
-            f"the reports are from {len(count.periods):,} periods: a client that reported in several counts in each, "
-            "and intervals and standard errors allow for clients that gave the same answer in all of them"
-        )
-    return ClientEstimate(
-        table=_processed(configuration, table, post),
-        digest=configuration.digest,
-        task=task.id,
-        mechanism=configuration.channel.describe(),
-        n=count.n,
-        support=count.support,
+    _check_enough(count, configuration.task.collect.min_batch)
+    return estimate_support(
+        configuration,
+        count.support,
+        count.n,
+        periods=sorted(count.periods),
+        level=level,
+        post=post,
+        candidates=candidates,
         read=count.read,
         repeated=count.repeated,
         refused=dict(sorted(count.refused.items())),
-        periods=tuple(sorted(count.periods)),
+    )
+
+
+def estimate_support(
+    configuration: Configuration,
+    support: IntArray,
+    n: int,
+    *,
+    periods: Iterable[int] = (0,),
+    level: float = 0.95,
+    post: Post | None = None,
+    candidates: Iterable[str] | None = None,
+    read: int | None = None,
+    repeated: int = 0,
+    refused: Mapping[str, int] | None = None,
+) -> ClientEstimate:
+    """Estimate as :func:`estimate` does, from the integers that ``n`` reports add up to; any number of reports will do.
+
+    Raises:
+        DataError: No reports of this configuration can add up to that.
+    """
+    check_options(configuration, level, post, candidates)
+    task, channel, counted = configuration.task, configuration.channel, tuple(periods)
+    if n < 2:
+        raise DataError("an estimate needs at least two reports", fix="Wait for more")
+    if not channel.adds_up(support, n):
+        raise DataError(
+            "these counts are not of this task",
+            why=f"no {n:,} reports add up to them",
+            fix="Give the counts and the task of one epoch",
+        )
+    texts = None if candidates is None else looked_for(candidates)
+    table, notes = _table(configuration, support, n, level, texts, repeats=len(counted))
+    if len(counted) > 1:
+        notes.append(
+            f"the reports are from {len(counted):,} periods: a client that reported in several counts in each, "
+            "and intervals and standard errors allow for clients that gave the same answer in all of them"
+        )
+    elif task.task.period is not None:
+        notes.append(_which_period(task.task.period, *counted))
+    return ClientEstimate(
+        table=_processed(configuration, replace(table, guarantee=_guarantee(configuration, len(counted))), post),
+        configuration=configuration,
+        n=n,
+        support=support,
+        read=n if read is None else read,
+        repeated=repeated,
+        refused=refused or {},
+        periods=counted,
         notes=tuple(notes),
+        post=post,
+        candidates=texts,
     )
 
 
@@ -241,10 +241,10 @@ def _check_enough(count: ReportCount, least: int) -> None:
 
 def _which_period(seconds: int, number: int) -> str:
     began = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(number * seconds, _LAST_DAY))
-    return f"counted are the reports of period {number}, which began on {began:%Y-%m-%d}"
+    return f"only reports of period {number}, which began on {began:%Y-%m-%d}, are counted"
 
 
-def _check_options(
+def check_options(
     configuration: Configuration, level: float, post: str | None, candidates: Iterable[str] | None
 ) -> None:
     """Refuse what can't be asked for before millions of reports are read."""
@@ -301,14 +301,19 @@ def _table(
 
 def _guarantee(configuration: Configuration, periods: int) -> Guarantee:
     """State what the reports promise: each new answer costs epsilon, and a device stops at its lifetime budget."""
-    task, channel = configuration.task, configuration.channel
-    answers = task.client.records_per_user * max(1, periods)
-    total = min(answers * channel.epsilon, Fraction(task.client.lifetime_epsilon))
-    detail = f"{answers} answer{'s' if answers > 1 else ''} of each client"
+    task, step = configuration.task, client_step(configuration, periods)
+    detail = f"{step.reports} answer{'s' if step.reports > 1 else ''} of each client"
     if periods > 1:
         detail += f" in {periods} periods, at most its lifetime budget, given the change times"
-    step = Step(channel.name, detail, Loss(pure=(total,)))
-    return Guarantee.of(task.task.population, "local", Unit("client", Relation.REPLACE_ONE), [step])
+    steps, unit = [Step(configuration.channel.name, detail, step.loss)], Unit("client", Relation.REPLACE_ONE)
+    return Guarantee.of(task.task.population, "local", unit, steps)
+
+
+def client_step(configuration: Configuration, periods: int) -> LocalChannel:
+    """Return the numbers that a client's reports of so many periods run with."""
+    client = configuration.task.client
+    lifetime = client.lifetime_epsilon if periods > 1 else None
+    return LocalChannel(configuration.channel.describe(), client.records_per_user * max(1, periods), lifetime=lifetime)
 
 
 def _processed(configuration: Configuration, table: Estimates, post: Post | None) -> Estimates:
@@ -327,14 +332,12 @@ def _processed(configuration: Configuration, table: Estimates, post: Post | None
 
 
 @dataclass(frozen=True, repr=False)
-class ClientEstimate:
+class ClientEstimate(Tabular):
     """What the clients of a task said, counted and estimated.
 
     Args:
         table: The estimates: label, value, stderr, low, high.
-        digest: The configuration hash of the reports, 32 bytes.
-        task: The task id, in hexadecimal digits.
-        mechanism: The mechanism's name and integers.
+        configuration: The task, its domain, and the mechanism with its integers.
         n: How many reports were counted.
         support: The integers that estimates are made of: for an oracle, how many reports support each cell.
         read: How many reports were read.
@@ -342,12 +345,12 @@ class ClientEstimate:
         refused: How many were not counted, by kind of error.
         periods: The periods of the counted reports, ascending; one unless all were asked for, 0 without periods.
         notes: What else a reader should know.
+        post: The post-processing.
+        candidates: For a task of texts: what was looked for.
     """
 
     table: Estimates
-    digest: bytes
-    task: str
-    mechanism: Mapping[str, Any]
+    configuration: Configuration
     n: int
     support: IntArray
     read: int
@@ -355,6 +358,8 @@ class ClientEstimate:
     refused: Mapping[str, int]
     periods: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    post: Post | None = None
+    candidates: tuple[str, ...] | None = None
 
     def __iter__(self) -> Iterator[Estimate]:
         return iter(self.table)
@@ -369,6 +374,21 @@ class ClientEstimate:
     def values(self) -> list[float]:
         """The estimates alone."""
         return self.table.values
+
+    @property
+    def digest(self) -> bytes:
+        """The configuration hash of the reports, 32 bytes."""
+        return self.configuration.digest
+
+    @property
+    def task(self) -> str:
+        """The task id, in hexadecimal digits."""
+        return self.configuration.task.id
+
+    @property
+    def mechanism(self) -> Mapping[str, Any]:
+        """The mechanism's name and integers."""
+        return self.configuration.channel.describe()
 
     @property
     def period(self) -> int | None:
@@ -394,32 +414,13 @@ class ClientEstimate:
     def _repr_html_(self) -> str:
         return self.table._repr_html_()
 
-    def _arrow(self) -> Any:
-        import pyarrow as pa
-
-        columns = (("estimate", "value"), ("stderr", "stderr"), ("low", "low"), ("high", "high"))
-        numbers = {name: pa.array([getattr(row, part) for row in self], pa.float64()) for name, part in columns}
-        return pa.table({"value": pa.array([row.label for row in self], pa.string()), **numbers})
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Offer the table to whatever reads Arrow: value, estimate, stderr, low, high."""
-        return self._arrow().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame."""
-        return self._arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return the table as a Polars DataFrame."""
-        import polars
-
-        return polars.from_arrow(self._arrow())
+    def to_arrow(self) -> pa.Table:
+        """Return the table as Arrow: value, estimate, stderr, low, high."""
+        return self.table.to_arrow().rename_columns(["value", "estimate", "stderr", "low", "high"])
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
+        """Return everything as plain data, for ``--json``; :meth:`save` writes what can be read again."""
         return {
-            "format": FORMAT,
-            "format_version": VERSION,
             "task": self.task,
             "configuration": self.digest.hex(),
             "mechanism": dict(self.mechanism),
@@ -433,44 +434,23 @@ class ClientEstimate:
             **self.table.to_json(),
         }
 
-    @classmethod
-    def from_json(cls, data: Any) -> ClientEstimate:
-        """Read what :meth:`to_json` returned; refuses counts that can't be and versions that it does not know."""
-        from hushquery.local.server.saved import estimate_from_json
+    def release(self) -> Release:
+        """Return the estimate as a release: tables, guarantee, and the integers from which both can be computed anew.
 
-        return estimate_from_json(data)
+        **Guarantee:** that of the reports; publishing costs nothing more.
+        """
+        from hushquery.local.server.published import release_of
 
-    def save(self, folder: str | PathLike[str]) -> Path:
-        """Write ``estimates.json`` and ``estimates.parquet`` into a new folder, both or nothing."""
-        from hushquery.release.release import manifest_bytes, parquet_bytes, write_folder
+        return release_of(self)
 
-        files = {DATA_FILE: manifest_bytes(self.to_json()), TABLE_FILE: parquet_bytes(self._arrow())}
-        return write_folder(new_folder(folder), files)
+    def save(self, folder: str | PathLike[str], force: bool = False) -> Path:
+        """Save the release as a new folder, whole or not at all; ``force`` replaces an older release, nothing else."""
+        return self.release().save(Path(folder), force)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> ClientEstimate:
-        """Read what :meth:`save` wrote."""
-        path = Path(folder) / DATA_FILE
-        try:
-            if path.stat().st_size > _MOST_BYTES:
-                raise DataError(f"{DATA_FILE} is too large for an estimate", fix="Make it again with fewer cells")
-            data = json.loads(path.read_bytes())
-        except OSError as error:
-            raise DataError(
-                f"{Path(folder).name} holds no {DATA_FILE} that can be read",
-                why=error.strerror or "",
-                fix="Give the folder that `hushquery estimate --out` wrote",
-            ) from None
-        except (ValueError, RecursionError):
-            raise DataError(f"{DATA_FILE} is not JSON", fix="Make it again with `hushquery estimate`") from None
-        return cls.from_json(data)
+        """Read what :meth:`save` wrote, computed anew from its integers; refuse what does not follow from them."""
+        from hushquery.local.server.published import read_estimate
+        from hushquery.release import Release
 
-
-def new_folder(folder: str | PathLike[str]) -> Path:
-    """Refuse a folder that an estimate can't be saved to; to be asked before millions of reports are read."""
-    from hushquery.release.release import check_target
-
-    path = Path(folder)
-    if path.exists():
-        raise UsageError(f"{path.name} exists already", fix="Give another folder, or delete that one first")
-    return check_target(path)
+        return read_estimate(Release.load(Path(folder)))
