@@ -227,10 +227,24 @@ MUTANTS = (
         "several reports of one client cost what one does",
         _CORE + "loss.py",
         (
-            "return Loss(pure=(report_epsilon(self.oracle),) * self.reports)",
-            "return Loss(pure=(report_epsilon(self.oracle),))",
+            "return Loss(pure=(one,) * self.reports)",
+            "return Loss(pure=(one,))",
         ),
         tests="tests/release/test_local_step.py::test_two_reports_cost_twice",
+    ),
+    mutant(
+        "rappor-costs-one-bit",
+        "the cost of RAPPOR is recomputed as if two texts differed in one bit of the filter",
+        _CORE + "local_loss.py",
+        ('"rappor": lambda oracle: 2 * _whole(oracle, "h"),', '"rappor": lambda oracle: 1,'),
+        tests="tests/release/test_local_step.py::test_both_computations_give_the_same_fraction",
+    ),
+    mutant(
+        "estimates-not-computed-anew",
+        "a table of estimates that its counts contradict is believed",
+        "src/hushquery/release/verification.py",
+        ("        problems += _kind_problems(release)\n", ""),
+        tests="tests/release/test_forged_estimates.py",
     ),
     mutant(
         "verify-ratio-without-the-set",
