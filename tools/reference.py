@@ -61,8 +61,8 @@ def exit_codes() -> str:
 def first_sentence(text: str | None) -> str:
     """Give the first sentence of a docstring, on one line."""
     words = " ".join((text or "").strip().split("\n\n")[0].split())
-    end = words.find(". ")
-    return words if end < 0 else words[: end + 1]
+    end = re.search(r"(?<! al)\. ", words)
+    return words if end is None else words[: end.start() + 1]
 
 
 def cell(text: str) -> str:
@@ -201,7 +201,7 @@ def cli_page() -> str:
 
 #: The front page, by what one comes for. A test compares it with ``hushquery.__all__``.
 FRONT = {
-    "Logs": ["read_log", "Log"],
+    "Logs": ["look", "Look", "advise", "Advice", "read_log", "Log"],
     "Curator: publish a log": ["plan_release", "ReleasePlan"],
     "Local: nobody is trusted": ["Task", "fetch_task", "Client", "Sender", "estimate", "ClientEstimate"],
     "Hybrid: some opt in": ["plan_head", "HeadPlan", "PublishedHead", "blend"],
@@ -297,8 +297,26 @@ def comment_above(module: ModuleType, name: str) -> str:
     return " ".join(told)
 
 
+def in_short(module: ModuleType) -> list[str]:
+    """Write a line of Markdown for each class and function of a module: a forge shows nothing of what Sphinx fills."""
+    lines = []
+    for name in public_names(module):
+        item = getattr(module, name)
+        if role_of(item) == "data" or item.__module__ != module.__name__:
+            continue
+        try:
+            given = ", ".join(inspect.signature(item).parameters) if inspect.isfunction(item) else None
+        except ValueError:
+            given = None
+        said = re.sub(
+            r":[a-z:]+:`~?([^`]*)`", lambda found: f"`{found[1].split('.')[-1]}`", first_sentence(item.__doc__)
+        )
+        lines.append(f"- `{name}{'' if given is None else f'({given})'}`: {told([said])}")
+    return [*lines, ""] if lines else []
+
+
 def module_text(name: str, level: int) -> str:
-    """Write the part of a page that Sphinx fills from one module."""
+    """Write the part of a page that Sphinx fills from one module, after what it holds in short."""
     module = importlib.import_module(name)
     names = public_names(module)
     entries = {}
@@ -322,7 +340,8 @@ def module_text(name: str, level: int) -> str:
         if public in inner:  # one name can have one entry, and the module below has it
             lines.append("   :no-index:")
         lines += ["", f"   {said}"]
-    return f"{'#' * level} {name}\n\n" + "\n".join([*lines, "```"])
+    about = told([first_sentence(module.__doc__)])
+    return f"{'#' * level} {name}\n\n{about}\n\n" + "\n".join([*in_short(module), *lines, "```"])
 
 
 def package_page(package: str) -> str:
