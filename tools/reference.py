@@ -205,7 +205,7 @@ FRONT = {
     "Curator: publish a log": ["plan_release", "ReleasePlan"],
     "Local: nobody is trusted": ["Task", "fetch_task", "Client", "Sender", "estimate", "ClientEstimate"],
     "Hybrid: some opt in": ["plan_head", "HeadPlan", "PublishedHead", "blend"],
-    "Releases, and using them": ["Release", "Description", "SigningKey", "verify", "SearchIndex"],
+    "Releases, and using them": ["load", "Release", "Description", "SigningKey", "verify", "SearchIndex"],
     "Statistics of any table": ["plan_statistic", "StatisticPlan", "statistics", "Estimates"],
     "Budget, guarantee, ledger": ["Budget", "Guarantee", "Ledger", "Loss", "Relation", "Unit", "compose"],
     "Audit": ["audit"],
