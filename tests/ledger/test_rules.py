@@ -132,6 +132,14 @@ def test_a_refusal_for_delta_says_what_of_it_is_left(tmp_path):
     ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=2.4e-7), what="what is said to be left is left")
 
 
+def test_an_account_says_why_spent_is_not_the_sum(tmp_path):
+    ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 2e-6))
+    ledger.spend(*READERS, Loss(pure=("1",)), what="no delta, so the sum is the sum")
+    assert ledger.account(*READERS).counted == ""
+    ledger.spend(*READERS, Loss(mu_squared=mu_for(1, 1e-6) ** 2), what="Gaussian noise")
+    assert "at the account's delta, 2e-06" in ledger.account(*READERS).counted
+
+
 def test_what_is_left_of_delta_counts_what_gaussian_noise_needs_of_it(tmp_path):
     ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(1, 1e-5))
     loss = Loss(mu_squared=mu_for(1, 4e-6) ** 2)

@@ -381,7 +381,11 @@ def is_used_up(budget: Budget, epsilon: float) -> bool:
 
 
 def left_text(budget: Budget, epsilon: float, delta: float, before: str = "") -> str:
-    """Print what remains of a budget, rounded down, ``before`` it a word; delta only where the budget has one."""
+    """Print what remains of a budget, rounded down, ``before`` it a word; delta only where the budget has one.
+
+    >>> left_text(Budget(2, 2e-6), 1.04, 1.1e-6, "Left: "), left_text(Budget(2, 2e-6), 5e-7, 4e-7, "Left: ")
+    ('Left: 1.04 and delta 1.1e-06', 'Nothing useful is left')
+    """
     if epsilon > 0 and is_used_up(budget, epsilon):
         return f"{'N' if before[:1].isupper() else 'n'}othing useful is left"
     return before + down_text(epsilon) + (f" and delta {down_text(delta)}" if budget.delta else "")
