@@ -174,7 +174,7 @@ def test_what_is_left_but_of_no_use_is_called_used_up() -> None:
     assert answer(*opened)[0] == 0
     assert answer(*RELEASE[:-1], "first", "--epsilon", "1", "--delta", "1e-6")[0] == 0
     said = refused(3, *RELEASE, "--epsilon", "1", "--delta", "1e-6", "--users", "10000")
-    assert "The budget of these people is used up (left: epsilon 0.0" in said
+    assert "The budget of these people is used up for a release like this (left: epsilon 0.0" in said
     assert "at delta " in said
     assert "a threshold of at most 100 of the 10,000 declared users, needs epsilon" in said
     assert "This plan fits with" not in said

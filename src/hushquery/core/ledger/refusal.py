@@ -55,7 +55,8 @@ def advised(error: BudgetRefused, fits: str | None, because: str = "") -> Budget
     account: Account = error.account
     if fits is None:
         delta = f" and delta {down_text(account.remaining_delta)}" if account.terms.budget.delta else ""
-        words = f"The budget of these people is used up (left: epsilon {down_text(account.remaining_epsilon)}{delta}"
+        rest = f"{' for a release like this' if because else ''} (left: epsilon {down_text(account.remaining_epsilon)}"
+        words = f"The budget of these people is used up{rest}{delta}"
         words += f"; {because}). " if because else "). "
         words += f"Wait: {error.later}" if error.later else "What is published already can still be used, at no cost"
         words += ". The same people can't have a second budget; next time divide one, with --times or a period"
