@@ -243,15 +243,15 @@ class Questionnaire(Plan[int]):
 
 
 def test_the_base_makes_guarantee_words_and_charge_of_the_steps(tmp_path: Path) -> None:
-    plan = Questionnaire("<readers>", hq.Unit("user", "add-remove"), Budget(8, "0.001"))
-    promise = 'epsilon 1, delta 0 for one user, present or absent (add-remove), of "<readers>"'
+    plan = Questionnaire("readers <3", hq.Unit("user", "add-remove"), Budget(8, "0.001"))
+    promise = 'epsilon 1, delta 0 for one user, present or absent (add-remove), of "readers <3"'
     assert repr(plan) == f"<Questionnaire: {promise}>"
     head, first, second, *warned, last = plan.explain().splitlines()
-    assert head == 'Plan for "<readers>", protecting one user, present or absent (add-remove):'
+    assert head == 'Plan for "readers <3", protecting one user, present or absent (add-remove):'
     assert (first, second, last) == ("  1. answer 1", "  2. answer 2", f"  in all: {promise}")
     assert [line.split(" is above")[0] for line in warned] == ["  warning: epsilon 8", "  warning: delta 1e-03"]
-    assert "&lt;readers&gt;" in plan._repr_html_()
-    assert "<readers>" not in plan._repr_html_()
+    assert "readers &lt;3" in plan._repr_html_()
+    assert "readers <3" not in plan._repr_html_()
     assert plan.run(tmp_path / "ledger.db") == 7
     opened, spent = Ledger.open(tmp_path / "ledger.db").history()
     assert opened.terms is not None

@@ -9,14 +9,16 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hushquery.core.budget import ANYWAY, Budget, PrivacyWarning, Relation, Unit, format_delta, format_epsilon
+from hushquery.core.budget import ANYWAY, Budget, PrivacyWarning, Relation, Unit, exact, format_delta, format_epsilon
 from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.ledger.entries import down_text
+from hushquery.core.ledger.entries import down_text, is_used_up
+from hushquery.core.ledger.refusal import advised
 from hushquery.core.loss import Loss
 from hushquery.errors import BudgetError, BudgetRefused, DataError, HushqueryError, UsageError
 from hushquery.noise.sampler import Bits, SystemBits
@@ -147,8 +149,10 @@ class Plan(ABC, Generic[Result]):
         """Return what the same plan would cost at another budget, None where that is not known."""
         return None
 
-    def _least_epsilon(self, users: int) -> float | None:  # noqa: ARG002  # for kinds of plans that know
-        """Return an epsilon, hardly above the smallest, at which the declared users reach the threshold."""
+    def _least_epsilon(self, users: int, delta: Fraction | None = None) -> float | None:  # noqa: ARG002
+        """Return an epsilon, hardly above the smallest, at which so many users reach the threshold, where the kind of
+        plan knows; at the plan's delta or another.
+        """
         return None
 
     def _check_data(self) -> None:
@@ -212,7 +216,8 @@ class Plan(ABC, Generic[Result]):
         Args:
             ledger: A ledger, or the path or URL of one.
             create: Whether a missing account may be opened with this plan's budget as its whole lifetime.
-            new_population: Whether these are other people than those of an account with nearly the same name.
+            new_population: Whether these are other people than those of an account with nearly the same name, or of
+                one that was charged for the same file.
             users: How many people there are, a declared figure that is public and never read from the data.
             anyway: Whether to spend even where that is refused otherwise.
             bits: Test bits; a result drawn from them is marked as not private.
@@ -276,7 +281,7 @@ class Plan(ABC, Generic[Result]):
             for charge in charges:
                 if not create and not book.accounts(charge.population):  # refused before a large file is looked at
                     book.account(charge.population, charge.relation)
-                self._warn_of_names(book, charge)
+                self._check_names(book, charge, new_population=new_population)
             self._check_data_once()
             for charge in charges:
                 book.spend(
@@ -298,9 +303,11 @@ class Plan(ABC, Generic[Result]):
             raise
         return read(Paid(expressions, guarantee, source, progress or (lambda *_: None)))
 
-    def _warn_of_names(self, book: Ledger, charge: Charge) -> None:
-        others = ", ".join(f'"{name}"' for name in book.other_names(charge.population, charge.files))
-        if others:
+    def _check_names(self, book: Ledger, charge: Charge, *, new_population: bool) -> None:
+        """Refuse a second name for the same people before anybody pays; warn where both names have accounts."""
+        if not book.accounts(charge.population):
+            book.check_new(charge.population, charge.relation, charge.files, new_population=new_population)
+        elif others := ", ".join(f'"{name}"' for name in book.other_names(charge.population, charge.files)):
             warnings.warn(
                 f'a file of "{charge.population}" was charged to {others} before (the same path or inode). The same '
                 "people under two names have two budgets, and lose both",
@@ -309,29 +316,51 @@ class Plan(ABC, Generic[Result]):
             )
 
     def _with_what_fits(self, error: BudgetRefused, users: int | None) -> BudgetRefused:
-        """Say which epsilon of this plan fits what is left, and what it would need to be of use."""
+        """Say which epsilon of this plan fits what is left, and what it would need to be of use, at the same delta."""
         account: Account | None = error.account
         if account is None or account.population != self.population:
             return error
-        cap, words = account.terms.budget, ["No release of this plan fits into what is left"]
+        cap, left = account.terms.budget, account.remaining_epsilon
+        if is_used_up(cap, left):
+            return error
         delta = min(self.budget.delta, Fraction(account.remaining_delta) * Fraction(9, 10))
-        for part in (1, Fraction(9, 10), Fraction(3, 4), Fraction(1, 2)):
-            text = down_text(float(Fraction(account.remaining_epsilon) * part))
-            asked = Budget(text, Fraction(down_text(float(delta))) if delta < self.budget.delta else delta)
-            try:
-                loss = self._loss_at(asked) if asked.epsilon else None
-            except UsageError:  # no noise has so small a budget
-                loss = None
-            if loss is not None and (account.spent + loss).fits(cap.epsilon, cap.delta):
-                words = [f"This plan fits with epsilon {text} at delta {format_delta(asked.delta)}"]
-                break
-        least = None if users is None else self._least_epsilon(users)
-        if least is not None:
-            words.append(
-                f"the smallest useful release of this plan, for {users:,} users, needs epsilon {format_epsilon(least)} "
-                f"at delta {format_delta(self.budget.delta)}"
-            )
-        fix = f"{'; '.join(words)}{error.later}. The budget itself can't be raised, because people were promised it"
-        refused = BudgetRefused(error.what, why=error.why, fix=fix)
-        refused.account, refused.later = account, error.later
-        return refused
+        delta = Fraction(down_text(float(delta))) if delta < self.budget.delta else delta
+        fits = next(filter(None, (self._fitting(account, Budget(text, delta)) for text in _parts_of(left))), None)
+        needed, least = "", None
+        if users is not None:
+            reach = useful_threshold(users)
+            with suppress(UsageError):  # no noise has so small a delta
+                least = self._least_epsilon(reach, delta)
+            if least is not None:
+                needed = (
+                    f"a useful release of this plan, with a threshold of at most {reach:,} of the {users:,} declared "
+                    f"users, needs epsilon {format_epsilon(least)} at that delta"
+                )
+        if least is not None and (fits is None or fits.epsilon < exact(least)):
+            return advised(error, None, f"at delta {format_delta(delta)} {needed.replace(' at that delta', '')}")
+        if fits is None:
+            return advised(error, "No release of this plan fits into what is left")
+        shown = f"This plan fits with epsilon {down_text(float(fits.epsilon))} at delta {format_delta(delta)}"
+        return advised(error, f"{shown}; {needed}" if needed else shown)
+
+    def _fitting(self, account: Account, asked: Budget) -> Budget | None:
+        try:
+            loss = self._loss_at(asked) if asked.epsilon else None
+        except UsageError:  # no noise has so small a budget
+            return None
+        cap = account.terms.budget
+        return asked if loss is not None and (account.spent + loss).fits(cap.epsilon, cap.delta) else None
+
+
+def useful_threshold(users: int) -> int:
+    """Return the largest threshold with which a release is of use, by a rule that looks at no data: 1% of the declared
+    users; of fewer than 10,000 half, up to 100.
+
+    >>> [useful_threshold(users) for users in (200, 5_000, 10_000, 1_000_000)]
+    [100, 100, 100, 10000]
+    """
+    return max(users // 100, min(users // 2, 100), 1)
+
+
+def _parts_of(left: float) -> list[str]:
+    return [down_text(float(Fraction(left) * part)) for part in (1, Fraction(9, 10), Fraction(3, 4), Fraction(1, 2))]

@@ -161,16 +161,31 @@ def test_a_refusal_says_which_epsilon_fits_and_it_does() -> None:
     assert answer(*RELEASE[:-1], "first", *SPEND)[0] == 0
     said = refused(3, *RELEASE, *SPEND, "--users", "200")
     assert "Insufficient budget" in said
-    assert "the smallest useful release of this plan, for 200 users, needs epsilon 0.14" in said
+    assert "a useful release of this plan, with a threshold of at most 100 of the 200 declared users, needs" in said
+    assert "at that delta" in said
     assert "Ask for less" not in said
     epsilon, delta = said.split("This plan fits with epsilon ")[1].split(";")[0].split(" at delta ")
     assert answer(*RELEASE, "--epsilon", epsilon, "--delta", delta)[0] == 0
 
 
+def test_what_is_left_but_of_no_use_is_called_used_up() -> None:
+    """Both numbers are at one delta, and what ten thousand people can't use is not offered to them."""
+    opened = ("budget", "open", *WHO, "--relation", "add-remove", "--epsilon", "1.01", "--delta", "1.1e-6")
+    assert answer(*opened)[0] == 0
+    assert answer(*RELEASE[:-1], "first", "--epsilon", "1", "--delta", "1e-6")[0] == 0
+    said = refused(3, *RELEASE, "--epsilon", "1", "--delta", "1e-6", "--users", "10000")
+    assert "The budget of these people is used up for a release like this (left: epsilon 0.0" in said
+    assert "at delta " in said
+    assert "a threshold of at most 100 of the 10,000 declared users, needs epsilon" in said
+    assert "This plan fits with" not in said
+
+
 def test_a_statistic_and_a_head_list_say_what_fits_too() -> None:
     count = ("stat", "count", "log.csv", "--unit", "user", "--population", "staff", "--epsilon", "1")
     assert answer(*count)[0] == 0
-    assert "No release of this plan fits into what is left" in refused(3, *count)
+    said = refused(3, *count)
+    assert "The budget of these people is used up (left: epsilon 0)" in said
+    assert "can't have a second budget" in said
     book = hq.Ledger.open("ledger.db")
     book.open_account("readers who opted in", "replace-one", Budget(2, 1e-4))
     before = book.account("readers who opted in", "replace-one").spent

@@ -106,8 +106,8 @@ def test_above_fourteen_a_million_is_enough_said():
 def test_a_delta_above_one_over_the_users_is_a_concern():
     (concern,) = Budget(1, "1e-3").concerns(users=5000)
     assert "5,000 users" in concern
-    assert "5.0 people" in concern
-    assert concern.endswith("give at most 1e-06")  # as `suggested_delta` says everywhere
+    assert "publishing 5 people" in concern
+    assert concern.endswith("use at most 1e-06")  # as `suggested_delta` says everywhere
 
 
 @pytest.mark.parametrize(("delta", "people"), [("0.5", "5,000"), ("1e-3", "10"), ("0.00010001", "2")])

@@ -9,7 +9,7 @@ import pytest
 from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
-from hushquery.errors import BudgetError
+from hushquery.errors import BudgetError, UsageError
 
 HALF = Loss(pure=("1/2",))
 NEAR = [
@@ -28,6 +28,12 @@ NEAR = [
     ("users", "users 2"),
     ("2025", "2026"),
     ("users of \u0662\u0660\u0662\u0665", "users of 2025"),
+    ("customers of shop", "customers of the shop"),
+    ("customers of our shop", "customers of the shop"),
+    ("shop customers", "customers of the shop"),
+    ("the shop's customer", "customers of the shop"),
+    ("shops' customers", "customers of the shop"),
+    ("searches of the libraries", "search of a library"),
     ("\uff55\uff53\uff45\uff52\uff53", "users"),
 ]
 
@@ -61,6 +67,8 @@ def test_a_new_account_beside_one_of_nearly_the_same_name_is_refused(tmp_path: P
         ("browser users", "browser users who opted in"),
         ("2025", "users"),
         ("readers of example.org", "readers of example.com"),
+        ("customers of a", "our customers"),
+        ("customers of the shop", "customers of the bakery"),
     ],
 )
 def test_other_names_are_not_asked_about(tmp_path: Path, name: str, other: str) -> None:
@@ -68,6 +76,19 @@ def test_other_names_are_not_asked_about(tmp_path: Path, name: str, other: str) 
     ledger.open_account(other, "add-remove", Budget(1, 0))
     assert ledger.near(name) is None
     ledger.open_account(name, "add-remove", Budget(1, 0))
+
+
+@pytest.mark.parametrize(
+    "name", ["<name>", "readers of <site>", "WHOSE LOG IT IS", "NAME", "population", "YOUR_POPULATION", "TODO", "..."]
+)
+def test_a_placeholder_is_no_name(tmp_path: Path, name: str) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db")
+    for new in (False, True):
+        with pytest.raises(UsageError, match=r"is a placeholder, not a name\. Nothing was spent"):
+            ledger.spend(name, "add-remove", HALF, what="x", create_with=Budget(1, 0), new_population=new)
+        with pytest.raises(UsageError, match="is a placeholder"):
+            ledger.open_account(name, "add-remove", Budget(1, 0), new_population=new)
+    assert ledger.history() == []
 
 
 def test_a_known_name_is_never_asked_about(tmp_path: Path) -> None:

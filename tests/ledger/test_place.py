@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import hushquery as hq
 from commands import answer
 from hushquery.core.ledger.store import default_ledger
 from hushquery.core.loss import Loss
+from hushquery.errors import BudgetError
 
 STAT = ("stat", "count", "log.csv", "--unit", "user", "--epsilon", "1", "--population")
 
@@ -54,15 +56,24 @@ def test_a_ledger_in_the_folder_is_named_and_used_only_if_asked_for() -> None:
     assert hq.Ledger.open("ledger.db").account("readers", "add-remove").remaining_epsilon == 1
 
 
-def test_a_file_charged_under_another_name_is_warned_about(tmp_path: Path) -> None:
+def test_a_file_charged_under_another_name_is_refused_once_then_warned_about(tmp_path: Path) -> None:
     assert "was charged" not in answer(*STAT, "readers")[2]
     Path("copy.csv").hardlink_to("log.csv")
     Path("link.csv").symlink_to("log.csv")
+    place = Path(default_ledger())
     for name, file in (("staff", "log.csv"), ("visitors", "copy.csv"), ("donors", "link.csv")):
-        code, _, err = answer("stat", "count", file, *STAT[3:], name)
-        assert code == 0
-        assert f'warning: a file of "{name}" was charged to ' in err
+        before = place.read_bytes()
+        ask = ("stat", "count", file, *STAT[3:], name)
+        code, _, err = answer(*ask)
+        assert code == 3
+        assert f'A file of the new population "{name}" was charged to ' in err
         assert '"readers"' in err
+        assert "Nothing was spent" in err
+        assert "--new-population" in err
+        assert place.read_bytes() == before
+        assert answer(*ask, "--new-population")[0] == 0
+        # Where both have accounts, whoever spends is reminded.
+        assert f'warning: a file of "{name}" was charged to ' in answer(*ask)[2]
     assert "was charged" not in answer("stat", "count", str(tmp_path / "two/log.csv"), *STAT[3:], "others")[2]
     for shown in (answer("budget", "history"), answer("budget", "show"), answer("budget", "history", "--json")):
         assert "log.csv" not in shown[1]
@@ -92,7 +103,31 @@ def test_files_are_noted_in_postgresql_too(postgres_url: str) -> None:
     book = hq.Ledger.open(postgres_url)
     book.spend("file readers", "add-remove", Loss(pure=(1,)), what="x", create_with=hq.Budget(1), files=["log.csv"])
     assert book.other_names("file staff", ["log.csv"]) == ["file readers"]
+    with pytest.raises(BudgetError, match='was charged to "file readers"'):
+        book.spend("file staff", "add-remove", Loss(pure=(1,)), what="x", create_with=hq.Budget(1), files=["log.csv"])
     assert book.other_names("file readers", ["log.csv"]) == []
+
+
+def test_only_its_owner_reads_a_ledger(tmp_path: Path) -> None:
+    path, old = tmp_path / "new.db", os.umask(0o022)
+    try:
+        book = hq.Ledger.open(path)
+    finally:
+        os.umask(old)
+
+    def mode() -> int:
+        return path.stat().st_mode & 0o777
+
+    assert mode() == 0o600
+    book.open_account("readers", "add-remove", hq.Budget(4, 0))
+    # A file of an older version is tightened by the next spend; a group that may write was let in on purpose.
+    for was, then in ((0o644, 0o600), (0o664, 0o660), (0o660, 0o660), (0o600, 0o600)):
+        path.chmod(was)
+        book.account("readers", "add-remove")
+        assert mode() == was
+        book.spend("readers", "add-remove", Loss(pure=("1/2",)), what="x")
+        assert mode() == then
+    assert book.check().startswith("5:")
 
 
 def test_no_release_names_a_file(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_budget_equal_to_a_claim_accepts_it_exactly_once(store_url, claim):
 def test_a_refusal_says_whether_epsilon_or_delta_ran_out(tmp_path):
     ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 1e-6))
     ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=1e-6), what="first")
-    with pytest.raises(BudgetRefused, match=r"at any epsilon, and nothing of it is left. Spend at delta 0 only\."):
+    with pytest.raises(BudgetRefused, match=r"delta of 1e-06, .* and nothing of it is left. Spend at delta 0 only\."):
         ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=1e-6), what="fits in epsilon, not in delta")
     with pytest.raises(BudgetRefused, match=r"together 3\.5\. Spend at most epsilon 2\."):
         ledger.spend(*READERS, Loss(pure=("5/2",)), what="too much epsilon")
@@ -126,10 +126,18 @@ def test_a_refusal_for_delta_says_what_of_it_is_left(tmp_path):
     ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 1e-6))
     ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=7.5e-7), what="first")
     assert ledger.account(*READERS).remaining_delta == pytest.approx(2.5e-7)
-    message = r"at any epsilon, and about 2\.5e-07 of it is left\. Spend less than delta 2\.5e-07\."
+    message = r"account's delta of 1e-06, .* and about 2\.5e-07 of it is left\. Spend less than delta 2\.5e-07\."
     with pytest.raises(BudgetRefused, match=message):
         ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=5e-7), what="too much delta")
     ledger.spend(*READERS, Loss(pure=("1",), threshold_delta=2.4e-7), what="what is said to be left is left")
+
+
+def test_an_account_says_why_spent_is_not_the_sum(tmp_path):
+    ledger = open_ledger(str(tmp_path / "ledger.db"), budget=Budget(3, 2e-6))
+    ledger.spend(*READERS, Loss(pure=("1",)), what="no delta, so the sum is the sum")
+    assert ledger.account(*READERS).counted == ""
+    ledger.spend(*READERS, Loss(mu_squared=mu_for(1, 1e-6) ** 2), what="Gaussian noise")
+    assert "at the account's delta, 2e-06" in ledger.account(*READERS).counted
 
 
 def test_what_is_left_of_delta_counts_what_gaussian_noise_needs_of_it(tmp_path):

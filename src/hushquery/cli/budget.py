@@ -125,6 +125,11 @@ def show(
     book = Ledger.open(ledger, create=False)
     accounts = book.accounts(population)
     text = "\n".join(_account_lines(account) for account in accounts) or "no account is open"
+    if any(account.counted for account in accounts):
+        text += (
+            "\n(spent is counted for all releases together at the account's delta: at a larger delta than a release's "
+            "own, the same noise counts as less epsilon)"
+        )
     data = {"ledger": book.name, "head": book.head, "accounts": [account.to_json() for account in accounts]}
     if plot is not None:
         from hushquery.plot import ledger_over_time, save
@@ -215,14 +220,14 @@ def _account_lines(account: Account) -> str:
 
     terms = account.terms
     now = "" if terms.period is None else f"  period {account.period}"
-    left = left_text(terms.budget, account.remaining_epsilon, account.remaining_delta)
+    left = left_text(terms.budget, account.remaining_epsilon, account.remaining_delta, "remaining ")
     lines = [f"{account.name}: {terms}", _bar(account.spent_epsilon, account.remaining_epsilon, left + now)]
     ends = account.period_ends
     if ends is not None:
         lines[-1] += f", until {ends:%Y-%m-%d %H:%M} UTC"
     if terms.lifetime is not None:
         cap_left = account.lifetime_remaining_epsilon or 0.0
-        left = left_text(terms.lifetime, cap_left, account.lifetime_remaining_delta or 0.0)
+        left = left_text(terms.lifetime, cap_left, account.lifetime_remaining_delta or 0.0, "remaining ")
         lines.append(_bar(account.lifetime_spent_epsilon, cap_left, f"{left}  lifetime"))
     return "\n".join(lines)
 
@@ -236,4 +241,4 @@ def _bar(spent: float, remaining: float, left: str) -> str:
     if spent > 0 and remaining > 0:  # neither something nor something left looks like nothing
         filled = min(max(filled, 1), width - 1)
     full, empty = ("█", "░") if (sys.stdout.encoding or "").lower().startswith("utf") else ("#", ".")
-    return f"  {full * filled}{empty * (width - filled)}  spent {epsilon_text(spent)}  remaining {left}"
+    return f"  {full * filled}{empty * (width - filled)}  spent {epsilon_text(spent)}  {left}"

@@ -289,7 +289,9 @@ class Spending:
         spent = {(entry.population, entry.relation) for entry in book.history()[entries:] if entry.loss is not None}
         for account in book.accounts():
             if (account.population, account.relation) in spent:
-                note(f"{account.after_spend(created=account.name not in before)} (ledger: {book.name})")
+                created = account.name not in before
+                counted = "" if created or not account.counted else f"; {account.counted}"
+                note(f"{account.after_spend(created=created)} (ledger: {book.name}{counted})")
 
 
 def named(population: str | None, ledger: str, *, explain: bool = False) -> str:

@@ -267,7 +267,10 @@ def plan(
         }
     lacking = None if asked.users is None else out_of_reach(steps, asked.users)
     missed = [] if lacking is None else [f"{lacking}, and {asked.users:,} users are declared: `release` refuses it"]
-    data["warnings"] = [*budget.concerns(asked.users), *missed, *expected.warnings]
+    concerns = budget.concerns(asked.users)
+    if expected.warnings:  # which say the same of delta, and how many queries it is about
+        concerns = [concern for concern in concerns if not concern.startswith("delta")]
+    data["warnings"] = [*concerns, *missed, *expected.warnings]
     emit(data, "\n".join([*lines, *(f"warning: {warning}" for warning in data["warnings"])]), as_json)
 
 

@@ -225,7 +225,7 @@ def concerns(epsilon: Fraction, delta: Fraction, users: int | None = None) -> li
     if users is not None and delta * users > 1:
         clauses.append(
             f"delta {format_delta(delta)} is above one over the {users:,} users: publishing "
-            f"{float(delta * users):,.1f} people in full would be within it; give at most {suggested_delta(users):.0e}"
+            f"{math.ceil(delta * users):,} people in full would be within it; use at most {suggested_delta(users):.0e}"
         )
     elif delta > UNUSUAL_DELTA:
         clauses.append(

@@ -292,8 +292,9 @@ class ReleasePlan(Plan[Release]):
     def _out_of_reach(self, users: int) -> str | None:
         return fitting.out_of_reach(self.calibrated, users)
 
-    def _least_epsilon(self, users: int) -> float | None:
-        return fitting.least_epsilon(lambda budget: calibrate(replace(self.spec, budget=budget)), self.budget, users)
+    def _least_epsilon(self, users: int, delta: Fraction | None = None) -> float | None:
+        start = self.budget if delta is None else Budget(self.budget.epsilon, delta)
+        return fitting.least_epsilon(lambda budget: calibrate(replace(self.spec, budget=budget)), start, users)
 
     def _steps(self) -> list[Step]:
         return [Step(s.name, s.detail, s.parameters.loss) for s in self.calibrated.steps()]

@@ -315,9 +315,11 @@ class HeadPlan(Plan[PublishedHead]):
         optin = self.optin.model_copy(update={"epsilon": budget.epsilon, "delta": budget.delta})
         return parallel_loss(_calibrated(self.task, optin, again=self.earlier is not None))
 
-    def _least_epsilon(self, users: int) -> float | None:
+    def _least_epsilon(self, users: int, delta: Fraction | None = None) -> float | None:
+        optin = self.optin if delta is None else self.optin.model_copy(update={"delta": delta})
+
         def threshold_at(epsilon: Fraction) -> float:
-            return _threshold(_calibrated(self.task, self.optin.model_copy(update={"epsilon": epsilon}), again=False))
+            return _threshold(_calibrated(self.task, optin.model_copy(update={"epsilon": epsilon}), again=False))
 
         return None if self.earlier is not None else least_epsilon(threshold_at, users, self.budget.epsilon)
 

@@ -249,6 +249,8 @@ def read_log(
         raise UsageError("the log has no times to read by a format", fix="Name their column, or leave the format out")
     patterns = patterns and not source.coded
     asked = {name: time for name, time in (("since", since), ("until", until)) if time is not None}
+    if asked and "time" not in source.rows.columns:
+        raise DataError("the log has no times, so since and until can't select", fix="Leave them out")
     times = {name: instant_text(instant(time, name, options.unit)) for name, time in asked.items()}
     rules = Rules(source, normalise, patterns, options, unwrap or "", times)
     table = rules.rows_with_user()
@@ -310,8 +312,6 @@ class Rules:
 
     def within(self, table: Any, since: Any, until: Any) -> Any:
         """Return the table without the queries outside a range of times, and without the timeless ones."""
-        if "time" not in table.columns:
-            raise DataError("the log has no times, so since and until can't select", fix="Leave them out")
         time, query = self._time(table), table.query
         # Not a filter: who searched outside the range only would leave the number of users.
         if since is not None:

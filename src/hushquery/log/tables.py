@@ -62,6 +62,15 @@ class TableFiles:
             refuse.unreadable_lines([head.path for head in heads], form, encoding, None)
 
 
+def paths_of(data: Any) -> list[Path]:
+    """Return the files that the data of a statistic is read from; none for a table that is in no file."""
+    named = data.data if isinstance(data, TableFiles) else data
+    names: list[Any] = list(named) if isinstance(named, list | tuple) else [named]
+    if not names or not all(isinstance(name, str | Path) and "://" not in str(name) for name in names):
+        return []
+    return files.find_files(names)
+
+
 def read_table(data: Any, *, types: Mapping[str, str] | None = None, public: bool = False) -> Any:
     """Return any table as an Ibis table: files, or what :func:`hushquery.engine.as_table` takes.
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Required, TypedDict, Unpack
 
 from hushquery.core.budget import Budget, Number, Relation, Unit, format_delta, format_epsilon
@@ -19,7 +18,7 @@ from hushquery.core.loss import Loss
 from hushquery.core.sensitivity import ClampedSum
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
-from hushquery.log.tables import read_table
+from hushquery.log.tables import paths_of, read_table
 from hushquery.noise.law import DiscreteLaplace, RoundedGaussian
 from hushquery.noise.sampler import Bits, sampler
 from hushquery.plan import Charge, Paid, Plan
@@ -103,7 +102,7 @@ class StatisticPlan(Plan[Estimates]):
 
     def _charges(self) -> list[Charge]:
         (charge,) = super()._charges()
-        return [replace(charge, files=(self.data,) if isinstance(self.data, str | Path) else ())]
+        return [replace(charge, files=paths_of(self.data))]
 
     def _loss_at(self, budget: Budget) -> Loss:
         kind = "gaussian" if self.noises[0].name == "gaussian" else "laplace"

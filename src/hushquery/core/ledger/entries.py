@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -24,9 +24,8 @@ KINDS = ("open", "spend")
 # Keys are kept in the plan's text: a version that does not know them reads the entry as it always did, at its cost.
 _ONCE = "once: "
 _LONGEST_PERIOD = timedelta(days=36525)
+_LEAST_USEFUL = Fraction(1, 1000)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
-# Below this a changed letter makes another word: "uk" is no misspelt "us".
-_SHORTEST_TYPO = 5
 
 
 def period_length(text: str) -> timedelta:
@@ -278,21 +277,32 @@ class Account:
             return None
 
     def __str__(self) -> str:
-        left = left_text(self.terms.budget, self.remaining_epsilon, self.remaining_delta)
-        return f"{self.name}: {self.terms}; spent {epsilon_text(self.spent_epsilon)}, remaining {left}"
+        left = left_text(self.terms.budget, self.remaining_epsilon, self.remaining_delta, "remaining ")
+        return f"{self.name}: {self.terms}; spent {epsilon_text(self.spent_epsilon)}, {left}"
+
+    @property
+    def counted(self) -> str:
+        """Why the spent epsilon is not the sum of the releases' own, in a clause; empty where it is."""
+        if self.spent.is_pure or not self.terms.budget.delta:
+            return ""
+        delta = format_delta(self.terms.budget.delta)
+        return (
+            f"spent is counted for all releases together at the account's delta, {delta}: at a larger delta than a "
+            "release's own, the same noise counts as less epsilon"
+        )
 
     def after_spend(self, *, created: bool = False) -> str:
         """Return, after a spend, what the account has spent and what is left of it, in one line."""
         terms, spent = self.terms, epsilon_text(self.spent_epsilon)
-        left = left_text(terms.budget, self.remaining_epsilon, self.remaining_delta)
+        left = left_text(terms.budget, self.remaining_epsilon, self.remaining_delta, "Left: ")
         if created:  # by the spend itself, so for its lifetime
-            return f"Created account {self.name} with a lifetime budget of {terms.budget}. Spent: {spent}. Left: {left}"
+            return f"Created account {self.name} with a lifetime budget of {terms.budget}. Spent: {spent}. {left}"
         each = "" if terms.period is None else f" for period {self.period}"
         cap = ""
         if terms.lifetime is not None:
             cap_left = self.lifetime_remaining_epsilon or 0.0, self.lifetime_remaining_delta or 0.0
             cap = f", and {left_text(terms.lifetime, *cap_left)} for its lifetime"
-        return f"Account {self.name} has spent {spent} of {terms.budget}{each}. Left: {left}{cap}"
+        return f"Account {self.name} has spent {spent} of {terms.budget}{each}. {left}{cap}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as plain data; an infinite epsilon is null."""
@@ -365,9 +375,20 @@ def down_text(epsilon: float) -> str:
     return f"{float((value + value / 10**14) // unit * unit):.3g}"
 
 
-def left_text(budget: Budget, epsilon: float, delta: float) -> str:
-    """Print what remains of a budget, rounded down; delta only where the budget has one."""
-    return down_text(epsilon) + (f" and delta {down_text(delta)}" if budget.delta else "")
+def is_used_up(budget: Budget, epsilon: float) -> bool:
+    """Whether so little epsilon is left that nothing useful can be bought: below 0.001, and a tenth of the budget."""
+    return epsilon < min(_LEAST_USEFUL, budget.epsilon / 10)
+
+
+def left_text(budget: Budget, epsilon: float, delta: float, before: str = "") -> str:
+    """Print what remains of a budget, rounded down, ``before`` it a word; delta only where the budget has one.
+
+    >>> left_text(Budget(2, 2e-6), 1.04, 1.1e-6, "Left: "), left_text(Budget(2, 2e-6), 5e-7, 4e-7, "Left: ")
+    ('Left: 1.04 and delta 1.1e-06', 'Nothing useful is left')
+    """
+    if epsilon > 0 and is_used_up(budget, epsilon):
+        return f"{'N' if before[:1].isupper() else 'n'}othing useful is left"
+    return before + down_text(epsilon) + (f" and delta {down_text(delta)}" if budget.delta else "")
 
 
 def _remaining(budget: Budget, spent: Loss, epsilon: float) -> float:
@@ -402,44 +423,3 @@ def clean_text(text: str, meaning: str, *, lines: bool = False, empty: bool = Fa
     if not clean and not empty:
         raise UsageError(f"{meaning} is empty", fix="Use a few words, such as 'readers of example.org'")
     return clean
-
-
-def near_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name whose people ``name`` may stand for too, if there is one: names that differ in case,
-    blanks, punctuation or digits (the users of 2025 are mostly those of 2026), in one letter missing, added, changed or
-    swapped with its neighbour, or in the folder, schema or ending around the name of a file or table.
-
-    >>> near_name("Custmers", ["visits", "customers"]), near_name("users of 2026", ["users of 2025"])
-    ('customers', 'users of 2025')
-    >>> near_name("public.searches", ["searches"]), near_name("uk", ["us"])
-    ('searches', None)
-    """
-    return next((other for other in known if other != name and _near(name, other)), None)
-
-
-def _near(name: str, other: str) -> bool:
-    one, two = _letters(name), _letters(other)
-    if one == two:
-        return bool(one or (re.search(r"\d", name) and re.search(r"\d", other)))
-    if one in _parts(other) or two in _parts(name):
-        return bool(one and two)
-    return min(len(one), len(two)) >= _SHORTEST_TYPO and _one_typo(one, two)
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W\d_]+", "", unicodedata.normalize("NFKC", name).casefold())
-
-
-def _parts(name: str) -> list[str]:
-    """Return what a path or a dotted name is made of; a name of several words is neither."""
-    return [] if re.search(r"\s", name) else [_letters(part) for part in re.split(r"[/\\.]", name)]
-
-
-def _one_typo(one: str, two: str) -> bool:
-    if len(one) < len(two):
-        one, two = two, one
-    start = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(two))
-    left, right = one[start:], two[start:]
-    if len(one) > len(two):
-        return left[1:] == right
-    return left[1:] == right[1:] or (left[:2] == right[1::-1] and left[2:] == right[2:])

@@ -21,7 +21,6 @@ is not understood can't be assumed to cost nothing.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import threading
@@ -31,7 +30,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hushquery.core.budget import Budget, Relation, finite, format_delta, format_epsilon
+from hushquery.core.budget import Budget, Relation, finite
 from hushquery.core.ledger.entries import (
     Account,
     AccountTotals,
@@ -39,14 +38,13 @@ from hushquery.core.ledger.entries import (
     Terms,
     account_name,
     clean_text,
-    down_text,
-    epsilon_text,
     loss_text,
-    near_name,
     period_length,
     plan_text,
     time_text,
 )
+from hushquery.core.ledger.names import check_named, near_name
+from hushquery.core.ledger.refusal import refusal
 from hushquery.core.ledger.store import (
     GENESIS,
     LedgerStore,
@@ -58,7 +56,7 @@ from hushquery.core.ledger.store import (
     file_marks,
 )
 from hushquery.core.loss import Loss
-from hushquery.errors import AccountMissing, BudgetError, BudgetRefused, UsageError
+from hushquery.errors import AccountMissing, BudgetError, UsageError
 
 __all__ = ["Account", "Entry", "Ledger", "Terms", "period_length"]
 
@@ -185,7 +183,7 @@ class Ledger:
                         why=f"It may spend {self._book.accounts[key].terms}, and that can't be changed",
                         fix="Spend from it, or name another population if these are other people",
                     )
-                self._check_new(key, new_population=new_population)
+                self._check_new(key, (), new_population=new_population)
                 now = self._now()
                 row = self._row(key, "open", "account opened", now, canonical(terms.to_json()))
                 entry = Entry.from_row(row, self.name)
@@ -215,15 +213,17 @@ class Ledger:
             what: What will be released, in words.
             plan: The plan it comes from, such as its hash.
             create_with: A lifetime budget to open a missing account with; then the entry is ``created``: tell the user.
-            new_population: Confirms that these are other people than those of an account with nearly the same name.
+            new_population: Confirms that these are other people than those of an account with nearly the same name, or
+                of one that was charged for the same file.
             once: A key. If the account has spent under it before, nothing is spent and that entry is returned; what
                 is released then must be the same, to the bit.
             files: What will be read; noted in the private part of the ledger, for :meth:`other_names`.
 
         Raises:
             BudgetRefused: It would exceed a budget.
-            BudgetError: The account is under the other relation, its name is nearly another's, or another loss was
-                spent under the key.
+            BudgetError: The account is under the other relation, its name is nearly another's or its file was charged
+                to another, or another loss was spent under the key.
+            UsageError: A new account's name is a placeholder.
             AccountMissing: There is no such account, and no ``create_with``.
         """
         key = _key(population, relation)
@@ -245,7 +245,7 @@ class Ledger:
                 if totals is None:
                     if create_with is None:
                         raise _no_account(key)
-                    self._check_new(key, new_population=new_population)
+                    self._check_new(key, _charged(transaction, key[0], marks), new_population=new_population)
                     totals = AccountTotals(Terms(create_with), now)
                     terms = canonical(totals.terms.to_json())
                     rows.append(self._row(key, "open", "account opened by its first spend", now, terms))
@@ -258,7 +258,7 @@ class Ledger:
                     transaction.append(rows)
                     transaction.add_files(key[0], marks)
             if over is not None:  # worded only here, where nobody waits for the store any more
-                raise _refusal(key, totals, period, loss, *over)
+                raise refusal(key, totals, period, loss, *over)
             for entry in entries:
                 self._book.add(entry)
             return replace(entries[-1], created=len(entries) > 1)
@@ -272,9 +272,24 @@ class Ledger:
         """Return the other populations that were charged for one of these files, known by its path or its inode."""
         name, marks = clean_text(population, "the population"), file_marks(files)
         with self._store.read() as transaction:
-            known = transaction.files() if marks else []
-        inodes = set(marks.values())
-        return sorted({other for other, path, inode in known if other != name and (path in marks or inode in inodes)})
+            return _charged(transaction, name, marks)
+
+    def check_new(
+        self,
+        population: str,
+        relation: Relation | str,
+        files: Iterable[str | os.PathLike[str]] = (),
+        *,
+        new_population: bool = False,
+    ) -> None:
+        """Refuse what :meth:`spend` would of a population that has no account yet: a placeholder for a name, nearly
+        the name of another, or files that were charged to another. Nothing is spent, and a known name always passes.
+        """
+        key, marks = _key(population, relation), file_marks(files)
+        with self._lock, self._store.read() as transaction:
+            self._catch_up(transaction)
+            if key not in self._book.accounts:
+                self._check_new(key, _charged(transaction, key[0], marks), new_population=new_population)
 
     def near(self, population: str) -> str | None:
         """Return the population that a new name is nearly the same as, if there is one; None for a known name."""
@@ -379,17 +394,26 @@ class Ledger:
                 fix=f"State the loss under {kept.value}, or name another population if these are other people",
             )
 
-    def _check_new(self, key: _Key, *, new_population: bool) -> None:
-        """Refuse a second account of a population, under another relation or under nearly the same name."""
+    def _check_new(self, key: _Key, charged: Sequence[str], *, new_population: bool) -> None:
+        """Refuse a second account of a population: under another relation, under nearly the same name, or for the same
+        files, which were ``charged`` to other names before. Refuse a placeholder for a name too.
+        """
         self._check_relation(key)
+        check_named(key[0])
         near = None if new_population else self._near(key[0])
-        if near is not None:
-            raise BudgetError(
-                f'There is no population "{key[0]}" yet, but there is "{near}". Nothing was spent',
-                why="A second name for the same people would give them a second budget",
-                fix=f'Use the name "{near}". If these are other people, confirm it with --new-population, or '
-                "new_population=True",
-            )
+        if near is None and (new_population or not charged):
+            return
+        known = near or charged[0]
+        what = f'There is no population "{key[0]}" yet, but there is "{near}"'
+        if near is None:
+            others = ", ".join(f'"{name}"' for name in charged)
+            what = f'A file of the new population "{key[0]}" was charged to {others} before (the same path or inode)'
+        raise BudgetError(
+            f"{what}. Nothing was spent",
+            why="A second name for the same people would give them a second budget",
+            fix=f'Use the name "{known}". If these are other people, confirm it with --new-population, or '
+            "new_population=True",
+        )
 
     def _near(self, population: str) -> str | None:
         known = {name for name, _ in self._book.accounts}
@@ -442,6 +466,12 @@ def _key(population: str, relation: Relation | str) -> _Key:
     return clean_text(population, "the population"), Relation.of(str(relation))
 
 
+def _charged(transaction: Transaction, population: str, marks: Mapping[str, str]) -> list[str]:
+    """Return the other populations that were charged for one of these files."""
+    inodes, known = set(marks.values()), transaction.files() if marks else []
+    return sorted({name for name, path, inode in known if name != population and (path in marks or inode in inodes)})
+
+
 def _same_price(paid: Entry, loss: Loss) -> Entry:
     if paid.loss != loss:
         raise BudgetError(
@@ -458,31 +488,6 @@ def _no_account(key: _Key) -> AccountMissing:
         why="Nobody has decided yet what may be spent on these people",
         fix="Open it with `hushquery budget open`, or allow the first spend to create it",
     )
-
-
-def _refusal(key: _Key, totals: AccountTotals, period: int, loss: Loss, budget: Budget, spent: Loss) -> BudgetRefused:
-    """Word why a spend was refused: requested, spent, remaining, and of which account."""
-    whole = budget is totals.terms.lifetime or totals.terms.period is None
-    now = Account(*key, Terms(budget), totals.opened, period, spent, spent)
-    requested, both = loss.epsilon(budget.delta), (spent + loss).epsilon(budget.delta)
-    share = "its lifetime" if whole else f"period {period} ({totals.terms.period} each)"
-    ends = replace(now, terms=totals.terms).period_ends
-    later = "" if whole or ends is None else f", or wait: the next period begins at {time_text(ends)}"
-    together, rest = f"together {epsilon_text(both)}", down_text(now.remaining_delta)
-    fits = f"Spend at most epsilon {down_text(now.remaining_epsilon)}" if now.remaining_epsilon else "Nothing is left"
-    if math.isinf(both):
-        left = f"about {rest} of it" if now.remaining_delta else "nothing of it"
-        together = f"this would exceed the account's delta at any epsilon, and {left} is left"
-        fits = f"Spend less than delta {rest}" if now.remaining_delta else "Spend at delta 0 only"
-    error = BudgetRefused(
-        f"Insufficient budget in account {account_name(*key)}. Nothing was spent",
-        why=f"requested epsilon {epsilon_text(requested)}, spent {epsilon_text(now.spent_epsilon)}, "
-        f"remaining {down_text(now.remaining_epsilon)} of epsilon {format_epsilon(budget.epsilon)} at delta "
-        f"{format_delta(budget.delta)} for {share}; {together}",
-        fix=f"{fits}{later}. The budget itself can't be raised, because people were promised it",
-    )
-    error.account, error.later = now, later
-    return error
 
 
 def _read_head(text: str) -> tuple[int, str]:

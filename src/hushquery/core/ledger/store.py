@@ -154,7 +154,7 @@ class Transaction:
 
     def add_files(self, population: str, marks: Mapping[str, str]) -> None:
         """Note that a population was charged for some files: the inode of each path."""
-        new = {(population, *mark) for mark in marks.items()} - set(self.files())
+        new = {(population, *mark) for mark in marks.items()} - set(self.files() if marks else ())
         if new:
             FILE.create(self._connection, checkfirst=True)
             self._connection.execute(sa.insert(FILE), [dict(zip(FILE.columns.keys(), row, strict=True)) for row in new])
@@ -264,6 +264,7 @@ class LedgerStore:
                 draft = Path(folder, "draft.db")
                 with LedgerStore(_sqlite_engine(draft, new=True), self.name)._transaction("BEGIN") as connection:
                     _make_tables(connection)
+                draft.chmod(0o600)  # it names the files that were charged; SQLite gives its journal the same mode
                 with suppress(FileExistsError):  # another process was faster; its ledger is as good as ours
                     os.link(draft, path)
             descriptor = os.open(path.parent, os.O_RDONLY)
@@ -328,7 +329,9 @@ class LedgerStore:
         """Change the store: one writer at a time, durable when the block ends, nothing when it raises."""
         # In PostgreSQL a writer waits for the meta row; READ COMMITTED then sees what the last writer left.
         with self._transaction("BEGIN IMMEDIATE" if self.path else "READ COMMITTED") as connection:
-            if not self.path:
+            if self.path:
+                _keep_private(self.path)
+            else:
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
             yield Transaction(self, connection, writing=True)
@@ -364,6 +367,18 @@ class LedgerStore:
                 why=why,
                 fix="Check that it is there, that you may write to it and that its disk is not full",
             ) from None
+
+
+def _keep_private(path: Path) -> None:
+    """Take away what others may do with a file of ours that an older version made: 0644 becomes 0600.
+
+    The group keeps its rights where it may write, because then the ledger is shared on purpose.
+    """
+    with suppress(OSError):
+        state = path.stat()
+        kept = 0o770 if state.st_mode & 0o020 else 0o700
+        if state.st_mode & 0o777 & ~kept and state.st_uid == os.geteuid():
+            path.chmod(state.st_mode & kept)
 
 
 def _no_ledger(name: str) -> AccountMissing:
