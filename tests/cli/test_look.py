@@ -85,6 +85,41 @@ def test_what_it_recommends_is_what_a_release_reads(kind: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("person", "page"),
+    [
+        ("K1354{n:04}", "/p/{n}-2"),
+        ("{n}5401", "https://shop.example/{n}"),
+        ("9f{n:04x}77", "shop.example/p/{n}"),
+        ("ann{n}@mail.example", "/p/{n}"),
+    ],
+)
+def test_the_person_is_the_column_that_is_never_empty(person: str, page: str) -> None:
+    """Pages are often empty and come again too, prices and line numbers are no ids; in both orders of columns."""
+    rows = [
+        (
+            str(n),
+            person.format(n=n * n % 240),
+            f"{query} {CANARY}",
+            page.format(n=n * 7 % 90) if n % 9 < 5 else "",
+            f"{n % 83},{n % 90 + 10}",
+        )
+        for n, (_, query, _) in enumerate(ROWS, 1)
+    ]
+    write("log.csv", "".join(";".join(row) + "\n" for row in rows))
+    assert seen("log.csv")["arguments"]["columns"] == {"user": 2, "query": 3, "url": 4}
+    write("back.csv", "".join(";".join(row[::-1]) + "\n" for row in rows))
+    assert seen("back.csv")["arguments"]["columns"] == {"user": 4, "query": 3, "url": 2}
+
+
+def test_a_second_column_that_may_be_the_person_is_named() -> None:
+    write("log.csv", "".join(f"K{n % 200:05};S{n % 260:05};{query}\n" for n, (_, query, _) in enumerate(ROWS)))
+    told = seen("log.csv")
+    assert re.search(r"user: column (1 \(or column 2\?\)|2 \(or column 1\?\));", told["columns"])
+    assert any(hint.startswith("the user may also be column") for hint in told["hints"])
+    assert "?" not in seen("log.csv", "--no-header", "--columns", "user=2,query=3")["columns"]
+
+
 def test_unused_columns_have_a_ready_hint() -> None:
     write("log.tsv", "user\tquery\tquery_time\tcountry\n" + lines("{user}\t{query}\t2031-03-{day:02}\tuk"))
     hints = seen("log.tsv")["hints"]

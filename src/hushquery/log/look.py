@@ -145,6 +145,7 @@ class Look:
         return [
             f"column {one.place}{f' ({one.name[:60]})' if one.name else ''}"
             + (f": {one.what}, {one.distinct:.0%} of a sample different" if one.what else "")
+            + (f", {one.empty:.0%} empty" if one.empty >= 0.005 else "")
             for one in self.seen
         ]
 
@@ -202,7 +203,10 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
         return Look(**seen, hints=guess.notes, problem=problem)
     hints = [*_hints(log, guess), *guess.notes]
     seen["format"] = log.steps[0].removeprefix("read as ").partition(";")[0]
-    return Look(**seen, columns=log.explained[1], hints=tuple(hints), **_facts(log, _size(data), tell))
+    columns = log.explained[1]
+    if guess.rival:
+        columns = columns.replace(";", f" (or column {guess.rival}?);", 1)
+    return Look(**seen, columns=columns, hints=tuple(hints), **_facts(log, _size(data), tell))
 
 
 def _size(data: Any) -> int:
