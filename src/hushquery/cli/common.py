@@ -281,8 +281,9 @@ def tell_left_out(log: Log) -> None:
     share, why = log.left_out()
     if share > MANY:
         warn(
-            f"about {share:.0%} of the log's lines were left out ({why}). Only you see this. "
-            "`hushquery look` shows which, and how to read them"
+            f"about {share:.0%} of the log's lines were left out ({why}). The budget is spent, and what was published "
+            "counts the other lines only. Only you see this. Before you give it away or spend again: "
+            "`hushquery look` shows which lines, and how to read them"
         )
 
 

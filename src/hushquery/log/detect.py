@@ -213,7 +213,7 @@ def _rival(seen: Sequence[Column], places: Mapping[str, int]) -> str:
 
 
 def _like_users(column: Column) -> float:
-    """Return how much a column looks like people: never empty, ids, each there more than once but not always the same."""
+    """Return how much a column looks like people: never empty, ids, which come again but are not always the same."""
     if not column.what.endswith(("numbers", "words", "text")) or column.distinct <= 0.001:
         return 0.0
     often_empty = 3 * max(0.0, column.empty - 0.05)  # a few are lines that something cut short
@@ -247,7 +247,8 @@ def _separator(lines: Sequence[str]) -> str:
 def _column(place: int, name: str, cells: Sequence[str], rows: int) -> Column:
     kinds = Counter(
         "times" if _TIME.fullmatch(cell) else "numbers" if cell.isdecimal() else "addresses" if _ADDRESS.fullmatch(cell)
-        else "amounts" if _AMOUNT.fullmatch(cell) else "text" if " " in cell or not cell.isascii() else "words" for cell in cells
+        else "amounts" if _AMOUNT.fullmatch(cell) else "text" if " " in cell or not cell.isascii()
+        else "words" for cell in cells
     )  # fmt: skip
     what, many = kinds.most_common(1)[0] if kinds else ("empty", 1)
     if what in ("words", "text") and kinds["text"] * 5 > len(cells):
