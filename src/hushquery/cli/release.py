@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -206,7 +207,7 @@ def plan(
 
         hushquery plan --epsilon 1 --delta 1e-7 --users 65000 --rows 2000000 # compare selectors and values of d
         hushquery plan --epsilon 1 --delta 1e-7 --queries-per-user 20        # one plan, every step
-        hushquery plan --threshold 140 --scale 8.69 --queries-per-user 20    # Theorem 1 of Korolova et al. 2009, backwards
+        hushquery plan --threshold 140 --scale 8.69 --queries-per-user 20    # Theorem 1 of Korolova 2009, backwards
 
     To see the plan for a log of yours, with its SQL: hushquery release LOG ... --explain
     """
@@ -238,7 +239,7 @@ def plan(
     if queries_per_user is None:
         if asked.times > 1:
             raise UsageError("--times divides the budget of one plan", fix="Use --queries-per-user too")
-        _compare(asked, budget, as_json)
+        _compare(asked, budget, (epsilon, delta), as_json)
         return
     if asked.plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
@@ -328,7 +329,7 @@ def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> N
     emit(data, "\n".join(lines), as_json)
 
 
-def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
+def _compare(asked: Planned, budget: Budget, typed: tuple[str, str], as_json: bool) -> None:
     from hushquery.core.budget import in_full
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare, few_people
     from hushquery.curator.plan import SELECTORS
@@ -367,7 +368,7 @@ def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
         f"Rare: queries that only {few_people(asked.min_users)} posed and that come out anyway, expected at most.",
         *(f"warning: {warning}" for warning in warnings),
     ]
-    forecasts, taken = [_as_data(row) for row in rows], _conclusion(asked, budget, rows)
+    forecasts, taken = [_as_data(row) for row in rows], _conclusion(asked, typed, rows)
     lines += ["", *taken["why"], f"Take this one: {taken['command']}"]
     if asked.plot is not None:
         from hushquery import plot as charts
@@ -377,15 +378,14 @@ def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
     emit(data | {"forecasts": forecasts, "warnings": warnings, "take": taken}, "\n".join(lines), as_json)
 
 
-def _conclusion(asked: Planned, budget: Budget, rows: list[Forecast]) -> dict[str, Any]:
+def _conclusion(asked: Planned, typed: tuple[str, str], rows: list[Forecast]) -> dict[str, Any]:
     """Choose among forecasts as `hushquery look` does, and write the command for a log that is still to be named."""
-    from hushquery.core.budget import format_delta, format_epsilon
     from hushquery.curator.advice import WHOSE, choose, longer_list, why
 
     best = choose([row for row in rows if row.selector in ("laplace", "gaussian")] or rows)
     options = {
-        "epsilon": format_epsilon(budget.epsilon),
-        "delta": format_delta(budget.delta),
+        "epsilon": typed[0],
+        "delta": typed[1],
         "queries-per-user": best.queries_per_user,
         "clicks-per-user": asked.clicks_per_user,
         "reformulations-per-user": asked.reformulations_per_user,
@@ -394,7 +394,7 @@ def _conclusion(asked: Planned, budget: Budget, rows: list[Forecast]) -> dict[st
         "min-users": None if asked.min_users == 1 else asked.min_users,
         "users": asked.users,
     }
-    words = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
     words += ["--select-only"] if asked.select_only else []
     longer = longer_list(best, rows)
     reason = [why(best.queries_per_user, best.users, asked.rows), *([longer] if longer else [])]

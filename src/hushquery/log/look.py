@@ -234,11 +234,12 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
 def _why_private(data: Any, arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, int]:
     """Count the rows without a query by why: each rule is left out in turn, where there is anything to explain."""
     left, found, reading = int(facts["private"]), dict[str, int](), dict(arguments)
-    for why, rule in {
+    rules: dict[str, dict[str, Any]] = {
         "deny list": {"drop": None},
         "looks like personal data (mail, phone, long numbers)": {"patterns": False},
         "outside the range of times": {"since": None, "until": None},
-    }.items():
+    }
+    for why, rule in rules.items():
         if not left or all(reading.get(name, not off) in (None, off) for name, off in rule.items()):
             continue
         reading |= rule
