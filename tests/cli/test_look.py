@@ -85,6 +85,41 @@ def test_what_it_recommends_is_what_a_release_reads(kind: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("person", "page"),
+    [
+        ("K1354{n:04}", "/p/{n}-2"),
+        ("{n}5401", "https://shop.example/{n}"),
+        ("9f{n:04x}77", "shop.example/p/{n}"),
+        ("ann{n}@mail.example", "/p/{n}"),
+    ],
+)
+def test_the_person_is_the_column_that_is_never_empty(person: str, page: str) -> None:
+    """Pages are often empty and come again too, prices and line numbers are no ids; in both orders of columns."""
+    rows = [
+        (
+            str(n),
+            person.format(n=n * n % 240),
+            f"{query} {CANARY}",
+            page.format(n=n * 7 % 90) if n % 9 < 5 else "",
+            f"{n % 83},{n % 90 + 10}",
+        )
+        for n, (_, query, _) in enumerate(ROWS, 1)
+    ]
+    write("log.csv", "".join(";".join(row) + "\n" for row in rows))
+    assert seen("log.csv")["arguments"]["columns"] == {"user": 2, "query": 3, "url": 4}
+    write("back.csv", "".join(";".join(row[::-1]) + "\n" for row in rows))
+    assert seen("back.csv")["arguments"]["columns"] == {"user": 4, "query": 3, "url": 2}
+
+
+def test_a_second_column_that_may_be_the_person_is_named() -> None:
+    write("log.csv", "".join(f"K{n % 200:05};S{n % 260:05};{query}\n" for n, (_, query, _) in enumerate(ROWS)))
+    told = seen("log.csv")
+    assert re.search(r"user: column (1 \(or column 2\?\)|2 \(or column 1\?\));", told["columns"])
+    assert any(hint.startswith("the user may also be column") for hint in told["hints"])
+    assert "?" not in seen("log.csv", "--no-header", "--columns", "user=2,query=3")["columns"]
+
+
 def test_unused_columns_have_a_ready_hint() -> None:
     write("log.tsv", "user\tquery\tquery_time\tcountry\n" + lines("{user}\t{query}\t2031-03-{day:02}\tuk"))
     hints = seen("log.tsv")["hints"]
@@ -103,7 +138,7 @@ def test_parameters_come_from_what_the_steward_types() -> None:
     assert advices[0][0]["users"] == 100
     assert advices[0][1]["users"] == 1000
     code, out, _ = answer("look", "log.tsv")
-    assert (code, "--users 100 --rows 500" in out, "rows must not choose them" in out) == (0, True, True)
+    assert (code, "--users 100 --rows 500" in out, "never from the rows" in out) == (0, True, True)
     typed = advise(1000, 2000)
     assert typed.released_low <= typed.released_high
     with pytest.raises(UsageError):
@@ -115,7 +150,8 @@ def test_a_log_unlike_others_is_told_before_the_spend() -> None:
     plan = advise(50_000, 1_000_000)
     facts = {"users": 50_000, "lines": 9, "popular": {10: 9_000, 20: 26, 50: 0, 100: 0}}
     log = hq.Look(("log",), {}, "csv", (), **facts)
-    assert "Only 0 queries of this log have at least 100 users" in doubts(log, plan)[0]
+    assert 50 <= plan.threshold < 100
+    assert "Only 0 queries of this log have at least 50 users" in doubts(log, plan)[0]
     rich = hq.Look(("log",), {}, "csv", (), **(facts | {"popular": dict.fromkeys((10, 20, 50, 100), 9_000)}))
     assert doubts(rich, plan) == []
 
@@ -130,6 +166,60 @@ def test_defects_are_told_by_kind_and_line_and_loudly() -> None:
         assert told in out
     assert "unclosed quote: 1 (first: log.csv line 5)" in out
     assert "too many columns: 1 (first: log.csv line 6)" in out
+
+
+def test_no_command_while_many_lines_would_be_left_out() -> None:
+    write("log.tsv", "user\tquery\n" + lines("{user}\t{query}") + "\ttea\n" * 100)
+    told = seen("log.tsv", "--yes")
+    assert (told["advice"]["command"], "with_clicks" in told["advice"]) == (None, False)
+    code, out, _ = answer("look", "log.tsv", "--yes", "--html", "look.html")
+    page = Path("look.html").read_text(encoding="utf-8")
+    for shown in (out, page):
+        assert (code, "DO NOT PUBLISH YET" in shown, "hushquery release" in shown) == (0, True, False)
+    assert "no user (100 lines): try another column for the user" in out
+
+
+def test_it_says_why_queries_may_not_be_counted() -> None:
+    odd = "ann\tann@mail.example\n" * 3 + "ann\tcall 0123 456 789 01\n" * 2 + f"ann\t{'x' * 5000}\n"
+    write("log.tsv", "user\tquery\n" + lines("{user}\t{query}") + odd + "ann\tgreen tea\n" * 4)
+    write("deny.txt", "green\n")
+    told = seen("log.tsv", "--drop", "deny.txt")
+    assert told["private"] == 10
+    assert sorted(told["private_by"].values()) == [1, 4, 5]
+    shown = answer("look", "log.tsv", "--drop", "deny.txt")[1]
+    assert "deny list: 4, looks like personal data (mail, phone, long numbers): 5, over" in shown
+    assert "Do not choose parameters by these numbers" in shown
+
+
+def test_times_without_dates_are_told() -> None:
+    write("log.log", lines("10:00:{day:02}\t{user}\t[{query}]\t1 1\twww.a.example/x"))
+    assert "times have no dates" in answer("look", "log.log")[1]
+    write("log.tsv", "user\tquery\ttime\n" + lines("{user}\t{query}\t2031-03-{day:02}"))
+    assert "times have no dates" not in answer("look", "log.tsv")[1]
+
+
+@pytest.mark.parametrize(("users", "rows"), [(5_000, 20_000), (10_000, 50_000), (100_000, 3_000_000)])
+def test_clicks_have_bounds_of_their_own(users: int, rows: int) -> None:
+    """The thresholds of both tables stay near each other, unlike those of d for queries with five clicks added."""
+    plain, clicks = advise(users, rows), advise(users, rows, clicks=True)
+    assert plain.click_threshold is None
+    assert clicks.click_threshold is not None
+    assert clicks.click_threshold < 3 * clicks.threshold
+    assert f"--clicks-per-user {clicks.clicks_per_user} --selector {clicks.selector}" in clicks.options
+    assert "clicked for one query" in str(clicks)
+
+
+def test_look_and_plan_propose_the_same() -> None:
+    write("log.tsv", "user\tquery\n" + lines("{user}\t{query}"))
+    for users, rows in (("10000", "200000"), ("5000", "20000")):
+        advice = seen("log.tsv", "--users", users, "--rows", rows)["advice"]
+        known = ("--epsilon", advice["epsilon"], "--delta", advice["delta"], "--users", users, "--rows", rows)
+        take = json.loads(answer("plan", *known, "--json")[1])["take"]
+        assert (take["queries_per_user"], take["selector"]) == (advice["queries_per_user"], advice["selector"])
+        assert take["command"] == advice["command"].replace("log.tsv", "LOG")
+        assert take["command"].endswith("--population '<whose log it is>' --out release")
+        assert f"Take this one: {take['command']}" in answer("plan", *known)[1]
+    assert answer("plan", "--epsilon", "1", "--delta", "1e-6", "--rows", "20000")[0] == 2
 
 
 def test_the_page_is_secret_and_only_its_owners() -> None:

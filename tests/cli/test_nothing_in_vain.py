@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import hushquery as hq
 from commands import answer, hushquery, spawn
+from hushquery.cli.commands import command_line
 from hushquery.core.budget import Budget, exact
 from hushquery.errors import BudgetRefused, UsageError
 from hushquery.plan import Plan
@@ -315,3 +319,14 @@ def test_no_option_is_cut_in_a_narrow_terminal() -> None:
     done = subprocess.run([sys.executable, "-c", HELP], env=environment, capture_output=True, text=True, check=True)
     assert "--reformulations-per-user D" in done.stdout
     assert not [line for line in done.stdout.splitlines() if "\u2026" in line or len(line) > 80]
+    # Every example stands on lines of its own, whole: a shell that reads them sees the commands of the docstrings.
+    shown = re.sub(r" \\\n +", " ", done.stdout)
+    for command in every_command(typer.main.get_command(command_line())):
+        for line in re.sub(r"\\\n\s*", "", command.help or "").splitlines():
+            if line.strip().startswith("hushquery "):
+                assert f"\n      {line.partition(' # ')[0].strip()}\n" in shown
+
+
+def every_command(command: Any) -> list[Any]:
+    """A command and those below it."""
+    return [command, *(one for inner in getattr(command, "commands", {}).values() for one in every_command(inner))]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from hushquery._version import __version__
 from hushquery.errors import AccountMissing, HushqueryError, UsageError
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from hushquery.log import Log
 
 
+_NARROW = 74  # characters of a line of an example that every terminal shows
 _WIDE = 110  # columns of a terminal from which on the table of options cuts none of them
 
 
@@ -46,8 +50,61 @@ def group(name: str, help: str, **more: Any) -> typer.Typer:
     """Make a command that has commands of its own; in a narrow terminal its help has no columns, which cut options."""
     settings = {"help_option_names": ["-h", "--help"]}
     markup = "rich" if shutil.get_terminal_size().columns >= _WIDE else None
-    given: dict[str, Any] = {"no_args_is_help": True, "context_settings": settings, "rich_markup_mode": markup}
-    return typer.Typer(name=name, help=help, **given, **more)
+    given: dict[str, Any] = {
+        "no_args_is_help": True,
+        "context_settings": settings,
+        "rich_markup_mode": markup,
+        "cls": _Group,
+    }
+    return _Commands(name=name, help=help, **given, **more)
+
+
+class _Examples:
+    """Help that leaves the lines of its examples alone."""
+
+    help: str | None
+    rich_markup_mode: Any
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; a paragraph that begins with a command is an example, and no line of it is joined."""
+        told = inspect.cleandoc(self.help or "")
+        self.help = "\n\n".join(
+            _example(one, plain=self.rich_markup_mode is None) if one.lstrip().startswith("hushquery ") else one
+            for one in told.split("\n\n")
+        )
+        try:
+            super().format_help(ctx, formatter)  # type: ignore[misc]  # of the class that this is mixed into
+        finally:
+            self.help = told
+
+
+def _example(text: str, *, plain: bool) -> str:
+    """Write examples one below the other; in plain help narrow, as a shell takes them, with comments above."""
+    if not plain:
+        return textwrap.dedent(text)
+    lines = ["\b"]  # how plain help marks a paragraph that is not to be wrapped
+    for line in re.sub(r"\\\n\s*", "", text).split("\n"):
+        command, _, comment = line.strip().partition(" # ")
+        lines += [f"    # {comment}"] if comment else []
+        lines.append("   ")
+        for word in re.findall(r"""(?:--[\w-]+ (?![-#]))?(?:"[^"]*"|'[^']*'|\S)+""", command):
+            if len(lines[-1]) + len(word) > _NARROW:
+                lines[-1:] = [f"{lines[-1]} \\", "       "]
+            lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
+class _Command(_Examples, TyperCommand):
+    pass
+
+
+class _Group(_Examples, TyperGroup):
+    pass
+
+
+class _Commands(typer.Typer):
+    def command(self, name: str | None = None, **more: Any) -> Any:
+        return super().command(name, **({"cls": _Command} | more))
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -224,8 +281,9 @@ def tell_left_out(log: Log) -> None:
     share, why = log.left_out()
     if share > MANY:
         warn(
-            f"about {share:.0%} of the log's lines were left out ({why}). Only you see this. "
-            "`hushquery look` shows which, and how to read them"
+            f"about {share:.0%} of the log's lines were left out ({why}). The budget is spent, and what was published "
+            "counts the other lines only. Only you see this. Before you give it away or spend again: "
+            "`hushquery look` shows which lines, and how to read them"
         )
 
 

@@ -31,9 +31,20 @@ if TYPE_CHECKING:
     from hushquery.log import Look
 
 _DATA_FREE = (
-    "Parameters are published with a release, so rows must not choose them: only the order of magnitude that you "
-    "type or accept does."
+    "The parameters of a release are public. So that they give nothing about the log away, they are chosen from two "
+    "round numbers that you type or accept, never from the rows."
 )
+#: Above this share of lines left out there is no command to publish with, but what to try.
+_TOO_MANY = 0.1
+_TRY = {
+    "no user": "another column for the user: --columns user=PLACE",
+    "no query": "another column for the query (--columns query=PLACE); or leave what is no search out of the file",
+    "too few columns": "another separator (--separator ';'), or --no-header if the first line is a row",
+    "too many columns": "another separator (--separator tab), or quotes around cells that hold it",
+    "unclosed quote": "an export in which every cell with a quote is quoted",
+    "bad encoding": "another encoding: --encoding cp1252, gb18030, utf-16, ...",
+    "bad JSON": "another format: --format csv or tsv",
+}
 
 
 @takes_options
@@ -63,7 +74,8 @@ def look(
     with progress("starting", 1.0) as show:
         seen = logs.look(log[0] if len(log) == 1 else log, progress=show, **reading.arguments())
     plan = None if seen.problem or not seen.users else _planned(seen, users, rows, epsilon, yes=yes, ask=not as_json)
-    command = None if plan is None else release_command(log, seen, plan)
+    command = None if plan is None or seen.share_left_out > _TOO_MANY else release_command(log, seen, plan)
+    clicks = None if command is None or plan is None or "url: none" in seen.columns else _with_clicks(plan)
     if reading.private_report is not None:
         defects = {"private": logs.SECRET, "defects": seen.to_json()["defects"]}
         write_secret(reading.private_report, json.dumps(defects, indent=2) + "\n")
@@ -72,7 +84,9 @@ def look(
 
         write_secret(html, render("look.html", **page_values(seen, plan, command)))
     data = seen.to_json() | {"advice": None if plan is None else asdict(plan) | {"command": command}}
-    emit(data, "\n".join([str(seen), "", *_advice(log, seen, plan, command)]), as_json)
+    if clicks is not None:
+        data["advice"]["with_clicks"] = asdict(clicks) | {"command": release_command(log, seen, clicks)}
+    emit(data, "\n".join([str(seen), "", *_advice(log, seen, plan, command, clicks)]), as_json)
     if seen.share_left_out > logs.MANY:
         warn(f"{seen.share_left_out:.1%} of the lines would be left out")
     if html is not None:
@@ -102,23 +116,47 @@ def _planned(seen: Look, users: int | None, rows: int | None, epsilon: str, *, y
 
 def release_command(log: list[str], seen: Look, plan: Advice) -> str:
     """Write the command that publishes the log so."""
+    from hushquery.curator.advice import WHOSE
+
     files = " ".join(map(shlex.quote, log))
     options = " ".join(filter(None, (seen.options, plan.options)))
-    return f'hushquery release {files} {options} --population "WHOSE LOG IT IS" --out release'
+    return f"hushquery release {files} {options} {WHOSE} --out release"
 
 
-def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None) -> list[str]:
+def _with_clicks(plan: Advice) -> Advice:
+    from hushquery.curator.advice import advise
+
+    return advise(plan.users, plan.rows, epsilon=plan.epsilon, clicks=True)
+
+
+def to_try(seen: Look) -> list[str]:
+    """Say what to try while too many lines would be left out to publish; nothing where few are."""
+    if seen.share_left_out <= _TOO_MANY:
+        return []
+    tries = [f"  {kind} ({count:,} lines): try {_TRY[kind]}" for kind, count in seen.left_out.items() if kind in _TRY]
+    lost = f"DO NOT PUBLISH YET: {seen.share_left_out:.1%} of the lines would be left out"
+    return [f"{lost}, and the budget spent on the rest.", *tries, "Then look again. Nothing was spent."]
+
+
+def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None, clicks: Advice | None) -> list[str]:
     from hushquery.curator.advice import magnitude
 
     if seen.problem:
         return ["Then look again. Nothing was spent."]
     if not seen.users:
         return ["There is no row to publish. Nothing was spent."]
+    if tries := to_try(seen):
+        return tries
     if plan is None:
         known = f"--users {magnitude(seen.users)} --rows {magnitude(seen.rows)}"
         again = " ".join(filter(None, ("hushquery look", *map(shlex.quote, log), seen.options, known)))
         return ["Next: say about how many users and rows there are (or --yes).", _DATA_FREE, f"  {again}"]
-    return ["Next: publish it.", str(plan), *doubts(seen, plan), _DATA_FREE, f"  {command}", *_more(seen)]
+    lines = ["Next: publish it.", str(plan), plan.why, *doubts(seen, plan), _DATA_FREE, f"  {command}"]
+    lines += [plan.longer] if plan.longer else []
+    if clicks is not None:
+        lines += ["", "Or with clicks, which take a part of the budget.", str(clicks)]
+        lines.append(f"  {release_command(log, seen, clicks)}")
+    return lines
 
 
 def doubts(seen: Look, plan: Advice) -> list[str]:
@@ -132,12 +170,6 @@ def doubts(seen: Look, plan: Advice) -> list[str]:
         f"WARNING: expect fewer. Only {seen.popular[near]:,} queries of this log have at least {near} users; "
         "the range is for an ordinary log of this size."
     ]
-
-
-def _more(seen: Look) -> list[str]:
-    if "url: none" in seen.columns:
-        return []
-    return ["  Clicks too: add --clicks-per-user 5; they take a part of the budget (hushquery plan)."]
 
 
 def page_values(seen: Look, plan: Advice | None, command: str | None) -> dict[str, Any]:
@@ -159,6 +191,7 @@ def page_values(seen: Look, plan: Advice | None, command: str | None) -> dict[st
         ]
 
     from hushquery.log import MANY, SECRET, first_places
+    from hushquery.log.look import NOT_TO_CHOOSE
     from hushquery.templates import plural
 
     return {
@@ -168,6 +201,8 @@ def page_values(seen: Look, plan: Advice | None, command: str | None) -> dict[st
         "plan": plan,
         "doubts": [] if plan is None else doubts(seen, plan),
         "command": command or "",
+        "tries": to_try(seen),
+        "not_to_choose": NOT_TO_CHOOSE,
         "data_free": _DATA_FREE,
         "defects": [first_places(defect) for defect in seen.defects],
         "left": bars({"rows": seen.lines - sum(seen.left_out.values()), **seen.left_out}, lost=seen.left_out),

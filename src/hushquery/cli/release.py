@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -173,6 +174,9 @@ class Planned(Tables):
         str | None, option("NAME", "One selector; without it and without d, all are compared (else auto).")
     ] = None
     users: Annotated[int | None, option("N", "How many users the log has, a public figure; else a million.")] = None
+    rows: Annotated[
+        int | None, option("N", "About how many searches they made, a public figure; d follows from both.", min=1)
+    ] = None
     like: Annotated[str, option("KIND", "What the log is like: aol, yandex, or tiny (few different queries).")] = "aol"
     threshold: Annotated[
         str | None, option("K", "Algorithm 1 the other way round: what do a threshold K and a scale promise?")
@@ -183,6 +187,11 @@ class Planned(Tables):
     plot: Annotated[Path | None, option("FILE", "Draw the comparison: .html, .svg or .png.")] = None
     times: Times = 1
     anyway: Anyway = False
+
+    @property
+    def searches(self) -> float | None:
+        """How many searches a user made on average, if that is known."""
+        return None if self.rows is None or self.users is None else self.rows / self.users
 
 
 @takes_options
@@ -196,9 +205,9 @@ def plan(
 ) -> None:
     r"""Forecast a release, without a log: threshold, noise, and what delta lets through.
 
-        hushquery plan --epsilon 1 --delta 1e-7 --users 65000             # compare selectors and values of d
-        hushquery plan --epsilon 1 --delta 1e-7 --queries-per-user 20     # one plan, every step
-        hushquery plan --threshold 140 --scale 8.69 --queries-per-user 20 # Theorem 1 of Korolova et al. 2009, backwards
+        hushquery plan --epsilon 1 --delta 1e-7 --users 65000 --rows 2000000 # compare selectors and values of d
+        hushquery plan --epsilon 1 --delta 1e-7 --queries-per-user 20        # one plan, every step
+        hushquery plan --threshold 140 --scale 8.69 --queries-per-user 20    # Theorem 1 of Korolova 2009, backwards
 
     To see the plan for a log of yours, with its SQL: hushquery release LOG ... --explain
     """
@@ -225,10 +234,12 @@ def plan(
 
     budget = Budget(epsilon, delta)
     budget.check_publishable(asked.users, anyway=asked.anyway)
+    if asked.rows is not None and (asked.users is None or asked.rows < asked.users):
+        raise UsageError("--rows goes with --users, and is not below it", fix="Use, say, --users 10000 --rows 200000")
     if queries_per_user is None:
         if asked.times > 1:
             raise UsageError("--times divides the budget of one plan", fix="Use --queries-per-user too")
-        _compare(asked, budget, as_json)
+        _compare(asked, budget, (epsilon, delta), as_json)
         return
     if asked.plot is not None:
         raise UsageError("--plot draws a comparison", fix="Leave out --queries-per-user")
@@ -244,7 +255,7 @@ def plan(
     )
     request = divided(request, asked.times, calibrate)
     steps = calibrate(request)
-    expected = forecast(request, asked.users, steps, asked.like)
+    expected = forecast(request, asked.users, steps, asked.like, asked.searches)
     data = _as_data(expected) | {
         "epsilon": steps.loss.epsilon(request.budget.delta),
         "delta": float(request.budget.delta),
@@ -321,7 +332,7 @@ def _backwards(asked: Planned, queries_per_user: int | None, as_json: bool) -> N
     emit(data, "\n".join(lines), as_json)
 
 
-def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
+def _compare(asked: Planned, budget: Budget, typed: tuple[str, str], as_json: bool) -> None:
     from hushquery.core.budget import in_full
     from hushquery.curator.forecast import TYPICAL_QUERIES, compare, few_people
     from hushquery.curator.plan import SELECTORS
@@ -333,6 +344,7 @@ def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
         asked.users,
         selectors=chosen,  # type: ignore[arg-type]  # checked there
         like=asked.like,
+        searches=asked.searches,
         clicks_per_user=asked.clicks_per_user,
         reformulations_per_user=asked.reformulations_per_user,
         shares=pairs(asked.shares, "--shares"),
@@ -359,13 +371,38 @@ def _compare(asked: Planned, budget: Budget, as_json: bool) -> None:
         f"Rare: queries that only {few_people(asked.min_users)} posed and that come out anyway, expected at most.",
         *(f"warning: {warning}" for warning in warnings),
     ]
-    forecasts = [_as_data(row) for row in rows]
+    forecasts, taken = [_as_data(row) for row in rows], _conclusion(asked, typed, rows)
+    lines += ["", *taken["why"], f"Take this one: {taken['command']}"]
     if asked.plot is not None:
         from hushquery import plot as charts
 
         lines.append(f"open {charts.save(charts.forecasts(forecasts), asked.plot)}")
     data = {"epsilon": float(budget.epsilon), "delta": float(budget.delta), "users": people}
-    emit(data | {"forecasts": forecasts, "warnings": warnings}, "\n".join(lines), as_json)
+    emit(data | {"forecasts": forecasts, "warnings": warnings, "take": taken}, "\n".join(lines), as_json)
+
+
+def _conclusion(asked: Planned, typed: tuple[str, str], rows: list[Forecast]) -> dict[str, Any]:
+    """Choose among forecasts as `hushquery look` does, and write the command for a log that is still to be named."""
+    from hushquery.curator.advice import WHOSE, choose, longer_list, why
+
+    best = choose([row for row in rows if row.selector in ("laplace", "gaussian")] or rows)
+    options = {
+        "epsilon": typed[0],
+        "delta": typed[1],
+        "queries-per-user": best.queries_per_user,
+        "clicks-per-user": asked.clicks_per_user,
+        "reformulations-per-user": asked.reformulations_per_user,
+        "selector": None if asked.selector in (None, "auto") and not asked.clicks_per_user else best.selector,
+        "shares": asked.shares,
+        "min-users": None if asked.min_users == 1 else asked.min_users,
+        "users": asked.users,
+    }
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    words += ["--select-only"] if asked.select_only else []
+    longer = longer_list(best, rows)
+    reason = [why(best.queries_per_user, best.users, asked.rows), *([longer] if longer else [])]
+    command = f"hushquery release LOG {' '.join(words)} {WHOSE} --out release"
+    return {"queries_per_user": best.queries_per_user, "selector": best.selector, "why": reason, "command": command}
 
 
 def _as_data(row: Forecast) -> dict[str, Any]:

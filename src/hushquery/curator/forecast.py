@@ -18,8 +18,8 @@ from scipy.special import ndtr
 
 from hushquery.core.budget import Budget, check_users, suggested_delta
 from hushquery.core.calibration import WEIGHT_GRID
-from hushquery.core.loss import GaussianWeights, LaplaceHistogram, OptimalSelection
-from hushquery.curator.counting import law_of
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection
+from hushquery.curator.counting import law_of, released_from
 from hushquery.curator.plan import SELECTORS, ReleaseSpec, ReleaseSteps, SelectorName, calibrate
 from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
@@ -28,6 +28,10 @@ from hushquery.errors import UsageError
 
 #: Distinct queries of a typical user in a month, on average.
 TYPICAL_QUERIES = 34
+#: The values of d that are compared.
+BOUNDS = (1, 2, 5, 10, 20, 40, 80, 160)
+# Of searches half lead to a page, and of the clicks on a query half to its first page: enough to weigh tables.
+_CLICKED, _FIRST_PAGE = 0.5, 0.5
 # Of the logarithm of that number among users; few search a lot, many a little.
 _SPREAD = 1.2
 # By how much results may be below and above what the model expects, besides chance.
@@ -67,7 +71,7 @@ class Forecast:
     ``threshold`` is in users (searches for korolova2009, weights for weighted and guided), ``scale`` is None for coins.
     At most ``expected_rare`` near-unique queries (of one user, or of as few as a floor lets through) are expected to
     come out; ``released_low`` to ``released_high`` is a 90% range; ``untouched`` is the share of typical users with at
-    most d queries.
+    most d queries. ``expected`` is what the model alone expects, ``click_threshold`` is for a query's page, in users.
     """
 
     selector: str
@@ -81,6 +85,10 @@ class Forecast:
     released_high: int
     untouched: float
     warnings: tuple[str, ...]
+    expected: float
+    clicks_per_user: int | None = None
+    click_threshold: float | None = None
+    expected_clicks: float = 0.0
 
 
 def forecast(
@@ -102,7 +110,8 @@ def forecast(
     people = checked_users(users)
     if like not in LOGS:
         raise UsageError(f"no kind of log is called {like!r}", fix=f"Use one of {', '.join(LOGS)}")
-    selector = (steps or calibrate(spec)).selector
+    steps = steps or calibrate(spec)
+    selector, clicks = steps.selector, None if steps.clicks is None else steps.clicks.step
     rare = people * selector.rare_chance()
     warnings = []
     if rare > _NOT_SMALL or people * float(spec.budget.delta) > _NOT_SMALL:
@@ -111,6 +120,8 @@ def forecast(
             f"{'' if users else ' (give --users if there are fewer)'}: up to {rare:.3g} queries that only "
             f"{few_people(spec.min_users)} posed may come out; consider --delta {suggested_delta(people):.0e}"
         )
+    log = _of_length(LOGS[like], searches)
+    expected = _expected(selector, people, log)
     return Forecast(
         selector.name,
         selector.queries_per_user,
@@ -119,9 +130,13 @@ def forecast(
         None if selector.counts is None else math.sqrt(law_of(selector.counts).variance),
         rare,
         people,
-        *_range(_expected(selector, people, _of_length(LOGS[like], searches))),
+        *_range(expected),
         untouched_share(selector.queries_per_user),
         tuple(warnings),
+        expected,
+        None if clicks is None else clicks.keys_per_user,
+        None if clicks is None or clicks.threshold is None else float(released_from(clicks)),
+        0.0 if clicks is None else _expected_clicks(clicks, people, log),
     )
 
 
@@ -148,19 +163,20 @@ def checked_users(users: int | None) -> int:
 def compare(
     budget: Budget,
     users: int | None = None,
-    queries_per_user: Sequence[int] = (1, 5, 10, 20, 40, 80, 160),
+    queries_per_user: Sequence[int] = BOUNDS,
     selectors: Sequence[SelectorName] = SELECTORS[1:],
     like: str = "aol",
+    searches: float | None = None,
     **spec: Any,
 ) -> list[Forecast]:
-    """Forecast every selector at several values of d, for a log of a given size; data-free.
+    """Forecast every selector at several values of d, for a log of a given size; data-free. See :func:`forecast`.
 
     >>> [f.threshold for f in compare(Budget("ln 10", 1e-5), 65_000, (5, 20), ("laplace", "gaussian"))]
     [29.0, 122.0, 20.0, 40.0]
     """
     base = ReleaseSpec(budget, 1, **spec)
     return [
-        forecast(replace(base, selector=selector, queries_per_user=d), users, like=like)
+        forecast(replace(base, selector=selector, queries_per_user=d), users, like=like, searches=searches)
         for selector in selectors
         for d in queries_per_user
     ]
@@ -178,12 +194,27 @@ def untouched_share(queries_per_user: int) -> float:
 
 def _expected(selector: Selector, users: int, log: LogModel) -> float:
     """Compute how many queries of such a log pass, in expectation."""
-    # Ranks in steps of one percent or of one, each standing for those up to the next.
+    popularity, many = _ranks(log)
+    sums, spread = _sums(selector, users, log, popularity, many)
+    there = -np.expm1(-sums)  # of the rarest queries of such a log most are nobody's
+    return float((there * many * ndtr((sums - selector.threshold) / spread)).sum())
+
+
+def _expected_clicks(step: LaplaceHistogram | GaussianHistogram, users: int, log: LogModel) -> float:
+    """Compute about how many first pages of queries pass: a rough model, only to weigh one plan against another."""
+    popularity, many = _ranks(log)
+    kept = np.minimum(_CLICKED * _people(log.distinct), step.keys_per_user).mean()
+    sums = users * kept * _FIRST_PAGE * popularity
+    spread = np.sqrt(sums + law_of(step).variance)
+    passes = 1.0 if step.threshold is None else ndtr((sums - float(released_from(step))) / spread)
+    return float((-np.expm1(-sums) * many * passes).sum())
+
+
+def _ranks(log: LogModel) -> tuple[_Floats, _Floats]:
+    """Return popularity at ranks in steps of one percent or of one, and how many ranks each stands for."""
     edges = np.unique(np.geomspace(1, 10 ** (len(log.popularity) - 1), 1400).astype(np.int64))
     ranks, many = (edges[:-1] + edges[1:] - 1) / 2, np.diff(edges)
-    popularity = 10 ** np.interp(np.log10(ranks), range(len(log.popularity)), np.log10(log.popularity))
-    sums, spread = _sums(selector, users, log, popularity, many)
-    return float((many * ndtr((sums - selector.threshold) / spread)).sum())
+    return 10 ** np.interp(np.log10(ranks), range(len(log.popularity)), np.log10(log.popularity)), many
 
 
 def _sums(selector: Selector, users: int, log: LogModel, popularity: _Floats, many: _Floats) -> tuple[_Floats, _Floats]:

@@ -73,7 +73,8 @@ def published_origin(ours: str, theirs: str, what: str = "column") -> str:
 def looks_like_data(cells: Sequence[str], below: Sequence[Sequence[str]] = ()) -> bool:
     """Return whether a first line looks like a row and not like names of columns.
 
-    A cell is a number, a time or an address; or it is no usual name and comes again and again in its column.
+    A cell is a number, a time or an address; or it has the letters and digits of most below it, as K1354 and K7012
+    have; or it is no usual name and comes again and again in its column.
 
     >>> looks_like_data(["user", "Search term"]), looks_like_data(["17", "tea"])
     (False, True)
@@ -83,11 +84,19 @@ def looks_like_data(cells: Sequence[str], below: Sequence[Sequence[str]] = ()) -
     if any(_DATA.fullmatch(cell.strip()) for cell in cells):
         return True
     others = [row for row in below if list(row) != list(cells)]  # a header may be repeated where files were joined
+    for i, cell in enumerate(cells):
+        alike = sum(row[i : i + 1] != [] and _shape(row[i]) == _shape(cell) for row in others)
+        if _shape(cell).count("0") >= 3 and 2 * alike > len(others):
+            return True
     usual = {squeezed(name) for name in COLUMNS}.union(*(words.split() for words in SYNONYMS.values()))
     again = (
         sum(row[i : i + 1] == [cell] for row in others) for i, cell in enumerate(cells) if squeezed(cell) not in usual
     )
     return bool(cells) and any(cells) and any(times > 1 for times in again) and not {*map(squeezed, cells)} & usual
+
+
+def _shape(cell: str) -> str:
+    return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "0", cell.strip()))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +61,11 @@ _TIME = re.compile(
     r"\d{4}-\d\d?-\d\d?([T ]\d\d?:\d\d.*)?|\d{1,4}[./-]\w{2,3}[./-]\d{2,4}([: ]\d\d?:\d\d.*)?|\d\d?:\d\d(:\d\d.*)?"
     r"|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*|1[0-9]{9}([.]\d+)?|1[0-9]{12}|(19|20)\d{12}"
 )
-_ADDRESS = re.compile(r"(https?://|www[.])\S+|([\w-]+[.])+[a-z]{2,}(/\S*)?", re.IGNORECASE)
+_ADDRESS = re.compile(r"(https?://|www[.])\S+|/\S*|([\w-]+[.])+[a-z]{2,}(/\S*)?", re.IGNORECASE)
+_AMOUNT = re.compile(r"[-+]?\d+([.,]\d{3})*[.,]\d{1,2}")
+_ID = re.compile(r"[\w.@+:-]*\d[\w.@+:-]*")
+# Two columns whose likeness to ids differs by less are near.
+_NEAR = 0.3
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Column:
     what: str  # what most of its cells are, in words
     distinct: float  # how many of its cells, from 0 to 1, are different
     words: float = 0.0  # how many blanks a cell has, on average
+    empty: float = 0.0  # how many of its cells, from 0 to 1, are empty
+    like_ids: float = 0.0  # how much its cells look like ids, from 0 to 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ class Guess:
     why: tuple[str, ...]
     columns: tuple[Column, ...] = ()
     notes: tuple[str, ...] = ()
+    rival: str = ""  # another column that may be the user's
 
 
 def guess_encoding(lines: Sequence[bytes]) -> str:
@@ -177,7 +185,7 @@ def _with_columns(kind: str, first: str, lines: Sequence[str], found: dict[str, 
     names = [cell.strip() for cell in header] if named and len(header) > 1 else []
     width = len(names) or max((len(row) for row in rows), default=0)
     cells = [[row[place].strip() for row in rows if len(row) > place and row[place].strip()] for place in range(width)]
-    seen = tuple(_column(place, names[place] if names else "", cells[place]) for place in range(width))
+    seen = tuple(_column(place, names[place] if names else "", cells[place], len(rows)) for place in range(width))
     said = dict(found.get("columns") or {})
     places = places_of(seen, said, names)
     chosen = {
@@ -186,8 +194,30 @@ def _with_columns(kind: str, first: str, lines: Sequence[str], found: dict[str, 
     }
     found["columns"] = said | {ours: name for ours, name in chosen.items() if ours not in said and name != ours}
     notes = guess_notes(chosen, said, named=bool(names))
+    by_name = squeezed(str(chosen.get("user"))) in ("user", *SYNONYMS["user"].split())
+    rival = "" if "user" in said or by_name else _rival(seen, places)
+    if rival:
+        notes.append(f"the user may also be column {rival}: --columns user={rival}")
     _guess_values({ours: cells[place] for ours, place in places.items()}, found, notes)
-    return Guess(found, tuple(why), seen, tuple(notes))
+    return Guess(found, tuple(why), seen, tuple(notes), rival)
+
+
+def _rival(seen: Sequence[Column], places: Mapping[str, int]) -> str:
+    """Return the place, from 1, of the column that is nearly as much like a user's as the one taken; else nothing."""
+    free = [column for column in seen if column.place - 1 not in places.values() and _like_users(column) > 0]
+    best = max(free, key=_like_users, default=None)
+    taken = seen[places["user"]] if places.get("user", len(seen)) < len(seen) else None
+    if best is None or taken is None or _like_users(best) < _like_users(taken) - _NEAR:
+        return ""
+    return str(best.place)
+
+
+def _like_users(column: Column) -> float:
+    """Return how much a column looks like people: never empty, ids, which come again but are not always the same."""
+    if not column.what.endswith(("numbers", "words", "text")) or column.distinct <= 0.001:
+        return 0.0
+    often_empty = 3 * max(0.0, column.empty - 0.05)  # a few are lines that something cut short
+    return max(0.001, 1.5 - abs(column.distinct - 0.4) + column.like_ids / 2 - often_empty)
 
 
 def guess_notes(chosen: Mapping[str, str | int], said: Mapping[str, Any], *, named: bool) -> list[str]:
@@ -214,17 +244,33 @@ def _separator(lines: Sequence[str]) -> str:
     return max((",", ";", "|", "\t", "\x01"), key=even)
 
 
-def _column(place: int, name: str, cells: Sequence[str]) -> Column:
+def _column(place: int, name: str, cells: Sequence[str], rows: int) -> Column:
     kinds = Counter(
         "times" if _TIME.fullmatch(cell) else "numbers" if cell.isdecimal() else "addresses" if _ADDRESS.fullmatch(cell)
-        else "text" if " " in cell or not cell.isascii() else "words" for cell in cells
+        else "amounts" if _AMOUNT.fullmatch(cell) else "text" if " " in cell or not cell.isascii()
+        else "words" for cell in cells
     )  # fmt: skip
     what, many = kinds.most_common(1)[0] if kinds else ("empty", 1)
     if what in ("words", "text") and kinds["text"] * 5 > len(cells):
         what, many = "text", kinds["text"] + kinds["words"]
     blanks = sum(cell.count(" ") + (not cell.isascii()) for cell in cells) / max(1, len(cells))
     mixed = "" if many * 10 >= 9 * len(cells) else "mostly "
-    return Column(place + 1, name, mixed + what, len(set(cells)) / max(1, len(cells)), blanks)
+    distinct, empty = len(set(cells)) / max(1, len(cells)), 1 - len(cells) / max(1, rows)
+    return Column(place + 1, name, mixed + what, distinct, blanks, empty, _like_ids(cells))
+
+
+def _like_ids(cells: Sequence[str]) -> float:
+    """Return how much cells look like ids: one token with a digit, about as long as the others; no line numbers.
+
+    >>> _like_ids(["K13546", "K73970", "K13546"]), _like_ids(["tea", "cheap flights"]), _like_ids(["1", "2", "3"])
+    (1.0, 0.0, 0.0)
+    """
+    tokens = [cell for cell in cells if _ID.fullmatch(cell) and len(cell) > 1]
+    numbers = [int(cell) for cell in cells if cell.isdecimal() and len(cell) < 20]
+    if not tokens or (len(numbers) == len(cells) and all(map(operator.lt, numbers, numbers[1:]))):
+        return 0.0
+    usual = Counter(map(len, tokens)).most_common(1)[0][0]
+    return sum(abs(len(token) - usual) <= 1 for token in tokens) / len(cells)
 
 
 def places_of(seen: Sequence[Column], said: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
@@ -258,12 +304,7 @@ def places_of(seen: Sequence[Column], said: Mapping[str, Any], names: Sequence[s
     take("time", lambda column: column.what.endswith("times"))
     take("url", lambda column: column.what.endswith("addresses"))
     take("query", lambda column: column.what.endswith(("text", "words")) and 0.01 + column.words + column.distinct / 10)
-    # People come back: an id is there more than once, but not always the same.
-    ids = ("numbers", "words", "text")
-    take(
-        "user",
-        lambda column: column.what.endswith(ids) and column.distinct > 0.001 and 1.5 - abs(column.distinct - 0.4),
-    )
+    take("user", _like_users)
     return {ours: place for ours, place in places.items() if place < len(seen)}
 
 

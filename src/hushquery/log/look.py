@@ -16,12 +16,18 @@ from hushquery.log.columns import COLUMNS, option_for
 from hushquery.log.detect import Column, Guess, guess_layout, guess_notes, places_of
 from hushquery.log.files import find_files
 from hushquery.log.formats import ENDINGS, FORMATS
+from hushquery.log.normalise import LONGEST
 from hushquery.log.read import Log, names_files, names_table, read_log
 from hushquery.log.refuse import left_out
 from hushquery.log.report import Defect
 
 #: What every file and every output of a look begins with.
 SECRET = "SECRET: exact facts about a log, for the steward's eyes; do not publish"  # noqa: S105
+#: What is said above exact numbers of users and queries.
+NOT_TO_CHOOSE = "Do not choose parameters by these numbers; use the proposal below."
+_UNDATED = (
+    "times have no dates: if the log covers several days, 'first by time' mixes them; name the days with --period"
+)
 #: The numbers of users that popular queries are counted for.
 POPULAR = (10, 20, 50, 100)
 #: Above this share of lines left out a look is loud.
@@ -52,6 +58,7 @@ class Look:
     defects: tuple[Defect, ...] = ()
     rows: int = 0
     private: int = 0  # rows left out for what their query looks like, a deny list or a range of times
+    private_by: Mapping[str, int] = field(default_factory=dict)  # how many of them, by why
     users: int = 0
     queries: int = 0  # different ones
     rows_per_user: Mapping[str, int] = field(default_factory=dict)  # users, by how many rows they have
@@ -64,6 +71,16 @@ class Look:
     def share_left_out(self) -> float:
         """The share of lines that are no rows."""
         return sum(self.left_out.values()) / max(1, self.lines)
+
+    @property
+    def why_private(self) -> str:
+        """Why rows have no query that may be counted, with numbers."""
+        return ", ".join(f"{why}: {count:,}" for why, count in self.private_by.items())
+
+    @property
+    def undated(self) -> str:
+        """What times of day without a date mean; empty where there are dates."""
+        return _UNDATED if re.fullmatch(r"\d\d:\d\d", self.until) else ""
 
     @property
     def options(self) -> str:
@@ -131,9 +148,12 @@ class Look:
         lines.append(f"lines: {self.lines:,}; left out: {sum(self.left_out.values()):,} ({self.share_left_out:.1%})")
         lines += [f"  {first_places(defect)}" for defect in self.defects]
         lines += [
-            f"rows: {self.rows:,}; {self.private:,} of them without a query that may be counted",
+            f"rows: {self.rows:,}; {self.private:,} of them without a query that may be counted"
+            + (f" ({self.why_private})" if self.private_by else ""),
             f"users: {self.users:,}; different queries: {self.queries:,}",
             f"times: {self.since} to {self.until}" if self.since else "times: none",
+            *([f"hint: {self.undated}"] if self.undated else []),
+            NOT_TO_CHOOSE,
             f"users by rows: {_counted(self.rows_per_user)}",
             f"queries by users: {_counted(self.users_per_query)}",
             *(f"queries with at least {users} users: {count:,}" for users, count in self.popular.items()),
@@ -145,6 +165,7 @@ class Look:
         return [
             f"column {one.place}{f' ({one.name[:60]})' if one.name else ''}"
             + (f": {one.what}, {one.distinct:.0%} of a sample different" if one.what else "")
+            + (f", {one.empty:.0%} empty" if one.empty >= 0.005 else "")
             for one in self.seen
         ]
 
@@ -202,7 +223,33 @@ def look(data: Any, *, progress: Progress | None = None, **reading: Any) -> Look
         return Look(**seen, hints=guess.notes, problem=problem)
     hints = [*_hints(log, guess), *guess.notes]
     seen["format"] = log.steps[0].removeprefix("read as ").partition(";")[0]
-    return Look(**seen, columns=log.explained[1], hints=tuple(hints), **_facts(log, _size(data), tell))
+    columns = log.explained[1]
+    if guess.rival:
+        columns = columns.replace(";", f" (or column {guess.rival}?);", 1)
+    facts = _facts(log, _size(data), tell)
+    facts["private_by"] = _why_private(data, arguments, facts)
+    return Look(**seen, columns=columns, hints=tuple(hints), **facts)
+
+
+def _why_private(data: Any, arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, int]:
+    """Count the rows without a query by why: each rule is left out in turn, where there is anything to explain."""
+    left, found, reading = int(facts["private"]), dict[str, int](), dict(arguments)
+    rules: dict[str, dict[str, Any]] = {
+        "deny list": {"drop": None},
+        "looks like personal data (mail, phone, long numbers)": {"patterns": False},
+        "outside the range of times": {"since": None, "until": None},
+    }
+    for why, rule in rules.items():
+        if not left or all(reading.get(name, not off) in (None, off) for name, off in rule.items()):
+            continue
+        reading |= rule
+        rows = read_log(data, **reading).rows
+        [[still]] = [row.values() for row in fetch(rows.agg(n=rows.query.isnull().sum())).to_pylist()]
+        found[why] = left - int(still or 0)
+        left = int(still or 0)
+    empty = min(left, facts["left_out"].get("no query", 0))
+    found |= {"empty": empty, f"over {LONGEST:,} characters, or nothing but signs": left - empty}
+    return {why: count for why, count in found.items() if count > 0}
 
 
 def _size(data: Any) -> int:

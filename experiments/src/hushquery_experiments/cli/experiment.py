@@ -8,8 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from hushquery.cli.common import (
     Columns,
     Format,
@@ -18,6 +16,7 @@ from hushquery.cli.common import (
     columns_of,
     emit,
     flag,
+    group,
     option,
     progress,
     takes_options,
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
     from hushquery_experiments.blender.law import Population
 
 #: The commands under ``hushquery experiment``.
-app = typer.Typer(
-    name="experiment",
-    help="Repeat the experiments of the papers. Never publish the results on a real log: they are computed against it.",
-    no_args_is_help=True,
+app = group(
+    "experiment",
+    "Repeat the experiments of the papers. Never publish the results on a real log: they are computed against it.",
 )
 
 _PAGE, _RESULTS = "index.html", "results.json"
