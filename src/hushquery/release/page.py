@@ -12,8 +12,8 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exac
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
+from hushquery.release.axis import Axis
 from hushquery.release.manifest import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
 from hushquery.templates import asset, bundled, number, render
 
@@ -357,40 +358,6 @@ def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
 # ---- tables and charts -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The axis that the rows of a chart share, in per cent of its width; it includes zero."""
-
-    least: float
-    most: float
-
-    @classmethod
-    def over(cls, values: Iterable[float]) -> Axis:
-        """Return the axis that all values fit on."""
-        ends = [0.0, *values]
-        return cls(min(ends), max(ends))
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], measure: str) -> Axis:
-        """Return the axis of bars with their intervals."""
-        return cls.over(row[name] for row in rows for name in (measure, "low", "high"))
-
-    def at(self, value: float) -> str:
-        """Return where a value lies."""
-        return f"{self._place(value):.2f}"
-
-    def left(self, value: float) -> str:
-        """Return where the bar of a value begins."""
-        return self.at(min(0.0, value))
-
-    def width(self, value: float) -> str:
-        """Return how wide the bar of a value is."""
-        return f"{abs(self._place(value) - self._place(0)):.2f}"
-
-    def _place(self, value: float) -> float:
-        return 100 * (value - self.least) / ((self.most - self.least) or 1.0)
-
-
 def _card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[str, Any]:
     measure = measure_of(table)
     url = "the page" if measure == "count" else "the page; empty for searches without a click"
@@ -472,12 +439,14 @@ def explorer(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
     measure = measure_of(queries)
     places = {query: place for place, query in enumerate(queries["query"].slice(0, _EMBEDDED).to_pylist())}
     data = {name: _columns(name, table.slice(0, _EMBEDDED), places) for name, table in tables.items()}
+    opened = {place for name in _OPENED if name in data for place in data[name]["query"] if isinstance(place, int)}
     return {
         "data": {"measure": measure, "per": SHARE_SCALE if measure == "share" else 1, "tables": data},
         "rows": {name: table.num_rows for name, table in tables.items()},
         "cut": [name for name, table in tables.items() if table.num_rows > _EMBEDDED],
         "most": _EMBEDDED,
         "opens": [words for name, words in _OPENED.items() if name in tables],
+        "opened": len(opened),
         "script": SCRIPT,
         "hash": SCRIPT_HASH,
     }
