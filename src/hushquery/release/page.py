@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, factor
-from hushquery.core.loss import Loss
+from hushquery.core.loss import GaussianWeights, Loss
 from hushquery.errors import UsageError
 from hushquery.release.axis import Axis
 from hushquery.release.manifest import KINDS, NUMBERS, REST, SHARE_SCALE, measure_of, measures_of, release_measure
@@ -41,6 +41,7 @@ _LONG_NUMBER = 8
 _LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
 # The parameters whose numbers say little without it.
 _UNITS = {"session_gap": "seconds"}
+_IN_WEIGHTS = " · sigma and threshold in 1/64 of a user's weight"
 
 _TOP = 25
 _CLICKED_QUERIES = 8
@@ -235,7 +236,8 @@ def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]
             "detail": step.detail,
             "cost": _cost(step.loss),
             "alone": format_epsilon(_alone(step.loss, guarantee.delta)),
-            "numbers": " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in parameters.items()),
+            "numbers": " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in parameters.items())
+            + (_IN_WEIGHTS if parameters.get("kind") == GaussianWeights.kind else ""),
         }
         for step, parameters in zip(guarantee.steps, ran, strict=True)
     ]
