@@ -89,7 +89,7 @@ def whole_release(**options):
     return release_of(QUERIES, CLICKS, REFORMULATIONS, **options)
 
 
-def shares_of(queries, clicks=None, *, stderr=0.001, parameters=None):
+def shares_of(queries, clicks=None, *, stderr=0.001, parameters=None, of=""):
     """Make a release of shares, as opt-in users and clients make one; a client's report costs ln 3."""
     tables = {"queries": _shares(("query",), {(query,): share for query, share in queries.items()}, stderr)}
     if clicks is not None:
@@ -101,8 +101,8 @@ def shares_of(queries, clicks=None, *, stderr=0.001, parameters=None):
     return Release.make(
         tables,
         [
-            Guarantee.of("opt-in readers", "curator", unit, steps[:1], delta=1e-5),
-            Guarantee.of("other readers", "local", Unit("client", "replace-one"), steps[1:]),
+            Guarantee.of(f"opt-in readers{of}", "curator", unit, steps[:1], delta=1e-5),
+            Guarantee.of(f"other readers{of}", "local", Unit("client", "replace-one"), steps[1:]),
         ],
         kind="hybrid",
         parameters={"records_per_user": 1, "rest": max(0.0, 1 - sum(queries.values())), **(parameters or {})},

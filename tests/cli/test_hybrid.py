@@ -70,7 +70,7 @@ def test_step_by_step(log: Path) -> None:
     run("task", "new", "--out", "task.toml")
     text = Path("task.toml").read_text().replace("min_batch = 1000", "min_batch = 2")
     Path("task.toml").write_text(text)
-    assert "in the head list from" in run("head", log, "--task", "task.toml", "--out", "head", "--explain")
+    assert "in the head list at a noisy" in run("head", log, "--task", "task.toml", "--out", "head", "--explain")
     assert not Path("ledger.db").exists()
     told = json.loads(run("head", log, "--task", "task.toml", "--out", "head", "--json"))
     assert told["records"] == 2

@@ -62,7 +62,7 @@ def folders(tmp_path_factory):
         "bare": release_of(list(QUERIES)),
         "noise": whole_release(test_noise=True),
         "hybrid": private_hybrid(),
-        "hybrid-later": shares_of({"weather leeds": 0.2, "news": 0.0716, "budget": 0.1}),
+        "hybrid-later": shares_of({"weather leeds": 0.2, "news": 0.0716, "budget": 0.1}, of=" of example.org"),
         "world": release_of({"北京天气": 90, "طقس القاهرة": 80, "evil \x1b[31m \u202e red": 70, "[bold]x[/]": 60}),
     }
     for name, release in releases.items():
@@ -79,6 +79,8 @@ def test_search(folders):
     assert lines[0].split()[:3] == ["page", "clicks", "score"]
     assert lines[1].startswith("https://weather.example.org/leeds")
     assert "890 to 910" in text
+    assert "score" not in lines[3]
+    assert "match" in lines[3]
     assert len(lines) == 7
     more = data("search", folders / "whole", "waether leds")
     pages, queries = len(more["urls"]) - 1, len(more["queries"]) - 1

@@ -291,7 +291,7 @@ def test_a_release_states_its_floor(made, tmp_path):
 def test_a_plan_explains_the_threshold_in_users(made):
     plan = plan_of()
     at = int(plan_of(min_users=1).calibrated.selector.threshold) + 19
-    assert f"released from {at} on, with that noisy count; never with fewer than 20 users" in plan.explain()
+    assert f"released at a noisy count of {at} or more; never with fewer than 20 users" in plan.explain()
     assert f"threshold {at}" in plan.explain()
     assert min(made.tables["queries"]["count"].to_pylist()) >= at
 

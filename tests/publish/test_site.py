@@ -218,6 +218,33 @@ def test_releases_of_counts():
     assert "the page that was chosen" not in page
 
 
+def test_releases_of_different_populations_make_no_series():
+    here = shares_of({"news": 0.5}, of=" of example.org")
+    for given in ([here, shares_of({"news": 0.5})], [shares_of({"news": 0.5}), here, here]):
+        with pytest.raises(DataError, match="different populations") as refused:
+            build_site(given)
+        assert "opt-in readers of example.org" in str(refused.value)
+        with pytest.raises(DataError, match="different populations"):
+            trends(given)
+
+
+def test_new_rows_are_counted_and_explained():
+    page = words(build_site([release_of({"news": 90}), release_of({"weather": 90, "snow": 80})])["index.html"])
+    assert "No query is listed in both releases" in page
+    assert "2 queries are new: listed now and not in release 1. That need not be a change" in page
+
+
+def test_one_release_is_not_compared_over_time():
+    files = build_site([release_of({"news": 90, "snow": 3})])
+    page, query = words(files["index.html"]), words(files["query.html"])
+    assert "Most searched" in page
+    assert "Trends" not in page + query
+    assert "over time" not in (page + query).lower()
+    assert "3 0 to " in page  # noise put the low end below zero, where no number of people is
+    assert "−" not in page
+    assert "Ends below 0 are shown as 0; the tables have them as computed." in page
+
+
 def test_lists_without_counts_and_mixed_kinds():
     page = words(build_site([release_of(["news", "weather"])])["index.html"])
     assert "A row is: users who searched for the query" in page

@@ -174,6 +174,14 @@ def test_a_query_is_opened_by_keyboard_with_its_pages_and_next_searches(tab):
     page.run("document.querySelector('#explorer-list details').open = true")
     page.wait("document.querySelector('.opened')")
     assert any("may be noise alone" in row for row in rows(page, 0))  # it was counted -4 times
+    # An interval is cut at zero, and only what has something to show can be opened.
+    assert not page.run("[...document.querySelectorAll('.opened small')].some((one) => one.textContent.includes('−'))")
+    search(page, "")
+    openable, listed = (
+        page.run(f"document.querySelectorAll('#explorer-list {w}').length") for w in ("summary", "> li")
+    )
+    assert 0 < openable < listed
+    assert f"{openable} of the queries can be opened" in page.run("document.body.innerText")
     told = page.tree()
     assert ("searchbox", "Search all queries") in told
     assert ("button", "Download queries as CSV") in told

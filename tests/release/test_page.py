@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hushquery.core.budget import format_epsilon
 from hushquery.errors import UsageError
-from hushquery.release.page import Axis, setting
+from hushquery.release.axis import Axis
+from hushquery.release.page import setting
 from hushquery.templates import STYLE, macro, number, shown
 
 TAGS = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 import hushquery as hq
 from commands import answer
 from hushquery.errors import UsageError
+from hushquery.release import page as page_module
 from hushquery.release.record import nist_sheet, nist_text, registry_entries, registry_text
 from small_releases import private_hybrid, thresholded, whole_release
 
@@ -129,3 +131,13 @@ def test_the_command(tmp_path):
     hybrid = private_hybrid().save(tmp_path / "hybrid")
     assert len(json.loads(answer("card", hybrid, "--registry", "--json")[1])["entries"]) == 2
     assert answer("card", tmp_path / "nothing", "--nist")[0] == 4
+
+
+def test_page_and_card_name_what_the_steward_described():
+    release = described(whole_release())
+    page, card = page_module.page(release), page_module.card(release)
+    plain = " ".join(re.sub("<[^>]*>", "", page).split())
+    assert "Cite it as: Example Library. A week, 2026-11-02 to 2026-11-08. " in plain
+    assert "about 2,500 (declared)" in plain
+    assert card.startswith("# A week, 2026-11-02 to 2026-11-08 (Example Library)\n\nSearch statistics of readers")
+    assert page_module.card(whole_release()).startswith("# Search statistics of readers of example.org\n\nWhat people")

@@ -113,7 +113,8 @@ def demo(
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
     from hushquery.publish.site.pages import epsilon_text
-    from hushquery.release.page import Axis, compared, explorer
+    from hushquery.release.axis import Axis
+    from hushquery.release.page import compared, explorer
     from hushquery.templates import render
 
     release = made.release

@@ -90,10 +90,11 @@ def between(low: float | None, high: float | None, share: float | None) -> str:
 
 
 def measured(row: Any) -> tuple[str, str]:
-    """Print the count or share of a row, a dataclass or a dictionary, and its interval."""
+    """Print the count or share of a row, a dataclass or a dictionary, and its interval, cut at zero."""
     values = row if isinstance(row, dict) else vars(row)
     share = values.get("share")
-    return amount(values.get("count"), share), between(values["low"], values["high"], share)
+    low, high = (None if values[end] is None else max(0.0, values[end]) for end in ("low", "high"))
+    return amount(values.get("count"), share), between(low, high, share)
 
 
 def measures(rows: Sequence[Any]) -> tuple[str, str]:

@@ -417,10 +417,15 @@ def _in_words(row: Forecast, like: str, min_users: int) -> str:
     from hushquery.core.budget import in_full
     from hushquery.curator.forecast import few_people
 
+    unit = {
+        "korolova2009": "searches",
+        "weighted": "users (summed by weight)",
+        "guided": "users (summed by weight)",
+    }.get(row.selector, "users")
     noise = "" if row.noise is None else f" Counts have noise of standard deviation {in_full(row.noise, 3)}."
     return (
         f"{row.selector}, d = {row.queries_per_user}: "
-        f"a query comes out from about {in_full(row.threshold, 5)} on.{noise}\n"
+        f"a query needs about {in_full(round(row.threshold), 5)} {unit} to be released.{noise}\n"
         f"  a log like {like} with {row.users:,} users releases {_released(row)} queries (90% range),\n"
         f"  at most {row.expected_rare:.3g} of them, in expectation, posed by {few_people(min_users)} only;\n"
         f"  d leaves {row.untouched:.0%} of typical users untouched"

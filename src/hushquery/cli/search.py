@@ -39,8 +39,8 @@ def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = F
         hushquery search release/ waether leeds
 
     Every query that holds a word of the text is found; what is beyond the
-    limit is counted. The score orders them. For a query, the whole number says
-    how it matches:
+    limit is counted. Queries are ordered by their match, whose whole number
+    says how they match:
 
         6  it is the text
         5  it has all words of the text
@@ -61,7 +61,7 @@ def search(folder: Folder, text: Words, limit: Limit = 10, as_json: JsonFlag = F
     head = "clicks" if not hits.urls or hits.urls[0].share is None else "share"
     pages = [(h.url, amount(h.clicks, h.share), f"{h.score:.1f}", h.queries[0], h.why) for h in hits.urls]
     queries = [(h.query, *measured(h), f"{h.score:.2f}", h.why) for h in hits.queries]
-    right = (*measures(hits.queries), "score")
+    right = (*measures(hits.queries), "match")
     parts = [
         listing(("page", head, "score", "from the query", "which"), pages, (head, "score")),
         listing(("query", *right, "which"), queries, right),

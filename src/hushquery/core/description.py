@@ -116,7 +116,10 @@ class Description:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None:
-                yield field.name, f"{value:,}" if field.name == "people" else _in_words(value, field.name)
+                yield (
+                    field.name,
+                    f"about {value:,} (declared)" if field.name == "people" else _in_words(value, field.name),
+                )
 
     def for_ledger(self) -> str:
         """Return the lines with which a ledger remembers what was paid for: its title and its period."""

@@ -62,8 +62,8 @@ class Clicks:
         if self.public_pairs is not None:
             detail = f"users per listed query and URL with {noise} noise, zeros included"
             return PlannedStep("discrete-laplace" if laplace else "gaussian", detail, self.step, "clicks")
-        detail = f"users per query and clicked URL with {noise} noise, released from {released_from(self.step)} on"
-        detail += floor_in_words(self.step)
+        released = f"released at a noisy count of {released_from(self.step)} or more{floor_in_words(self.step)}"
+        detail = f"users per query and clicked URL with {noise} noise, {released}"
         return PlannedStep("laplace" if laplace else "gaussian-selector", detail, self.step, "clicks")
 
     def expression(self, table: Any, bound: Bound, released: Any = None) -> Any:

@@ -309,6 +309,8 @@ class ReleasePlan(Plan[Release]):
             numbers = {name: parameters.get(name) for name in ("scale", "sigma", "epsilon", "delta", "threshold")}
             if "min_users" in parameters:
                 numbers["threshold"] += parameters["min_users"] - 1  # in users
+            if isinstance(step.parameters, GaussianWeights):  # in users' weights; the detail has the threshold
+                numbers |= {"sigma": str(step.parameters.sigma / WEIGHT_GRID), "threshold": None}
             shown = ", ".join(
                 f"{name} {f'{float(Fraction(value)):.4g}' if isinstance(value, str) else value}"
                 for name, value in numbers.items()

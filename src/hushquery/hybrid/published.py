@@ -244,14 +244,14 @@ def described(step: StepParameters, method: Method, kept_since: int | None) -> s
         words = f"weights of (query, URL) records, at most {step.keys_per_user} per user, with noise of {step.sigma}/64"
         if step.threshold is None:
             return f"{words}, summed in a sketch that guides the weights after it"
-        return f"{words}, in the head list from {step.threshold}/64 on"
+        return f"{words}, in the head list at a noisy sum of {step.threshold}/64 users' weights or more"
     noise = f"scale {numbers['scale']}" if "scale" in numbers else f"sigma {numbers.get('sigma')}"
     words = f"(query, URL) records, at most {numbers.get('keys_per_user')} per user, with noise of {noise}"
     if kept_since is not None:
         return f"{words}; the list is public since epoch {kept_since}, and is only measured again"
     if numbers.get("threshold") is None:
         return words
-    words += f", in the head list from {numbers['threshold']} on"
+    words += f", in the head list at a noisy count of {numbers['threshold']} or more"
     if method == "split":
         return f"{words}; measured on the other opt-in users with fresh noise, at no larger cost to them"
     return f"{words}; the same noisy counts are the estimates"

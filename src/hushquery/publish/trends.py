@@ -18,6 +18,7 @@ from hushquery import plot
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.tables import Queries, Rows, Shown, checked_limit, queries_of
 from hushquery.release.intervals import change_ends
+from hushquery.release.series import check_same_people
 
 if TYPE_CHECKING:
     import altair
@@ -133,6 +134,7 @@ def trends(
         raise UsageError("an interval's level lies between 0 and 1", fix="Use a value such as 0.95")
     tables = [queries_of(release) for release in several]
     measure = _measure(tables)
+    check_same_people(several)
     if len(several) > 1:
         before, after = (_pages(release) if measure == "share" else {} for release in (several[0], several[-1]))
         relisted = {query for query in before if query in after and before[query] != after[query]}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, format_epsilon
+from hushquery.release.axis import Axis
 from hushquery.release.manifest import task_of
 from hushquery.release.page import (
-    Axis,
     card_table,
     nothing_promised,
     populations,

@@ -12,8 +12,8 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exact, format_delta, format_epsilon
 from hushquery.core.guarantee import Guarantee, factor
-from hushquery.core.loss import Loss
+from hushquery.core.loss import GaussianWeights, Loss
 from hushquery.errors import UsageError
+from hushquery.release.axis import Axis
 from hushquery.release.manifest import (
     KINDS,
     NUMBERS,
@@ -49,6 +50,7 @@ _LONG_FRACTION = re.compile(r"(?=.{11})[0-9]{1,200}/[1-9][0-9]{0,200}")
 # The parameters whose numbers say little without it.
 _UNITS = {"session_gap": "seconds"}
 _KEYS = {"value": "the value", "cell": "its number, from 0", "text": "the text, as devices hash it"}
+_IN_WEIGHTS = " · sigma and threshold in 1/64 of a user's weight"
 
 _TOP = 25
 _CLICKED_QUERIES = 8
@@ -249,7 +251,8 @@ def promise(guarantee: Guarantee, manifest: Mapping[str, Any]) -> dict[str, Any]
             "detail": step.detail,
             "cost": _cost(step.loss),
             "alone": format_epsilon(_alone(step.loss, guarantee.delta)),
-            "numbers": " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in parameters.items()),
+            "numbers": " · ".join(f"{name.replace('_', ' ')} {setting(v, name)}" for name, v in parameters.items())
+            + (_IN_WEIGHTS if parameters.get("kind") == GaussianWeights.kind else ""),
         }
         for step, parameters in zip(guarantee.steps, ran, strict=True)
     ]
@@ -378,40 +381,6 @@ def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
 # ---- tables and charts -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The axis that the rows of a chart share, in per cent of its width; it includes zero."""
-
-    least: float
-    most: float
-
-    @classmethod
-    def over(cls, values: Iterable[float]) -> Axis:
-        """Return the axis that all values fit on."""
-        ends = [0.0, *values]
-        return cls(min(ends), max(ends))
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], measure: str) -> Axis:
-        """Return the axis of bars with their intervals."""
-        return cls.over(row[name] for row in rows for name in (measure, "low", "high"))
-
-    def at(self, value: float) -> str:
-        """Return where a value lies."""
-        return f"{self._place(value):.2f}"
-
-    def left(self, value: float) -> str:
-        """Return where the bar of a value begins."""
-        return self.at(min(0.0, value))
-
-    def width(self, value: float) -> str:
-        """Return how wide the bar of a value is."""
-        return f"{abs(self._place(value) - self._place(0)):.2f}"
-
-    def _place(self, value: float) -> float:
-        return 100 * (value - self.least) / ((self.most - self.least) or 1.0)
-
-
 def card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the data card says of a table."""
     measure = measure_of(table)
@@ -494,12 +463,14 @@ def explorer(tables: Mapping[str, pa.Table]) -> dict[str, Any] | None:
     measure = measure_of(queries)
     places = {query: place for place, query in enumerate(queries["query"].slice(0, _EMBEDDED).to_pylist())}
     data = {name: _columns(name, table.slice(0, _EMBEDDED), places) for name, table in tables.items()}
+    opened = {place for name in _OPENED if name in data for place in data[name]["query"] if isinstance(place, int)}
     return {
         "data": {"measure": measure, "per": SHARE_SCALE if measure == "share" else 1, "tables": data},
         "rows": {name: table.num_rows for name, table in tables.items()},
         "cut": [name for name, table in tables.items() if table.num_rows > _EMBEDDED],
         "most": _EMBEDDED,
         "opens": [words for name, words in _OPENED.items() if name in tables],
+        "opened": len(opened),
         "script": SCRIPT,
         "hash": SCRIPT_HASH,
     }

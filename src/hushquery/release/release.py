@@ -56,7 +56,7 @@ class Release:
     >>> from hushquery.core.budget import Unit
     >>> from fractions import Fraction
     >>> ran = LaplaceHistogram(1, Fraction(2), 30)
-    >>> step = Step("laplace", "queries with noise of scale 2, released from 30 on", ran.loss)
+    >>> step = Step("laplace", "queries with noise of scale 2, released at 30 or more", ran.loss)
     >>> promise = Guarantee.of("readers of example.org", "curator", Unit("user", "add-remove"), [step], delta=1e-6)
     >>> release = Release.make(
     ...     {"queries": pa.table({"query": ["weather", "news"]})},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, round_up
 from hushquery.core.guarantee import Guarantee
-from hushquery.errors import UsageError
+from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release
@@ -53,6 +53,17 @@ def order_of(releases: Sequence[Release]) -> list[int]:
 def in_order(releases: Sequence[Release]) -> list[Release]:
     """Sort releases by the dates of their data, as :func:`order_of` does."""
     return [releases[place] for place in order_of(releases)]
+
+
+def check_same_people(releases: Sequence[Release]) -> None:
+    """Refuse releases of different populations: a difference between them is no change over time."""
+    people = list(dict.fromkeys(frozenset(one.population for one in release.guarantees) for release in releases))
+    if len(people) > 1:
+        raise DataError(
+            "the releases are of different populations",
+            why="; ".join(" and ".join(sorted(names)) for names in people),
+            fix="Make one site for each population, and compare releases of one population only",
+        )
 
 
 def series_names(releases: Sequence[Release]) -> list[str]:

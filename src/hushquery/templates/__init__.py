@@ -118,7 +118,9 @@ def _average(value: float) -> str:
 
 
 def _interval(row: dict[str, Any], measure: str | None) -> str:
-    return f"{_amount(row['low'], measure).removesuffix('%')} to {_amount(row['high'], measure)}"
+    """Print an interval; nothing is below zero but the tables' numbers, which noise made."""
+    low, high = (_amount(max(0.0, row[end]), measure) for end in ("low", "high"))
+    return f"{low.removesuffix('%')} to {high}"
 
 
 def _cut(text: str) -> str:

@@ -1,6 +1,6 @@
 /** The list of all queries on a release's own page: searched, paged, opened, downloaded. It needs no other file. */
 import { Index } from "./matching.mjs";
-import { drawn, isolated, number, part, percent } from "./pages.mjs";
+import { bar, interval, isolated, number, part, percent } from "./pages.mjs";
 
 const PER_PAGE = 50;
 const SHOWN_EACH = 20;
@@ -36,7 +36,7 @@ function numbers(table, row) {
   const made = part("span", "", "value");
   const column = table[measure ?? "count"];
   if (column === undefined) return made;
-  made.append(`${say(cell(column, row))} `, part("small", `${say(cell(table.low, row)).replace("%", "")} to ${say(cell(table.high, row))}`));
+  made.append(`${say(cell(column, row))} `, part("small", interval(cell(table.low, row), cell(table.high, row), say)));
   return made;
 }
 
@@ -58,31 +58,18 @@ function related(title, name, key, place) {
   return [heading, items, ...more];
 }
 
-function bar(row) {
-  const { low, high } = tables.queries;
-  const place = (value) => (100 * (value - least)) / (most - least || 1);
-  const value = cell(tables.queries[measure], row);
-  const [zero, end, from, to] = [0, value, cell(low, row), cell(high, row)].map(place);
-  const made = drawn("svg", { "aria-hidden": "true", height: "16" });
-  made.append(drawn("rect", { class: "bar", x: `${Math.min(zero, end)}%`, y: "3", width: `${Math.abs(end - zero)}%`, height: "10", rx: "2" }));
-  for (const [x1, x2, y1, y2] of [[from, to, 8, 8], [from, from, 4.5, 11.5], [to, to, 4.5, 11.5]]) {
-    made.append(drawn("line", { class: "range", x1: `${x1}%`, x2: `${x2}%`, y1, y2 }));
-  }
-  const around = part("span", "", "drawn");
-  around.append(made);
-  return around;
-}
-const ends = measure === null ? [] : ["low", "high", measure].flatMap((name) => tables.queries[name]);
+const measured = (row) => [measure, "low", "high"].map((name) => cell(tables.queries[name], row));
+const ends = measure === null ? [] : [0, tables.queries.high, tables.queries[measure]].flat();
 const [least, most] = ends.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [0, 0]);
 
-const opens = Boolean(tables.clicks || tables.reformulations);
 function item(place) {
+  const opens = ["clicks", "reformulations"].some((name) => rowsOf(name, place)?.length);
   const made = part("li");
   const line = part(opens ? "summary" : "div", "", "row");
   const label = part("span", "", "label");
   label.append(names[place].trim() ? isolated(names[place]) : part("i", "(blank)"));
   line.append(label);
-  if (measure !== null) line.append(bar(place), numbers(tables.queries, place));
+  if (measure !== null) line.append(bar(measured(place), least, most), numbers(tables.queries, place));
   if (!opens) {
     made.append(line);
     return made;

@@ -30,6 +30,25 @@ export function percent(share) {
   return share < 0 && /[1-9]/.test(said) ? `−${said}` : said;
 }
 
+/** Print an interval; noise may have put its ends below zero, where no number of people is. */
+export function interval(low, high, say) {
+  return `${say(Math.max(0, low)).replace("%", "")} to ${say(Math.max(0, high))}`;
+}
+
+/** Draw a bar with its interval on an axis from least to most, in per cent of its width. */
+export function bar([value, low, high], least, most) {
+  const place = (number) => (100 * (number - least)) / (most - least || 1);
+  const [zero, end, from, to] = [0, value, Math.max(0, low), Math.max(0, high)].map(place);
+  const made = drawn("svg", { "aria-hidden": "true", height: "16" });
+  made.append(drawn("rect", { class: "bar", x: `${Math.min(zero, end)}%`, y: "3", width: `${Math.abs(end - zero)}%`, height: "10", rx: "2" }));
+  for (const [x1, x2, y1, y2] of [[from, to, 8, 8], [from, from, 4.5, 11.5], [to, to, 4.5, 11.5]]) {
+    made.append(drawn("line", { class: "range", x1: `${x1}%`, x2: `${x2}%`, y1, y2 }));
+  }
+  const around = part("span", "", "drawn");
+  around.append(made);
+  return around;
+}
+
 /** Print a count with thousands set apart. */
 export function number(value) {
   return Math.round(value).toLocaleString("en").replace("-", "−");

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hushquery.core.budget import in_full
 from hushquery.core.calibration import WEIGHT_GRID, mu_for, sigma_for
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, Loss
 from hushquery.core.registry import SUPPRESSED, Kind, Law, Pair
@@ -33,7 +32,7 @@ from hushquery.curator.counting import (
     with_intervals,
 )
 from hushquery.curator.selectors import PlannedStep, Selector
-from hushquery.curator.selectors.weighted import equal_weights
+from hushquery.curator.selectors.weighted import equal_weights, reaching
 from hushquery.engine import dialect, execute, materialize, md5
 from hushquery.noise.mechanisms import noisy_law, product_law
 from hushquery.noise.sampler import Bits, IntArray, add_noise
@@ -75,7 +74,7 @@ class Guided(Selector):
 
     def detail(self) -> str:
         """Describe the selection."""
-        return f"weights guided by the sketch with Gaussian noise, released from {in_full(self.threshold)} on"
+        return f"weights guided by the sketch with Gaussian noise, {reaching(self.threshold)}"
 
     def steps(self) -> list[PlannedStep]:
         """Return the sketch, the selection, and the counts."""

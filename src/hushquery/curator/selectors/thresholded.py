@@ -65,7 +65,7 @@ class ThresholdedCounts(Selector):
 
     def detail(self) -> str:
         """Describe the step."""
-        released = f"released from {in_full(self.threshold)} on, with that noisy count{floor_in_words(self.selection)}"
+        released = f"released at a noisy count of {in_full(self.threshold)} or more{floor_in_words(self.selection)}"
         return f"users per query with {noise_in_words(self.selection)} noise, {released}"
 
     def steps(self) -> list[PlannedStep]:

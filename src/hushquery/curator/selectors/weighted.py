@@ -41,12 +41,17 @@ class Weighted(Selector):
 
     def detail(self) -> str:
         """Describe the selection."""
-        return f"weights 1/sqrt(t) per query with Gaussian noise, released from {in_full(self.threshold)} on"
+        return f"weights 1/sqrt(t) per query with Gaussian noise, {reaching(self.threshold)}"
 
     def to_select(self, table: Any, bound: Bound) -> Any:
         """Sum weights per query."""
         rows = equal_weights(bound.rows(table, QUERY, self.queries_per_user))
         return rows.group_by("query").agg(n=rows.weight.sum())
+
+
+def reaching(threshold: float) -> str:
+    """Say at which sum of weights a query is released."""
+    return f"released at a noisy sum of {in_full(threshold, 3)} users' weights or more"
 
 
 def equal_weights(rows: Any) -> Any:

@@ -21,7 +21,7 @@ from hushquery.release.intervals import published
 from hushquery.release.manifest import KINDS, SHARE_SCALE, release_measure
 from hushquery.release.page import nothing_promised, populations
 from hushquery.release.release import MANIFEST, manifest_bytes, write_folder
-from hushquery.release.series import in_order, series_names, spoken
+from hushquery.release.series import check_same_people, in_order, series_names, spoken
 from hushquery.templates import STYLE, asset, bundled, render
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def build_site(
     privacy: Mapping[str, Any] | None = None,
     title: str | None = None,
     rows: int = 200,
-    searched: int = 20_000,
+    searched: int = 10_000,
 ) -> dict[str, bytes]:
     """Build a site from releases: every file by its name, the same bytes for the same releases.
 
@@ -126,8 +126,10 @@ def build_site(
         "release": name if day in name else f"{name}, published {day}",
         "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
         "policy": _POLICY,
+        "single": len(several) == 1,
     }
     shown, shards = trends_page(several, names, checked_limit(rows)), history(several)
+    check_same_people(several)
     downloads, tables = releases_page(several, names)
     measure, meaning = {"measure": release_measure(last.tables)}, last.manifest["meanings"]["queries"]
     index = _search_data(last, checked_limit(searched)) | program_index(several, names, downloads, len(shards))

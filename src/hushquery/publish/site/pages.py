@@ -153,6 +153,8 @@ def _table(ranked: Ranked, measure: str | None) -> dict[str, Any]:
         "numbered": bool(rows) and rows[0].series[-1] is not None,
         "several": bool(rows) and len(rows[0].series) > 1,
         "moved": len(ranked.moved) if ranked.trends else None,
+        "new": len(ranked.trends.appeared) if ranked.trends else 0,
+        "compared": ranked.trends.compared if ranked.trends else 0,
         "up": [row for row in moved if row["change"]["up"]][:_MOVERS],
         "down": [row for row in moved if not row["change"]["up"]][:_MOVERS],
     }

@@ -1,7 +1,7 @@
 /** The page of one query, or of several side by side: their history over all releases, as a chart and as a table. */
 import { historyFile, loaded } from "./data.mjs";
 import { keepForLater } from "./keep.mjs";
-import { drawn, isolated, number, part, percent } from "./pages.mjs";
+import { bar, drawn, interval, isolated, number, part, percent } from "./pages.mjs";
 import { SearchIndex } from "./search.mjs";
 
 const MOST_COMPARED = 5;
@@ -25,6 +25,7 @@ export async function queryPage() {
   at("needs-script").remove();
   form.hidden = false;
   const say = data.measure === "share" ? percent : number;
+  const overTime = data.releases.length > 1 ? " over time" : "";
   let shown = [];
   let asking = 0;
 
@@ -35,7 +36,8 @@ export async function queryPage() {
   async function history(query) {
     const rows = await loaded(historyFile(query, data.history.shards));
     const [, series, pages, next] = rows.find(([name]) => name === query) ?? [query, data.releases.map(() => null), [], []];
-    return { query, series, pages, next };
+    // Noise may have put ends below zero, where no number of people is.
+    return { query, series: series.map((entry) => entry && entry.map((end, place) => (place ? Math.max(0, end) : end))), pages, next };
   }
 
   async function update() {
@@ -51,9 +53,9 @@ export async function queryPage() {
       return;
     }
     chosen.replaceChildren(...shown.map(({ query }, place) => chip(query, place)));
-    const title = part("h2", shown.length > 1 ? "Compared over time" : "");
+    const title = part("h2", shown.length > 1 ? `Compared${overTime}` : "");
     title.id = "compared";
-    if (shown.length === 1) title.append(isolated(shown[0].query), " over time");
+    if (shown.length === 1) title.append(isolated(shown[0].query), overTime);
     at("compared").replaceWith(title);
     at("numbers").replaceChildren(table());
     at("around").replaceChildren(...(shown.length === 1 ? around(shown[0]) : []));
@@ -83,7 +85,7 @@ export async function queryPage() {
       const least = release.most_missing;
       made.append(part("span", least === null ? "not listed" : `not listed: at most ${number(least)}`, "soft"));
     } else if (!entry.length) made.append("listed");
-    else made.append(`${say(entry[0])} `, part("small", `${say(entry[1]).replace("%", "")} to ${say(entry[2])}`));
+    else made.append(`${say(entry[0])} `, part("small", interval(entry[1], entry[2], say)));
     return made;
   }
 
@@ -128,6 +130,10 @@ export async function queryPage() {
     const points = shown.flatMap(({ series }) => series.filter((entry) => entry?.length));
     chart.hidden = !points.length;
     if (!points.length) return;
+    if (data.releases.length === 1) {
+      chart.replaceChildren(barsOf(points));
+      return;
+    }
     const width = Math.max(260, chart.clientWidth);
     const most = Math.max(...points.map(([, , high]) => high)) || 1;
     const least = Math.min(0, ...points.map(([, low]) => low));
@@ -162,6 +168,20 @@ export async function queryPage() {
       svg.append(group);
     });
     chart.replaceChildren(svg);
+  }
+
+  /** One release has no line over time: a bar for each query. */
+  function barsOf(points) {
+    const [least, most] = [Math.min(0, ...points.map(([value]) => value)), Math.max(0, ...points.flat())];
+    const list = part("ol", "", "bars");
+    shown.filter(({ series: [entry] }) => entry?.length).forEach(({ query, series: [entry] }) => {
+      const [item, label, value] = [part("li"), part("span", "", "label"), part("span", `${say(entry[0])} `, "value")];
+      label.append(isolated(query));
+      value.append(part("small", interval(entry[1], entry[2], say)));
+      item.append(label, bar(entry, least, most), value);
+      list.append(item);
+    });
+    return list;
   }
 
   function labelled(text, x, y, anchor) {

@@ -1,7 +1,7 @@
 /** The search page: answers while one types, from what was loaded with the page. */
 import { loaded } from "./data.mjs";
 import { keepForLater } from "./keep.mjs";
-import { isolated, number, part, percent } from "./pages.mjs";
+import { interval, isolated, number, part, percent } from "./pages.mjs";
 import { SearchIndex } from "./search.mjs";
 
 export async function searchPage() {
@@ -84,10 +84,10 @@ function queryItem({ query, value, low, high, why }, say, choose) {
   button.type = "button";
   button.append(isolated(query));
   button.addEventListener("click", () => choose(query));
-  const history = part("a", "over time", "much");
+  const history = part("a", "compare", "much");
   history.href = `query.html#q=${encodeURIComponent(query)}`;
   const told = value === null ? "" : say(value);
-  const between = value === null ? "" : `${say(low).replace("%", "")} to ${say(high)}`;
+  const between = value === null ? "" : interval(low, high, say);
   const about = part("p", [why, between].filter(Boolean).join(", "), "soft");
   about.append(about.textContent ? " · " : "", history);
   item.append(line(button, told), about);
