@@ -29,7 +29,7 @@ def check_named(population: str) -> None:
     hushquery.errors.UsageError: the population "<your site's readers>" is a placeholder, not a name. ...
     """
     if (
-        re.search(r"<[^<>]*>", population)
+        re.fullmatch(r"\s*<[^<>]*>\s*", population)
         or _PLACEHOLDER.fullmatch(_letters(population))
         or not population.strip(". \u2026")
     ):
