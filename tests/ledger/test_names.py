@@ -78,9 +78,7 @@ def test_other_names_are_not_asked_about(tmp_path: Path, name: str, other: str) 
     ledger.open_account(name, "add-remove", Budget(1, 0))
 
 
-@pytest.mark.parametrize(
-    "name", ["<name>", "readers of <site>", "WHOSE LOG IT IS", "NAME", "population", "YOUR_POPULATION", "TODO", "..."]
-)
+@pytest.mark.parametrize("name", ["<name>", "WHOSE LOG IT IS", "NAME", "population", "YOUR_POPULATION", "TODO", "..."])
 def test_a_placeholder_is_no_name(tmp_path: Path, name: str) -> None:
     ledger = Ledger.open(tmp_path / "ledger.db")
     for new in (False, True):
