@@ -126,6 +126,37 @@ MUTANTS = (
         audits="clamped-sum",
     ),
     mutant(
+        "any-key-is-trusted",
+        "a release that somebody else signed passes the check against the publisher's key",
+        "src/hushquery/release/signature.py",
+        ("if trusted is not None and trusted != self.fingerprint:", "if trusted is not None and not self.fingerprint:"),
+        tests="tests/release/test_signature.py::test_signed_anew_with_another_key",
+    ),
+    mutant(
+        "signature-without-a-purpose",
+        "a signature that was made for something else passes for that of a release",
+        "src/hushquery/release/signature.py",
+        ('sha256 {digest}\\n".encode()', 'sha256 {digest}\\n".encode()[-72:]'),
+        tests="tests/release/test_signature.py::test_a_signature_for_another_purpose",
+    ),
+    mutant(
+        "unsigned-passes-with-a-key",
+        "a release without a signature passes where the publisher's key is given",
+        "src/hushquery/release/signature.py",
+        (
+            'return None, [] if key is None else ["it is not signed, and a key to check it with was given"]',
+            "return None, []",
+        ),
+        tests="tests/release/test_signature.py::test_an_unsigned_one_fails_where_a_key_is_given",
+    ),
+    mutant(
+        "one-file-under-two-names",
+        "the same people get a second budget under another name",
+        "src/hushquery/core/ledger/ledger.py",
+        ("if near is None and (new_population or not charged):", "if near is None:"),
+        tests="tests/ledger/test_place.py",
+    ),
+    mutant(
         "secrets-in-a-manifest-pass",
         "numbers that only the log knows may stand in a manifest",
         "src/hushquery/release/manifest.py",
