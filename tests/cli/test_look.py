@@ -310,3 +310,22 @@ def test_a_folder_of_mixed_formats() -> None:
     code, out, err = answer("look", "logs")
     assert code in (2, 4), out + err
     assert "differ" in out + err or "is not csv" in out + err or "one format" in out + err
+
+
+def test_a_column_of_rows_is_not_taken_for_people(tmp_path):
+    """The number of a row as the user: everybody has one row, and one person's many rows are not hidden together."""
+    lines = "".join(f"{n},ann{n % 50},tea {n % 7}\n" for n in range(500))
+    (tmp_path / "log.csv").write_text("no,person,query\n" + lines)
+    for user, published in (("no", False), ("person", True)):
+        said = answer("look", str(tmp_path / "log.csv"), "--columns", f"user={user}", "--users", 50, "--rows", 500)[1]
+        assert ("hushquery release" in said) is published
+        assert ("DO NOT PUBLISH YET: 100% of the users have a single row" in said) is not published
+
+
+def test_a_range_of_times_without_rows_gets_no_command(tmp_path):
+    lines = "".join(f"ann{n % 50},2026-09-01 10:00:00,tea\n" for n in range(500))
+    (tmp_path / "log.csv").write_text("user,time,query\n" + lines)
+    asked = ("look", str(tmp_path / "log.csv"), "--since", "2030-01-01", "--users", 50, "--rows", 500)
+    said = answer(*asked)[1]
+    assert "hushquery release" not in said
+    assert "DO NOT PUBLISH YET: no row has a query that may be counted: outside the range of times: 500." in said

@@ -36,6 +36,8 @@ _DATA_FREE = (
 )
 #: Above this share of lines left out there is no command to publish with, but what to try.
 _TOO_MANY = 0.1
+#: Above this share of users with a single row the column is hardly that of a person.
+_STRANGERS = 0.97
 _TRY = {
     "no user": "another column for the user: --columns user=PLACE",
     "no query": "another column for the query (--columns query=PLACE); or leave what is no search out of the file",
@@ -74,7 +76,7 @@ def look(
     with progress("starting", 1.0) as show:
         seen = logs.look(log[0] if len(log) == 1 else log, progress=show, **reading.arguments())
     plan = None if seen.problem or not seen.users else _planned(seen, users, rows, epsilon, yes=yes, ask=not as_json)
-    command = None if plan is None or seen.share_left_out > _TOO_MANY else release_command(log, seen, plan)
+    command = None if plan is None or to_try(seen) else release_command(log, seen, plan)
     clicks = None if command is None or plan is None or "url: none" in seen.columns else _with_clicks(plan)
     if reading.private_report is not None:
         defects = {"private": logs.SECRET, "defects": seen.to_json()["defects"]}
@@ -119,7 +121,8 @@ def release_command(log: list[str], seen: Look, plan: Advice) -> str:
     from hushquery.curator.advice import WHOSE
 
     files = " ".join(map(shlex.quote, log))
-    options = " ".join(filter(None, (seen.options, plan.options)))
+    keep = "--keep random" if seen.undated else ""
+    options = " ".join(filter(None, (seen.options, plan.options, keep)))
     return f"hushquery release {files} {options} {WHOSE} --out release"
 
 
@@ -130,12 +133,23 @@ def _with_clicks(plan: Advice) -> Advice:
 
 
 def to_try(seen: Look) -> list[str]:
-    """Say what to try while too many lines would be left out to publish; nothing where few are."""
+    """Say what to try first where publishing would waste the budget or protect nobody; nothing where it would not."""
+    again = "Then look again. Nothing was spent."
+    if seen.users and not seen.queries:
+        why = f": {seen.why_private}" if seen.private_by else ""
+        return [f"DO NOT PUBLISH YET: no row has a query that may be counted{why}.", again]
+    if seen.share_of_one_row > _STRANGERS:
+        return [
+            f"DO NOT PUBLISH YET: {seen.share_of_one_row:.0%} of the users have a single row. Does the column of users "
+            "name people, or rows, visits or times? A release protects one value of that column.",
+            "  try another column for the user: --columns user=PLACE",
+            again,
+        ]
     if seen.share_left_out <= _TOO_MANY:
         return []
     tries = [f"  {kind} ({count:,} lines): try {_TRY[kind]}" for kind, count in seen.left_out.items() if kind in _TRY]
     lost = f"DO NOT PUBLISH YET: {seen.share_left_out:.1%} of the lines would be left out"
-    return [f"{lost}, and the budget spent on the rest.", *tries, "Then look again. Nothing was spent."]
+    return [f"{lost}, and the budget spent on the rest.", *tries, again]
 
 
 def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None, clicks: Advice | None) -> list[str]:

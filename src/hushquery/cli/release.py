@@ -164,6 +164,8 @@ def release(
     data = {"release": str(folder), "tables": sizes, "selector": plan.calibrated.selector.name}
     text = f"{folder}: {sizes_in_words(sizes)}\n{guarantee.summary()}\nopen {folder / 'report.html'}"
     emit(data | {"guarantee": guarantee.to_json()}, text, as_json)
+    if not sizes["queries"]:
+        warn("no query reached the threshold; `hushquery look` with the same options shows what was read")
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ class Advice:
             )
         return (
             f"With epsilon {self.epsilon}, delta {self.delta} and {each} per user, {passed} will be released. "
-            f"Expect {self.released_low:,} to {self.released_high:,} queries."
+            f"Expect {self.released_low:,} to {self.released_high:,} queries if people search as they do on the "
+            "web; where more people search for the same things, as in a shop, it may be several times as many."
         )
 
     @property

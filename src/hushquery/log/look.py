@@ -26,8 +26,11 @@ SECRET = "SECRET: exact facts about a log, for the steward's eyes; do not publis
 #: What is said above exact numbers of users and queries.
 NOT_TO_CHOOSE = "Do not choose parameters by these numbers; use the proposal below."
 _UNDATED = (
-    "times have no dates: if the log covers several days, 'first by time' mixes them; name the days with --period"
+    "times have no dates: if the log covers several days, 'first by time' mixes them. Use --keep random, name the days "
+    "with --period, and do not use --since and --until"
 )
+# So many users should come again now and then.
+_MANY_USERS = 100
 #: The numbers of users that popular queries are counted for.
 POPULAR = (10, 20, 50, 100)
 #: Above this share of lines left out a look is loud.
@@ -71,6 +74,11 @@ class Look:
     def share_left_out(self) -> float:
         """The share of lines that are no rows."""
         return sum(self.left_out.values()) / max(1, self.lines)
+
+    @property
+    def share_of_one_row(self) -> float:
+        """The share of users with a single row; 0 for a log of few users."""
+        return self.rows_per_user.get("1", 0) / self.users if self.users >= _MANY_USERS else 0.0
 
     @property
     def why_private(self) -> str:

@@ -38,7 +38,7 @@ def other_encodings(heads: Sequence[files.FileHead], form: Format, encoding: str
         raise DataError(
             f"the text in {_listed(heads)} is not {encoding}",
             why="None of its first lines can be read, and lines that can't be read are left out",
-            fix="Name the encoding it has: --encoding cp1252, or encoding='cp1252'; gb18030, shift_jis, ...",
+            fix="`hushquery look` guesses it. Or name it: --encoding gb18030 (encoding='gb18030'), cp1252, ...",
         )
 
 
