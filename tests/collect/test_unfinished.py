@@ -211,6 +211,7 @@ def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, 
     period = TASK.period_at(clock())
     ledger = Ledger.open(folder / "ledger.db")
     ledger.open_account("browser users", "replace-one", Budget("1/10", 0))
+    ledger.open_account("browser users who opted in", "replace-one", Budget(4, "1e-5"))
     with running(settings_for(store_url, folder, SEARCHES), clock) as (client, collector):
         token = collector.tokens.new(1)
         assert give(client, token).status_code == 201
@@ -245,7 +246,7 @@ def test_a_refused_budget_is_told_and_keeps_nobody_else_waiting(store_url: str, 
         assert (old.phase, new.phase, new.trouble) == (EXPIRED, OPTIN_OPEN, None)
         assert old.trouble is not None
         assert f'hushquery_epoch_trouble{{task="{TASK.id}",epoch="{period}"}} 0' in metrics(collector.store)
-    assert [entry.kind for entry in ledger.history()] == ["open"]  # nothing was spent
+    assert [entry.kind for entry in ledger.history()] == ["open", "open"]  # nothing was spent
 
 
 @pytest.mark.filterwarnings("ignore:2 records per user")
