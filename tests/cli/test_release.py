@@ -113,12 +113,13 @@ def test_force_replaces_an_older_release_and_nothing_else(log: Path) -> None:
     assert answer("release", log, *OPTIONS, "--out", "r", "--population", "one")[0] == 0
     first = Release.load("r")
     Path("r/notes.txt").write_text("mine")
-    code, _, err = answer("release", log, *OPTIONS, "--out", "r", "--population", "two", "--force")
+    code, _, err = answer("release", log, *OPTIONS, "--out", "r", "--population", "two", "--new-population", "--force")
     assert code == 2
     assert "notes.txt" in err
     assert spends() == 1
     Path("r/notes.txt").unlink()
-    assert answer("release", log, *OPTIONS, "--out", "r", "--population", "two", "--force")[0] == 0
+    again = ("--population", "two", "--new-population", "--force")  # the same file, of other people
+    assert answer("release", log, *OPTIONS, "--out", "r", *again)[0] == 0
     second = Release.load("r")
     assert (first.guarantees[0].population, second.guarantees[0].population) == ("one", "two")
     assert verify("r").ok
@@ -242,7 +243,7 @@ def test_killed_at_any_moment_there_is_no_half_release_and_the_spend_stands(mome
 
 def test_killed_while_it_replaces_an_older_release_one_of_the_two_is_left(log: Path) -> None:
     assert answer("release", log, *OPTIONS, "--out", "r", "--population", "one")[0] == 0
-    arguments = ["release", str(log), *OPTIONS, "--out", "r", "--population", "two", "--force"]
+    arguments = ["release", str(log), *OPTIONS, "--out", "r", "--population", "two", "--new-population", "--force"]
     done = subprocess.run(
         [sys.executable, "-c", KILLER, "os:rename", "after", "1", *arguments], capture_output=True, check=False
     )
@@ -381,6 +382,7 @@ def test_all_the_same_query_of_the_same_user() -> None:
             selector,
             "--population",
             selector,
+            "--new-population",
             "--json",
         )
         assert code == 0

@@ -17,6 +17,7 @@ import pytest
 
 import statistical
 from hushquery.core.budget import Budget, Unit
+from hushquery.core.calibration import WEIGHT_GRID
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.curator.counting import Bound
@@ -406,9 +407,10 @@ def _check_the_explanation(plan: ReleasePlan, made: Release, spy: Spy) -> None:
     for number, (step, ran) in enumerate(zip(made.manifest["steps"], stated, strict=True), 1):
         bound = told.partition(f"  {number}. {step['name']}: {step['detail']}\n")[2].splitlines()[0]
         assert f"at most {ran['keys_per_user']} per user" in bound
-        for name in ("scale", "sigma", "threshold"):
+        weights = ran["kind"] == "gaussian-weights"  # explained in weights of users, with the threshold in the detail
+        for name in ("scale", "sigma") if weights else ("scale", "sigma", "threshold"):
             if ran.get(name) is not None:
-                assert f"{name} {float(Fraction(ran[name])):.4g}" in bound
+                assert f"{name} {float(Fraction(ran[name]) / (WEIGHT_GRID if weights else 1)):.4g}" in bound
     assert told.endswith(f"in all: {plan.guarantee.summary()}")
 
 

@@ -158,8 +158,19 @@ def test_the_command_counts_on_the_cluster(spark: Any, spark_cluster: Cluster, s
     )
     found = []
     for name, more in (("near", []), ("far", ["--engine", spark_cluster.url])):
-        where = ["--out", str(tmp_path / name), "--ledger", str(tmp_path / f"{name}.db"), "--keep", "first", *more]
-        done = CliRunner().invoke(app, ["head", str(stored), "--task", str(tmp_path / "task.toml"), *where, "--json"])
+        where = [
+            "--out",
+            str(tmp_path / name),
+            "--ledger",
+            str(tmp_path / f"{name}.db"),
+            "--keep",
+            "first",
+            "--anyway",
+            *more,
+        ]
+        done = CliRunner().invoke(
+            app, ["head", str(stored), "--task", str(tmp_path / "task.toml"), *where, "--anyway", "--json"]
+        )
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["records"] > 10
         found.append(PublishedHead.load(tmp_path / name).optin)
