@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,10 +73,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return nodeid.partition("::")[0] if scope == nodeid else str(scope)
 
     return ByFile(config, log) if config.getoption("dist") == "loadgroup" else None
-
-
-def pytest_collection_finish() -> None:
-    """Leave what collection made out of every later garbage collection, and collect less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
