@@ -24,7 +24,7 @@ def test_it_goes_to_json_and_back():
     about = Description.from_json(WHOLE)
     assert about.to_json() == WHOLE
     assert Description.from_json({**WHOLE, "later": 1}) == about  # a later version may say more
-    assert dict(about.facts())["people"] == "2,500"
+    assert dict(about.facts())["people"] == "about 2,500 (declared)"
     assert about.for_ledger() == "title: Searches of a week\nperiod: 2026-11-02 to 2026-11-08"
     assert not Description()
     assert Description().to_json() == {}

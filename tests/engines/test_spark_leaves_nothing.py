@@ -58,6 +58,7 @@ def test_no_stored_rows_are_left(rows):
 
 def test_clean_up_does_not_hide_an_error(rows, monkeypatch):
     catalog = spark_engine.to_frame(rows).sparkSession.catalog
-    monkeypatch.setattr(type(catalog), "dropTempView", lambda *_: 1 / 0)  # as when the JVM is gone
-    with pytest.raises(DataError, match="why it failed"), spark_engine.materialize(rows):
-        raise DataError("why it failed")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(catalog), "dropTempView", lambda *_: 1 / 0)  # as when the JVM is gone
+        with pytest.raises(DataError, match="why it failed"), spark_engine.materialize(rows):
+            raise DataError("why it failed")

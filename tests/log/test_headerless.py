@@ -68,7 +68,7 @@ def test_nothing_of_the_first_line_is_in_a_release(tmp_path, monkeypatch):
         ("forced", ("--header", "--columns", ours)),
         ("places", ("--no-header", "--columns", "user=1,query=2,time=3,url=4")),
     ):
-        people = ("--population", name, "--ledger", "ledger.db", "--out", name)
+        people = ("--population", name, "--new-population", "--ledger", "ledger.db", "--out", name)
         code, out, err = answer("release", "log.tsv", *how, *budget, *people)
         assert code == 0, err
         files = [file for file in Path(name).rglob("*") if file.is_file()]
