@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hushquery as hq
@@ -78,6 +78,7 @@ def test_damaged_ones_are_refused(damage):
         Description.from_json(damage)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no defect
 @given(st.dictionaries(st.sampled_from(sorted(WHOLE)), st.none() | st.text() | st.integers() | st.lists(st.integers())))
 def test_nothing_else_is_raised(data):
     try:
