@@ -124,7 +124,7 @@ def advise(users: int, rows: int, *, epsilon: Number = 1, clicks: bool = False) 
 
     >>> print(advise(users=10_000, rows=200_000))
     With epsilon 1, delta 1e-06 and at most 10 queries per user, queries searched by about 71 or more users will be \
-released. Expect 15 to 58 queries.
+released. Expect 15 to 58 queries if people search as they do on the web; ...
     """
     if not 1 <= users <= rows:
         raise UsageError("there must be at least one user, and a row for each", fix="Give --users and --rows, roughly")
