@@ -205,11 +205,11 @@ class Page:
 
     def until(self, holds: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:
         """Wait until something holds."""
-        end = time.monotonic() + seconds
-        while not (found := holds()):
-            assert time.monotonic() < end, f"waited in vain for {what}; problems: {self.problems}"
+        for _ in range(round(seconds / 0.02)):  # so many looks, however long a busy machine takes for them
+            if found := holds():
+                return found
             time.sleep(0.02)
-        return found
+        raise AssertionError(f"gave up waiting for {what}; problems: {self.problems}")
 
     def type(self, text: str) -> None:
         """Type a text where the focus is."""

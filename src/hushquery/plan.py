@@ -86,12 +86,13 @@ class Plan(ABC, Generic[Result]):
         object.__setattr__(self, "_turn", threading.Lock())
         object.__setattr__(self, "_checked", False)
 
+    @abstractmethod
     def _steps(self) -> Sequence[Step]:
-        raise NotImplementedError
+        """Return the randomised steps with their losses."""
 
+    @abstractmethod
     def _explained(self) -> Sequence[str]:
         """Return the lines of :meth:`explain` between its first and its last, generated from the objects that run."""
-        raise NotImplementedError
 
     @property
     def guarantee(self) -> Guarantee:
@@ -316,7 +317,7 @@ class Plan(ABC, Generic[Result]):
             )
 
     def _with_what_fits(self, error: BudgetRefused, users: int | None) -> BudgetRefused:
-        """Say which epsilon of this plan fits what is left, and what it would need to be of use, at the same delta."""
+        """Return the epsilon that still fits the account, and the least useful one, both at the same delta."""
         account: Account | None = error.account
         if account is None or account.population != self.population:
             return error

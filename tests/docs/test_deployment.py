@@ -262,10 +262,11 @@ def test_one_address_can_not_hold_all_connections(deployed: Deployed) -> None:
             one.putrequest("PUT", path)
             one.putheader("Content-Length", "100")
             one.endheaders()
-        end, status = time.monotonic() + 8, 200
-        while status == 200 and time.monotonic() < end:  # until nginx has read what was sent
+        for _ in range(1000):  # until nginx has read what was sent
             time.sleep(0.1)  # slower than the limit on requests
             status, headers, data = ask(deployed, "GET", "/v1/tasks", address=address, Origin=ORIGIN)
+            if status != 200:
+                break
         assert (status, headers["Retry-After"], headers["Content-Type"]) == (429, "30", "application/problem+json")
         assert json.loads(data)["type"] == "urn:hushquery:problem:busy"
         assert (headers["Strict-Transport-Security"], headers["Access-Control-Allow-Origin"]) == (

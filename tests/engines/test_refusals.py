@@ -151,7 +151,7 @@ def test_an_engine_that_dies_in_between_publishes_nothing(table, postgres_url, t
 
     monkeypatch.setattr(count, "execute", execute)
     book = Ledger.open(tmp_path / "ledger.db")
-    with pytest.raises(DataError, match="the budget is spent, and nothing was released") as refused:
+    with pytest.raises(DataError, match="after the budget was spent; nothing was released") as refused:
         plan.run(book, bits=statistical.bits("dies"))
     assert CANARY not in shown(refused.value)
     assert [entry.kind for entry in book.history()] == ["open", "spend"]

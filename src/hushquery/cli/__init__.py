@@ -73,7 +73,7 @@ def _run() -> None:
 
 
 def _interrupted() -> HushqueryError:
-    """Say whether the budget was spent when a signal ended the command, how much, and in which ledger."""
+    """Return an error that tells whether the interrupted command spent any budget, how much, and from which ledger."""
     spent = []
     if _LEDGER in sys.modules:
         try:

@@ -133,7 +133,7 @@ def _with_clicks(plan: Advice) -> Advice:
 
 
 def to_try(seen: Look) -> list[str]:
-    """Say what to try first where publishing would waste the budget or protect nobody; nothing where it would not."""
+    """Return what to fix before publishing, if a release would waste the budget or protect rows instead of people."""
     again = "Then look again. Nothing was spent."
     if seen.users and not seen.queries:
         why = f": {seen.why_private}" if seen.private_by else ""
@@ -174,7 +174,7 @@ def _advice(log: list[str], seen: Look, plan: Advice | None, command: str | None
 
 
 def doubts(seen: Look, plan: Advice) -> list[str]:
-    """Say where little will come out: by the forecast, or because this log, unlike others, has few popular queries."""
+    """Return a warning if few queries will be released, by the forecast or because the log has few popular ones."""
     if plan.released_high <= 10:
         return ["Few or none: too few users share a query at this epsilon."]
     near = max((users for users in seen.popular if users <= plan.threshold), default=None)

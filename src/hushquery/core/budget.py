@@ -389,7 +389,7 @@ def _fraction(value: mpmath.mpf) -> Fraction:
 
 
 def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
-    """Return the smallest integer from 1 on at which ``fits`` holds and stays true; None beyond ``most``."""
+    """Return the smallest positive integer at which ``fits`` becomes and stays true; None if that is above ``most``."""
     low, high = 0, max(1, start)
     while not fits(high):
         low, high = high, high * 2

@@ -65,7 +65,7 @@ class Advice:
 
 
 def why(queries_per_user: int, users: int, rows: int | None) -> str:
-    """Say why a number of queries per user is proposed."""
+    """Explain the proposed number of queries per user in a sentence."""
     each = "" if rows is None else f" with {rows / users:.3g} rows each"
     best = f"Why {queries_per_user}: for {users:,} users{each}"
     if queries_per_user == 1:
@@ -90,7 +90,7 @@ def choose(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def longer_list(best: Forecast, others: Sequence[Forecast]) -> str:
-    """Say which selector releases clearly more at the same d, and what it costs; nothing where none does."""
+    """Name a selector that releases clearly more queries at the same d, with the noise it costs; empty if none does."""
     same = [one for one in others if one.queries_per_user == best.queries_per_user and one.noise is not None]
     most = max(same, key=lambda one: one.expected, default=best)
     if most.expected < 1.2 * best.expected or most.released_high <= best.released_high:

@@ -172,12 +172,12 @@ def materialize(expression: Any) -> Iterator[Any]:
 def _failed(error: Exception) -> DataError:
     if "interrupt" in f"{type(error).__name__} {error}".lower():  # by Ctrl-C, as DuckDB reports it
         return DataError(
-            "interrupted; the budget is spent, and nothing was released",
+            "interrupted after the budget was spent; nothing was released",
             why="The spend is recorded before a row is read",
             fix="Run it again from what is left of the budget",
         )
     return DataError(
-        "the engine could not compute the answer; the budget is spent, and nothing was released",
+        "the engine failed after the budget was spent; nothing was released",
         why=type(error).__name__,
         fix="Check the file for malformed rows and the columns for their types",
     )

@@ -1,4 +1,4 @@
-"""Say what a file looks like: which format its lines are rows of. Advice for the steward; nothing is read by it."""
+"""Guess the format, encoding and columns of a file from a sample, to advise the steward; a release never guesses."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def _problem(table: pa.Table, keys: tuple[str, ...]) -> str:
     if any(table[column].null_count for column in table.column_names if column not in _MAY_MISS):
         return "it has missing values"
     if table.group_by(list(keys)).aggregate([]).num_rows != table.num_rows:
-        return "a key stands in it twice"
+        return "it lists a key twice"
     columns = [column for column in table.column_names if column not in keys]
     if not all(_all(pc.is_finite(table[column])) for column in columns):
         return "a number in it is not finite"

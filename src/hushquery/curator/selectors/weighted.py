@@ -50,7 +50,7 @@ class Weighted(Selector):
 
 
 def reaching(threshold: float) -> str:
-    """Say at which sum of weights a query is released."""
+    """Describe the threshold on the sum of weights."""
     return f"released at a noisy sum of {in_full(threshold, 3)} users' weights or more"
 
 
