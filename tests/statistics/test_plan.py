@@ -318,7 +318,7 @@ def test_an_engine_that_fails_has_cost_its_budget(tmp_path):
     backend.con.execute(f"CREATE TABLE lab AS SELECT '{MARKER}' AS user")
     plan = statistics.plan_count(backend.table("lab"), epsilon=1, **COMMON)
     backend.con.execute("DROP TABLE lab")
-    with pytest.raises(DataError, match="budget is spent") as failed:
+    with pytest.raises(DataError, match="after the budget was spent") as failed:
         plan.run(tmp_path / "ledger.db")
     assert Ledger.open(tmp_path / "ledger.db").history()[-1].loss == plan.loss
     assert MARKER not in "".join(traceback.format_exception(failed.value))

@@ -281,7 +281,7 @@ def plan(
     lacking = None if asked.users is None else out_of_reach(steps, asked.users)
     missed = [] if lacking is None else [f"{lacking}, and {asked.users:,} users are declared: `release` refuses it"]
     concerns = budget.concerns(asked.users)
-    if expected.warnings:  # which say the same of delta, and how many queries it is about
+    if asked.users is not None and expected.warnings:  # which say the same of delta and these users, and in queries
         concerns = [concern for concern in concerns if not concern.startswith("delta")]
     data["warnings"] = [*concerns, *missed, *expected.warnings]
     emit(data, "\n".join([*lines, *(f"warning: {warning}" for warning in data["warnings"])]), as_json)
