@@ -30,7 +30,7 @@ from hushquery.task import Task
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from tools.coverage._devices import Devices, asked, setting  # noqa: E402
-from tools.coverage.series import Scenario, observed, rushing, swapping  # noqa: E402
+from tools.coverage.series import Scenario, drifting, observed, rushing, swapping  # noqa: E402
 
 sys.path.remove(str(ROOT))
 
@@ -167,8 +167,8 @@ def test_changes_over_several_periods_are_covered():
 
 
 def test_changes_of_a_sampled_task_are_covered():
-    half = setting(10, 3, client="sampling = 0.5")
-    sampled = replace(RUSH, name="sampled", configuration=half, sampling=0.5, devices=1600)
+    half = setting(4, 1, client="sampling = 0.5")
+    sampled = Scenario("test: half of all are sampled", half, *drifting(4), devices=1000, sampling=0.5)
     statistical.rate_at_most(missed(0.95, sampled), PANELS, 0.06, "changes of sampled devices")
 
 

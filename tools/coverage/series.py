@@ -153,7 +153,7 @@ _Row = tuple[Scenario, tuple[int, ...], int, str]
 
 def scenarios() -> Iterator[_Row]:
     """Yield what is measured."""
-    weekly = f"{PERIODS} periods, {100 * MOVING:g}% of the devices move in each"
+    weekly = f"{PERIODS} periods, {100 * MOVING:g}% move in each"
     common = Scenario(f"krr, 4 cells, epsilon 1, 2,000 devices, {weekly}", setting(4, 1), *drifting(4))
     yield common, (), 1, ""
     yield replace(common, name=f"{common.name}; 3 periods apart"), (), 3, _LONG
