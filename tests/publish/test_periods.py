@@ -342,6 +342,17 @@ def _shown(releases: list[Release]) -> str:
     return as_text(result, 20)
 
 
+def test_records_of_searches_are_compared_like_values():
+    pages = 'domain = [["news", "https://a.example"], ["news", "https://b.example"], ["maps", "https://c.example"]]'
+    fixed = asked("searches", pages, 2, 'oracle = "two-stage"')
+    releases = [made(number, (400, 300, 200, 100, 50, 50), fixed) for number in (0, 1)]
+    (series,) = period_series(releases, 0.95)
+    (alone,) = period_series(releases)
+    for cell in series.cells:
+        assert 0 < series.change(cell).stderr < alone.change(cell).stderr
+    assert "news  https://a.example" in _shown(releases)
+
+
 def test_bonferroni_widens_for_every_cell():
     (series,) = period_series([made(0), made(1)])
     wide, narrow = (series.changes(bonferroni=both)[0] for both in (True, False))

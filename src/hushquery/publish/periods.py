@@ -372,8 +372,13 @@ def period_chart(result: PeriodTrends) -> altair.LayerChart | altair.FacetChart:
             for cell in wanted:
                 point = one.values(cell)[place] if cell in one.cells else None
                 if point is not None:
-                    rows.append({"release": names[-1], "query": cell, "value": point.estimate, **point._asdict()})
-    rows.sort(key=lambda row: wanted.index(row["query"]))
+                    shown = {
+                        "query": cell.replace("\t", "  "),
+                        "value": point.estimate,
+                        "low": point.low,
+                        "high": point.high,
+                    }
+                    rows.append({"release": names[-1], **shown})
     shares = result.last.measure == "share"
     return plot.over_time(rows, names, per_cent=shares, title=f"estimated {result.last.measure}")
 
