@@ -92,7 +92,7 @@ class Seen:
     def add(self, low: float, high: float, truth: float) -> None:
         """Count one."""
         self.intervals += 1
-        self.covered += low <= truth <= high
+        self.covered += bool(low <= truth <= high)
         self.called += not low <= 0 <= high
 
 

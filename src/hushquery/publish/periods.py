@@ -276,7 +276,7 @@ class PeriodSeries:
         if not self.same_devices:
             yield (
                 "Changes are judged as if all noise were drawn anew. Devices repeat their answers, so smaller changes "
-                "can be told from noise: declare the share of devices that answer the same again (same_devices)."
+                "can be told from noise: declare the share of devices that answer the same again (--same-devices)."
             )
         elif self._unusable:
             yield f"The declared share of repeated answers is not used: {self._unusable}."
