@@ -251,7 +251,23 @@ def test_integers_of_another_version_begin_a_new_series():
 
 def test_another_level_or_post_processing_begins_a_new_series():
     assert "99%" in period_series([made(0), made(1, level=0.99)])[1].begins
-    assert "post-processed" in period_series([made(0), made(1, post="clip")])[1].begins
+    assert "post-processed by clip" in period_series([made(0), made(1, post="clip")])[1].begins
+
+
+def test_a_task_that_returns_to_what_it_was_goes_on_where_it_stopped():
+    """Devices have kept their answers."""
+    first, second = period_series([made(0), made(1, (400,) * 4, setting(4, 2)), made(2)])
+    assert [period.number for period in first.present] == [0, 2]
+    assert [period.number for period in second.present] == [1]
+
+
+def test_a_cut_interval_does_not_make_a_change_surer():
+    rare = [made(number, (1000, 700, 290, 10), post="clip") for number in (0, 1)]
+    (series,) = period_series(rare)
+    (raw,) = period_series([made(number, (1000, 700, 290, 10)) for number in (0, 1)])
+    cut, whole = series.change("*"), raw.change("*")
+    assert series.values("*")[0].estimate == series.values("*")[0].low == 0.0
+    assert cut.low <= whole.low * 0.9 < 0 < whole.high * 0.9 <= cut.high
 
 
 def test_what_can_not_be_one_series_is_refused():
@@ -277,6 +293,17 @@ def test_what_can_not_be_one_series_is_refused():
     ):
         with pytest.raises(UsageError):
             call()
+
+
+@pytest.mark.parametrize("name", ["periods", "configuration", "configuration_text", "post", "task_text"])
+def test_a_manifest_that_says_too_little_is_refused(name):
+    release = made(1)
+    for spoilt in ({}, {name: None}, {name: "[]"}):
+        parameters = {key: value for key, value in release.manifest["parameters"].items() if key != name} | spoilt
+        if spoilt and name in ("configuration", "post"):
+            continue  # any text will do
+        with pytest.raises(DataError):
+            period_series([replace(release, manifest={**release.manifest, "parameters": parameters})])
 
 
 def _renamed(name: str) -> str:
