@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from hushquery.errors import DataError
@@ -101,7 +102,7 @@ def _chances(oracle: Mapping[str, Any]) -> tuple[float, float] | None:
 def _two_stage(oracle: Mapping[str, Any], cell: int) -> Spread:
     """Return the spread for a record: a report names it, another URL of its query, or another query."""
     sizes = [*(count + 1 for count in oracle["urls"]), 1]
-    size = next(size for size, end in zip(sizes, _ends(sizes), strict=True) if cell < end)
+    size = next(size for size, end in zip(sizes, accumulate(sizes), strict=True) if cell < end)
     base, lie = oracle["query_lie"] / _ONE, dict(oracle["url_lies"]).get(size, 0) / _ONE
     kept, truth = 1 - (len(sizes) - 1) * base, 1 - (size - 1) * lie
     gap, outside, inside = kept - base, base / size, kept * lie
@@ -119,11 +120,3 @@ def _two_stage(oracle: Mapping[str, Any], cell: int) -> Spread:
     if size > 1:
         others.append(variance(inside, kept))
     return Spread(held, max(others), min(held, *others))
-
-
-def _ends(sizes: list[int]) -> list[int]:
-    ends, end = [], 0
-    for size in sizes:
-        end += size
-        ends.append(end)
-    return ends
