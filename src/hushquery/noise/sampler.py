@@ -174,10 +174,10 @@ class Sampler:
         first, last = _table_range(law)
         width = last - first + 1
         self._stride = 1 if width <= most_entries else -(-width // min(most_entries, _COARSE_ENTRIES))
-        points = list(range(first, last + self._stride, self._stride))
+        points = range(first, last + self._stride, self._stride)
         self._first = first
         # A threshold of 2^64 (F = 1) can't be reached by any word, so it is left out together with all after it.
-        self._table = np.array([t for t in _thresholds(law, points) if t <= _LARGEST_WORD], dtype=np.uint64)
+        self._table = np.array([t for t in law.cdf_floors(points, _WORD) if t <= _LARGEST_WORD], dtype=np.uint64)
 
     def draw(self, n: int, bits: Bits) -> IntArray:
         """Draw ``n`` independent values."""
@@ -249,16 +249,3 @@ def _boundary(start: int, step: int, outside: Callable[[int], bool]) -> int:
         middle = inside + direction * (abs(reach - inside) // 2)
         inside, reach = (inside, middle) if outside(middle) else (middle, reach)
     return reach
-
-
-def _thresholds(law: Law, points: list[int]) -> list[int]:
-    """Compute floor(F(z) 2^64) at every point; a symmetric law needs only half of them."""
-    known: dict[int, int] = {}
-    out = []
-    for z in points:
-        mirrored = known.get(-z - 1) if law.symmetric else None
-        # F(z) = 1 - F(-z-1), and neither is a multiple of 2^-64, so the floors add up to 2^64 - 1.
-        value = _LARGEST_WORD - mirrored if mirrored is not None else law.cdf_floor(z, _WORD)[0]
-        known[z] = value
-        out.append(value)
-    return out
