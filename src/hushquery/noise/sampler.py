@@ -183,7 +183,26 @@ class Sampler:
         """Draw ``n`` independent values."""
         if n < 0:
             raise UsageError("can't draw a negative number of values")
-        words = bits.words(n)
+        return self._values(bits.words(n), bits)
+
+    def draw_at_least(self, least: int, n: int, bits: Bits) -> IntArray:
+        """Draw ``n`` independent values given that each is at least ``least``, which must be above the median.
+
+        Only words are drawn that may belong to such a value; the first of them is thrown away where it does not.
+        """
+        floor, _ = self.law.cdf_floor(least - 1, _WORD)
+        out = np.empty(n, dtype=np.int64)
+        filled = 0
+        while filled < n:
+            words = np.uint64(floor) + below(bits, 2**_WORD - floor, n - filled).astype(np.uint64)
+            values = self._values(words, bits)
+            values = values[values >= least]
+            out[filled : filled + len(values)] = values
+            filled += len(values)
+        return out
+
+    def _values(self, words: UInt64Array, bits: Bits) -> IntArray:
+        n = len(words)
         index = np.searchsorted(self._table, words, side="right")
         if len(self._table):
             undecided = (index > 0) & (self._table[np.maximum(index, 1) - 1] == words)
