@@ -17,18 +17,24 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from hushquery.core.budget import round_down
 from hushquery.errors import CalibrationError, DataError
 
-#: The weights of a user have at most this L2 norm.
-GRID = 256
-#: The most strings of a user.
-KEPT = 200
-#: What one unit of weight counts in each round.
-EVIDENCE = (3, 8, 10)
-#: How the rounds share mu^2.
-SHARES = (Fraction(35, 100), Fraction(30, 100), Fraction(35, 100))
-#: The cut after each round but the last, in standard deviations of the noise in the evidence.
-CUTS = (1.5, 2.8)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The public constants of an iterated selection, chosen before a log is read (docs/proofs/iterated.md)."""
+
+    kept: int = 200  # N, the most strings of a user
+    grid: int = 256  # G, the most of the L2 norm of a user's weights
+    evidence: tuple[int, ...] = (3, 8, 10)  # what a unit of weight counts in each round
+    shares: tuple[Fraction, ...] = (Fraction(35, 100), Fraction(30, 100), Fraction(35, 100))  # of mu^2
+    cuts: tuple[float, ...] = (1.5, 2.8)  # after each round but the last, in standard deviations of the evidence
+
+
+#: The constants of every release.
+SHAPE = Shape()
 
 # Room for the rounding of doubles, in both directions.
 _UP, _DOWN = 1 + 1e-9, 1 - 1e-9
@@ -145,22 +151,23 @@ def _best_weight(out: _Floats, cells: int, evidence: int, multiplier: float, gri
 
 
 @lru_cache(maxsize=64)
-def calibrate_rounds(mu_squared: Fraction, delta: Fraction) -> Rounds:
+def calibrate_rounds(mu_squared: Fraction, delta: Fraction, shape: Shape = SHAPE) -> Rounds:
     """Choose the noise for a share of mu^2, and the least threshold at which :func:`lone_strings` is at most ``delta``.
 
     The search may go wrong in any way: its last step is the certificate.
 
     >>> rounds = calibrate_rounds(Fraction(3, 10), Fraction(5, 10**6))
     >>> rounds.threshold, lone_strings(rounds) <= 5e-6
-    (59793, True)
+    (59831, True)
     """
     if mu_squared <= 0 or not 0 < delta < 1:
         raise CalibrationError("iterated selection needs mu^2 > 0 and 0 < delta < 1", fix="Raise epsilon or delta")
-    sigmas = tuple(_scale(mu_squared * share) for share in SHARES)
-    h, target = lattice_step(EVIDENCE, sigmas), float(delta)
-    spread = np.sqrt(np.cumsum([(float(s) * weight) ** 2 for s, weight in zip(sigmas, EVIDENCE, strict=True)]))
-    cuts = tuple(h * max(1, math.ceil(cut * sd / h)) for cut, sd in zip(CUTS, spread, strict=False))
-    start = Rounds(KEPT, GRID, EVIDENCE, sigmas, cuts, h * math.ceil(5.5 * spread[-1] / h), (target / 10,) * len(cuts))
+    evidence, sigmas = shape.evidence, tuple(_scale(shape.grid, mu_squared * share) for share in shape.shares)
+    h, target = lattice_step(evidence, sigmas), round_down(delta)
+    spread = np.sqrt(np.cumsum([(float(s) * weight) ** 2 for s, weight in zip(sigmas, evidence, strict=True)]))
+    cuts = tuple(h * max(1, math.ceil(cut * sd / h)) for cut, sd in zip(shape.cuts, spread, strict=False))
+    threshold = max(h * math.ceil(5.5 * spread[-1] / h), cuts[-1] + h)
+    start = Rounds(shape.kept, shape.grid, evidence, sigmas, cuts, threshold, (target / 10,) * len(cuts))
     found = _lowered(start, target)
     for _ in range(2):
         found = _lowered(_tuned(found, target), target)
@@ -171,14 +178,14 @@ def calibrate_rounds(mu_squared: Fraction, delta: Fraction) -> Rounds:
     raise CalibrationError("no threshold was found for an iterated selection", fix="Raise epsilon or delta")
 
 
-def _scale(mu_squared: Fraction) -> Fraction:
+def _scale(grid: int, mu_squared: Fraction) -> Fraction:
     """Return the least multiple of 1/1024 with grid^2/sigma^2 <= mu^2, exactly."""
-    square = Fraction(2**20 * GRID**2) / mu_squared
+    square = Fraction(2**20 * grid**2) / mu_squared
     return Fraction(math.isqrt(math.ceil(square) - 1) + 1, 2**10)
 
 
 def _tried(rounds: Rounds) -> float:
-    return _bound(rounds, (*_TRIED, rounds.kept))
+    return _bound(rounds, {*(n for n in _TRIED if n < rounds.kept), rounds.kept})
 
 
 def _tuned(rounds: Rounds, target: float) -> Rounds:

@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 import mpmath
 import numpy as np
 
-from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, smallest_root, working
+from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, significant_up, smallest_root, working
 from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
-from hushquery.core.iterated import EVIDENCE, GRID, KEPT, Rounds, lone_strings
+from hushquery.core.iterated import SHAPE, Rounds, lone_strings
 from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
@@ -441,13 +441,20 @@ class IteratedSelection(StepParameters):
     threshold: int  # of the evidence after the last round
     multipliers: tuple[Fraction, ...]  # of the certificate
     union_delta: Fraction  # what the certificate gives, or a little more
-    keys_per_user: int = KEPT  # N, the most strings of a user
-    grid: int = GRID  # the most of a user's L2 norm
-    evidence: tuple[int, ...] = EVIDENCE  # what a unit of weight counts in each round
+    keys_per_user: int = SHAPE.kept  # N, the most strings of a user
+    grid: int = SHAPE.grid  # the most of a user's L2 norm
+    evidence: tuple[int, ...] = SHAPE.evidence  # what a unit of weight counts in each round
     enough: Fraction = Fraction(7, 10)  # a string with this share of the threshold needs less weight from each user,
     power: Fraction = Fraction(3, 2)  # the less the more it has, by this power,
     least: Fraction = Fraction(1, 50)  # but never less than this share
     relation: Relation = Relation.ADD_REMOVE
+
+    @classmethod
+    def certified(cls, rounds: Rounds) -> IteratedSelection:
+        """Make the step of some rounds, with their certificate rounded up to eight digits: doubles differ by machine."""
+        union = exact(significant_up(exact(lone_strings(rounds)), 8))
+        given = (rounds.sigmas, rounds.cuts, rounds.threshold, tuple(map(Fraction, rounds.multipliers)), union)
+        return cls(*given, rounds.kept, rounds.grid, rounds.evidence)
 
     @property
     def rounds(self) -> Rounds:
