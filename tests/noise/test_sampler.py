@@ -397,7 +397,9 @@ def test_opendps_discrete_laplace_agrees_in_distribution_and_in_its_map(b):
 # ---- tables of wide Gaussian noise ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sigma", [Fraction(16), Fraction(50, 3), Fraction(201741, 256), Fraction(3000), Fraction(7281)])
+@pytest.mark.parametrize(
+    "sigma", [Fraction(16), Fraction(50, 3), Fraction(201741, 256), Fraction(3000), Fraction(7281)]
+)
 def test_stepped_tables_are_those_of_the_definition(sigma):
     law = RoundedGaussian(sigma)
     reach = int(sigma * 37 // 4)

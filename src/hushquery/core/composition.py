@@ -148,7 +148,9 @@ class _Case:
 
 
 def _fail(loss: Loss) -> Fraction:
-    return loss.threshold_delta + loss.union_delta + sum((Fraction(s.threshold_delta()) for s in loss.sparse), Fraction(0))
+    return (
+        loss.threshold_delta + loss.union_delta + sum((Fraction(s.threshold_delta()) for s in loss.sparse), Fraction(0))
+    )
 
 
 def _sequential(case: _Case) -> tuple[float, str]:

@@ -21,7 +21,6 @@ from hushquery.core.budget import round_down
 from hushquery.errors import CalibrationError, DataError
 
 
-
 @dataclass(frozen=True)
 class Shape:
     """The public constants of an iterated selection, chosen before a log is read (docs/proofs/iterated.md)."""
@@ -80,7 +79,7 @@ class Rounds:
             and all(1 <= weight <= 2**10 for weight in self.evidence)
             and all(Fraction(1, 2) <= sigma <= 2**30 for sigma in self.sigmas)
             and all(math.isfinite(value) and value >= 0 for value in self.multipliers)
-            and 1 <= levels[0]
+            and levels[0] >= 1
             and all(low < high for low, high in zip(levels, levels[1:], strict=False))
         )
         if not sound or any(level % self.step for level in levels):

@@ -22,7 +22,16 @@ from typing import Any, ClassVar
 import mpmath
 import numpy as np
 
-from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, significant_up, smallest_root, working
+from hushquery.core.budget import (
+    Number,
+    Relation,
+    exact,
+    rational_mpf,
+    round_up,
+    significant_up,
+    smallest_root,
+    working,
+)
 from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
 from hushquery.core.iterated import SHAPE, Rounds, lone_strings
 from hushquery.core.local_loss import report_epsilon
@@ -460,9 +469,7 @@ class IteratedSelection(StepParameters):
     def rounds(self) -> Rounds:
         """The numbers that the certificate looks at."""
         multipliers = tuple(map(float, self.multipliers))
-        return Rounds(
-            self.keys_per_user, self.grid, self.evidence, self.sigmas, self.cuts, self.threshold, multipliers
-        )
+        return Rounds(self.keys_per_user, self.grid, self.evidence, self.sigmas, self.cuts, self.threshold, multipliers)
 
     @property
     def loss(self) -> Loss:
@@ -509,7 +516,18 @@ _KINDS: dict[str, type[StepParameters]] = {
     cls.kind: cls
     for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, IteratedSelection, LocalChannel)
 }
-_FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta", "lifetime", "union_delta", "enough", "power", "least"}
+_FRACTIONS = {
+    "scale",
+    "sigma",
+    "least_delta",
+    "epsilon",
+    "delta",
+    "lifetime",
+    "union_delta",
+    "enough",
+    "power",
+    "least",
+}
 _MANY_FRACTIONS, _MANY_INTEGERS = {"sigmas", "multipliers"}, {"cuts", "evidence"}
 
 

@@ -218,9 +218,7 @@ def totals(kept: Iterable[Iterable[Key]], keys: Sequence[Key]) -> tuple[int, ...
     return tuple(counts[key] for key in keys)
 
 
-def weighted_totals(
-    kept: Sequence[Sequence[Key]], keys: Sequence[Key], grid: int = WEIGHT_GRID
-) -> tuple[int, ...]:
+def weighted_totals(kept: Sequence[Sequence[Key]], keys: Sequence[Key], grid: int = WEIGHT_GRID) -> tuple[int, ...]:
     """Add up the weights floor(grid/sqrt(t)) of users who keep t keys each."""
     sizes = {len(mine) for mine in kept if mine}
     parts = {t: totals([mine for mine in kept if len(mine) == t], keys) for t in sizes}

@@ -326,5 +326,7 @@ class IteratedSelector(CountedAgain):
             Pair("a user alone with two queries", (), zoe),
             Pair("a user with one shared query and one new", one, one + zoe),
             Pair("a user with two shared queries", two, two + zoe),
-            Pair("a user with a query of half of the others", one + two[:2], one + two[:2] + audit.searcher("zoe", "bee")),
+            Pair(
+                "a user with a query of half of the others", one + two[:2], one + two[:2] + audit.searcher("zoe", "bee")
+            ),
         ]
