@@ -370,7 +370,7 @@ def _compare(asked: Planned, budget: Budget, typed: tuple[str, str], as_json: bo
     warnings = [*budget.concerns(), *sorted({warning for row in rows for warning in row.warnings})[-1:]]
     lines += [
         "",
-        "Thresholds are in users (searches for korolova2009; users' weights, 1/sqrt(t) each, for weighted, guided, iterated).",
+        "Thresholds are in users (searches for korolova2009; users' weights for weighted, guided and iterated).",
         f"Rare: queries that only {few_people(asked.min_users)} posed and that come out anyway, expected at most.",
         *(f"warning: {warning}" for warning in warnings),
     ]

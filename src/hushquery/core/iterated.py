@@ -7,6 +7,7 @@ the cut of every round, and comes out if z reaches the threshold after the last 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ class Rounds:
             and all(Fraction(1, 2) <= sigma <= 2**30 for sigma in self.sigmas)
             and all(math.isfinite(value) and value >= 0 for value in self.multipliers)
             and levels[0] >= 1
-            and all(low < high for low, high in zip(levels, levels[1:], strict=False))
+            and all(low < high for low, high in itertools.pairwise(levels))
         )
         if not sound or any(level % self.step for level in levels):
             raise DataError("the numbers of an iterated selection make no sense", fix="Get the release again")

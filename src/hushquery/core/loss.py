@@ -437,10 +437,10 @@ def equal_weight(keys: int) -> int:
 class IteratedSelection(StepParameters):
     """A list of strings from rounds of users' weights with rounded Gaussian noise, each guided by the one before.
 
-    **Guarantee:** mu-GDP with mu^2 = the sum over rounds of grid^2/sigma^2, for one user, add-remove, beside a chance of
-    at most ``union_delta`` that a string of that user alone comes out, which is added outside (docs/proofs/iterated.md).
-    Both double under replace-one. The certificate is computed anew from the other numbers; a smaller
-    ``union_delta`` than it is refused.
+    **Guarantee:** mu-GDP with mu^2 = the sum over rounds of grid^2/sigma^2, for one user, add-remove, beside a chance
+    of at most ``union_delta`` that a string of that user alone comes out, which is added outside
+    (docs/proofs/iterated.md). Both double under replace-one. The certificate is computed anew from the other numbers;
+    a smaller ``union_delta`` is refused.
     """
 
     kind: ClassVar[str] = "iterated-selection"
@@ -460,7 +460,7 @@ class IteratedSelection(StepParameters):
 
     @classmethod
     def certified(cls, rounds: Rounds) -> IteratedSelection:
-        """Make the step of some rounds, with their certificate rounded up to eight digits: doubles differ by machine."""
+        """Make the step of some rounds; the certificate is rounded up to eight digits, as doubles differ by machine."""
         union = exact(significant_up(exact(lone_strings(rounds)), 8))
         given = (rounds.sigmas, rounds.cuts, rounds.threshold, tuple(map(Fraction, rounds.multipliers)), union)
         return cls(*given, rounds.kept, rounds.grid, rounds.evidence)

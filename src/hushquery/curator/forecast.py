@@ -75,7 +75,8 @@ LOGS: dict[str, LogModel] = {
 class Forecast:
     """What to expect of a plan with ``users`` users.
 
-    ``threshold`` is in users (searches for korolova2009, weights for weighted, guided and iterated), ``scale`` is None for coins.
+    ``threshold`` is in users (searches for korolova2009, weights for weighted, guided and iterated), ``scale`` is None
+    for coins.
     At most ``expected_rare`` near-unique queries (of one user, or of as few as a floor lets through) are expected to
     come out; ``released_low`` to ``released_high`` is a 90% range; ``untouched`` is the share of typical users with at
     most d queries. ``expected`` is what the model alone expects, ``click_threshold`` is for a query's page, in users.
@@ -226,20 +227,21 @@ def _ranks(log: LogModel) -> tuple[_Floats, _Floats]:
 
 def _sums(selector: Selector, users: int, log: LogModel, popularity: _Floats, many: _Floats) -> tuple[_Floats, _Floats]:
     """Compute what a selector compares with its threshold: mean and standard deviation for the query of each rank."""
-    step, d = selector.selection, selector.queries_per_user
     if isinstance(selector, Iterated):
         return _evidence(selector, users, _people(log.distinct), popularity, many)
+    step, d = selector.selection, selector.queries_per_user
     distinct = _people(log.searches if selector.name == "korolova2009" else log.distinct)
     if isinstance(selector, Guided):
         sums = users * _guided_weight(selector, users, distinct, popularity, many) * popularity
     else:
         kept = np.minimum(distinct, d)
         sums = users * (np.sqrt(kept) if isinstance(step, GaussianWeights) else kept).mean() * popularity
+    noise = 0.0
     if isinstance(step, OptimalSelection):
         noise = math.pi / math.sqrt(3) / float(step.epsilon)  # its coin is nearly a logistic curve
     elif isinstance(step, GaussianWeights):
         noise = float(step.sigma) / WEIGHT_GRID
-    else:
+    elif isinstance(step, LaplaceHistogram | GaussianHistogram):
         noise = math.sqrt(law_of(step).variance)
     return sums, np.sqrt(sums + noise**2)
 

@@ -495,8 +495,8 @@ def _selector(spec: ReleaseSpec, part: Fraction, delta: Fraction, beside: Loss) 
         return Guided(sketch, selection, gaussian_step(d, part * for_counts, None) if counted else None)
     share = Fraction(1) if not counted else _KOROLOVA_SELECTION if spec.selector == "korolova2009" else _SELECTION
     if spec.selector == "iterated":
-        selection = IteratedSelection.certified(calibrate_rounds(part * share, delta))
-        return Iterated(selection, gaussian_step(d, part * (1 - share), None) if counted else None)
+        rounds = IteratedSelection.certified(calibrate_rounds(part * share, delta))
+        return Iterated(rounds, gaussian_step(d, part * (1 - share), None) if counted else None)
     if spec.selector == "weighted":
         weights = weighted_threshold(d, sigma_for(WEIGHT_GRID**2, part * share), delta)
         return Weighted(weights, gaussian_step(d, part * (1 - share), None) if counted else None)
