@@ -320,8 +320,9 @@ class ReleasePlan(Plan[Release]):
             numbers = {name: parameters.get(name) for name in ("scale", "sigma", "epsilon", "delta", "threshold")}
             if "min_users" in parameters:
                 numbers["threshold"] += parameters["min_users"] - 1  # in users
-            if isinstance(step.parameters, IteratedSelection):  # in users' weights, as the detail says
-                numbers = {"sigma": ", ".join(f"{float(s) / step.parameters.grid:.4g}" for s in step.parameters.sigmas)}
+            if isinstance(step.parameters, IteratedSelection):
+                sigmas = [str(sigma / step.parameters.grid) for sigma in step.parameters.sigmas]
+                numbers = {f"sigma of round {r}": sigma for r, sigma in enumerate(sigmas, 1)}
             elif isinstance(step.parameters, GaussianWeights):  # in users' weights; the detail has the threshold
                 numbers |= {"sigma": str(step.parameters.sigma / WEIGHT_GRID), "threshold": None}
             shown = ", ".join(
