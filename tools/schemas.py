@@ -22,6 +22,7 @@ from hushquery.core.local_loss import CHANNELS
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
+    IteratedSelection,
     LaplaceHistogram,
     LocalChannel,
     OptimalSelection,
@@ -48,7 +49,7 @@ _RELATION: Schema = {"enum": [relation.value for relation in Relation]}
 _FRACTION: Schema = {"type": "string", "pattern": "^[0-9]+(/[0-9]+)?$", "description": "an exact fraction n/d, or n"}
 # What a step ran with may also be a plain number.
 _EXACT: Schema = {"type": ["number", "string"], "description": "an exact number: 20, or a fraction as text"}
-_STEPS = (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, LocalChannel)
+_STEPS = (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, IteratedSelection, LocalChannel)
 _OF_FIELDS: Mapping[str, Schema] = {
     "keys_per_user": {"type": "integer"},
     "threshold": {"type": ["integer", "null"]},
@@ -57,6 +58,11 @@ _OF_FIELDS: Mapping[str, Schema] = {
     "equal": {"type": "boolean"},
     "reports": {"type": "integer", "minimum": 1},
     "relation": _RELATION,
+    "grid": {"type": "integer"},
+    "cuts": {"type": "array", "items": {"type": "integer"}},
+    "evidence": {"type": "array", "items": {"type": "integer"}},
+    "sigmas": {"type": "array", "items": _EXACT},
+    "multipliers": {"type": "array", "items": _EXACT},
     "oracle": {
         "type": "object",
         "properties": {"name": {"enum": sorted(CHANNELS)}, "k": {"type": "integer", "minimum": 1}},
@@ -105,6 +111,7 @@ def privacy() -> dict[str, Schema]:
         "pure": many(_FRACTION),
         "threshold_delta": _FRACTION,
         "sparse": many(record(sparse, closed=True)),
+        "union_delta": {**_FRACTION, "description": "an exact fraction n/d, or n; absent: 0"},
     }
     guarantee = {
         "population": _TEXT,
@@ -118,7 +125,7 @@ def privacy() -> dict[str, Schema]:
     }
     return {
         "loss": {
-            **record(loss, closed=True),
+            **record(loss, optional=("union_delta",), closed=True),
             "description": "What a step costs, exactly. A reader that does not know a part must refuse all of it.",
         },
         "promised_step": record({"name": _TEXT, "detail": _TEXT, "loss": ref("loss")}),

@@ -399,7 +399,12 @@ def _check_the_explanation(plan: ReleasePlan, made: Release, spy: Spy) -> None:
     """Compare what was drawn with what the manifest states, and that with what the plan explained."""
     drawn = [law for law, _, _ in spy.drawn if isinstance(law, DiscreteLaplace | RoundedGaussian)]
     stated = [step["parameters"] for step in made.manifest["steps"]]
-    scales = [Fraction(s.get("scale", s.get("sigma"))) for s in stated if s["kind"] != "optimal-selection"]
+    scales = [
+        Fraction(scale)
+        for s in stated
+        if s["kind"] != "optimal-selection"
+        for scale in s.get("sigmas", [s.get("scale", s.get("sigma"))])
+    ]
     assert [law.b if isinstance(law, DiscreteLaplace) else law.sigma for law in drawn] == scales
     laplace = plan.calibrated.selector.name in ("laplace", "korolova2009", "optimal")
     assert all(isinstance(law, DiscreteLaplace if laplace else RoundedGaussian) for law in drawn)
@@ -408,6 +413,9 @@ def _check_the_explanation(plan: ReleasePlan, made: Release, spy: Spy) -> None:
         bound = told.partition(f"  {number}. {step['name']}: {step['detail']}\n")[2].splitlines()[0]
         assert f"at most {ran['keys_per_user']} per user" in bound
         weights = ran["kind"] == "gaussian-weights"  # explained in weights of users, with the threshold in the detail
+        for r, sigma in enumerate(ran.get("sigmas", []), 1):
+            assert f"sigma of round {r} {float(Fraction(sigma) / ran['grid']):.4g}" in bound
+        weights = weights or "sigmas" in ran
         for name in ("scale", "sigma") if weights else ("scale", "sigma", "threshold"):
             if ran.get(name) is not None:
                 assert f"{name} {float(Fraction(ran[name]) / (WEIGHT_GRID if weights else 1)):.4g}" in bound

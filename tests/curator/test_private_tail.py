@@ -23,6 +23,7 @@ from hushquery.curator.counting import Bound
 from hushquery.curator.plan import SELECTORS, ReleaseSpec, calibrate
 from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import Guided
+from hushquery.curator.selectors.iterated import Iterated
 from hushquery.curator.selectors.korolova2009 import Korolova
 from hushquery.curator.selectors.optimal import Optimal
 from hushquery.curator.selectors.thresholded import ThresholdedCounts
@@ -82,7 +83,7 @@ def broken(selector: Selector) -> Selector:
         return replace(selector, theorem=replace(selector.theorem, threshold=Fraction(D)))
     if isinstance(selector, Optimal):
         return replace(selector, selection=replace(selector.selection, delta=50 * selector.selection.delta))
-    assert isinstance(selector, Weighted | Guided)
+    assert isinstance(selector, Weighted | Guided | Iterated)
     assert selector.selection.threshold is not None
     return replace(selector, selection=replace(selector.selection, threshold=selector.selection.threshold // 3))
 

@@ -26,6 +26,7 @@ CASES = {
     "optimal": {"select_only": True, "epsilon": 10, "delta": 0.01},
     "weighted": {"keep": "random", "reformulations_per_user": 3},
     "guided": {"clicks_per_user": 3},
+    "iterated": {"clicks_per_user": 3, "epsilon": 20, "delta": 0.09},
     "floor": {"selector": "laplace", "clicks_per_user": 3, "min_users": 3},
 }
 

@@ -392,3 +392,31 @@ def test_opendps_discrete_laplace_agrees_in_distribution_and_in_its_map(b):
     for sensitivity in (1, 2, 7):
         loss = LaplaceCounts(sensitivity, law).loss
         assert theirs.map(sensitivity) == pytest.approx(loss.epsilon(0), rel=1e-12)
+
+
+# ---- tables of wide Gaussian noise ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sigma", [Fraction(16), Fraction(50, 3), Fraction(201741, 256), Fraction(3000), Fraction(7281)]
+)
+def test_stepped_tables_are_those_of_the_definition(sigma):
+    law = RoundedGaussian(sigma)
+    reach = int(sigma * 37 // 4)
+    stepped = law.cdf_floors(range(-reach, reach + 1), 64)
+    every = 1 if sigma < 20 else reach // 60
+    for z in range(-reach, reach + 1, every):
+        assert stepped[z + reach] == law.cdf_floor(z, 64)[0]
+    assert stepped == sorted(stepped)
+
+
+def test_a_stepped_entry_that_is_in_doubt_is_computed_by_definition(monkeypatch):
+    law, asked = RoundedGaussian(Fraction(20)), []
+    expected = law.cdf_floors(range(-30, 30), 64)
+    monkeypatch.setattr("hushquery.noise.law._DOUBTFUL", 159)
+    original = RoundedGaussian.cdf_floor
+    monkeypatch.setattr(
+        RoundedGaussian, "cdf_floor", lambda self, z, bits: (asked.append(z), original(self, z, bits))[1]
+    )
+    assert law.cdf_floors(range(-30, 30), 64) == expected
+    assert len(asked) == 30

@@ -52,7 +52,8 @@ class Tables:
         int | None, option("D", "Also publish what is searched next; the most pairs of a user that count.")
     ] = None
     selector: Annotated[
-        str | None, option("NAME", "auto, laplace, gaussian, korolova2009, optimal, weighted or guided (most queries).")
+        str | None,
+        option("NAME", "auto, laplace, gaussian, korolova2009, optimal, weighted, guided or iterated (most queries)."),
     ] = "auto"
     shares: Annotated[
         str | None, option("TABLE=S,...", "How tables share the budget: queries=.6,clicks=.4,reformulations=.2.")
@@ -369,7 +370,7 @@ def _compare(asked: Planned, budget: Budget, typed: tuple[str, str], as_json: bo
     warnings = [*budget.concerns(), *sorted({warning for row in rows for warning in row.warnings})[-1:]]
     lines += [
         "",
-        "Thresholds are in users (searches for korolova2009; users' weights, 1/sqrt(t) each, for weighted and guided).",
+        "Thresholds are in users (searches for korolova2009; users' weights for weighted, guided and iterated).",
         f"Rare: queries that only {few_people(asked.min_users)} posed and that come out anyway, expected at most.",
         *(f"warning: {warning}" for warning in warnings),
     ]
@@ -423,6 +424,7 @@ def _in_words(row: Forecast, like: str, min_users: int) -> str:
         "korolova2009": "searches",
         "weighted": "users (summed by weight)",
         "guided": "users (summed by weight)",
+        "iterated": "users (summed by weight)",
     }.get(row.selector, "users")
     noise = "" if row.noise is None else f" Counts have noise of standard deviation {in_full(row.noise, 3)}."
     return (

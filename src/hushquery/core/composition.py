@@ -119,9 +119,11 @@ class _Case:
         self.gaussians = [loss for loss in self.losses if loss.mu_squared or loss.sparse]
         total = sum(self.losses, Loss())
         self.mu_squared = sum((s.mu_squared for s in total.sparse), total.mu_squared)
-        #: A bound on the probability that any threshold fails, and what it leaves: fail + (1 - fail) spare = delta.
+        #: A bound on the probability that any threshold fails, and what it leaves: union + thresholds + (1 -
+        #: thresholds) spare = delta, with the chances that hold on average only in the union.
         self.fail = sum(map(_fail, self.losses), Fraction(0))
-        self.spare = (self.delta - self.fail) / (1 - self.fail) if self.fail < 1 else Fraction(-1)
+        thresholds = self.fail - total.union_delta
+        self.spare = (self.delta - self.fail) / (1 - thresholds) if thresholds < 1 else Fraction(-1)
 
     def check(self, *, needs_delta: bool) -> None:
         if self.delta == 0 and needs_delta:
@@ -146,7 +148,9 @@ class _Case:
 
 
 def _fail(loss: Loss) -> Fraction:
-    return loss.threshold_delta + sum((Fraction(s.threshold_delta()) for s in loss.sparse), Fraction(0))
+    return (
+        loss.threshold_delta + loss.union_delta + sum((Fraction(s.threshold_delta()) for s in loss.sparse), Fraction(0))
+    )
 
 
 def _sequential(case: _Case) -> tuple[float, str]:

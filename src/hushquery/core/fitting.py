@@ -87,7 +87,7 @@ def _simpler(loss: Loss) -> Loss:
     """Return a loss that is hardly larger and far quicker to convert: noise and thresholds apart."""
     noise = sum((step.mu_squared for step in loss.sparse), loss.mu_squared)
     failing = sum((Fraction(step.threshold_delta()) for step in loss.sparse), loss.threshold_delta)
-    return Loss(mu_squared=noise, pure=loss.pure, threshold_delta=min(failing, Fraction(1)))
+    return Loss(noise, loss.pure, min(failing, Fraction(1)), union_delta=loss.union_delta)
 
 
 def _largest(excess: Callable[[Fraction], float], low: Fraction, high: Fraction, times: int) -> Fraction:

@@ -22,8 +22,18 @@ from typing import Any, ClassVar
 import mpmath
 import numpy as np
 
-from hushquery.core.budget import Number, Relation, exact, rational_mpf, round_up, smallest_root, working
+from hushquery.core.budget import (
+    Number,
+    Relation,
+    exact,
+    rational_mpf,
+    round_up,
+    significant_up,
+    smallest_root,
+    working,
+)
 from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
+from hushquery.core.iterated import SHAPE, Rounds, lone_strings
 from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
@@ -38,7 +48,8 @@ class Loss:
     pure steps, and Gaussian sparse histograms with their own curves.
     ``threshold_delta`` sums the chances that a threshold lets a key of one user alone through, and the deltas of steps
     whose epsilon is in ``pure``. It is not for events that depend on noise which is released too (a clamp, say): those
-    cost (1 + e^epsilon) times their probability.
+    cost (1 + e^epsilon) times their probability. ``union_delta`` sums chances that hold on average only, not given
+    every history (docs/proofs/iterated.md): it is added outside, without the factor that thresholds have.
 
     >>> both = Loss(mu_squared="1/4") + Loss(pure=("1/2",))
     >>> f"{both.epsilon(1e-6):.3f}"
@@ -49,6 +60,7 @@ class Loss:
     pure: tuple[Fraction, ...]
     threshold_delta: Fraction
     sparse: tuple[SparseGaussian, ...]
+    union_delta: Fraction
 
     def __init__(
         self,
@@ -56,35 +68,41 @@ class Loss:
         pure: tuple[Number, ...] = (),
         threshold_delta: Number = 0,
         sparse: tuple[SparseGaussian, ...] = (),
+        union_delta: Number = 0,
     ) -> None:
         squared, failures = exact(mu_squared, "mu^2"), exact(threshold_delta, "a threshold's delta")
-        epsilons = tuple(sorted(exact(r, "a pure epsilon") for r in pure))
-        if min(squared, failures, *epsilons) < 0:
+        epsilons, union = tuple(sorted(exact(r, "a pure epsilon") for r in pure)), exact(union_delta, "a union's delta")
+        if min(squared, failures, union, *epsilons) < 0:
             raise UsageError("a privacy loss is negative", fix="This is a defect of the mechanism that stated it")
         object.__setattr__(self, "mu_squared", squared)
         object.__setattr__(self, "pure", epsilons)
         object.__setattr__(self, "threshold_delta", failures)
         object.__setattr__(self, "sparse", tuple(sparse))
+        object.__setattr__(self, "union_delta", union)
 
     def __add__(self, other: Loss) -> Loss:
         sparse, delta = self.sparse + other.sparse, self.threshold_delta + other.threshold_delta
         if len({step.relation for step in sparse}) > 1:
             raise UsageError("losses under different relations can't be added", fix="State them under one relation")
-        return Loss(self.mu_squared + other.mu_squared, self.pure + other.pure, delta, sparse)
+        union = self.union_delta + other.union_delta
+        return Loss(self.mu_squared + other.mu_squared, self.pure + other.pure, delta, sparse, union)
 
     @property
     def is_pure(self) -> bool:
         """Whether a finite epsilon exists at delta = 0."""
-        return not (self._has_gaussian or self.threshold_delta)
+        return not (self._has_gaussian or self.threshold_delta or self.union_delta)
 
     def delta(self, epsilon: Number) -> float:
         """Return the delta at which all this is (epsilon, delta)-DP, rounded up; 1 when nothing is promised."""
         with working():
-            return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))
+            rest = self._delta(rational_mpf(exact(epsilon, "epsilon")))
+            return min(1.0, round_up(rest + rational_mpf(self.union_delta)))
 
     def fits(self, epsilon: Number, delta: Number) -> bool:
         """Return whether all this is within (epsilon, delta); exact where there is no Gaussian noise."""
-        e, d = exact(epsilon, "epsilon"), exact(delta, "delta")
+        e, d = exact(epsilon, "epsilon"), exact(delta, "delta") - self.union_delta
+        if d < 0:
+            return False
         if not self._has_gaussian and sum(self.pure, Fraction(0)) <= e and self.threshold_delta <= d:
             return True
         with working():
@@ -95,6 +113,9 @@ class Loss:
         return _smallest_epsilon(self, exact(delta, "delta"))
 
     def _epsilon(self, target: Fraction) -> float:
+        target -= self.union_delta
+        if target < 0:
+            return math.inf
         total = round_up(sum(self.pure, Fraction(0)))
         largest = total if not self._has_gaussian and self.threshold_delta <= target else float("inf")
         if target <= self.threshold_delta and largest == total:
@@ -111,6 +132,7 @@ class Loss:
         return bool(self.mu_squared or self.sparse)
 
     def _delta(self, epsilon: Any) -> mpmath.mpf:
+        """Return the delta of everything but :attr:`union_delta`."""
         curve = self._curve()
         if not self.pure:
             return curve(epsilon)
@@ -138,20 +160,22 @@ class Loss:
 
     def to_json(self) -> dict[str, Any]:
         """Return the loss as plain data with exact fractions, as the ledger and manifests keep it."""
-        return {
+        data: dict[str, Any] = {
             "mu_squared": str(self.mu_squared),
             "pure": [str(r) for r in self.pure],
             "threshold_delta": str(self.threshold_delta),
             "sparse": [asdict(s) | {"sigma": str(s.sigma), "relation": s.relation.value} for s in self.sparse],
         }
+        # Left out where there is none, as in everything that was written before there was one.
+        return data | ({"union_delta": str(self.union_delta)} if self.union_delta else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Loss:
         """Read what :meth:`to_json` wrote; anything unknown is refused, because an unknown cost can't be zero."""
-        known = {"mu_squared", "pure", "threshold_delta", "sparse"}
+        known = {"mu_squared", "pure", "threshold_delta", "sparse", "union_delta"}
         sparse_known = {"keys_per_user", "sigma", "threshold", "relation"}
         strange = set(data) - known or {key for s in data.get("sparse", ()) for key in set(s) - sparse_known}
-        if strange or set(data) != known:
+        if strange or set(data) - {"union_delta"} != known - {"union_delta"}:
             raise LedgerCorrupt(
                 "a recorded loss has parts this version does not know or lacks parts it needs",
                 why=", ".join(sorted(strange)) or "something is missing",
@@ -163,7 +187,8 @@ class Loss:
             SparseGaussian(s["keys_per_user"], exact(s["sigma"]), s["threshold"], Relation.of(s["relation"]))
             for s in data["sparse"]
         )
-        return cls(data["mu_squared"], tuple(data["pure"]), data["threshold_delta"], sparse)
+        union = data.get("union_delta", "0")
+        return cls(data["mu_squared"], tuple(data["pure"]), data["threshold_delta"], sparse, union)
 
 
 def _of_texts(data: Mapping[str, Any]) -> bool:
@@ -173,7 +198,8 @@ def _of_texts(data: Mapping[str, Any]) -> bool:
     if not all(type(s[whole]) is int for s in data["sparse"] for whole in ("keys_per_user", "threshold")):
         return False
     texts = [s[text] for s in data["sparse"] for text in ("sigma", "relation")]
-    return all(isinstance(text, str) for text in (data["mu_squared"], data["threshold_delta"], *data["pure"], *texts))
+    texts += [data["mu_squared"], data["threshold_delta"], data.get("union_delta", "0"), *data["pure"]]
+    return all(isinstance(text, str) for text in texts)
 
 
 @lru_cache(maxsize=256)
@@ -259,10 +285,13 @@ class StepParameters(ABC):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if values.get("min_users") == 1:  # no floor, as in every release before there were floors
             del values["min_users"]
-        return {"kind": self.kind} | {
-            name: str(v) if isinstance(v, Fraction) else v.value if isinstance(v, Relation) else v
-            for name, v in values.items()
-        }
+        return {"kind": self.kind} | {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Fraction) else value.value if isinstance(value, Relation) else value
 
 
 @dataclass(frozen=True)
@@ -405,6 +434,54 @@ def equal_weight(keys: int) -> int:
 
 
 @dataclass(frozen=True)
+class IteratedSelection(StepParameters):
+    """A list of strings from rounds of users' weights with rounded Gaussian noise, each guided by the one before.
+
+    **Guarantee:** mu-GDP with mu^2 = the sum over rounds of grid^2/sigma^2, for one user, add-remove, beside a chance
+    of at most ``union_delta`` that a string of that user alone comes out, which is added outside
+    (docs/proofs/iterated.md). Both double under replace-one. The certificate is computed anew from the other numbers;
+    a smaller ``union_delta`` is refused.
+    """
+
+    kind: ClassVar[str] = "iterated-selection"
+
+    sigmas: tuple[Fraction, ...]  # of the noise of each round, in units of weight
+    cuts: tuple[int, ...]  # of the evidence after each round but the last
+    threshold: int  # of the evidence after the last round
+    multipliers: tuple[Fraction, ...]  # of the certificate
+    union_delta: Fraction  # what the certificate gives, or a little more
+    keys_per_user: int = SHAPE.kept  # N, the most strings of a user
+    grid: int = SHAPE.grid  # the most of a user's L2 norm
+    evidence: tuple[int, ...] = SHAPE.evidence  # what a unit of weight counts in each round
+    enough: Fraction = Fraction(7, 10)  # a string with this share of the threshold needs less weight from each user,
+    power: Fraction = Fraction(3, 2)  # the less the more it has, by this power,
+    least: Fraction = Fraction(1, 50)  # but never less than this share
+    relation: Relation = Relation.ADD_REMOVE
+
+    @classmethod
+    def certified(cls, rounds: Rounds) -> IteratedSelection:
+        """Make the step of some rounds; the certificate is rounded up to eight digits, as doubles differ by machine."""
+        union = exact(significant_up(exact(lone_strings(rounds)), 8))
+        given = (rounds.sigmas, rounds.cuts, rounds.threshold, tuple(map(Fraction, rounds.multipliers)), union)
+        return cls(*given, rounds.kept, rounds.grid, rounds.evidence)
+
+    @property
+    def rounds(self) -> Rounds:
+        """The numbers that the certificate looks at."""
+        multipliers = tuple(map(float, self.multipliers))
+        return Rounds(self.keys_per_user, self.grid, self.evidence, self.sigmas, self.cuts, self.threshold, multipliers)
+
+    @property
+    def loss(self) -> Loss:
+        """mu^2, and the certified chance outside."""
+        if not lone_strings(self.rounds) <= self.union_delta < 1 or not Fraction(1, 2**20) <= self.least <= 1:
+            raise DataError("an iterated selection is not certified for what it states", fix="Get the release again")
+        both_ways = 1 if self.relation is Relation.ADD_REMOVE else 2
+        mu_squared = sum((Fraction(self.grid) ** 2 / sigma**2 for sigma in self.sigmas), Fraction(0))
+        return Loss(mu_squared=both_ways * mu_squared, union_delta=both_ways * self.union_delta)
+
+
+@dataclass(frozen=True)
 class LocalChannel(StepParameters):
     """Reports of one client, each randomised on the device by the same randomizer.
 
@@ -436,9 +513,22 @@ class LocalChannel(StepParameters):
 
 
 _KINDS: dict[str, type[StepParameters]] = {
-    cls.kind: cls for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, LocalChannel)
+    cls.kind: cls
+    for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, IteratedSelection, LocalChannel)
 }
-_FRACTIONS = {"scale", "sigma", "least_delta", "epsilon", "delta", "lifetime"}
+_FRACTIONS = {
+    "scale",
+    "sigma",
+    "least_delta",
+    "epsilon",
+    "delta",
+    "lifetime",
+    "union_delta",
+    "enough",
+    "power",
+    "least",
+}
+_MANY_FRACTIONS, _MANY_INTEGERS = {"sigmas", "multipliers"}, {"cuts", "evidence"}
 
 
 def loss_from(parameters: Mapping[str, Any]) -> Loss:
@@ -464,6 +554,10 @@ def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
                 raw = parameters[field.name]
                 if field.name in _FRACTIONS:
                     raw = exact(raw, field.name)
+                elif field.name in _MANY_FRACTIONS:
+                    raw = tuple(exact(one, field.name) for one in raw)
+                elif field.name in _MANY_INTEGERS:
+                    raw = tuple(raw)
                 values[field.name] = Relation.of(raw) if field.name == "relation" else raw
         for name in ("keys_per_user", "threshold", "min_users"):
             if values.get(name) is not None and type(values.get(name)) is not int:

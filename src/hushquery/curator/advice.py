@@ -136,7 +136,7 @@ released. Expect 15 to 58 queries if people search as they do on the web; ...
     longer = ""
     if not clicks:
         best = choose(tried(BOUNDS, "auto"))
-        longer = longer_list(best, tried((best.queries_per_user,), "guided"))
+        longer = longer_list(best, tried((best.queries_per_user,), "iterated"))
     else:
         # The threshold of queries depends on d alone, that of clicks on theirs: one after the other.
         both: tuple[SelectorName, ...] = ("gaussian", "laplace")

@@ -218,11 +218,11 @@ def totals(kept: Iterable[Iterable[Key]], keys: Sequence[Key]) -> tuple[int, ...
     return tuple(counts[key] for key in keys)
 
 
-def weighted_totals(kept: Sequence[Sequence[Key]], keys: Sequence[Key]) -> tuple[int, ...]:
-    """Add up the weights floor(64/sqrt(t)) of users who keep t keys each."""
+def weighted_totals(kept: Sequence[Sequence[Key]], keys: Sequence[Key], grid: int = WEIGHT_GRID) -> tuple[int, ...]:
+    """Add up the weights floor(grid/sqrt(t)) of users who keep t keys each."""
     sizes = {len(mine) for mine in kept if mine}
     parts = {t: totals([mine for mine in kept if len(mine) == t], keys) for t in sizes}
-    return tuple(sum(math.isqrt(WEIGHT_GRID**2 // t) * part[i] for t, part in parts.items()) for i in range(len(keys)))
+    return tuple(sum(math.isqrt(grid**2 // t) * part[i] for t, part in parts.items()) for i in range(len(keys)))
 
 
 # ---- laws ------------------------------------------------------------------------------------------------------------
@@ -346,6 +346,14 @@ class CountedAgain(QueryMechanism):
     def chance(self, count: int) -> float:
         """Return the chance that a query of some count, or sum of weights, is selected."""
 
+    def lists(self, dataset: Rows) -> dict[tuple[bool, ...], float]:
+        """Return the chance of every list: of each key whether it is on it, each on its own."""
+        chances = [self.chance(count) if count else 0.0 for count in self.exact(dataset)]
+        return {
+            pattern: math.prod(p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True))
+            for pattern in itertools.product((False, True), repeat=len(self.keys))
+        }
+
     def ask_again(self, dataset: Rows, released: Sequence[Key]) -> tuple[int, ...]:
         """Count users per released query in the engine, the cap applied to released queries only."""
         queries = numbered([query for (query,) in released])
@@ -375,10 +383,8 @@ class CountedAgain(QueryMechanism):
     def law(self, dataset: Rows) -> Law:
         """Enumerate what is released, and given that, the counts."""
         out: dict[tuple[int, ...], float] = {}
-        chances = [self.chance(count) if count else 0.0 for count in self.exact(dataset)]
         noise = self.selector.counts
-        for pattern in itertools.product((False, True), repeat=len(self.keys)):
-            chance = math.prod(p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True))
+        for pattern, chance in self.lists(dataset).items():
             if chance:
                 counts = iter(self.exact_again(dataset, list(itertools.compress(self.keys, pattern))))
                 given: list[Law] = [

@@ -181,11 +181,16 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     (docs/proofs/bulk.md) and only those are fetched. ``counted`` (the columns and ``n``) must be materialized. Under a
     floor ``n`` is without what is :func:`beneath` it, and ``noisy`` is with it again (docs/proofs/floor.md).
     """
-    import pyarrow as pa
-
     if step.threshold is None:
         raise ValueError(step)
-    law, threshold = law_of(step), step.threshold
+    passed, hidden = reaching(counted, columns, law_of(step), step.threshold, bits), beneath(step)
+    return passed if not hidden else _with_noisy(passed.select(columns), passed["noisy"].to_numpy() + hidden)
+
+
+def reaching(counted: Any, columns: list[str], law: Noise, threshold: int, bits: Bits) -> pa.Table:
+    """Return the keys whose noisy count reaches a threshold, as :func:`passing` does for a step without a floor."""
+    import pyarrow as pa
+
     sizes = execute(counted.group_by("n").agg(keys=counted.count()).order_by("n"))
     values, keys = (np.asarray(sizes[c].to_numpy(), dtype=np.int64) for c in ("n", "keys"))
     in_bulk = (values < threshold) & (keys >= WORTH_A_BINOMIAL)
@@ -193,12 +198,11 @@ def passing(counted: Any, columns: list[str], step: Noisy, bits: Bits) -> pa.Tab
     few = counted.filter(~counted.n.isin(values[in_bulk].tolist())) if in_bulk.any() else counted
     singly = execute(few.select(*columns, "n").order_by(columns))
     noisy = add_noise(singly["n"].to_numpy(), law, bits)
-    hidden = beneath(step)
-    chosen = [_with_noisy(singly.select(columns), noisy + hidden, noisy >= threshold)]
+    chosen = [_with_noisy(singly.select(columns), noisy, noisy >= threshold)]
     for count, size in zip(values[in_bulk].tolist(), keys[in_bulk].tolist(), strict=True):
         positions, lifted = lifted_keys(size, count, threshold, law, bits)
         if len(positions):
-            chosen.append(_with_noisy(keys_at(counted, columns, count, positions), lifted + hidden))
+            chosen.append(_with_noisy(keys_at(counted, columns, count, positions), lifted))
     return pa.concat_tables(chosen)
 
 
@@ -215,6 +219,11 @@ def keys_at(counted: Any, columns: list[str], count: int, positions: IntArray) -
 
 def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], step: Noisy, bits: Bits) -> pa.Table:
     """Return every public key with its noisy count, zeros included; no key is left out and none is added."""
+    return noisy_counts(counted, public, columns, law_of(step), bits)
+
+
+def noisy_counts(counted: Any, public: pa.Table, columns: list[str], law: Noise, bits: Bits) -> pa.Table:
+    """Return every key of a table with its noisy count, as :func:`noisy_on_public_keys` does for a step."""
     import ibis
 
     keys = ibis.memtable(public.select(columns))
@@ -222,7 +231,7 @@ def noisy_on_public_keys(counted: Any, public: pa.Table, columns: list[str], ste
     exact = execute(joined.select(*(keys[c] for c in columns), n=counted.n.fill_null(0)))
     # Sorted here, by bytes: the keys came from memory, and an engine may order such texts by its own locale.
     exact = exact.sort_by([(c, "ascending") for c in columns])
-    noisy = add_noise(exact["n"].to_numpy(), law_of(step), bits)
+    noisy = add_noise(exact["n"].to_numpy(), law, bits)
     return _with_noisy(exact.select(columns), noisy)
 
 

@@ -18,11 +18,18 @@ from scipy.special import ndtr
 
 from hushquery.core.budget import Budget, check_users, suggested_delta
 from hushquery.core.calibration import WEIGHT_GRID
-from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection
+from hushquery.core.loss import (
+    GaussianHistogram,
+    GaussianWeights,
+    IteratedSelection,
+    LaplaceHistogram,
+    OptimalSelection,
+)
 from hushquery.curator.counting import law_of, released_from
 from hushquery.curator.plan import SELECTORS, ReleaseSpec, ReleaseSteps, SelectorName, calibrate
 from hushquery.curator.selectors import Selector
 from hushquery.curator.selectors.guided import ENOUGH, LEAST_SHARE, LOOKS_EMPTY, Guided
+from hushquery.curator.selectors.iterated import Iterated
 from hushquery.curator.selectors.korolova2009 import Theorem1
 from hushquery.errors import UsageError
 
@@ -68,7 +75,8 @@ LOGS: dict[str, LogModel] = {
 class Forecast:
     """What to expect of a plan with ``users`` users.
 
-    ``threshold`` is in users (searches for korolova2009, weights for weighted and guided), ``scale`` is None for coins.
+    ``threshold`` is in users (searches for korolova2009, weights for weighted, guided and iterated), ``scale`` is None
+    for coins.
     At most ``expected_rare`` near-unique queries (of one user, or of as few as a floor lets through) are expected to
     come out; ``released_low`` to ``released_high`` is a 90% range; ``untouched`` is the share of typical users with at
     most d queries. ``expected`` is what the model alone expects, ``click_threshold`` is for a query's page, in users.
@@ -219,6 +227,8 @@ def _ranks(log: LogModel) -> tuple[_Floats, _Floats]:
 
 def _sums(selector: Selector, users: int, log: LogModel, popularity: _Floats, many: _Floats) -> tuple[_Floats, _Floats]:
     """Compute what a selector compares with its threshold: mean and standard deviation for the query of each rank."""
+    if isinstance(selector, Iterated):
+        return _evidence(selector, users, _people(log.distinct), popularity, many)
     step, d = selector.selection, selector.queries_per_user
     distinct = _people(log.searches if selector.name == "korolova2009" else log.distinct)
     if isinstance(selector, Guided):
@@ -226,11 +236,12 @@ def _sums(selector: Selector, users: int, log: LogModel, popularity: _Floats, ma
     else:
         kept = np.minimum(distinct, d)
         sums = users * (np.sqrt(kept) if isinstance(step, GaussianWeights) else kept).mean() * popularity
+    noise = 0.0
     if isinstance(step, OptimalSelection):
         noise = math.pi / math.sqrt(3) / float(step.epsilon)  # its coin is nearly a logistic curve
     elif isinstance(step, GaussianWeights):
         noise = float(step.sigma) / WEIGHT_GRID
-    else:
+    elif isinstance(step, LaplaceHistogram | GaussianHistogram):
         noise = math.sqrt(law_of(step).variance)
     return sums, np.sqrt(sums + noise**2)
 
@@ -242,6 +253,9 @@ def _scale(selector: Selector) -> float | None:
         return None
     if isinstance(step, LaplaceHistogram):
         return float(step.scale)
+    if isinstance(step, IteratedSelection):
+        parts = zip(step.evidence, step.sigmas, strict=True)
+        return math.hypot(*(weight * float(sigma) for weight, sigma in parts)) / (sum(step.evidence) * step.grid)
     return float(step.sigma) / (WEIGHT_GRID if isinstance(step, GaussianWeights) else 1)
 
 
@@ -250,13 +264,42 @@ def _guided_weight(selector: Guided, users: int, distinct: _Floats, popularity: 
     sketched = np.sqrt(np.minimum(distinct, selector.sketch.keys_per_user)).mean() * users * popularity
     alive = ndtr(sketched * WEIGHT_GRID / float(selector.sketch.sigma) - LOOKS_EMPTY)
     share = np.clip(ENOUGH * selector.threshold / sketched, LEAST_SHARE, 1.0)
+    unknown = float(ndtr(-LOOKS_EMPTY))
+    return _weight(share, alive, unknown, distinct, selector.queries_per_user, popularity, many)
+
+
+def _weight(
+    share: _Floats, alive: _Floats, unknown: float, distinct: _Floats, most: int, popularity: _Floats, many: _Floats
+) -> _Floats:
+    """Compute the weight that users give to the query of each rank, over its popularity, given which are alive."""
     # Of the queries that nobody else has, some look alive by chance, and those take weight too.
-    unknown = max(0.0, 1 - float((many * popularity).sum())) * float(ndtr(-LOOKS_EMPTY))
+    unknown *= max(0.0, 1 - float((many * popularity).sum()))
     looks_alive = float((many * popularity * alive).sum()) + unknown
     squares = (float((many * popularity * alive * share**2).sum()) + unknown) / looks_alive
-    kept = np.minimum(distinct * looks_alive, selector.queries_per_user)
+    kept = np.minimum(distinct * looks_alive, most)
     each = (kept / looks_alive / np.sqrt(np.maximum(kept, 1) * squares)).mean()
     return np.asarray(each * alive * share, dtype=np.float64)
+
+
+def _evidence(
+    selector: Iterated, users: int, distinct: _Floats, popularity: _Floats, many: _Floats
+) -> tuple[_Floats, _Floats]:
+    """Compute the evidence of the query of each rank after the last round, in users' weights: mean and deviation."""
+    step = selector.selection
+    unit = sum(step.evidence) * step.grid
+    alive, unknown, share = np.ones_like(popularity), 1.0, np.ones_like(popularity)
+    evidence, noise = np.zeros_like(popularity), 0.0
+    for r, (cut, sigma) in enumerate(zip((*step.cuts, step.threshold), map(float, step.sigmas), strict=True)):
+        weight = _weight(share, alive, unknown, distinct, step.keys_per_user, popularity, many)
+        evidence = evidence + step.evidence[r] * step.grid * users * weight * popularity
+        noise = math.hypot(noise, step.evidence[r] * sigma)
+        if r < len(step.cuts):
+            alive = ndtr((evidence - cut) / noise)
+            # A query that one user has is alive by the noise alone, or nearly so.
+            unknown = float(ndtr(-cut / noise))
+            share = selector.shares(np.maximum(evidence, cut), r + 1) / 2**20
+    # What died on the way is far from the threshold too.
+    return evidence / unit, np.sqrt(evidence / unit + (noise / unit) ** 2)
 
 
 def _people(logarithm: tuple[float, float]) -> _Floats:

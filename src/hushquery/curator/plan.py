@@ -21,14 +21,23 @@ from hushquery.core.calibration import (
 )
 from hushquery.core.description import UNDESCRIBED, Description
 from hushquery.core.guarantee import Guarantee, Step
+from hushquery.core.iterated import calibrate_rounds
 from hushquery.core.ledger.entries import clean_text
-from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
+from hushquery.core.loss import (
+    GaussianHistogram,
+    GaussianWeights,
+    IteratedSelection,
+    LaplaceHistogram,
+    Loss,
+    OptimalSelection,
+)
 from hushquery.curator import fitting
 from hushquery.curator.clicks import Clicks, read_public_pairs
 from hushquery.curator.counting import Bound, Keep, released_placeholder, released_table
 from hushquery.curator.reformulations import Reformulations
 from hushquery.curator.selectors import PlannedStep, Selector
 from hushquery.curator.selectors.guided import SKETCHED_QUERIES, Guided
+from hushquery.curator.selectors.iterated import Iterated
 from hushquery.curator.selectors.korolova2009 import Korolova, calibrate_korolova
 from hushquery.curator.selectors.optimal import Optimal
 from hushquery.curator.selectors.thresholded import ThresholdedCounts, gaussian_step, laplace_step, lowest_threshold
@@ -55,7 +64,7 @@ __all__ = [
 ]
 
 #: The selectors, by name; ``auto`` takes whichever of laplace and gaussian has the lower threshold.
-SelectorName = Literal["auto", "laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided"]
+SelectorName = Literal["auto", "laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided", "iterated"]
 #: Their names, ``auto`` first.
 SELECTORS: tuple[SelectorName, ...] = get_args(SelectorName)
 _LAPLACE = ("laplace", "korolova2009", "optimal")
@@ -73,6 +82,8 @@ _SELECTION = Fraction(7, 10)
 _GUIDED = (Fraction(2, 10), Fraction(5, 10), Fraction(3, 10))
 _GUIDED_SELECT_ONLY = (Fraction(35, 100), Fraction(65, 100), Fraction(0))
 _THRESHOLDS_SHARE_OF_DELTA = Fraction(1, 10)
+# Of delta for the strings of one user alone, and of that for the threshold of clicks beside them.
+_ITERATED_SHARE_OF_DELTA, _CLICKS_SHARE = Fraction(1, 2), Fraction(1, 10)
 _MOST_KEYS = 10_000
 _LEAST_DELTA = Fraction(1, 10**300)
 _LARGEST_FLOOR = 1_000_000
@@ -309,7 +320,10 @@ class ReleasePlan(Plan[Release]):
             numbers = {name: parameters.get(name) for name in ("scale", "sigma", "epsilon", "delta", "threshold")}
             if "min_users" in parameters:
                 numbers["threshold"] += parameters["min_users"] - 1  # in users
-            if isinstance(step.parameters, GaussianWeights):  # in users' weights; the detail has the threshold
+            if isinstance(step.parameters, IteratedSelection):
+                sigmas = [str(sigma / step.parameters.grid) for sigma in step.parameters.sigmas]
+                numbers = {f"sigma of round {r}": sigma for r, sigma in enumerate(sigmas, 1)}
+            elif isinstance(step.parameters, GaussianWeights):  # in users' weights; the detail has the threshold
                 numbers |= {"sigma": str(step.parameters.sigma / WEIGHT_GRID), "threshold": None}
             shown = ", ".join(
                 f"{name} {f'{float(Fraction(value)):.4g}' if isinstance(value, str) else value}"
@@ -440,12 +454,17 @@ def calibrate(
         total, delta = budget.epsilon, budget.delta
         noise: Callable[[int, Fraction, Fraction | None], LaplaceHistogram | GaussianHistogram] = laplace_step
     else:
-        total = mu_for(budget.epsilon, budget.delta * (1 - _THRESHOLDS_SHARE_OF_DELTA)) ** 2
-        delta, noise = budget.delta * _THRESHOLDS_SHARE_OF_DELTA, gaussian_step
-    delta = delta / (2 if secret_pairs else 1)  # queries and pairs have a threshold each
+        part = _ITERATED_SHARE_OF_DELTA if spec.selector == "iterated" else _THRESHOLDS_SHARE_OF_DELTA
+        total = mu_for(budget.epsilon, budget.delta * (1 - part)) ** 2
+        delta, noise = budget.delta * part, gaussian_step
+    # Queries and pairs have a threshold each.
+    for_pairs = (
+        delta * (_CLICKS_SHARE if spec.selector == "iterated" else Fraction(1, 2)) if secret_pairs else Fraction(0)
+    )
+    delta -= for_pairs
     clicks = reformulations = None
     if "clicks" in shares and spec.clicks_per_user:
-        step = noise(spec.clicks_per_user, total * shares["clicks"], delta if secret_pairs else None)
+        step = noise(spec.clicks_per_user, total * shares["clicks"], for_pairs or None)
         clicks = Clicks(replace(step, min_users=spec.min_users), public_pairs)
     if "reformulations" in shares and spec.reformulations_per_user:
         step = noise(spec.reformulations_per_user, total * shares["reformulations"], None)
@@ -476,6 +495,9 @@ def _selector(spec: ReleaseSpec, part: Fraction, delta: Fraction, beside: Loss) 
         selection = GaussianWeights(d, sigma, knapsack_threshold(sigma / WEIGHT_GRID, d, delta))
         return Guided(sketch, selection, gaussian_step(d, part * for_counts, None) if counted else None)
     share = Fraction(1) if not counted else _KOROLOVA_SELECTION if spec.selector == "korolova2009" else _SELECTION
+    if spec.selector == "iterated":
+        rounds = IteratedSelection.certified(calibrate_rounds(part * share, delta))
+        return Iterated(rounds, gaussian_step(d, part * (1 - share), None) if counted else None)
     if spec.selector == "weighted":
         weights = weighted_threshold(d, sigma_for(WEIGHT_GRID**2, part * share), delta)
         return Weighted(weights, gaussian_step(d, part * (1 - share), None) if counted else None)

@@ -348,7 +348,7 @@ def parallel_loss(parts: Sequence[Sequence[StepParameters]]) -> Loss:
     """Return one loss that covers the steps on each of several parts of the users.
 
     **Guarantee:** a user is in one part, chosen by something that no user's records can change, so the largest mu^2,
-    total of pure epsilons and threshold delta cover everybody.
+    total of pure epsilons and deltas of thresholds and unions cover everybody.
 
     >>> parallel_loss([[calibrate_head(epsilon=epsilon, delta=1e-5)] for epsilon in (1, 2)]).pure
     (Fraction(2, 1),)
@@ -364,6 +364,7 @@ def parallel_loss(parts: Sequence[Sequence[StepParameters]]) -> Loss:
         max(loss.mu_squared for loss in losses),
         (max(sum(loss.pure, Fraction(0)) for loss in losses),),
         max(loss.threshold_delta for loss in losses),
+        union_delta=max(loss.union_delta for loss in losses),
     )
 
 

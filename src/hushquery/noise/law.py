@@ -25,6 +25,11 @@ from hushquery.errors import UsageError
 # Stop certifying a floor at this many guard digits: no irrational CDF comes this close to a binary fraction.
 _MOST_GUARD = 2**20
 
+# Digits after the 64 of a table's entry, and how many of them decide nothing, where a table is made by stepping.
+_STEPPED, _DOUBTFUL = 160, 60
+# Narrower Gaussian noise has a small table.
+_WORTH_STEPPING = 16
+
 # Wider noise than this would leave 64-bit integers with a probability worth naming.
 _LARGEST_SCALE = 2**40
 
@@ -92,6 +97,17 @@ class Law(ABC):
                 # Every law here has a transcendental CDF or declares it rational, so this is a defect, not bad luck.
                 message = "a CDF value seems to be a multiple of a power of two; its law must say so"
                 raise ArithmeticError(message)
+
+    def cdf_floors(self, points: range, bits: int) -> list[int]:
+        """Return :meth:`cdf_floor` at every point, without whether it is exact."""
+        if not self.symmetric:
+            return [self.cdf_floor(z, bits)[0] for z in points]
+        known: dict[int, int] = {}
+        for z in points:
+            # F(z) = 1 - F(-z-1), and neither is a multiple of 2^-bits, so the floors add up to 2^bits - 1.
+            mirrored = known.get(-z - 1)
+            known[z] = self.cdf_floor(z, bits)[0] if mirrored is None else (1 << bits) - 1 - mirrored
+        return list(known.values())
 
     def centre(self) -> tuple[int, float]:
         """Return where to begin looking for the ends of a table, and in steps of what size."""
@@ -194,6 +210,41 @@ class RoundedGaussian(Law):
         x = mpmath.mpf((2 * z + 1) * self.sigma.denominator) / (2 * self.sigma.numerator)
         beyond = mpmath.erfc(abs(x) / mpmath.sqrt(2)) / 2
         return beyond if x >= 0 else 1 - beyond
+
+    def cdf_floors(self, points: range, bits: int) -> list[int]:
+        """Return :meth:`cdf_floor` at every point; of neighbours by stepping from one to the next."""
+        if points.step != 1 or not points or self.sigma < _WORTH_STEPPING:
+            return super().cdf_floors(points, bits)
+        stepped = self._stepped_floors(max(points[-1], -points[0] - 1), bits)
+        return [stepped[z] if z >= 0 else (1 << bits) - 1 - stepped[-z - 1] for z in points]
+
+    def _stepped_floors(self, last: int, bits: int) -> list[int]:
+        """Return the floors at 0..last in fixed point; certified as docs/proofs/sampler.md says."""
+        # With h = 1/sigma and x = (z + 1/2) h: phi(x + h) = phi(x) e^(-xh - h^2/2), and the integral of phi from x to
+        # x + h is phi(x) times the sum of b_n = (-1)^n He_n(x) h^(n+1)/(n+1)!, where He_(n+1) = x He_n - n He_(n-1).
+        digits = bits + _STEPPED
+        with precision(digits + 64):
+            h = mpmath.mpf(self.sigma.denominator) / self.sigma.numerator
+            height, below = mpmath.npdf(h / 2), mpmath.ncdf(h / 2)
+            step, square, shrink = h, h * h, mpmath.exp(-h * h)
+            height, below, step, square, shrink = (
+                int(mpmath.ldexp(value, digits)) for value in (height, below, step, square, shrink)
+            )
+        falls, product = shrink, square // 2  # e^(-xh - h^2/2) and xh at z = 0
+        doubtful, whole = 1 << _DOUBTFUL, 1 << _STEPPED
+        floors = []
+        for z in range(last + 1):
+            rest = below & (whole - 1)
+            certain = doubtful < rest < whole - doubtful
+            floors.append(below >> _STEPPED if certain else self.cdf_floor(z, bits)[0])
+            before, term, total, n = 0, step, step, 0
+            while not (-4 < term < 4 and -4 < before < 4):
+                after = -(product * term >> digits) // (n + 2) - (square * before >> digits) * n // ((n + 1) * (n + 2))
+                before, term, n = term, after, n + 1
+                total += term
+            below += height * total >> digits
+            height, falls, product = height * falls >> digits, falls * shrink >> digits, product + square
+        return floors
 
     @property
     def variance(self) -> float:

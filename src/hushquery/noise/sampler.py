@@ -174,16 +174,35 @@ class Sampler:
         first, last = _table_range(law)
         width = last - first + 1
         self._stride = 1 if width <= most_entries else -(-width // min(most_entries, _COARSE_ENTRIES))
-        points = list(range(first, last + self._stride, self._stride))
+        points = range(first, last + self._stride, self._stride)
         self._first = first
         # A threshold of 2^64 (F = 1) can't be reached by any word, so it is left out together with all after it.
-        self._table = np.array([t for t in _thresholds(law, points) if t <= _LARGEST_WORD], dtype=np.uint64)
+        self._table = np.array([t for t in law.cdf_floors(points, _WORD) if t <= _LARGEST_WORD], dtype=np.uint64)
 
     def draw(self, n: int, bits: Bits) -> IntArray:
         """Draw ``n`` independent values."""
         if n < 0:
             raise UsageError("can't draw a negative number of values")
-        words = bits.words(n)
+        return self._values(bits.words(n), bits)
+
+    def draw_at_least(self, least: int, n: int, bits: Bits) -> IntArray:
+        """Draw ``n`` independent values given that each is at least ``least``, which must be above the median.
+
+        Only words are drawn that may belong to such a value; the first of them is thrown away where it does not.
+        """
+        floor, _ = self.law.cdf_floor(least - 1, _WORD)
+        out = np.empty(n, dtype=np.int64)
+        filled = 0
+        while filled < n:
+            words = np.uint64(floor) + below(bits, 2**_WORD - floor, n - filled).astype(np.uint64)
+            values = self._values(words, bits)
+            values = values[values >= least]
+            out[filled : filled + len(values)] = values
+            filled += len(values)
+        return out
+
+    def _values(self, words: UInt64Array, bits: Bits) -> IntArray:
+        n = len(words)
         index = np.searchsorted(self._table, words, side="right")
         if len(self._table):
             undecided = (index > 0) & (self._table[np.maximum(index, 1) - 1] == words)
@@ -249,16 +268,3 @@ def _boundary(start: int, step: int, outside: Callable[[int], bool]) -> int:
         middle = inside + direction * (abs(reach - inside) // 2)
         inside, reach = (inside, middle) if outside(middle) else (middle, reach)
     return reach
-
-
-def _thresholds(law: Law, points: list[int]) -> list[int]:
-    """Compute floor(F(z) 2^64) at every point; a symmetric law needs only half of them."""
-    known: dict[int, int] = {}
-    out = []
-    for z in points:
-        mirrored = known.get(-z - 1) if law.symmetric else None
-        # F(z) = 1 - F(-z-1), and neither is a multiple of 2^-64, so the floors add up to 2^64 - 1.
-        value = _LARGEST_WORD - mirrored if mirrored is not None else law.cdf_floor(z, _WORD)[0]
-        known[z] = value
-        out.append(value)
-    return out

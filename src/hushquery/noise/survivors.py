@@ -9,13 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from hushquery.errors import UsageError
-from hushquery.noise.law import Binomial, DiscreteLaplace, Geometric, Law, Noise, TailCoin, Truncated
+from hushquery.noise.law import Binomial, DiscreteLaplace, Geometric, Noise, TailCoin, Truncated
 from hushquery.noise.sampler import Bits, IntArray, below, sampler
 
 __all__ = ["WORTH_A_BINOMIAL", "conditional_noise", "lifted_keys", "uniform_subset"]
 
 #: Building a binomial's table costs about as much as this many single draws.
 WORTH_A_BINOMIAL = 20_000
+# Beyond this tail too few of the 64-bit words are left for a quick draw.
+_FAR = 2.0**-40
 
 
 def lifted_keys(size: int, count: int, threshold: int, law: Noise, bits: Bits) -> tuple[IntArray, IntArray]:
@@ -26,11 +28,14 @@ def lifted_keys(size: int, count: int, threshold: int, law: Noise, bits: Bits) -
 
 def conditional_noise(law: Noise, k: int, n: int, bits: Bits) -> IntArray:
     """Draw ``n`` values of the noise given that each is at least ``k``."""
-    # Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF from
-    # its truncated law. Where at least half of the law lies above k, unconditional draws below k are thrown away.
-    if k > 0 or (k == 0 and isinstance(law, DiscreteLaplace)):
-        above: Law = Geometric(law.b) if isinstance(law, DiscreteLaplace) else Truncated(law, k)
-        return sampler(above).draw(n, bits) + (k if isinstance(law, DiscreteLaplace) else 0)
+    # Discrete Laplace above any k >= 0 is k plus a geometric draw. A Gaussian above k > 0 is drawn by inverse CDF, far
+    # out from its truncated law, else from words that lie above k. Where at least half of the law lies above k,
+    # unconditional draws below k are thrown away.
+    if k >= 0 and isinstance(law, DiscreteLaplace):
+        return sampler(Geometric(law.b)).draw(n, bits) + k
+    if k > 0 and n:
+        far = law.tail(k) < _FAR
+        return sampler(Truncated(law, k)).draw(n, bits) if far else sampler(law).draw_at_least(k, n, bits)
     out = np.empty(n, dtype=np.int64)
     filled = 0
     while filled < n:

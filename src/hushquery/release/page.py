@@ -308,7 +308,7 @@ def _cost(loss: Loss) -> str:
         parts.append(f"mu squared {format_epsilon(squared)} (Gaussian noise)")
     if loss.pure:
         parts.append(f"epsilon {format_epsilon(sum(loss.pure))}")
-    failures = loss.threshold_delta + sum(exact(sparse.threshold_delta()) for sparse in loss.sparse)
+    failures = loss.threshold_delta + loss.union_delta + sum(exact(sparse.threshold_delta()) for sparse in loss.sparse)
     if failures:
         parts.append(f"delta {format_delta(failures)} for what a threshold may let through")
     return "It cost " + (" and ".join(parts) or "nothing")

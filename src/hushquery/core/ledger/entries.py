@@ -152,8 +152,8 @@ class Entry:
         parts = [f"mu^2 {float(loss.mu_squared):.3g}"] if loss.mu_squared else []
         if loss.pure:
             parts.append(f"epsilon {format_epsilon(sum(loss.pure, Fraction(0)))}")
-        if loss.threshold_delta:
-            parts.append(f"delta {format_delta(loss.threshold_delta)}")
+        if fails := loss.threshold_delta + loss.union_delta:
+            parts.append(f"delta {format_delta(fails)}")
         parts.extend(f"sparse histogram of {s.keys_per_user} keys, sigma {float(s.sigma):.3g}" for s in loss.sparse)
         return " + ".join(parts) or "nothing"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
+    IteratedSelection,
     LaplaceHistogram,
     OptimalSelection,
     StepParameters,
@@ -50,7 +51,7 @@ class Selector(ABC):
     #: What is counted per query.
     counts_what: ClassVar[str] = "users who searched it"
     #: The step that selects.
-    selection: LaplaceHistogram | GaussianHistogram | GaussianWeights | OptimalSelection
+    selection: LaplaceHistogram | GaussianHistogram | GaussianWeights | OptimalSelection | IteratedSelection
     #: The step whose noise is in the published counts; None for a list without counts.
     counts: LaplaceHistogram | GaussianHistogram | None
 
@@ -106,6 +107,6 @@ class Selector(ABC):
 
     def select(self, counted: Any, bits: Bits) -> pa.Table:
         """Draw on materialized counts (or weights) ``n``; return what passes, with ``noisy`` if that is published."""
-        if isinstance(self.selection, OptimalSelection):
+        if isinstance(self.selection, OptimalSelection | IteratedSelection):
             raise TypeError(self)
         return passing(counted, QUERY, self.selection, bits).select(QUERY)
