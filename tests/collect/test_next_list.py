@@ -91,25 +91,39 @@ def test_which_epoch_is_next(store_url: str, folder: Path, clock: Clock) -> None
         assert (proposal(collector, folder, clock).epoch, proposal(collector, folder, clock).will) == (first + 5, "new")
 
 
-def test_advice_follows_what_releases_say(store_url: str, folder: Path, clock: Clock) -> None:
+def test_advice_follows_what_releases_say(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEXT.replace("keep = 2", "keep = 3")
+    task = Task.loads(text)
+    monkeypatch.setattr("collect.test_kept_head.TASK", task)
     open_accounts(folder, epochs=9)
-    first = TASK.period_at(clock())
-    with running(settings_for(store_url, folder, TEXT), clock) as (_, collector):
-        assert proposal(collector, folder, clock).advice[0] == "new"  # there is none to keep
+    first = task.period_at(clock())
+    with running(settings_for(store_url, folder, text), clock) as (_, collector):
+
+        def advice() -> tuple[str, str]:
+            made = next_list(
+                collector.store, task, 1, now=clock(), accounts=Ledger.open(folder / "ledger.db").accounts()
+            )
+            assert made is not None
+            assert (made.to_json()["change"] is None) == (made.will == made.advice[0])
+            return made.advice
+
+        assert advice() == ("new", "no list has been published yet")
         publish(collector, clock, first, 0)
-        assert proposal(collector, folder, clock).advice[0] == "keep"
+        assert advice()[0] == "keep"
         release(collector, first - 1, 0.9, 0.95)  # of the list before: says nothing of this one
         release(collector, first, 0.30, 0.40)
-        assert proposal(collector, folder, clock).advice[0] == "keep"
+        assert advice()[0] == "keep"
         publish(collector, clock, first + 1, 0)
-        release(collector, first + 1, 0.39, 0.49)
-        advised, why = proposal(collector, folder, clock).advice
-        assert (advised, "39% to 49%" in why) == ("keep", True)
-        with collector.store.write() as connection:
-            connection.execute(sa.delete(RELEASE).where(RELEASE.c.epoch == first + 1))
-        release(collector, first + 1, 0.41, 0.51)
-        advised, why = proposal(collector, folder, clock).advice
-        assert (advised, "30% to 40%" in why) == ("new", True)
+        for low, high, expected in ((0.39, 0.49, "keep"), (0.41, 0.51, "new")):
+            with collector.store.write() as connection:
+                connection.execute(sa.delete(RELEASE).where(RELEASE.c.epoch == first + 1))
+            release(collector, first + 1, low, high)
+            advised, why = advice()
+            assert (advised, f"{low:.0%} to {high:.0%} of them, and 30% to 40% at first" in why) == (expected, True)
+        publish(collector, clock, first + 2, 0)
+        assert advice() == ("new", "the task keeps a list for 3 periods ([head] keep)")
 
 
 def test_the_command_and_the_page(store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

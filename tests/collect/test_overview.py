@@ -57,7 +57,7 @@ def test_the_forecast_is_that_of_the_mechanisms_integers(kind: str) -> None:
         many = len(configuration.task.collect.candidates or ()) or 100
         expected = plan.forecast(10_000, channel.params, candidates=many, rule="bonferroni")  # type: ignore[attr-defined]
         assert made["smallest_share"] == expected.smallest_share
-        assert "finds texts of" in in_words(made)
+        assert "finds texts that" in in_words(made)
     else:
         assert made["smallest_share"] is None
     assert forecast(configuration, 1) is None

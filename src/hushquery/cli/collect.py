@@ -44,9 +44,7 @@ def serve(
     ] = "collector.db",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0 takes one that is free.")] = 8080,
-    admin_host: Annotated[
-        str, typer.Option(help="The address of the operator's page and metrics.")
-    ] = "127.0.0.1",
+    admin_host: Annotated[str, typer.Option(help="The address of the operator's page and metrics.")] = "127.0.0.1",
     admin_port: Annotated[int, typer.Option(min=-1, max=65535, help="Its port; -1 for none.")] = 8081,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than one needs PostgreSQL.")] = 1,
     ledger: Annotated[str, ledger_option("What head lists are paid from: a file, or postgresql://...", "URL")] = "",

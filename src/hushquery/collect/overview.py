@@ -28,6 +28,7 @@ from hushquery.collect.epochs.phases import phase_ends
 from hushquery.collect.store.reports import ACCEPTED, REPEATED, counts
 from hushquery.collect.store.schema import EPOCH, RELEASE, reports_table
 from hushquery.collect.store.store import Store, free_bytes
+from hushquery.core.budget import in_full
 from hushquery.core.ledger.ledger import Account, Ledger
 from hushquery.errors import HushqueryError
 from hushquery.local.configuration import Configuration
@@ -172,20 +173,22 @@ def forecast(configuration: Configuration, reports: int) -> dict[str, Any] | Non
 
 def in_words(found: Mapping[str, Any] | None) -> str:
     """Return a forecast as people read it."""
-    from hushquery.templates import percent
-
     if found is None:
         return "too few to say anything"
     if found["of"] == "mean":
         return f"the average to within ±{found['half_width']:,.3g}"
     if found["smallest_share"] is not None:
         least = found["smallest_share"]
-        return "too few to find any text" if least > 1 else f"finds texts of {percent(least)} and more"
+        return "too few to find any text" if least > 1 else f"finds texts that {_percent(least)} or more have"
     if found["half_width"] >= 1:
         return "too few to say anything"
     most = found["half_width_most"]
-    to = "" if most is None or most < 1.05 * found["half_width"] else f" to ±{percent(most)}"
-    return f"shares to within ±{percent(found['half_width'])}{to}"
+    any_one = "" if most is None or most < 1.05 * found["half_width"] else f", others to within ±{_percent(most)}"
+    return f"rare values to within ±{_percent(found['half_width'])}{any_one}"
+
+
+def _percent(share: float) -> str:
+    return f"{in_full(100 * share, 2)}%"
 
 
 # ---- budgets ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ __all__ = ["Choice", "Cost", "Proposal", "propose"]
 Kind = Literal["keep", "new"]
 _MOST_TIMES = 100  # an account that allows so many epochs is not counted further
 
+_SILENT = "devices that have answered every list have no answer left for a new one, and would count as everything else"
 _CHANGE = (
     "[head] keep is part of the task's id: a task file with another keep is a new task, for which every device answers "
     "anew"
@@ -131,17 +132,14 @@ class Proposal:
     @property
     def advice(self) -> tuple[Kind, str]:
         """Which list is advised, and why."""
-        if self.head is None or not self.head.records:
-            return "new", "there is no list that could be kept"
+        if self.keep.why_not:
+            return "new", self.keep.why_not + ("" if self.answers_left else f"; but {_SILENT}")
         if not self.answers_left:
-            return "keep", "a device that has answered every list has no answer left for a new one"
+            return "keep", _SILENT
         if self.keep.optin.fits and not (self.new.optin.fits and self.new.clients.fits):
             return "keep", "the accounts do not allow a new list"
         if self.last is None or self.first is None or self.last.epoch == self.first.epoch:
-            return (
-                "keep",
-                "nothing published shows yet that the list has aged, and a new one costs every device an answer",
-            )
+            return "keep", "no release shows yet that the list has aged, and a new one costs every device an answer"
         before, now = f"{self.first.low:.0%} to {self.first.high:.0%}", f"{self.last.low:.0%} to {self.last.high:.0%}"
         if self.last.low > self.first.high:
             return "new", f"the list misses more searches than when it was made: {now} of them, and {before} at first"
