@@ -141,6 +141,20 @@ def test_the_command_prints_the_same_numbers(store_url: str, folder: Path, clock
     )
 
 
+def test_very_many_reports_are_not_counted_to_the_last(
+    store_url: str, folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting a hundred million would take longer than a page has."""
+    monkeypatch.setattr("hushquery.collect.overview._MOST_COUNTED", 4)
+    with running(settings_for(store_url, folder, TEXT), clock) as (client, collector), operator(collector) as admin:
+        for number in range(6):
+            put(client, make_report(TASK, number))
+        (epoch,) = seen(collector, clock)["epochs"]
+        assert (epoch["received"], epoch["more"], epoch["at_end"]) == (4, True, None)
+        assert "4 or more" in admin.get("/").text
+    assert "4 or more reports so far" in run("status", "--store", store_url)
+
+
 def test_trouble_is_shown(store_url: str, folder: Path, clock: Clock) -> None:
     with running(settings_for(store_url, folder, TEXT), clock) as (_, collector), operator(collector) as admin:
         assert "No epoch moves by time" not in admin.get("/").text

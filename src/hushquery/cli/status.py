@@ -84,14 +84,15 @@ def _epoch_lines(epoch: dict[str, Any], fewest: int) -> Iterator[str]:
 
     more = "" if epoch["ends"] is None else f" until {format_time(epoch['ends'])}"
     more += "" if epoch["reports"] is None else f", {epoch['reports']:,} reports counted"
-    more += "" if epoch["received"] is None else f", {epoch['received']:,} reports so far"
+    or_more = " or more" if epoch["more"] else ""
+    more += "" if epoch["received"] is None else f", {epoch['received']:,}{or_more} reports so far"
     more += "" if epoch["moving"] is None else f", {epoch['moving']} has begun"
     more += "" if epoch["release"] is None else f", release {epoch['release'][:12]}"
     yield f"  epoch {epoch['number']}: {epoch['phase']}{more}"
     reports = epoch["reports"] if epoch["received"] is None else epoch["received"]
-    if reports is not None:
+    if reports:
         few = f"; nothing is released from fewer than {fewest:,}" if reports < fewest else ""
-        yield f"    {in_words(epoch['forecast'])} (95%){few}"
+        yield f"    {in_words(epoch['forecast'])}{few}"
     if epoch["at_end"] is not None:
         yield f"    at this rate {epoch['at_end']['reports']:,} at the end: {in_words(epoch['at_end'])}"
     if epoch["trouble"] is not None:

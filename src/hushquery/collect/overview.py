@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _REACH = NormalDist().inv_cdf(0.975)  # of a 95% interval, in standard errors
 _CANDIDATES = 100  # texts that will be looked for, where the task names none
+_MOST_COUNTED = 2_000_000  # reports of an open epoch are counted up to so many, within the time that a page has
 _LEAST_PART = 0.02  # of a phase has to be over before its rate says anything
 
 
@@ -107,7 +108,7 @@ def _epoch(
     configuration = known[epoch.head]
     so_far = epoch.reports if received is None else received
     at_end = None
-    if configuration is not None and received is not None and ends is not None:
+    if configuration is not None and received is not None and ends is not None and received < _MOST_COUNTED:
         part = min(1.0, (now - epoch.since) / max(ends - epoch.since, 1.0))
         at_end = forecast(configuration, round(received / part)) if part >= _LEAST_PART else None
     return {
@@ -115,19 +116,21 @@ def _epoch(
         "begins": None if epoch.task.task.period is None else epoch.number * epoch.task.task.period,
         "ends": None if ends is None else int(ends),
         "received": received,
+        "more": received == _MOST_COUNTED,
         "forecast": None if configuration is None or so_far is None else forecast(configuration, so_far),
         "at_end": at_end,
     }
 
 
 def _received(store: Store, epoch: Epoch) -> int | None:
-    """Count the reports of an open epoch; None where it is not open, or was closed meanwhile."""
+    """Count the reports of an open epoch, up to a limit; None where it is not open, or was closed meanwhile."""
     if epoch.phase != REPORTS_OPEN:
         return None
     table = reports_table(epoch.task_row, epoch.number)
     try:
         with store.read(table) as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
+            some = sa.select(table.c.id).limit(_MOST_COUNTED).subquery()
+            return int(connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one())
     except HushqueryError:
         with store.read() as connection:  # if the store is away this says so
             again = epoch_row(connection, epoch.task, epoch.task_row, epoch.number)
