@@ -18,7 +18,7 @@ from hushquery.collect.http.admin import make_admin
 from hushquery.collect.overview import next_list
 from hushquery.collect.store.schema import RELEASE
 from hushquery.core.ledger.ledger import Ledger
-from hushquery.errors import UsageError
+from hushquery.errors import BudgetRefused, UsageError
 from hushquery.hybrid.proposal import Proposal, propose
 from hushquery.task import Task
 
@@ -73,8 +73,9 @@ def test_an_account_that_is_used_up_is_foretold(store_url: str, folder: Path, cl
         publish(collector, clock, first, 0)
         after = proposal(collector, folder, clock)
         assert (after.new.optin.fits, after.keep.optin.fits, after.keep.clients.fits) == (False, False, False)
-        with pytest.raises(Exception, match="Insufficient budget"):
+        with pytest.raises(BudgetRefused):
             publish(collector, clock, first + 1, 0)
+        assert (after.begun, proposal(collector, folder, clock).begun) == (False, True)
 
 
 def test_which_epoch_is_next(store_url: str, folder: Path, clock: Clock) -> None:

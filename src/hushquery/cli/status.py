@@ -143,6 +143,8 @@ def _proposal_lines(data: dict[str, Any]) -> Iterator[str]:
     yield f"  because {data['why']}"
     if data["change"] is not None:
         yield f"  {data['change']}"
+    if data["begun"]:
+        yield "  the list is being made: it may be paid for already, and is paid for once"
     if listed is not None:
         yield (
             f"the latest list was made in epoch {listed['made']}: {listed['records']:,} records, kept until epoch "

@@ -246,14 +246,15 @@ def next_list(
         published = int(lists.scalar_one())
     last = statuses[-1] if statuses else None
     number = present if last is None else max(present, last.number + 1)
+    begun = False
     if last is not None and last.number >= present and last.phase == OPTIN_OPEN:
-        number = last.number
+        number, begun = last.number, last.moving is not None
     if task.task.period is None and number > 0:
         return None
     head = latest_head(store, task_row, number)
     released = [] if head is None else [one for one in _released(store, task_row) if one >= head.listed]
     ends = [_manifest(store, task_row, epoch) for epoch in dict.fromkeys(released[:1] + released[-1:])]
-    return propose(task, number, head=head, lists=published, manifests=ends, accounts=accounts)
+    return propose(task, number, head=head, lists=published, manifests=ends, accounts=accounts, begun=begun)
 
 
 def _released(store: Store, task_row: int) -> list[int]:

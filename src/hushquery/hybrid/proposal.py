@@ -117,6 +117,7 @@ class Proposal:
     lists: int  #: how many lists were published so far
     first: Missed | None  #: what the latest list missed in its first release
     last: Missed | None  #: what it missed in its latest
+    begun: bool = False  #: whether the list is being made, so that it may be paid for already
 
     @property
     def will(self) -> Kind:
@@ -157,6 +158,7 @@ class Proposal:
             listed = {"made": head.listed, "kept_until": head.last_epoch, "records": len(head), "lists": self.lists}
         return {
             "epoch": self.epoch,
+            "begun": self.begun,
             "will": self.will,
             "advice": advised,
             "why": why,
@@ -182,6 +184,7 @@ def propose(
     lists: int = 0,
     manifests: Sequence[Mapping[str, Any]] = (),
     accounts: Iterable[Account] = (),
+    begun: bool = False,
 ) -> Proposal:
     """Compare keeping the latest head list in an epoch with making a new one. Spends nothing and reads no record.
 
@@ -192,6 +195,7 @@ def propose(
         lists: How many different lists were published so far.
         manifests: Those of the releases made with the latest list, oldest first.
         accounts: The ledger's accounts; others than those of the task's two populations are passed over.
+        begun: Whether the list is being made already.
 
     >>> from hushquery.task import template
     >>> task = Task.loads(template("searches"))
@@ -223,6 +227,7 @@ def propose(
         lists=lists,
         first=missed[0] if missed else None,
         last=missed[-1] if missed else None,
+        begun=begun,
     )
 
 
