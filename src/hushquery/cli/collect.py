@@ -24,6 +24,7 @@ from hushquery.cli.common import (
     takes_options,
     writing,
 )
+from hushquery.cli.upload import upload
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ app = group(
 )
 _tokens = group("tokens", "Bearer tokens of users who opted in; only their hashes are kept.")
 app.add_typer(_tokens)
+app.command()(upload)
 
 StoreOption = Annotated[str, option("URL", "The collector's store: a file, or postgresql://...")]
 TaskOption = Annotated[
