@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import typer
 
 from hushquery.cli.common import JsonFlag, LogFiles, LogOptions, emit, option, progress, takes_options, warn
-from hushquery.errors import DataError, NotReady, Unavailable, UsageError
+from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from hushquery.log import Log
@@ -175,7 +175,7 @@ class _Uploader:
         self._own = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         self.outcomes: Counter[str] = Counter()
-        self.stopped: UsageError | NotReady | Unavailable | None = None
+        self.stopped: HushqueryError | None = None
 
     def close(self) -> None:
         """Close the connections."""
