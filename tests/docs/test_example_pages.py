@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
 import chromium
@@ -46,8 +46,7 @@ def shown(example: str, folder: Path) -> Iterator[tuple[Server, str, Task]]:
 
 def reports(server: Server) -> int:
     """Read from the metrics how many reports the collector took."""
-    with urllib.request.urlopen(f"{server.admin}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
+    text = httpx.get(f"{server.admin}/metrics", timeout=60).text
     lines = [line for line in text.splitlines() if "hushquery" in line and 'reason="accepted"' in line]
     return sum(int(float(line.rpartition(" ")[2])) for line in lines)
 
