@@ -16,15 +16,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import chromium
+from documents import blocks, run_block, shell
+from hushquery.release import load
+from hushquery.task import Task
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-
-import chromium  # noqa: E402
-from documents import blocks, run_block, shell  # noqa: E402
-
-from hushquery.release import load  # noqa: E402
-from hushquery.task import Task  # noqa: E402
-
 PAGE = ROOT / "docs" / "howto" / "collect.md"
 ADDRESS = "http://127.0.0.1:8090"
 MOST_AWAY = 5  # standard errors that an estimate may be from what the devices hold

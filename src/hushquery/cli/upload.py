@@ -82,7 +82,7 @@ def upload(
     key = hmac.new(token.encode(), b"hushquery-v1 upload\0" + agreed.digest, hashlib.sha256).digest()
     uploads = _uploads(reading.open(log), key, agreed.optin.records_per_user)
     with (
-        closing(_Uploader(server, task, token)) as sender,
+        closing(Uploader(server, task, token)) as sender,
         progress("uploading", float(len(uploads))) as show,
         ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
@@ -95,7 +95,7 @@ def upload(
     _tell(sender, len(uploads), as_json)
 
 
-def _tell(sender: _Uploader, users: int, as_json: bool) -> None:
+def _tell(sender: Uploader, users: int, as_json: bool) -> None:
     """Print how uploads ended, by reason; nothing else of them."""
     counted = sender.outcomes
     refused = {reason: counted[reason] for reason in sorted(counted.keys() - {"accepted", "repeated", "left"})}
@@ -154,7 +154,7 @@ def _uploads(log: Log, key: bytes, most: int) -> list[Upload]:
     records: dict[str, list[list[str]]] = {user: [] for user in users if user is not None}
     for row in chosen:
         records[row["user"]].append([row["query"], row["url"]])
-    return sorted((_name(key, user), _body(own)) for user, own in records.items())
+    return sorted((_name(key, user), records_body(own)) for user, own in records.items())
 
 
 def _name(key: bytes, user: str) -> str:
@@ -162,11 +162,12 @@ def _name(key: bytes, user: str) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def _body(records: Sequence[Sequence[str]]) -> bytes:
+def records_body(records: Sequence[Sequence[str]]) -> bytes:
+    """Return what is uploaded for a person's records: the same bytes whatever their order."""
     return json.dumps({"records": sorted(records)}, separators=(",", ":")).encode()
 
 
-class _Uploader:
+class Uploader:
     """Gives uploads to a collector, several at once; stops all of them at what will not change for any."""
 
     def __init__(self, server: str, task: str, token: str) -> None:
