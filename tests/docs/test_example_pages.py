@@ -70,15 +70,15 @@ def test_a_settings_page(browser: chromium.Browser, tmp_path: Path) -> None:
         page.run("document.querySelector('[value=dark]').click()")
         assert sent_by(page) == []  # nobody has agreed
         page.run("form.share.click()")
-        page.wait("said.textContent.startsWith('stored')")
+        page.wait("said.textContent.startsWith('Sent.')")
         (request,) = sent_by(page)
         assert f"/v1/tasks/{task.id}/reports/" in request["url"]
         assert json.loads(request["postData"]) == json.loads(page.run("sent.textContent"))[0]
         assert "dark" not in request["postData"] + request["url"]
         page.run("document.querySelector('[value=light]').click()")
-        page.wait("said.textContent.startsWith('before')")
+        page.wait("said.textContent.startsWith('Sent before.')")
         page.open(address + "?again")
-        page.wait("said.textContent === 'before: privacy loss so far 1 of at most 16'")
+        page.wait("said.textContent === 'Sent before. Privacy loss so far: 1 of at most 16.'")
         assert page.problems == []
         page.until(lambda: reports(server) == 1, "the report to be counted")
 
@@ -92,6 +92,7 @@ def test_a_search_box(browser: chromium.Browser, tmp_path: Path) -> None:
         page.press("Enter")
         page.wait("found.children.length === 2")
         assert sent_by(page) == []
+        page.run("document.querySelector('#found li').click()")  # beside the link
         page.run("document.querySelector('#found a').click()")
         page.until(lambda: reports(server) == 1, "the report to be counted")
         (request,) = sent_by(page)
