@@ -203,7 +203,16 @@ def cli_page() -> str:
 FRONT = {
     "Logs": ["look", "Look", "advise", "Advice", "read_log", "Log"],
     "Curator: publish a log": ["plan_release", "ReleasePlan"],
-    "Local: nobody is trusted": ["Task", "fetch_task", "Client", "Sender", "estimate", "ClientEstimate"],
+    "Local: nobody is trusted": [
+        "Task",
+        "report",
+        "Reported",
+        "fetch_task",
+        "Client",
+        "Sender",
+        "estimate",
+        "ClientEstimate",
+    ],
     "Hybrid: some opt in": ["plan_head", "HeadPlan", "PublishedHead", "blend"],
     "Releases, and using them": ["load", "Release", "Description", "SigningKey", "verify", "SearchIndex"],
     "Statistics of any table": ["plan_statistic", "StatisticPlan", "statistics", "Estimates"],
