@@ -13,13 +13,12 @@ from typing import Any, NoReturn
 from hushquery.engine import as_table, connect, engine_table, fetch
 from hushquery.errors import DataError, HushqueryError
 from hushquery.log.columns import COLUMNS, option_for
+from hushquery.log.defects import Defect, left_out
 from hushquery.log.detect import Column, Guess, guess_layout, guess_notes, places_of
 from hushquery.log.files import find_files
 from hushquery.log.formats import ENDINGS, FORMATS
 from hushquery.log.normalise import LONGEST
 from hushquery.log.read import Log, names_files, names_table, read_log
-from hushquery.log.refuse import left_out
-from hushquery.log.report import Defect
 
 #: What every file and every output of a look begins with.
 SECRET = "SECRET: exact facts about a log, for the steward's eyes; do not publish"  # noqa: S105
