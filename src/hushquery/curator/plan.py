@@ -19,9 +19,8 @@ from hushquery.core.calibration import (
     mu_for,
     sigma_for,
 )
-from hushquery.core.description import UNDESCRIBED, Description
+from hushquery.core.description import UNDESCRIBED, Description, clean_text
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection
 from hushquery.curator import fitting
 from hushquery.curator.clicks import Clicks, read_public_pairs

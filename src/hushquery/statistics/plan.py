@@ -10,10 +10,9 @@ from typing import Any, Required, TypedDict, Unpack
 
 from hushquery.core.budget import Budget, Number, Relation, Unit, format_delta, format_epsilon
 from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
-from hushquery.core.description import UNDESCRIBED, Description
+from hushquery.core.description import UNDESCRIBED, Description, clean_text
 from hushquery.core.estimates import Estimate, Estimates, combinable, quotient
 from hushquery.core.guarantee import Step
-from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import Loss
 from hushquery.core.sensitivity import ClampedSum
 from hushquery.engine import execute, no_such_column
