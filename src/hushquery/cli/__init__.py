@@ -120,8 +120,8 @@ def _end_tidily() -> Iterator[None]:
 
     def listen(heard: int) -> None:
         while number := os.read(heard, 1):
-            if number[0] in before and "hushquery.engine.duckdb" in sys.modules:
-                sys.modules["hushquery.engine.duckdb"].interrupt()
+            if number[0] in before and "hushquery.engine.execute" in sys.modules:
+                sys.modules["hushquery.engine.execute"].interrupt()
         os.close(heard)
 
     if threading.current_thread() is not threading.main_thread():
