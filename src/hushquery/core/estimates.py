@@ -55,17 +55,27 @@ class Tabular(ABC):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the result as a data frame of pandas, where that is installed."""
-        _installed("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas()
-        return frame
+        return to_pandas(self.to_arrow())
 
     def to_polars(self) -> polars.DataFrame:
         """Return the result as a data frame of Polars, where that is installed."""
-        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
-        return frame
+        return to_polars(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def to_pandas(table: pa.Table) -> pandas.DataFrame:
+    """Return an Arrow table as a data frame of pandas, where that is installed."""
+    _installed("pandas")
+    frame: pandas.DataFrame = table.to_pandas()
+    return frame
+
+
+def to_polars(table: pa.Table) -> polars.DataFrame:
+    """Return an Arrow table as a data frame of Polars, where that is installed."""
+    frame: polars.DataFrame = _installed("polars").from_arrow(table)
+    return frame
 
 
 def _installed(package: str) -> Any:

@@ -25,11 +25,11 @@ from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import Channel, Device
+from hushquery.local.randomizer import Device
 from hushquery.noise.sampler import Bits
 
 Row = tuple[int, ...]
-Built = Callable[[Fraction], Channel]
+Built = Callable[[Fraction], Any]  # a mechanism of its own kind
 
 _CLIENTS = 4_000
 
