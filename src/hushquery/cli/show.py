@@ -174,10 +174,7 @@ def verify(
     from hushquery.release.release import check_there
 
     if (folder / "site.css").is_file() and (folder / "releases.html").is_file():
-        raise UsageError(
-            f"{folder} is a site, not a release",
-            fix="Verify the releases that it was made from",
-        )
+        raise UsageError(f"{folder} is a site, not a release", fix="Verify the releases that it was made from")
     result = check(folder, key)
     if not result.ok:
         if as_json:

@@ -13,12 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hushquery.core.budget import Budget, Number, Unit, exact, format_delta, format_epsilon
-from hushquery.core.calibration import (
-    WEIGHT_GRID,
-    knapsack_threshold,
-    mu_for,
-    sigma_for,
-)
+from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold, mu_for, sigma_for
 from hushquery.core.description import UNDESCRIBED, Description, clean_text
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, OptimalSelection

@@ -267,11 +267,7 @@ def _entry(release: Release, guarantee: Guarantee) -> dict[str, Any]:
                 "utility": "; ".join(limits(release)),
                 "additional_information": f"Contact: {about['contact']}. Licence: {about['licence']}",
             },
-            "administrative": {
-                "status": "Draft",
-                "registry_authors": [_not_stated(_IN_ENTRY)],
-                "tier": 2,
-            },
+            "administrative": {"status": "Draft", "registry_authors": [_not_stated(_IN_ENTRY)], "tier": 2},
         },
     }
 

@@ -7,13 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hushquery.core.loss import (
-    GaussianHistogram,
-    GaussianWeights,
-    LaplaceHistogram,
-    OptimalSelection,
-    StepParameters,
-)
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, OptimalSelection, StepParameters
 from hushquery.curator.counting import (
     QUERY,
     Bound,
