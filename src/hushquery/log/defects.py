@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class Defect:
         places = "; ".join(f"{file}: {', '.join(lines)}" for file, lines in files.items())
         return f"{self.kind}: {self.count}" + (f" ({places})" if places else "")
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the defect as plain data."""
+        first = [{"file": file, "line": line} for file, line in self.lines]
+        return {"kind": self.kind, "count": self.count, "first": first}
+
 
 @dataclass(frozen=True)
 class Defects:
@@ -91,10 +96,7 @@ class Defects:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data, for the file that ``--private-report`` writes."""
-        defects = [
-            {"kind": one.kind, "count": one.count, "first": [{"file": file, "line": line} for file, line in one.lines]}
-            for one in self.kinds
-        ]
+        defects = [defect.to_json() for defect in self.kinds]
         return {"private": "exact counts of a secret log; not for publication", "defects": defects}
 
     def __str__(self) -> str:
@@ -131,14 +133,21 @@ def defects_of_table(
 
 def count_kinds(lines: Sequence[bytes], form: Format, options: TimeOptions | None) -> dict[str, int]:
     """Count a few lines by their defect, "" for none; headers are no lines."""
+    with _batch(lines) as engine:
+        sql = f"SELECT coalesce(kind, ''), count(*) FROM ({_kinds_sql(engine, form, options)}) GROUP BY ALL"  # noqa: S608
+        return dict(engine.con.execute(sql).fetchall()) if lines else {}
+
+
+@contextmanager
+def _batch(lines: Sequence[bytes]) -> Iterator[Any]:
+    """Open an engine that has a few lines as its table ``batch``."""
     import pyarrow as pa
 
     engine = connect()
     try:
         batch = pa.table({"number": range(len(lines)), "line": pa.array(lines, pa.large_binary())})
         engine.con.register("batch", batch)
-        sql = f"SELECT coalesce(kind, ''), count(*) FROM ({_kinds_sql(engine, form, options)}) GROUP BY ALL"  # noqa: S608
-        return dict(engine.con.execute(sql).fetchall()) if lines else {}
+        yield engine
     finally:
         engine.disconnect()
 
@@ -238,19 +247,12 @@ def refuse_unreadable_times(
 
 def _count_times(lines: Sequence[str], form: Format, options: TimeOptions) -> tuple[int, int]:
     """Count the times that can and that can't be read in a few lines, before a file is read."""
-    import pyarrow as pa
-
-    engine = connect()
-    try:
-        text = pa.array([line.encode() for line in lines], pa.large_binary())
-        engine.con.register("batch", pa.table({"number": range(len(lines)), "line": text}))
+    with _batch([line.encode() for line in lines]) as engine:
         rows = engine.sql(form.checked_rows("batch"), dialect="duckdb")
         rows = rows.filter(rows.problem.isnull()).select(time=micros(rows.time, "duckdb", options), raw="raw_time")
         given = stripped(rows.raw.fill_null(""), "duckdb") != ""
         counts = rows.agg(read=rows.time.count(), unreadable=(rows.time.isnull() & given).sum())
         [(read, unreadable)] = engine.con.execute(engine.compile(counts)).fetchall()
-    finally:
-        engine.disconnect()
     return read, unreadable or 0
 
 

@@ -37,6 +37,9 @@ MANY = 0.05
 _ROWS = (1, 2, 6, 11, 21, 51, 101, 1001)
 _USERS = (1, 2, 10, 20, 50, 100)
 
+# The arguments of read_log that are texts, in the order of their options.
+_TEXTS = ("format", "encoding", "separator", "unwrap", "time_format", "time_unit", "since", "until", "engine")
+
 Progress = Callable[[str, float], None]
 
 
@@ -99,17 +102,7 @@ class Look:
         endings = (Path(name.removesuffix(".gz")).suffix.lower() for name in self.data)
         if {ENDINGS.get(ending) for ending in endings} == {given.get("format")}:
             given.pop("format", None)
-        for key in (
-            "format",
-            "encoding",
-            "separator",
-            "unwrap",
-            "time_format",
-            "time_unit",
-            "since",
-            "until",
-            "engine",
-        ):
+        for key in _TEXTS:
             if isinstance(given.get(key), str) and (key, given[key]) != ("encoding", "utf-8"):
                 value = {"\t": "tab", "\x01": "\\x01"}.get(given[key], given[key])
                 value = re.sub(r"(?<=://)([^:@/]*):[^/]*@", r"\1@", value) if key == "engine" else value  # no password
@@ -126,10 +119,7 @@ class Look:
         """Return everything as plain data, marked as secret."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["seen"] = [asdict(column) for column in self.seen]
-        plain["defects"] = [
-            {"kind": one.kind, "count": one.count, "first": [{"file": f, "line": n} for f, n in one.lines]}
-            for one in self.defects
-        ]
+        plain["defects"] = [defect.to_json() for defect in self.defects]
         given = {key: value for key, value in self.arguments.items() if value is not None and key != "engine"}
         plain["arguments"] = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
         plain["popular"] = {str(users): count for users, count in self.popular.items()}
