@@ -36,17 +36,8 @@ from hushquery.release import Release
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "DEFAULT_SHARES",
-    "SELECTORS",
-    "ReleasePlan",
-    "ReleaseSpec",
-    "ReleaseSteps",
-    "SelectorName",
-    "calibrate",
-    "draw_tables",
-    "plan_release",
-]
+__all__ = ["DEFAULT_SHARES", "SELECTORS", "ReleasePlan", "ReleaseSpec", "ReleaseSteps", "SelectorName"]
+__all__ += ["calibrate", "draw_tables", "plan_release"]
 
 #: The selectors, by name; ``auto`` takes whichever of laplace and gaussian has the lower threshold.
 SelectorName = Literal["auto", "laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided"]
