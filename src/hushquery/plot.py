@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from hushquery.core.estimates import Estimates
     from hushquery.release import Release
 
+__all__ = [
+    *("estimates", "forecasts", "intervals", "ledger_over_time", "need_altair", "over_time", "queries", "save", "svg"),
+    *("trend", "two_worlds"),
+]
+
 _FORMATS: tuple[Literal["html", "svg", "png"], ...] = ("html", "svg", "png")
 _LEAST_TIME = timedelta(hours=1)
 # So many queries can be told apart in one chart.

@@ -67,25 +67,23 @@ class Tabular(ABC):
 
 def to_pandas(table: pa.Table) -> pandas.DataFrame:
     """Return an Arrow table as a data frame of pandas, where that is installed."""
-    _installed("pandas")
+    installed("pandas")
     frame: pandas.DataFrame = table.to_pandas()
     return frame
 
 
 def to_polars(table: pa.Table) -> polars.DataFrame:
     """Return an Arrow table as a data frame of Polars, where that is installed."""
-    frame: polars.DataFrame = _installed("polars").from_arrow(table)
+    frame: polars.DataFrame = installed("polars").from_arrow(table)
     return frame
 
 
-def _installed(package: str) -> Any:
+def installed(package: str) -> Any:
+    """Return a package that makes tables; where it is not installed, say what to do."""
     try:
         return import_module(package)
     except ImportError:
-        what, fix = (
-            f"a data frame of {package} needs the package {package}",
-            f"pip install {package}, or use to_arrow()",
-        )
+        what, fix = f"a table of {package} needs the package {package}", f"pip install {package}, or use to_arrow()"
         raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from hushquery.core.estimates import Tabular
+from hushquery.core.estimates import Tabular, installed
 from hushquery.errors import DataError, UsageError
 from hushquery.release.manifest import FORMAT, KINDS
 from hushquery.release.page import nothing_promised, weakness
@@ -53,9 +53,7 @@ def notebook(release: Release) -> str:
 
 def to_duckdb(release: Release) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB database in memory that holds every table under its name."""
-    import duckdb
-
-    base = duckdb.connect()
+    base: duckdb.DuckDBPyConnection = installed("duckdb").connect()
     for name, table in release.tables.items():
         base.register("given", table)
         base.execute(f'CREATE TABLE "{name}" AS SELECT * FROM given')  # noqa: S608 -- a name of ours
