@@ -15,7 +15,7 @@ from hushquery.core.registry import Pair
 from hushquery.local.intervals import IntArray
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.oracles.mechanisms import Built, ChannelReport
+from hushquery.local.oracles.mechanisms import ChannelReport
 from hushquery.local.randomizer import ONE
 from hushquery.noise.sampler import Bits
 
@@ -34,7 +34,7 @@ class OneBit(ChannelReport):
 
     name: ClassVar[str] = "one-bit-mean"
     summary: ClassVar[str] = "one random bit for the average of numbers in 0..10"
-    built: ClassVar[Built] = partial(OneBitMean.calibrate, 10)  # numbers in 0..10
+    built = staticmethod(partial(OneBitMean.calibrate, 10))  # numbers in 0..10
 
     def pairs(self) -> Sequence[Pair[int]]:
         """The two ends, and the middle against an end."""
@@ -64,7 +64,7 @@ class DBitFlipAnswer(ChannelReport):
 
     name: ClassVar[str] = "d-bit-flip"
     summary: ClassVar[str] = "three flipped bits of four buckets"
-    built: ClassVar[Built] = partial(DBitFlip.calibrate, 4, 3)  # three of four buckets
+    built = staticmethod(partial(DBitFlip.calibrate, 4, 3))  # three of four buckets
 
     def pairs(self) -> Sequence[Pair[int]]:
         """Two sampled buckets, and a sampled one against one that was not."""

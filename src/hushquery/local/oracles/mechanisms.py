@@ -6,7 +6,7 @@ Clients run many at once as in a simulation, and one by one as on devices, from 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -29,7 +29,6 @@ from hushquery.local.randomizer import Device
 from hushquery.noise.sampler import Bits
 
 Row = tuple[int, ...]
-Built = Callable[[Fraction], Any]  # a mechanism of its own kind
 
 _CLIENTS = 4_000
 
@@ -48,8 +47,11 @@ class ChannelReport(Mechanism[int]):
 
     kind: ClassVar[Kind] = "randomizer"
     relation: ClassVar[Relation] = Relation.REPLACE_ONE
-    #: Calibrates the mechanism on the small domain, by epsilon.
-    built: ClassVar[Built]
+
+    @staticmethod
+    @abstractmethod
+    def built(epsilon: Fraction) -> Any:
+        """Calibrate the mechanism on the small domain."""
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Self:
@@ -125,7 +127,7 @@ class BinaryReport(_OneHot):
 
     name: ClassVar[str] = "binary-response"
     summary: ClassVar[str] = "randomised response over yes and no"
-    built: ClassVar[Built] = partial(KRR.calibrate, 2)  # two cells
+    built = staticmethod(partial(KRR.calibrate, 2))  # two cells
 
 
 class ResponseReport(_OneHot):
@@ -141,7 +143,7 @@ class ResponseReport(_OneHot):
 
     name: ClassVar[str] = "krr"
     summary: ClassVar[str] = "k-ary randomised response"
-    built: ClassVar[Built] = partial(KRR.calibrate, 4)  # four cells
+    built = staticmethod(partial(KRR.calibrate, 4))  # four cells
 
 
 class UnaryReport(_OneReport):
@@ -157,7 +159,7 @@ class UnaryReport(_OneReport):
 
     name: ClassVar[str] = "oue"
     summary: ClassVar[str] = "optimised unary encoding: a noisy bit per cell"
-    built: ClassVar[Built] = partial(OUE.calibrate, 3)  # three cells
+    built = staticmethod(partial(OUE.calibrate, 3))  # three cells
 
     def columns(self, reports: npt.NDArray[Any]) -> IntArray:
         """The bits, then their number."""
@@ -208,7 +210,7 @@ class HashedReport(_SeedAndBit):
     name: ClassVar[str] = "olh"
     summary: ClassVar[str] = "optimised local hashing: a noisy bucket of a random hash"
     audit_runs: ClassVar[int] = 2_000_000
-    built: ClassVar[Built] = partial(OLH.calibrate, 3, g=2, prime=3)  # the hash modulo 3 instead of 2^31 - 1
+    built = staticmethod(partial(OLH.calibrate, 3, g=2, prime=3))  # the hash modulo 3 instead of 2^31 - 1
 
 
 class HadamardReport(_SeedAndBit):
@@ -225,7 +227,7 @@ class HadamardReport(_SeedAndBit):
     name: ClassVar[str] = "hadamard"
     summary: ClassVar[str] = "Hadamard response: a noisy bit about a random row"
     audit_runs: ClassVar[int] = 1_000_000
-    built: ClassVar[Built] = partial(Hadamard.calibrate, 4)  # four cells
+    built = staticmethod(partial(Hadamard.calibrate, 4))  # four cells
 
 
 class SubsetReport(_OneReport):
@@ -242,7 +244,7 @@ class SubsetReport(_OneReport):
     name: ClassVar[str] = "subset"
     summary: ClassVar[str] = "subset selection: a small set of cells"
     audit_runs: ClassVar[int] = 1_000_000
-    built: ClassVar[Built] = partial(SubsetSelection.calibrate, 5, omega=2)  # two of five cells, whatever epsilon is
+    built = staticmethod(partial(SubsetSelection.calibrate, 5, omega=2))  # two of five cells, whatever epsilon is
 
 
 class TwoStageReport(_OneReport):
@@ -260,7 +262,7 @@ class TwoStageReport(_OneReport):
     name: ClassVar[str] = "two-stage"
     summary: ClassVar[str] = "two-stage randomised response: the query, then the URL given the query"
     audit_runs: ClassVar[int] = 1_000_000
-    built: ClassVar[Built] = partial(TwoStage.calibrate, (2, 1), mode="tight")  # six cells of three queries
+    built = staticmethod(partial(TwoStage.calibrate, (2, 1), mode="tight"))  # six cells of three queries
 
     def pairs(self) -> Sequence[Pair[int]]:
         """Another URL of the query, another query, and no query of the head list."""
