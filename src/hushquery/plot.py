@@ -226,7 +226,7 @@ def forecasts(rows: Sequence[Mapping[str, Any]]) -> altair.LayerChart:
         tooltip=["selector:N", "queries_per_user:Q", *(f"{name}:Q" for name in numbers)],
     )
     untouched = base.mark_line(strokeDash=[5, 4], color="#999").encode(
-        y=alt.Y("mean(untouched):Q", title="typical users untouched by d (dashed)", axis=alt.Axis(format="%")),
+        y=alt.Y("mean(untouched):Q", title="typical users untouched by d (dashed)", axis=alt.Axis(format="%"))
     )
     chart: alt.LayerChart = alt.layer(released, untouched).properties(width=600, height=320)  # type: ignore[assignment]
     chart.resolve = alt.Resolve(scale=alt.ScaleResolveMap(y="independent"))
@@ -269,7 +269,5 @@ def need_altair() -> None:
         import vl_convert  # noqa: F401 -- saving needs it, and half an installation is none
     except ImportError:
         raise Unavailable(
-            "charts need the packages altair and vl-convert-python",
-            why="they are not installed",
-            fix=install("plot"),
+            "charts need the packages altair and vl-convert-python", why="they are not installed", fix=install("plot")
         ) from None

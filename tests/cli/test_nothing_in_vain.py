@@ -240,7 +240,7 @@ def test_an_interrupted_engine_does_not_blame_the_file(monkeypatch: pytest.Monke
     def give_up(*_: object) -> None:
         raise RuntimeError("Query interrupted")
 
-    monkeypatch.setattr("hushquery.engine.duckdb.run", give_up)
+    monkeypatch.setattr(sys.modules["hushquery.engine.execute"], "run", give_up)
     code, _, err = answer(*STAT, "--epsilon", "1")
     assert code == 4
     assert "interrupted after the budget was spent" in err

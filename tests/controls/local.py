@@ -174,19 +174,19 @@ def _rappor(broken: type[RapporPermanent], times: int = 1) -> Callable[[Fraction
 
 def _true_first(epsilon: Fraction, delta: Fraction) -> Mechanism[Any]:
     del delta
-    honest = SubsetReport.build(epsilon)
+    honest = SubsetReport.built(epsilon)
     return SubsetReport(_TrueFirst(honest.k, honest.omega, honest.truth))
 
 
 def _last_bit_bare(epsilon: Fraction, delta: Fraction) -> Mechanism[Any]:
     del delta
-    honest = UnaryReport.build(epsilon)
+    honest = UnaryReport.built(epsilon)
     return UnaryReport(_LastBitBare(honest.k, honest.lie))
 
 
 def _never_cleared(epsilon: Fraction, delta: Fraction) -> Mechanism[Any]:
     del delta
-    honest = UnaryReport.build(epsilon)
+    honest = UnaryReport.built(epsilon)
     return UnaryReport(_NeverCleared(honest.k, honest.lie))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
 from hushquery.core.budget import Relation
-from hushquery.core.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
+from hushquery.core.sensitivity import Bounds, checked_clamp, of_clamped_sum, of_counts, of_overlapping, of_rows
 from hushquery.errors import UsageError
 
 BOTH = [Relation.ADD_REMOVE, Relation.REPLACE_ONE]
@@ -35,7 +36,7 @@ def worst(people, answer, relation, size=2):
 
 
 def check(sensitivity, people, answer, relation, *, tight=True):
-    bounds = sensitivity.bounds(relation)
+    bounds = sensitivity(relation)
     assert isinstance(bounds, Bounds)
     assert bounds.because
     l1, l2 = worst(people, answer, relation)
@@ -45,7 +46,7 @@ def check(sensitivity, people, answer, relation, *, tight=True):
 @pytest.mark.parametrize("relation", BOTH)
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_rows_of_each_user(relation, cap):
-    check(RowCount(cap), [0, 1, 2, 3, 4, 40], lambda data: (sum(min(cap, rows) for rows in data),), relation)
+    check(lambda _: of_rows(cap), [0, 1, 2, 3, 4, 40], lambda data: (sum(min(cap, rows) for rows in data),), relation)
 
 
 @pytest.mark.parametrize("relation", BOTH)
@@ -53,7 +54,12 @@ def test_rows_of_each_user(relation, cap):
 def test_a_histogram(relation, keys_per_user):
     keys = range(4)
     people = [frozenset(c) for n in range(keys_per_user + 1) for c in itertools.combinations(keys, n)]
-    check(Counts(keys_per_user), people, lambda data: tuple(sum(k in held for held in data) for k in keys), relation)
+    check(
+        partial(of_counts, keys_per_user),
+        people,
+        lambda data: tuple(sum(k in held for held in data) for k in keys),
+        relation,
+    )
 
 
 @pytest.mark.parametrize("relation", BOTH)
@@ -62,7 +68,7 @@ def test_a_histogram(relation, keys_per_user):
 def test_overlapping_counts(relation, queries, at_most):
     people = [met for met in itertools.product((0, 1), repeat=queries) if at_most is None or sum(met) <= at_most]
     answer = lambda data: tuple(sum(met[i] for met in data) for i in range(queries))  # noqa: E731
-    bounds = OverlappingCounts(queries, at_most).bounds(relation)
+    bounds = of_overlapping(queries, at_most, relation)
     assert worst(people, answer, relation, size=1) == (bounds.l1, bounds.l2_squared)
 
 
@@ -71,40 +77,39 @@ def test_overlapping_counts(relation, queries, at_most):
     ("lower", "upper"), [(0, 3), (-1, 3), (-5, -2), (2, 5), ("1/3", "2/3"), (-2.5, 0.5), (0, "0.001")]
 )
 def test_a_clamped_sum(relation, lower, upper):
-    clamp = ClampedSum(lower, upper)
-    values = [clamp.lower - 7, clamp.lower, (clamp.lower + clamp.upper) / 2, clamp.upper, clamp.upper + 100]
-    people = [min(max(v, clamp.lower), clamp.upper) for v in values]
-    check(clamp, people, lambda data: (sum(data, Fraction(0)),), relation)
+    low, high = checked_clamp(lower, upper)
+    people = [min(max(v, low), high) for v in (low - 7, low, (low + high) / 2, high, high + 100)]
+    check(partial(of_clamped_sum, lower, upper), people, lambda data: (sum(data, Fraction(0)),), relation)
 
 
 # ---- examples -------------------------------------------------------------------------------------------------------
 
 
 def test_how_many_girls_are_there_in_this_lab():
-    check(RowCount(1), [0, 1], lambda data: (sum(data),), Relation.ADD_REMOVE)
-    assert RowCount(1).bounds(Relation.ADD_REMOVE).l1 == 1
+    check(lambda _: of_rows(1), [0, 1], lambda data: (sum(data),), Relation.ADD_REMOVE)
+    assert of_rows(1).l1 == 1
 
 
 def test_how_many_males_and_females_are_there():
     people = [("f",), ("m",)]
     answer = lambda data: tuple(sum(sex == key for (sex,) in data) for key in "fm")  # noqa: E731
-    check(Counts(1), people, answer, Relation.ADD_REMOVE)
-    assert Counts(1).bounds(Relation.ADD_REMOVE).l1 == 1
-    check(Counts(1), people, answer, Relation.REPLACE_ONE)
-    assert Counts(1).bounds(Relation.REPLACE_ONE).l1 == 2
+    check(partial(of_counts, 1), people, answer, Relation.ADD_REMOVE)
+    assert of_counts(1, Relation.ADD_REMOVE).l1 == 1
+    check(partial(of_counts, 1), people, answer, Relation.REPLACE_ONE)
+    assert of_counts(1, Relation.REPLACE_ONE).l1 == 2
 
 
 def test_how_many_albums_of_three_are_owned_in_total():
-    check(ClampedSum(0, 3), [0, 1, 2, 3], lambda data: (sum(data),), Relation.ADD_REMOVE)
-    assert ClampedSum(0, 3).bounds(Relation.ADD_REMOVE).l1 == 3
+    check(partial(of_clamped_sum, 0, 3), [0, 1, 2, 3], lambda data: (sum(data),), Relation.ADD_REMOVE)
+    assert of_clamped_sum(0, 3, Relation.ADD_REMOVE).l1 == 3
 
 
 def test_five_overlapping_counts():
     people = list(itertools.product((0, 1), repeat=5))  # female, likes a singer, 12 to 16, ...
     answer = lambda data: tuple(sum(person[i] for person in data) for i in range(5))  # noqa: E731
     assert worst(people, answer, Relation.ADD_REMOVE, size=1)[0] == 5
-    assert OverlappingCounts(5).bounds(Relation.ADD_REMOVE).l1 == 5
-    assert OverlappingCounts(5).bounds(Relation.ADD_REMOVE).l2_squared == 5  # what Gaussian noise gains from
+    assert of_overlapping(5, None, Relation.ADD_REMOVE).l1 == 5
+    assert of_overlapping(5, None, Relation.ADD_REMOVE).l2_squared == 5  # what Gaussian noise gains from
 
 
 # ---- what can't be -------------------------------------------------------------------------------------------------
@@ -114,10 +119,10 @@ def test_five_overlapping_counts():
 @pytest.mark.parametrize(
     "make",
     [
-        RowCount,
-        Counts,
-        OverlappingCounts,
-        lambda n: OverlappingCounts(3, n if n is not None else 0),
+        of_rows,
+        lambda n: of_counts(n, Relation.ADD_REMOVE),
+        lambda n: of_overlapping(n, None, Relation.ADD_REMOVE),
+        lambda n: of_overlapping(3, n if n is not None else 0, Relation.ADD_REMOVE),
     ],
 )
 def test_a_cap_is_a_whole_number_of_at_least_one(make, number):
@@ -130,4 +135,4 @@ def test_a_cap_is_a_whole_number_of_at_least_one(make, number):
 )
 def test_bounds_are_two_numbers_in_order(lower, upper):
     with pytest.raises(UsageError):
-        ClampedSum(lower, upper)
+        of_clamped_sum(lower, upper, Relation.ADD_REMOVE)

@@ -18,7 +18,7 @@ from hushquery.core.budget import Relation, Unit
 from hushquery.core.calibration import mu_for
 from hushquery.core.guarantee import Guarantee, Step, best_posterior, two_worlds
 from hushquery.core.loss import Loss
-from hushquery.core.sensitivity import ClampedSum, Counts
+from hushquery.core.sensitivity import of_clamped_sum, of_counts
 from hushquery.errors import UsageError
 from hushquery.noise.law import DiscreteLaplace
 
@@ -99,7 +99,7 @@ def test_posterior_of_a_secret_under_replace_one_is_what_bayes_gives_for_a_clamp
     loss = Loss(pure=(epsilon,))
     unit = Unit("user", "replace-one")
     guarantee = Guarantee.of("readers", "curator", unit, [Step("sum", "", loss)])
-    b = ClampedSum(0, 3).bounds(unit.relation).l1 / loss.pure[0]
+    b = of_clamped_sum(0, 3, unit.relation).l1 / loss.pure[0]
     worlds = [laplace_grid(b, albums, 200) for albums in range(4)]
     reached = max(largest_belief(prior, one, other) for one, other in itertools.permutations(worlds, 2))
     assert math.isclose(reached, guarantee.posterior(prior), rel_tol=1e-9)
@@ -108,7 +108,7 @@ def test_posterior_of_a_secret_under_replace_one_is_what_bayes_gives_for_a_clamp
 
 def belief_in_a_sex(prior, epsilon):
     """The deck's two sexes: what a release that is epsilon-DP under add-remove tells about the sex of one person."""
-    b = Counts(1).bounds(Relation.ADD_REMOVE).l1 / Fraction(epsilon)
+    b = of_counts(1, Relation.ADD_REMOVE).l1 / Fraction(epsilon)
     zero, one = laplace_grid(b, 0, 60), laplace_grid(b, 1, 60)
     female, male = np.outer(one, zero), np.outer(zero, one)
     return largest_belief(prior, female, male)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from hushquery.engine import connect
-from hushquery.engine.duckdb import MEMORY, TEMP, THREADS
+from hushquery.engine.execute import MEMORY, TEMP, THREADS
 from hushquery.errors import UsageError
 from hushquery.log import read_log
 

@@ -12,7 +12,7 @@ import pytest
 from commands import answer
 from hushquery.errors import DataError
 from hushquery.log import read_log
-from hushquery.log.refuse import FIRST_LINES
+from hushquery.log.defects import FIRST_LINES
 
 GOOD = {
     "csv": "u{0},tea",

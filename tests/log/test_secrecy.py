@@ -13,8 +13,8 @@ import pytest
 
 from hushquery.errors import DataError, UsageError
 from hushquery.log import Log, read_log
+from hushquery.log.defects import KINDS, LINES_SHOWN
 from hushquery.log.read import Rules
-from hushquery.log.report import KINDS, LINES_SHOWN
 from hushquery.log.sources import Source
 from hushquery.log.time_format import TimeOptions
 

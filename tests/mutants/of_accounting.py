@@ -210,8 +210,8 @@ MUTANTS = (
         "a count of exchanged units is given the noise of added ones",
         _CORE + "sensitivity.py",
         (
-            "changed = Fraction(self.keys_per_user * (2 if relation is Relation.REPLACE_ONE else 1))",
-            "changed = Fraction(self.keys_per_user)",
+            "changed = Fraction(keys * (2 if relation is Relation.REPLACE_ONE else 1))",
+            "changed = Fraction(keys)",
         ),
         tests="tests/core/test_sensitivity.py::test_a_histogram",
     ),
@@ -219,7 +219,7 @@ MUTANTS = (
         "clamped-sum-of-the-upper-bound",
         "negative values move a sum by more than its noise covers",
         _CORE + "sensitivity.py",
-        ('change, why = max(abs(self.lower), abs(self.upper)), "a unit', 'change, why = abs(self.upper), "a unit'),
+        ('change, why = max(abs(low), abs(high)), "a unit', 'change, why = abs(high), "a unit'),
         tests="tests/core/test_sensitivity.py::test_a_clamped_sum",
     ),
     mutant(

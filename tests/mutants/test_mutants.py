@@ -57,7 +57,7 @@ def test_without_a_mutant_the_checks_pass_in_the_copy() -> None:
 
 
 def test_what_changes_nothing_survives_and_what_does_not_import_does_not_count_as_killed() -> None:
-    file, old = "src/hushquery/local/oracles/krr.py", '__all__ = ["KRR", '
+    file, old = "src/hushquery/local/oracles/krr.py", "@dataclass(frozen=True)\nclass KRR("
     tests = "tests/local/test_exact_words.py::test_an_array_of_clients_decides_word_by_word"
     harmless = attempt(mutant("harmless", "none", file, (old, "# nothing\n" + old), tests=tests))
     assert (harmless.dead, harmless.killers) == (False, ())

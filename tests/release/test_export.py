@@ -256,4 +256,4 @@ def test_without_the_package_a_message_says_what_to_install(recipe, package, mon
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(Unavailable) as refused:
         getattr(recipe().make(), f"to_{package}")()
-    assert refused.value.fix == f"pip install {package}"
+    assert refused.value.fix == f"pip install {package}, or use to_arrow()"

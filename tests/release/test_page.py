@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from hushquery.core.budget import format_epsilon
 from hushquery.errors import UsageError
-from hushquery.release.axis import Axis
 from hushquery.release.page import setting
-from hushquery.templates import STYLE, macro, number, shown
+from hushquery.templates import STYLE, Axis, macro, number, shown
 
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "section", "h1", "h2", "h3", "p", "dl", "div"),

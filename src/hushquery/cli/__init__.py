@@ -6,6 +6,7 @@ Anything heavy is imported inside the command that needs it, so that ``--help`` 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -39,25 +40,24 @@ def main() -> None:
 
 def _run() -> None:
     from hushquery.cli.commands import root_for
-    from hushquery.cli.common import report_error
 
     try:
         root_for(sys.argv[1:])()
     except SystemExit:
         if not _ENDED:
             raise
-        report_error(_interrupted(), "--json" in sys.argv)
+        _report(_interrupted())
         sys.exit(_ENDED[0])
     except HushqueryError as error:
         # An engine that gave up for a signal reports it as a failure of its own.
-        report_error(_interrupted() if _ENDED else error, "--json" in sys.argv)
+        _report(_interrupted() if _ENDED else error)
         sys.exit(_ENDED[0] if _ENDED else error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
         if _ENDED:
-            report_error(_interrupted(), "--json" in sys.argv)
+            _report(_interrupted())
             sys.exit(_ENDED[0])
         if os.environ.get(_TRACEBACK):
             raise
@@ -68,8 +68,20 @@ def _run() -> None:
             fix="`hushquery budget history` shows whether anything was spent. To see more, which may quote rows of "
             f"your data, run it again with {_TRACEBACK}=1; please report it",
         )
-        report_error(unexpected, "--json" in sys.argv)
+        _report(unexpected)
         sys.exit(unexpected.exit_code)
+
+
+def _report(error: HushqueryError) -> None:
+    """Print an error: what, why and what to do on standard error, or one JSON object on standard output."""
+    import typer
+
+    if "--json" in sys.argv:
+        typer.echo(json.dumps(error.as_dict(), ensure_ascii=False))
+        return
+    typer.secho(f"error: {error.what}", err=True, fg=typer.colors.RED)
+    for part in filter(None, (error.why, error.fix)):
+        typer.echo(f"  {part}", err=True)
 
 
 def _interrupted() -> HushqueryError:
@@ -108,8 +120,8 @@ def _end_tidily() -> Iterator[None]:
 
     def listen(heard: int) -> None:
         while number := os.read(heard, 1):
-            if number[0] in before and "hushquery.engine.duckdb" in sys.modules:
-                sys.modules["hushquery.engine.duckdb"].interrupt()
+            if number[0] in before and "hushquery.engine.execute" in sys.modules:
+                sys.modules["hushquery.engine.execute"].interrupt()
         os.close(heard)
 
     if threading.current_thread() is not threading.main_thread():

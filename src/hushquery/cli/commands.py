@@ -21,7 +21,7 @@ COMMANDS = {
     "plan": "release",
     "release": "release",
     "verify": "show",
-    "card": "card",
+    "card": "show",
     "sign": "keys",
     "export": "show",
     "head": "hybrid",

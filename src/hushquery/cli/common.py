@@ -23,6 +23,7 @@ from hushquery._version import __version__
 from hushquery.errors import AccountMissing, HushqueryError, UsageError
 
 if TYPE_CHECKING:
+    from hushquery.core.description import Description
     from hushquery.core.ledger.ledger import Ledger
     from hushquery.log import Log
 
@@ -48,15 +49,9 @@ def argument(metavar: str, help: str) -> Any:
 
 def group(name: str, help: str, **more: Any) -> typer.Typer:
     """Make a command that has commands of its own; in a narrow terminal its help has no columns, which cut options."""
-    settings = {"help_option_names": ["-h", "--help"]}
-    markup = "rich" if shutil.get_terminal_size().columns >= _WIDE else None
-    given: dict[str, Any] = {
-        "no_args_is_help": True,
-        "context_settings": settings,
-        "rich_markup_mode": markup,
-        "cls": _Group,
-    }
-    return _Commands(name=name, help=help, **given, **more)
+    more |= {"no_args_is_help": True, "context_settings": {"help_option_names": ["-h", "--help"]}, "cls": _Group}
+    more["rich_markup_mode"] = "rich" if shutil.get_terminal_size().columns >= _WIDE else None
+    return _Commands(name=name, help=help, **more)
 
 
 class _Examples:
@@ -324,6 +319,30 @@ def read_texts(path: Path | None) -> list[str] | None:
     return [line for line in read_lines(path) if line]
 
 
+Title = Annotated[str | None, option("TEXT", "What it is called, for people. Public.")]
+Period = Annotated[
+    str | None,
+    option("START..END", "The first and last day of the data: 2026-11-02..2026-11-08; else by --since and --until."),
+]
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the release says of itself; all of it is public."""
+
+    title: Title = None
+    publisher: Annotated[str | None, option("WHO", "Who publishes it.")] = None
+    licence: Annotated[str | None, option("SPDX", "Its licence: CC-BY-4.0, CC0-1.0, or a short text.")] = None
+    period: Period = None
+    contact: Annotated[str | None, option("MAIL_OR_URL", "A mail address, or an https:// address.")] = None
+
+    def with_people(self, people: int | None) -> Description:
+        """Return the description, with a declared number of people."""
+        from hushquery.core.description import Description
+
+        return Description(self.title, self.publisher, self.licence, self.period, self.contact, people)
+
+
 @dataclass(frozen=True)
 class Spending:
     """Which ledger is spent from, and which accounts may be opened in it."""
@@ -436,16 +455,6 @@ def sizes_in_words(sizes: Mapping[str, int]) -> str:
     from hushquery.templates import plural
 
     return ", ".join(f"{rows:,} {plural(rows, name)}" for name, rows in sizes.items())
-
-
-def report_error(error: HushqueryError, as_json: bool) -> None:
-    """Print an error: what, why and what to do on standard error, or one JSON object on standard output."""
-    if as_json:
-        typer.echo(json.dumps(error.as_dict(), ensure_ascii=False))
-        return
-    typer.secho(f"error: {error.what}", err=True, fg=typer.colors.RED)
-    for part in filter(None, (error.why, error.fix)):
-        typer.echo(f"  {part}", err=True)
 
 
 @contextmanager

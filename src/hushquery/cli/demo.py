@@ -113,9 +113,8 @@ def demo(
 
 def _write_page(out: Path, made: Simulated, refusal: str, checked: AuditResult, ledger: Ledger, leaked: int) -> Path:
     from hushquery.publish.site.pages import epsilon_text
-    from hushquery.release.axis import Axis
     from hushquery.release.page import compared, explorer
-    from hushquery.templates import render
+    from hushquery.templates import Axis, render
 
     release = made.release
     queries = release.tables["queries"].slice(0, _MOST_SHOWN).to_pylist()

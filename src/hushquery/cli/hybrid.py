@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hushquery.cli.common import (
     Anyway,
+    Described,
     Explain,
     JsonFlag,
     LedgerOption,
     LogFiles,
     LogOptions,
     NewPopulation,
+    Period,
     Spending,
+    Title,
     argument,
     emit,
     emit_plan,
@@ -28,7 +31,7 @@ from hushquery.cli.common import (
     takes_options,
     tell_left_out,
 )
-from hushquery.cli.describe import Described, Period, SignWith, Title, signing_key
+from hushquery.cli.keys import SignWith, signing_key
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:

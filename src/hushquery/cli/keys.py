@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from hushquery.cli.common import JsonFlag, argument, emit, flag, group, option
-from hushquery.cli.describe import asks, signing_key
+import typer
+
+from hushquery.cli.common import JsonFlag, argument, at_a_terminal, emit, flag, group, option
+from hushquery.errors import UsageError
+
+if TYPE_CHECKING:
+    from hushquery.release import SigningKey
+
+_PASSPHRASE = "HUSHQUERY_PASSPHRASE"  # noqa: S105 -- the name of the variable that holds one
+SignWith = Annotated[Path | None, option("KEY", "Sign it with this private key (`hushquery keys new`).")]
 
 app = group(
     "keys",
@@ -74,3 +84,23 @@ def sign(
     made = sign_release(folder, signing_key(key), force)
     text = f"{folder} is signed with {made.fingerprint}" + (f" for {made.signer}" if made.signer else "")
     emit({"release": str(folder), **made.to_json()}, text, as_json)
+
+
+def signing_key(path: Path) -> SigningKey:
+    """Open the key to sign with; before anything is spent."""
+    from hushquery.release import SigningKey
+
+    return SigningKey.load(path, asks(f"Passphrase of {path}"))
+
+
+def asks(question: str, *, twice: bool = False) -> Callable[[], str]:
+    """Return a function that gets a passphrase: from the environment, else from whoever is at the terminal."""
+
+    def ask() -> str:
+        if given := os.environ.get(_PASSPHRASE):
+            return given
+        if not at_a_terminal():
+            raise UsageError("a passphrase is needed, and nobody can be asked", fix=f"Set {_PASSPHRASE}")
+        return str(typer.prompt(question, hide_input=True, err=True, confirmation_prompt=twice))
+
+    return ask

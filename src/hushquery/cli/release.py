@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hushquery.cli.common import (
     Anyway,
+    Described,
     Explain,
     JsonFlag,
     LogFiles,
@@ -27,7 +28,7 @@ from hushquery.cli.common import (
     tell_left_out,
     warn,
 )
-from hushquery.cli.describe import Described, SignWith, signing_key
+from hushquery.cli.keys import SignWith, signing_key
 from hushquery.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``hushquery show``, ``verify`` and ``export``: look into a release, check it, and convert it."""
+"""``hushquery show``, ``verify``, ``export`` and ``card``: look into a release, check, convert and describe it."""
 
 from __future__ import annotations
 
@@ -174,10 +174,7 @@ def verify(
     from hushquery.release.release import check_there
 
     if (folder / "site.css").is_file() and (folder / "releases.html").is_file():
-        raise UsageError(
-            f"{folder} is a site, not a release",
-            fix="Verify the releases that it was made from",
-        )
+        raise UsageError(f"{folder} is a site, not a release", fix="Verify the releases that it was made from")
     result = check(folder, key)
     if not result.ok:
         if as_json:
@@ -238,3 +235,34 @@ def export(
     written = release.to_csv(csv, force, table=table) if csv is not None else release.to_sqlite(sqlite or "", force)
     sizes = {name: rows.num_rows for name, rows in release.tables.items() if table in (None, name)}
     emit({"written": str(written), "rows": sizes}, f"wrote {sizes_in_words(sizes)} to {written}", as_json)
+
+
+def card(
+    folder: Folder,
+    nist: Annotated[bool, flag("--nist", "An evaluation sheet along NIST SP 800-226.")] = False,
+    registry: Annotated[
+        bool, flag("--registry", "An entry for the public Differential Privacy Deployments Registry.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Print the data card of a release; or a sheet or an entry for the record, made from its manifest alone.
+
+        hushquery card release > CARD.md
+        hushquery card release --nist > evaluation.md
+        hushquery card release --registry --json > entry.yaml
+
+    What the manifest does not state is printed as "not stated", with how to state it. JSON is YAML too.
+    """
+    if nist and registry:
+        raise UsageError("--nist and --registry are two documents", fix="Print one after the other")
+    from hushquery.release.record import nist_sheet, nist_text, registry_entries, registry_text
+
+    release = open_release(folder)
+    if nist:
+        emit(nist_sheet(release), nist_text(release).rstrip(), as_json)
+    elif registry:
+        entries = registry_entries(release)
+        # One entry is a file of the registry as it is; a hybrid release has one for each population.
+        emit(entries[0] if len(entries) == 1 else {"entries": entries}, registry_text(release).rstrip(), as_json)
+    else:
+        emit({"card": release.card()}, release.card().rstrip(), as_json)

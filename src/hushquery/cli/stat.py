@@ -14,6 +14,7 @@ from hushquery.cli.common import (
     JsonFlag,
     Separator,
     Spending,
+    Title,
     argument,
     columns_of,
     emit,
@@ -24,7 +25,6 @@ from hushquery.cli.common import (
     sign,
     takes_options,
 )
-from hushquery.cli.describe import Title
 
 if TYPE_CHECKING:
     from collections.abc import Callable

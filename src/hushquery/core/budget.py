@@ -388,12 +388,12 @@ def _fraction(value: mpmath.mpf) -> Fraction:
     return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** int(exponent)
 
 
-def smallest_whole(fits: Callable[[int], bool], start: int = 1, most: int = 2**62) -> int | None:
-    """Return the smallest positive integer at which ``fits`` becomes and stays true; None if that is above ``most``."""
+def smallest_whole(fits: Callable[[int], bool], start: int = 1) -> int | None:
+    """Return the smallest positive integer at which ``fits`` becomes and stays true; None if that is above 2^62."""
     low, high = 0, max(1, start)
     while not fits(high):
         low, high = high, high * 2
-        if high > most:
+        if high > 2**62:
             return None
     while high - low > 1:
         middle = (low + high) // 2

@@ -55,27 +55,35 @@ class Tabular(ABC):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the result as a data frame of pandas, where that is installed."""
-        _installed("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas()
-        return frame
+        return to_pandas(self.to_arrow())
 
     def to_polars(self) -> polars.DataFrame:
         """Return the result as a data frame of Polars, where that is installed."""
-        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
-        return frame
+        return to_polars(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
-def _installed(package: str) -> Any:
+def to_pandas(table: pa.Table) -> pandas.DataFrame:
+    """Return an Arrow table as a data frame of pandas, where that is installed."""
+    installed("pandas")
+    frame: pandas.DataFrame = table.to_pandas()
+    return frame
+
+
+def to_polars(table: pa.Table) -> polars.DataFrame:
+    """Return an Arrow table as a data frame of Polars, where that is installed."""
+    frame: polars.DataFrame = installed("polars").from_arrow(table)
+    return frame
+
+
+def installed(package: str) -> Any:
+    """Return a package that makes tables; where it is not installed, say what to do."""
     try:
         return import_module(package)
     except ImportError:
-        what, fix = (
-            f"a data frame of {package} needs the package {package}",
-            f"pip install {package}, or use to_arrow()",
-        )
+        what, fix = f"a table of {package} needs the package {package}", f"pip install {package}, or use to_arrow()"
         raise Unavailable(what, why="it is not installed", fix=fix) from None
 
 

@@ -13,16 +13,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hushquery.core.budget import Budget, Number, Unit, exact, format_delta, format_epsilon
-from hushquery.core.calibration import (
-    WEIGHT_GRID,
-    knapsack_threshold,
-    mu_for,
-    sigma_for,
-)
-from hushquery.core.description import UNDESCRIBED, Description
+from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold, mu_for, sigma_for
+from hushquery.core.description import UNDESCRIBED, Description, clean_text
 from hushquery.core.guarantee import Guarantee, Step
 from hushquery.core.iterated import calibrate_rounds
-from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
@@ -51,17 +45,8 @@ from hushquery.release import Release
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "DEFAULT_SHARES",
-    "SELECTORS",
-    "ReleasePlan",
-    "ReleaseSpec",
-    "ReleaseSteps",
-    "SelectorName",
-    "calibrate",
-    "draw_tables",
-    "plan_release",
-]
+__all__ = ["DEFAULT_SHARES", "SELECTORS", "ReleasePlan", "ReleaseSpec", "ReleaseSteps", "SelectorName"]
+__all__ += ["calibrate", "draw_tables", "plan_release"]
 
 #: The selectors, by name; ``auto`` takes whichever of laplace and gaussian has the lower threshold.
 SelectorName = Literal["auto", "laplace", "gaussian", "korolova2009", "optimal", "weighted", "guided", "iterated"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hushquery.engine.duckdb import as_table, is_text, on_unreadable
 from hushquery.engine.execute import (
+    as_table,
     call,
     check,
     connect,
@@ -11,9 +11,11 @@ from hushquery.engine.execute import (
     engine_table,
     execute,
     fetch,
+    is_text,
     materialize,
     md5,
     no_such_column,
+    on_unreadable,
     or_null,
 )
 

@@ -54,8 +54,6 @@ from hushquery.task import OptInPart, Task
 if TYPE_CHECKING:
     from hushquery.core.ledger.ledger import Ledger
 
-__all__ = ["HeadPlan", "SealedRecords", "plan_head"]
-
 # Records of a user that guided selection gives weight to, where the task does not say.
 _WEIGHED = 40
 _EPOCHS = 12

@@ -273,11 +273,7 @@ class GuidedSteps:
 
 
 def calibrate_guided_head(
-    *,
-    epsilon: Number,
-    delta: Number,
-    records_per_user: int = 40,
-    relation: Relation | str = Relation.REPLACE_ONE,
+    *, epsilon: Number, delta: Number, records_per_user: int = 40, relation: Relation | str = Relation.REPLACE_ONE
 ) -> GuidedSteps:
     """Choose the noise of all three steps, as :func:`~hushquery.hybrid.headlist.calibrate_head`. Reads no row.
 

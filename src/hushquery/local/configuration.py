@@ -153,12 +153,7 @@ class Configuration:
 
     def canonical(self) -> str:
         """Return the text that is hashed: JSON with sorted keys, no spaces, ASCII only."""
-        data = {
-            "version": 1,
-            "task": self.task.id,
-            "domain": self.space.to_json(),
-            "oracle": self.channel.describe(),
-        }
+        data = {"version": 1, "task": self.task.id, "domain": self.space.to_json(), "oracle": self.channel.describe()}
         return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property

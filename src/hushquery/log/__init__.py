@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hushquery.log.defects import Defect, Defects
 from hushquery.log.look import MANY, SECRET, Look, first_places, look
 from hushquery.log.read import Log, read_log
-from hushquery.log.report import Defect, Defects
 
 __all__ = ["MANY", "SECRET", "Defect", "Defects", "Log", "Look", "first_places", "look", "read_log"]

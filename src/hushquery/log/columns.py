@@ -137,7 +137,7 @@ class ColumnNames:
             raise UsageError("columns are counted from 1", fix="The first column is 1: --columns user=1,query=2")
         return {ours: int(place) - 1 for ours, place in self.names.items()}
 
-    def match(self, theirs: Sequence[str], hint: str = "", *, suggest: bool = True) -> dict[str, int]:
+    def match(self, theirs: Sequence[str], hint: str = "") -> dict[str, int]:
         """Return the places, from 0, of the columns that a source has; refuse a source that lacks a required one.
 
         A name is the exact name, or the only one that differs from it in case; a number that is no name is a place.
@@ -163,7 +163,7 @@ class ColumnNames:
         if not missing:
             self.check_distinct(matched, theirs)
             return matched
-        near = {ours: one for ours in missing if (one := _nearest(theirs, str(self.names[ours]), suggest))}
+        near = {ours: one for ours in missing if (one := _nearest(theirs, str(self.names[ours])))}
         options = option_for({ours: near.get(ours, "NAME") for ours in missing})
         keys = ", ".join(f"{ours!r}: {near.get(ours, 'NAME')!r}" for ours in missing)
         ours, name = missing[0], str(self.names[missing[0]])
@@ -234,10 +234,10 @@ def _only(theirs: Sequence[str], name: str, form: Callable[[str], str]) -> str |
     return alike[0] if len(alike) == 1 else None
 
 
-def _nearest(theirs: Sequence[str], name: str, suggest: bool) -> str | None:
+def _nearest(theirs: Sequence[str], name: str) -> str | None:
     """Return the one name that was probably meant: a typing mistake, a synonym; nothing where two are as near."""
     alike = [other for other in theirs if squeezed(other) == squeezed(name)]
-    if alike or not suggest:
+    if alike:
         return alike[0] if len(alike) == 1 else None
     words = SYNONYMS.get(name, "").split()
     if known := [other for other in theirs if squeezed(other) in words]:

@@ -13,31 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hushquery.log.columns import COLUMNS, OPTIONAL, SYNONYMS, looks_like_data, option_for, squeezed
+from hushquery.log.defects import looks_like, sample_lines
 from hushquery.log.files import decodes, read_head
-from hushquery.log.formats import ENDINGS, FIXED, SHAPES, has_shape, header_cells, separator_of
-from hushquery.log.refuse import left_out, sample_lines
-from hushquery.log.report import count_kinds
-from hushquery.log.time_format import TimeOptions
-
-
-def looks_like(lines: Sequence[str]) -> str:
-    """Return which format most of the lines are of, in words without any of their content; empty if none.
-
-    A format of fixed columns only if most lines then are rows with a user and a query.
-    """
-    for kind in (*SHAPES, "jsonl"):
-        shaped = [line.encode() for line in lines if has_shape(kind, line)]
-        if 2 * len(shaped) <= len(lines):
-            continue
-        if kind == "jsonl" or 2 * sum(left_out(count_kinds(shaped, FIXED[kind], TimeOptions())).values()) < len(shaped):
-            return kind
-    for kind, separator in (("tsv", "\t"), ("csv", ","), ("csv", ";"), ("csv", "|")):
-        counts = [line.count(separator) + 1 for line in lines]
-        common = max(set(counts), key=counts.count, default=0)
-        if common > 1 and 2 * counts.count(common) > len(lines):
-            return f"{kind} with {common} columns"
-    return ""
-
+from hushquery.log.formats import ENDINGS, FIXED, header_cells, separator_of
 
 #: How spreadsheets and programs write times that are neither ISO nor numbers; both orders of day and month.
 _DAYS = ["%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d %b %Y", "%d-%b-%Y", "%d.%m.%y", "%m/%d/%y"]
@@ -111,18 +89,9 @@ def guess_encoding(lines: Sequence[bytes]) -> str:
         there = len(re.findall(r"[^\x00-\x7f]", text))
         common = sum(map(len, re.findall(letters, text)))
         if encoding == "gb18030":  # the 6,763 usual characters: all others look Chinese to it too
-            common = sum(decodes_as(one, "gb2312") for one in re.findall(letters, text))
+            common = len("".join(re.findall(letters, text)).encode("gb2312", "ignore").decode("gb2312"))
         scores[encoding] = common / max(1, there) * len(good) / len(special)
     return max(scores, key=lambda encoding: scores[encoding])
-
-
-def decodes_as(text: str, encoding: str) -> bool:
-    """Return whether text can be written in an encoding."""
-    try:
-        text.encode(encoding)
-    except UnicodeError:
-        return False
-    return True
 
 
 def guess_layout(paths: Sequence[Path], given: Mapping[str, Any]) -> Guess:

@@ -24,14 +24,7 @@ FORMATS = {
     "jsonl": "one JSON object per line",
 }
 #: The formats that the endings of files tell.
-ENDINGS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
+ENDINGS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 
 #: What may be between the cells of a ``csv`` file, in words.
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", "^": "caret", "~": "tilde", "\x01": "control-A"}

@@ -13,13 +13,12 @@ from typing import Any, NoReturn
 from hushquery.engine import as_table, connect, engine_table, fetch
 from hushquery.errors import DataError, HushqueryError
 from hushquery.log.columns import COLUMNS, option_for
+from hushquery.log.defects import Defect, left_out
 from hushquery.log.detect import Column, Guess, guess_layout, guess_notes, places_of
 from hushquery.log.files import find_files
 from hushquery.log.formats import ENDINGS, FORMATS
 from hushquery.log.normalise import LONGEST
 from hushquery.log.read import Log, names_files, names_table, read_log
-from hushquery.log.refuse import left_out
-from hushquery.log.report import Defect
 
 #: What every file and every output of a look begins with.
 SECRET = "SECRET: exact facts about a log, for the steward's eyes; do not publish"  # noqa: S105
@@ -37,6 +36,9 @@ POPULAR = (10, 20, 50, 100)
 MANY = 0.05
 _ROWS = (1, 2, 6, 11, 21, 51, 101, 1001)
 _USERS = (1, 2, 10, 20, 50, 100)
+
+# The arguments of read_log that are texts, in the order of their options.
+_TEXTS = ("format", "encoding", "separator", "unwrap", "time_format", "time_unit", "since", "until", "engine")
 
 Progress = Callable[[str, float], None]
 
@@ -100,17 +102,7 @@ class Look:
         endings = (Path(name.removesuffix(".gz")).suffix.lower() for name in self.data)
         if {ENDINGS.get(ending) for ending in endings} == {given.get("format")}:
             given.pop("format", None)
-        for key in (
-            "format",
-            "encoding",
-            "separator",
-            "unwrap",
-            "time_format",
-            "time_unit",
-            "since",
-            "until",
-            "engine",
-        ):
+        for key in _TEXTS:
             if isinstance(given.get(key), str) and (key, given[key]) != ("encoding", "utf-8"):
                 value = {"\t": "tab", "\x01": "\\x01"}.get(given[key], given[key])
                 value = re.sub(r"(?<=://)([^:@/]*):[^/]*@", r"\1@", value) if key == "engine" else value  # no password
@@ -127,10 +119,7 @@ class Look:
         """Return everything as plain data, marked as secret."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["seen"] = [asdict(column) for column in self.seen]
-        plain["defects"] = [
-            {"kind": one.kind, "count": one.count, "first": [{"file": f, "line": n} for f, n in one.lines]}
-            for one in self.defects
-        ]
+        plain["defects"] = [defect.to_json() for defect in self.defects]
         given = {key: value for key, value in self.arguments.items() if value is not None and key != "engine"}
         plain["arguments"] = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
         plain["popular"] = {str(users): count for users, count in self.popular.items()}

@@ -14,9 +14,8 @@ from hushquery.engine import as_table, check, connect, engine_table, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log import normalise as normal
 from hushquery.log.columns import COLUMNS, ColumnNames
+from hushquery.log.defects import Defects, left_out
 from hushquery.log.files import find_files
-from hushquery.log.refuse import left_out
-from hushquery.log.report import Defects
 from hushquery.log.sources import FILE_ENDINGS, Layout, Source, files_source, table_source
 from hushquery.log.time_format import TimeFormat, TimeOptions, instant, instant_text
 

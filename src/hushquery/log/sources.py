@@ -14,7 +14,7 @@ from typing import Any
 
 from hushquery.engine import connect, is_text, on_unreadable, postgres, spark
 from hushquery.errors import DataError, UsageError
-from hushquery.log import files, formats, refuse
+from hushquery.log import defects, files, formats
 from hushquery.log.columns import (
     ColumnNames,
     describe_columns,
@@ -23,9 +23,8 @@ from hushquery.log.columns import (
     published_origin,
     quote_name,
 )
-from hushquery.log.detect import looks_like
+from hushquery.log.defects import Defects, defects_of_files, defects_of_table, looks_like
 from hushquery.log.formats import ENDINGS, Format
-from hushquery.log.report import Defects, defects_of_files, defects_of_table
 from hushquery.log.time_format import TimeOptions
 
 #: What the names of files end in, among others; a table of an engine can't have such a name.
@@ -135,9 +134,9 @@ def files_source(data: Any, layout: Layout, names: ColumnNames, engine: Any, opt
         )
     if form.raw_time and options.form is not None:
         raise UsageError(f"the format {kind} has times of its own form", fix="Leave the time format out")
-    refuse.other_encodings(heads, form, encoding)
-    refuse.other_keys(heads, form, encoding, names)
-    refuse.unreadable_times(heads, form, encoding, options, names)
+    defects.refuse_other_encodings(heads, form, encoding)
+    defects.refuse_other_keys(heads, form, encoding, names)
+    defects.refuse_unreadable_times(heads, form, encoding, options, names)
     rows = rows_view(form, heads, encoding, engine)
     written = options.form.format if options.form else ""
     return Source(
@@ -150,8 +149,8 @@ def files_source(data: Any, layout: Layout, names: ColumnNames, engine: Any, opt
         columns=describe_columns(form.origins, written),
         count_defects=partial(defects_of_files, paths, form, options, encoding),
         check_files=partial(files.check_compressed, paths),
-        check_head=partial(refuse.unreadable_lines, paths, form, encoding),
-        sample=partial(refuse.sample_defects, paths, form, encoding),
+        check_head=partial(defects.refuse_unreadable_lines, paths, form, encoding),
+        sample=partial(defects.sample_defects, paths, form, encoding),
         in_micros=bool(form.raw_time),
         coded=kind == "yandex",
     )
@@ -280,7 +279,7 @@ def _parquet_source(heads: Sequence[files.FileHead], names: ColumnNames, engine:
                 fix="Write the column with one type in all files, such as text",
             )
     source = table_source(table, names, engine, options, "read as parquet")
-    return replace(source, check_head=partial(refuse.unusable_rows, source.rows, source.dialect, options))
+    return replace(source, check_head=partial(defects.refuse_unusable_rows, source.rows, source.dialect, options))
 
 
 def _types_of_columns(paths: Sequence[Path]) -> list[dict[str, str]]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from hushquery.engine import as_table, connect, postgres
 from hushquery.errors import DataError, UsageError
-from hushquery.log import files, formats, refuse
+from hushquery.log import files, formats
 from hushquery.log.columns import looks_like_data
+from hushquery.log.defects import defects_of_files, refuse_unreadable_lines
 from hushquery.log.formats import Format
-from hushquery.log.report import defects_of_files
 from hushquery.log.sources import Layout, like_a_row, parquet_table, rows_view, view
 
 _PLAIN = Layout()
@@ -59,7 +59,7 @@ class TableFiles:
         if kind != "parquet":
             form, _ = _common(self, kind, heads, {"unit": "string"}, encoding)
             files.check_compressed([head.path for head in heads])
-            refuse.unreadable_lines([head.path for head in heads], form, encoding, None)
+            refuse_unreadable_lines([head.path for head in heads], form, encoding, None)
 
 
 def paths_of(data: Any) -> list[Path]:

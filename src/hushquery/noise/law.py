@@ -392,12 +392,7 @@ def _binomial_sums(n: int, coin: TailCoin | SelectionCoin, digits: int) -> tuple
 
 
 def given_release(
-    noisy: _Integers,
-    threshold: int,
-    law: Noise,
-    level: float = LEVEL,
-    *,
-    least: int = 1,
+    noisy: _Integers, threshold: int, law: Noise, level: float = LEVEL, *, least: int = 1
 ) -> tuple[_Integers, _Integers]:
     """Return the lowest and highest count for which such a noisy count, once released, is not surprising.
     It covers at ``level`` or more, because counts are whole. ``least`` is the smallest count there can be: one where

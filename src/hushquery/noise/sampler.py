@@ -24,18 +24,8 @@ from hushquery.errors import UsageError
 if TYPE_CHECKING:
     from hushquery.noise.law import Law
 
-__all__ = [
-    "Bits",
-    "IntArray",
-    "KeyedBits",
-    "Sampler",
-    "SeededBits",
-    "SystemBits",
-    "add_noise",
-    "below",
-    "one_word",
-    "sampler",
-]
+__all__ = ["Bits", "IntArray", "KeyedBits", "Sampler", "SeededBits", "SystemBits"]
+__all__ += ["add_noise", "below", "one_word", "sampler"]
 
 #: Whole numbers, as all counts and all noise are.
 IntArray = npt.NDArray[np.int64]

@@ -33,8 +33,6 @@ from hushquery.release.manifest import SHARE_SCALE
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-__all__ = ["Correction", "Similar", "Suggestion", "correct", "similar", "suggest"]
-
 _ONE_MISTAKE_IN = 20.0
 _FEWEST_CLICKS = 0.1
 _CLICKS_SAY_AT_MOST = 2.0

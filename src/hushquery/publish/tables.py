@@ -19,12 +19,10 @@ from scipy import sparse
 
 from hushquery.errors import DataError, UsageError
 from hushquery.publish.text import fold
+from hushquery.release.export import Tabular
 from hushquery.release.intervals import Published, published
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
-
     from hushquery.release import Release
 
 _MADE_BY = {
@@ -37,27 +35,12 @@ _SHOWN = 20
 Row = TypeVar("Row")
 
 
-class Rows(tuple[Row, ...]):
+class Rows(tuple[Row, ...], Tabular):
     """The rows of a result, the best first: a tuple that becomes a data frame, and a table in a notebook."""
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table; columns that no row has are left out."""
         return pa.Table.from_pylist(_plain(self))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the rows as a pandas data frame."""
-        from hushquery.release.export import to_pandas
-
-        return to_pandas(self.to_arrow())
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return the rows as a Polars data frame."""
-        from hushquery.release.export import to_polars
-
-        return to_polars(self.to_arrow())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows of {type(self[0]).__name__}>" if self else "<no rows>"

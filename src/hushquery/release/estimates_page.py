@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, format_epsilon
-from hushquery.release.axis import Axis
 from hushquery.release.manifest import task_of
 from hushquery.release.page import (
     card_table,
@@ -17,7 +16,7 @@ from hushquery.release.page import (
     settings,
     weakness,
 )
-from hushquery.templates import number, render
+from hushquery.templates import Axis, number, render
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release

@@ -10,13 +10,13 @@ import secrets
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from hushquery.errors import DataError, Unavailable, UsageError
+from hushquery.core.estimates import Tabular, installed
+from hushquery.errors import DataError, UsageError
 from hushquery.release.manifest import FORMAT, KINDS
 from hushquery.release.page import nothing_promised, weakness
 from hushquery.release.release import CARD, MANIFEST, manifest_bytes, raise_io_error, sync_folder, write_folder
@@ -24,26 +24,13 @@ from hushquery.templates import render
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas
-    import polars
 
     from hushquery.release.release import Release
 
+__all__ = ["Tabular", "csv_bytes", "notebook", "to_csv", "to_csv_file", "to_duckdb", "to_sqlite"]
+
 _NOTEBOOK_ROWS = 10
 _SQL_TYPES = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.float64(): "REAL"}
-
-
-def to_pandas(table: pa.Table) -> pandas.DataFrame:
-    """Return a table as a pandas data frame."""
-    _need("pandas")
-    frame: pandas.DataFrame = table.to_pandas()
-    return frame
-
-
-def to_polars(table: pa.Table) -> polars.DataFrame:
-    """Return a table as a Polars data frame."""
-    frame: polars.DataFrame = _need("polars").from_arrow(table)
-    return frame
 
 
 def notebook(release: Release) -> str:
@@ -66,20 +53,12 @@ def notebook(release: Release) -> str:
 
 def to_duckdb(release: Release) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB database in memory that holds every table under its name."""
-    base: duckdb.DuckDBPyConnection = _need("duckdb").connect()
+    base: duckdb.DuckDBPyConnection = installed("duckdb").connect()
     for name, table in release.tables.items():
         base.register("given", table)
         base.execute(f'CREATE TABLE "{name}" AS SELECT * FROM given')  # noqa: S608 -- a name of ours
         base.unregister("given")
     return base
-
-
-def _need(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError:
-        what = f"a table of {package} needs the package {package}"
-        raise Unavailable(what, why="it is not installed", fix=f"pip install {package}") from None
 
 
 def to_csv(release: Release, folder: Path | str, force: bool = False) -> Path:

@@ -25,7 +25,6 @@ from hushquery.core.budget import UNUSUAL_DELTA, UNUSUAL_EPSILON, Relation, exac
 from hushquery.core.guarantee import Guarantee, factor
 from hushquery.core.loss import GaussianWeights, Loss
 from hushquery.errors import UsageError
-from hushquery.release.axis import Axis
 from hushquery.release.manifest import (
     KINDS,
     NUMBERS,
@@ -36,7 +35,7 @@ from hushquery.release.manifest import (
     measures_of,
     release_measure,
 )
-from hushquery.templates import asset, bundled, number, render
+from hushquery.templates import Axis, asset, bundled, number, render
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release

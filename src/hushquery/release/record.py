@@ -21,8 +21,6 @@ from hushquery.templates import render
 if TYPE_CHECKING:
     from hushquery.release.release import Release
 
-__all__ = ["nist_sheet", "nist_text", "registry_entries", "registry_text"]
-
 _NIST = "NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees (March 2025)"
 _OPTIONS = {"title": "--title", "publisher": "--publisher", "licence": "--licence", "contact": "--contact"}
 _OPTIONS |= {"period": "--period, or --since and --until", "people": "--users"}
@@ -267,11 +265,7 @@ def _entry(release: Release, guarantee: Guarantee) -> dict[str, Any]:
                 "utility": "; ".join(limits(release)),
                 "additional_information": f"Contact: {about['contact']}. Licence: {about['licence']}",
             },
-            "administrative": {
-                "status": "Draft",
-                "registry_authors": [_not_stated(_IN_ENTRY)],
-                "tier": 2,
-            },
+            "administrative": {"status": "Draft", "registry_authors": [_not_stated(_IN_ENTRY)], "tier": 2},
         },
     }
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hushquery.core.description import Description
+from hushquery.core.estimates import Tabular, to_pandas, to_polars
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
 from hushquery.release.manifest import (
@@ -45,7 +46,7 @@ _ROWS_PER_GROUP = 2**20
 
 
 @dataclass(frozen=True, repr=False)
-class Release:
+class Release(Tabular):
     """Public tables, what their publication promises, and how they were made. Made by :meth:`make` or :meth:`load`.
 
     ``tables`` are any of ``queries``, ``clicks``, ``reformulations`` and ``records``, or what clients reported:
@@ -233,14 +234,10 @@ class Release:
 
     def to_pandas(self, table: str | None = None) -> pandas.DataFrame:
         """Return a table as a pandas data frame: by default the queries, or the estimates from reports."""
-        from hushquery.release.export import to_pandas
-
         return to_pandas(self._named(table))
 
     def to_polars(self, table: str | None = None) -> polars.DataFrame:
         """Return a table as a Polars data frame: by default the queries, or the estimates from reports."""
-        from hushquery.release.export import to_polars
-
         return to_polars(self._named(table))
 
     def to_arrow(self, table: str | None = None) -> pa.Table:
@@ -255,9 +252,6 @@ class Release:
         from hushquery.release.export import to_duckdb
 
         return to_duckdb(self)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._named().__arrow_c_stream__(requested_schema)
 
     def _named(self, table: str | None = None) -> pa.Table:
         name = table or ("estimates" if "estimates" in self.tables else "queries")

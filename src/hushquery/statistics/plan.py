@@ -10,12 +10,11 @@ from typing import Any, Required, TypedDict, Unpack
 
 from hushquery.core.budget import Budget, Number, Relation, Unit, format_delta, format_epsilon
 from hushquery.core.calibration import laplace_scale, mu_for, sigma_for
-from hushquery.core.description import UNDESCRIBED, Description
+from hushquery.core.description import UNDESCRIBED, Description, clean_text
 from hushquery.core.estimates import Estimate, Estimates, combinable, quotient
 from hushquery.core.guarantee import Step
-from hushquery.core.ledger.entries import clean_text
 from hushquery.core.loss import Loss
-from hushquery.core.sensitivity import ClampedSum
+from hushquery.core.sensitivity import checked_clamp
 from hushquery.engine import execute, no_such_column
 from hushquery.errors import UsageError
 from hushquery.log.tables import paths_of, read_table
@@ -263,8 +262,7 @@ def plan_sum(data: Any, column: str, *, lower: Number, upper: Number, **options:
     >>> plan.questions[0].bounds(plan.unit.relation).l1
     Fraction(3, 1)
     """
-    clamp = ClampedSum(lower, upper)
-    return plan_statistic(data, ClampedTotal(column, clamp.lower, clamp.upper), **options)
+    return plan_statistic(data, ClampedTotal(column, *checked_clamp(lower, upper)), **options)
 
 
 def plan_mean(
@@ -285,10 +283,10 @@ def plan_mean(
     >>> [q.describe() for q in plan.questions][1]
     'the number of units that meet a condition'
     """
-    clamp = ClampedSum(lower, upper)
-    middle = (clamp.lower + clamp.upper) / 2
-    distance = ClampedTotal(column, clamp.lower, clamp.upper, "mean", middle)
-    low, high = float(clamp.lower), float(clamp.upper)
+    clamp = checked_clamp(lower, upper)
+    middle = (clamp[0] + clamp[1]) / 2
+    distance = ClampedTotal(column, *clamp, "mean", middle)
+    low, high = map(float, clamp)
     if Unit.of(options.get("unit", ""), options.get("relation")).relation is Relation.REPLACE_ONE:
         if users is None or users < 1:
             raise UsageError(

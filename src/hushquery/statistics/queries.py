@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from hushquery.core.budget import Relation, Unit
-from hushquery.core.sensitivity import Bounds, ClampedSum, Counts, OverlappingCounts, RowCount
+from hushquery.core.sensitivity import Bounds, of_clamped_sum, of_counts, of_overlapping, of_rows
 from hushquery.engine import dialect, md5, no_such_column, or_null
 from hushquery.errors import DataError, UsageError
 from hushquery.log.normalise import as_double
@@ -82,7 +82,8 @@ class CountUnits(Question):
 
     def bounds(self, relation: Relation) -> Bounds:
         """One: a unit is counted once."""
-        return RowCount(1).bounds(relation)
+        del relation
+        return of_rows(1)
 
     def ask(self, table: Any, unit: Unit) -> Any:
         """Count distinct units."""
@@ -103,7 +104,8 @@ class CountRows(Question):
 
     def bounds(self, relation: Relation) -> Bounds:
         """The cap on rows."""
-        return RowCount(self.rows_per_unit).bounds(relation)
+        del relation
+        return of_rows(self.rows_per_unit)
 
     def ask(self, table: Any, unit: Unit) -> Any:
         """Count rows, each unit up to its cap."""
@@ -149,12 +151,8 @@ class ClampedTotal(Question):
         return {self.column: "float64"}
 
     @property
-    def _shifted(self) -> ClampedSum:
-        return ClampedSum(self.lower - self.centre, self.upper - self.centre)
-
-    @property
     def _width(self) -> Fraction:
-        return max(abs(self._shifted.lower), abs(self._shifted.upper), self.upper - self.lower)
+        return max(abs(self.lower - self.centre), abs(self.upper - self.centre), self.upper - self.lower)
 
     @property
     def step(self) -> Fraction:
@@ -164,7 +162,7 @@ class ClampedTotal(Question):
 
     def bounds(self, relation: Relation) -> Bounds:
         """The clamp's bound in steps, rounded up: ``|round(x) - round(y)| <= ceil(|x - y|)``."""
-        exact_bounds = self._shifted.bounds(relation)
+        exact_bounds = of_clamped_sum(self.lower - self.centre, self.upper - self.centre, relation)
         steps = Fraction(math.ceil(exact_bounds.l1 / self.step))
         return Bounds(steps, steps * steps, exact_bounds.because)
 
@@ -230,7 +228,7 @@ class Histogram(Question):
 
     def bounds(self, relation: Relation) -> Bounds:
         """One per key a unit may be in."""
-        return Counts(self.keys_per_unit).bounds(relation)
+        return of_counts(self.keys_per_unit, relation)
 
     def ask(self, table: Any, unit: Unit) -> Any:
         """Keep a few distinct keys of each unit, chosen by a digest of unit and key, then count units per key."""
@@ -275,7 +273,7 @@ class Overlapping(Question):
 
     def bounds(self, relation: Relation) -> Bounds:
         """One per condition a unit may meet."""
-        return OverlappingCounts(len(self.conditions), self.at_most).bounds(relation)
+        return of_overlapping(len(self.conditions), self.at_most, relation)
 
     def ask(self, table: Any, unit: Unit) -> Any:
         """Reduce each unit to yes or no per condition, cap the yeses, and count them."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import groupby
@@ -17,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context, Macro
 from markupsafe import Markup, escape
 
-__all__ = ["STYLE", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
+__all__ = ["STYLE", "Axis", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
 
 # Longer keys are cut on a page; the tables have them whole.
 _LONGEST = 160
@@ -107,6 +109,40 @@ def percent(share: float) -> str:
     digits = 2 if hundred >= 0.1 or hundred < 5e-7 else 3 if hundred >= 0.01 else 4 if hundred >= 0.0001 else 6
     printed = f"{hundred:.{digits}f}%"
     return f"−{printed}" if share < 0 and any(digit in printed for digit in "123456789") else printed
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis that the rows of a chart share, in per cent of its width; it includes zero."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Axis:
+        """Return the axis that all values fit on."""
+        ends = [0.0, *values]
+        return cls(min(ends), max(ends))
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], measure: str) -> Axis:
+        """Return the axis of bars with their intervals, which are drawn from zero on."""
+        return cls.over(end for row in rows for end in (row[measure], max(0.0, row["low"]), row["high"]))
+
+    def at(self, value: float) -> str:
+        """Return where a value lies."""
+        return f"{self._place(value):.2f}"
+
+    def left(self, value: float) -> str:
+        """Return where the bar of a value begins."""
+        return self.at(min(0.0, value))
+
+    def width(self, value: float) -> str:
+        """Return how wide the bar of a value is."""
+        return f"{abs(self._place(value) - self._place(0)):.2f}"
+
+    def _place(self, value: float) -> float:
+        return 100 * (value - self.least) / ((self.most - self.least) or 1.0)
 
 
 def _amount(value: float, measure: str | None) -> str:

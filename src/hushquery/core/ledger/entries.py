@@ -1,11 +1,10 @@
-"""Entries of a ledger, names of populations, and whether a loss would exceed a budget."""
+"""Entries of a ledger, what they add up to, and whether a loss would exceed a budget."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from hushquery.core.budget import Budget, Relation, finite, format_delta, format_epsilon, round_down
+from hushquery.core.description import clean_text
 from hushquery.core.ledger.store import canonical, corrupt
 from hushquery.core.loss import Loss
 from hushquery.errors import UsageError
@@ -422,14 +422,3 @@ def _read_budget(data: Mapping[str, str]) -> Budget:
     if set(data) != {"epsilon", "delta"}:
         raise UsageError("a budget has unknown parts or lacks some")
     return Budget(data["epsilon"], data["delta"])
-
-
-def clean_text(text: str, meaning: str, *, lines: bool = False, empty: bool = False) -> str:
-    """Return a text in the one form in which it is stored and safe to print: composed (NFC), stripped, printable."""
-    clean = unicodedata.normalize("NFC", text).strip()
-    allowed = "\n\t" if lines else ""
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") and c not in allowed for c in clean):
-        raise UsageError(f"{meaning} has control characters in it", fix="Use plain text")
-    if not clean and not empty:
-        raise UsageError(f"{meaning} is empty", fix="Use a few words, such as 'readers of example.org'")
-    return clean

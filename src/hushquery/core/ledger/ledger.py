@@ -31,19 +31,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hushquery.core.budget import Budget, Relation, finite
+from hushquery.core.description import check_named, clean_text, near_name
 from hushquery.core.ledger.entries import (
     Account,
     AccountTotals,
     Entry,
     Terms,
     account_name,
-    clean_text,
     loss_text,
     period_length,
     plan_text,
     time_text,
 )
-from hushquery.core.ledger.names import check_named, near_name
 from hushquery.core.ledger.refusal import refusal
 from hushquery.core.ledger.store import (
     GENESIS,

@@ -293,9 +293,7 @@ class LedgerStore:
             )
         except ImportError:
             raise Unavailable(
-                "a ledger in PostgreSQL needs the package psycopg",
-                why="it is not installed",
-                fix=install("serve"),
+                "a ledger in PostgreSQL needs the package psycopg", why="it is not installed", fix=install("serve")
             ) from None
         store = cls(engine, name, None, secrets)
         with store._transaction("REPEATABLE READ") as connection:

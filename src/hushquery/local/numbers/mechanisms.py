@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ class OneBit(ChannelReport):
     **Guarantee:** pure epsilon for one report, replace-one, from the integers over 2^53. **Estimator:** see
     :class:`~hushquery.local.numbers.onebit.OneBitMean`; the bit itself estimates nothing without its chances.
 
-    >>> OneBit.calibrate(Fraction(1), Fraction(0)).loss.fits(1, 0)
+    >>> OneBit.calibrate(1, 0).loss.fits(1, 0)
     True
     """
 
@@ -34,11 +34,7 @@ class OneBit(ChannelReport):
 
     name: ClassVar[str] = "one-bit-mean"
     summary: ClassVar[str] = "one random bit for the average of numbers in 0..10"
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> OneBitMean:
-        """Numbers in 0..10."""
-        return OneBitMean.calibrate(10, epsilon)
+    built = staticmethod(partial(OneBitMean.calibrate, 10))  # numbers in 0..10
 
     def pairs(self) -> Sequence[Pair[int]]:
         """The two ends, and the middle against an end."""
@@ -60,7 +56,7 @@ class DBitFlipAnswer(ChannelReport):
     **Guarantee:** pure 2 ln(keep/(1-keep)) for one answer, replace-one. **Estimator:** see
     :class:`~hushquery.local.numbers.dbitflip.DBitFlip`.
 
-    >>> DBitFlipAnswer.calibrate(Fraction(1), Fraction(0)).loss.fits(1, 0)
+    >>> DBitFlipAnswer.calibrate(1, 0).loss.fits(1, 0)
     True
     """
 
@@ -68,11 +64,7 @@ class DBitFlipAnswer(ChannelReport):
 
     name: ClassVar[str] = "d-bit-flip"
     summary: ClassVar[str] = "three flipped bits of four buckets"
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> DBitFlip:
-        """Three of four buckets."""
-        return DBitFlip.calibrate(4, 3, epsilon)
+    built = staticmethod(partial(DBitFlip.calibrate, 4, 3))  # three of four buckets
 
     def pairs(self) -> Sequence[Pair[int]]:
         """Two sampled buckets, and a sampled one against one that was not."""

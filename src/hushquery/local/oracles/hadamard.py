@@ -16,8 +16,6 @@ from hushquery.local.randomizer import Answer, coins
 from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.sampler import Bits, below
 
-__all__ = ["Hadamard", "parity", "walsh_hadamard"]
-
 
 @dataclass(frozen=True)
 class Hadamard(Response):

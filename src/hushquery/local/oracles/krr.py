@@ -29,8 +29,6 @@ from hushquery.local.randomizer import (
 from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.sampler import Bits, one_word
 
-__all__ = ["KRR", "CellReports", "Response", "lie_chance", "respond"]
-
 # Clients are randomised in blocks that stay in the processor's cache.
 _BLOCK = 1 << 14
 

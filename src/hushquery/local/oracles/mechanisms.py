@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from hushquery.local.oracles.olh import OLH
 from hushquery.local.oracles.subset import SubsetSelection
 from hushquery.local.oracles.two_stage import TwoStage
 from hushquery.local.oracles.unary import OUE
-from hushquery.local.randomizer import Channel, Device
+from hushquery.local.randomizer import Device
 from hushquery.noise.sampler import Bits
 
 Row = tuple[int, ...]
@@ -47,16 +48,16 @@ class ChannelReport(Mechanism[int]):
     kind: ClassVar[Kind] = "randomizer"
     relation: ClassVar[Relation] = Relation.REPLACE_ONE
 
-    @classmethod
+    @staticmethod
     @abstractmethod
-    def build(cls, epsilon: Fraction) -> Channel:
+    def built(epsilon: Fraction) -> Any:
         """Calibrate the mechanism on the small domain."""
 
     @classmethod
     def calibrate(cls, epsilon: Fraction, delta: Fraction) -> Self:
         """Choose the chances; delta is not needed and not used."""
         del delta
-        return cls(cls.build(epsilon))
+        return cls(cls.built(epsilon))
 
     @property
     def loss(self) -> Loss:
@@ -126,11 +127,7 @@ class BinaryReport(_OneHot):
 
     name: ClassVar[str] = "binary-response"
     summary: ClassVar[str] = "randomised response over yes and no"
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> KRR:
-        """Two cells."""
-        return KRR.calibrate(2, epsilon)
+    built = staticmethod(partial(KRR.calibrate, 2))  # two cells
 
 
 class ResponseReport(_OneHot):
@@ -146,11 +143,7 @@ class ResponseReport(_OneHot):
 
     name: ClassVar[str] = "krr"
     summary: ClassVar[str] = "k-ary randomised response"
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> KRR:
-        """Four cells."""
-        return KRR.calibrate(4, epsilon)
+    built = staticmethod(partial(KRR.calibrate, 4))  # four cells
 
 
 class UnaryReport(_OneReport):
@@ -166,11 +159,7 @@ class UnaryReport(_OneReport):
 
     name: ClassVar[str] = "oue"
     summary: ClassVar[str] = "optimised unary encoding: a noisy bit per cell"
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> OUE:
-        """Three cells."""
-        return OUE.calibrate(3, epsilon)
+    built = staticmethod(partial(OUE.calibrate, 3))  # three cells
 
     def columns(self, reports: npt.NDArray[Any]) -> IntArray:
         """The bits, then their number."""
@@ -221,11 +210,7 @@ class HashedReport(_SeedAndBit):
     name: ClassVar[str] = "olh"
     summary: ClassVar[str] = "optimised local hashing: a noisy bucket of a random hash"
     audit_runs: ClassVar[int] = 2_000_000
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> OLH:
-        """The hash modulo 3 instead of 2^31 - 1."""
-        return OLH.calibrate(3, epsilon, g=2, prime=3)
+    built = staticmethod(partial(OLH.calibrate, 3, g=2, prime=3))  # the hash modulo 3 instead of 2^31 - 1
 
 
 class HadamardReport(_SeedAndBit):
@@ -242,11 +227,7 @@ class HadamardReport(_SeedAndBit):
     name: ClassVar[str] = "hadamard"
     summary: ClassVar[str] = "Hadamard response: a noisy bit about a random row"
     audit_runs: ClassVar[int] = 1_000_000
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> Hadamard:
-        """Four cells."""
-        return Hadamard.calibrate(4, epsilon)
+    built = staticmethod(partial(Hadamard.calibrate, 4))  # four cells
 
 
 class SubsetReport(_OneReport):
@@ -263,11 +244,7 @@ class SubsetReport(_OneReport):
     name: ClassVar[str] = "subset"
     summary: ClassVar[str] = "subset selection: a small set of cells"
     audit_runs: ClassVar[int] = 1_000_000
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> SubsetSelection:
-        """Two of five cells, whatever epsilon is."""
-        return SubsetSelection.calibrate(5, epsilon, omega=2)
+    built = staticmethod(partial(SubsetSelection.calibrate, 5, omega=2))  # two of five cells, whatever epsilon is
 
 
 class TwoStageReport(_OneReport):
@@ -285,11 +262,7 @@ class TwoStageReport(_OneReport):
     name: ClassVar[str] = "two-stage"
     summary: ClassVar[str] = "two-stage randomised response: the query, then the URL given the query"
     audit_runs: ClassVar[int] = 1_000_000
-
-    @classmethod
-    def build(cls, epsilon: Fraction) -> TwoStage:
-        """Six cells of three queries."""
-        return TwoStage.calibrate((2, 1), epsilon, mode="tight")
+    built = staticmethod(partial(TwoStage.calibrate, (2, 1), mode="tight"))  # six cells of three queries
 
     def pairs(self) -> Sequence[Pair[int]]:
         """Another URL of the query, another query, and no query of the head list."""

@@ -32,8 +32,6 @@ from hushquery.local.randomizer import (
 from hushquery.local.report import bytes_for, numbers_from
 from hushquery.noise.sampler import Bits, below
 
-__all__ = ["SubsetSelection", "others"]
-
 # Clients are randomised in blocks of about so many marks (clients times cells).
 _MARKS = 1 << 22
 

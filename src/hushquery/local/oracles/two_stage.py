@@ -37,8 +37,6 @@ from hushquery.local.randomizer import (
 )
 from hushquery.noise.sampler import Bits, below
 
-__all__ = ["TwoStage"]
-
 # In tight mode the URL stage's epsilon is one of so many parts of the whole.
 _PARTS = 64
 

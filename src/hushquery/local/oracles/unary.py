@@ -16,8 +16,6 @@ from hushquery.local.oracles.krr import Response
 from hushquery.local.randomizer import ONE, Answer, coins, many_coins
 from hushquery.noise.sampler import Bits
 
-__all__ = ["OUE", "bit_counts"]
-
 # Clients are randomised in blocks of about so many coins, and reports counted in blocks of about so many words.
 _COINS = 1 << 20
 _WORDS = 1 << 17

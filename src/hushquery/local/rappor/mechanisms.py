@@ -25,8 +25,6 @@ from hushquery.local.rappor.channel import Rappor
 from hushquery.local.rappor.response import BoolArray, Encoder, Params, Variant
 from hushquery.noise.sampler import Bits
 
-__all__ = ["RapporPermanent", "RapporReport"]
-
 _BITS, _HASHES = 4, 2
 _COHORT = 0
 _DEVICES = 3_000

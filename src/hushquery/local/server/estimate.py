@@ -79,21 +79,6 @@ def estimate(
     configuration = Configuration.of(task, head)
     check_options(configuration, level, post, candidates)
     count = _counted(configuration, _asked(task, period), reports, engine, progress, strict=strict)
-    return estimate_counted(count, level=level, post=post, candidates=candidates)
-
-
-def estimate_counted(
-    count: ReportCount,
-    *,
-    level: float = 0.95,
-    post: Post | None = None,
-    candidates: Iterable[str] | None = None,
-    strict: bool = False,
-) -> ClientEstimate:
-    """Estimate as :func:`estimate` does, from a count that is closed already."""
-    configuration = count.configuration
-    check_options(configuration, level, post, candidates)
-    _check_strict(count, strict=strict)
     _check_enough(count, configuration.task.collect.min_batch)
     return estimate_support(
         configuration,

@@ -191,15 +191,11 @@ def _local(name: str) -> str:
 
 def _paths(reports: Any) -> list[str]:
     """Return the files' names, whole; of those on this machine look at the end, where their columns are named."""
-    listed = [reports] if isinstance(reports, str | PathLike) else list(reports) if _is_list(reports) else None
+    listed = list(reports) if isinstance(reports, list | tuple) else [reports]
     if not listed or not all(isinstance(path, str | PathLike) for path in listed):
         raise UsageError("on Spark reports are given as Parquet files", fix="Give a path or a list of paths")
     names = [fspath(path) for path in listed]
     return [name if "://" in name else _checked(Path(name)) for name in names]
-
-
-def _is_list(reports: Any) -> bool:
-    return isinstance(reports, list | tuple)
 
 
 def _checked(path: Path) -> str:

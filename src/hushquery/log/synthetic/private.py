@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -11,20 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+#: The words of all queries, by list.
+WORDS: dict[str, Any] = tomllib.loads(resources.files(__package__).joinpath("words.toml").read_text("utf-8"))
 #: How many private queries a user has at most.
 ITEMS_PER_USER = 16
 
 #: The recipes, by the number that stands for them: person, e-mail, phone, order, account, street address.
 KINDS = ("person", "mail", "phone", "order", "account", "address")
 
-_FIRST_NAMES = tuple(
-    """
-alma agnes albert alfred anita arnold audrey barney beatrice bernard bertha betty boris brenda bruno carla
-cecil clara conrad cora cyril daphne deborah dennis doris edgar edith edwina elmer elsie emil enid
-erwin esther ethel eunice felix fiona flora floyd frieda gerald gilda gladys gordon greta gwen harold
-hattie hazel hector heidi helga herbert hilda homer horace hubert ingrid irene irma irving isidor ivor
-""".split()  # noqa: SIM905 - lists of words are read as text
-)
+_FIRST_NAMES = tuple(WORDS["first_names"].split())
 _STREETS = ("street", "road", "lane", "avenue", "terrace", "crescent", "grove", "mews")
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")  # 70
 
