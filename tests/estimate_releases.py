@@ -100,7 +100,17 @@ def _texts(channel: Rappor, values: Sequence[str], coins: Any) -> np.ndarray[Any
 
 
 def period(kind: str, week: int, n: int = 2000, **changes: Mapping[str, Any]) -> Release:
-    """Give the release of a week."""
+    """Give the release of a week, the same one each time."""
+    asked = (kind, week, n, repr(changes))
+    if asked not in _MADE:
+        _MADE[asked] = _released(kind, week, n, **changes)
+    return _MADE[asked]
+
+
+_MADE: dict[tuple[str, int, int, str], Release] = {}
+
+
+def _released(kind: str, week: int, n: int, **changes: Mapping[str, Any]) -> Release:
     fixed = configuration(kind, **changes)
     held = HELD[kind](week)
     values = [value for value, share in held.items() for _ in range(round(share * n))]

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,23 @@ if TYPE_CHECKING:
 
 
 def period(manifest: Mapping[str, Any]) -> tuple[date | None, date | None]:
-    """Return the first and the last day of the data, as far as they are stated."""
+    """Return the first and the last day of the data, as far as they are stated; clients report in periods of a task."""
     stated = _description(manifest).get("period")
-    ends = stated if isinstance(stated, Mapping) else {}
-    return _day(ends.get("start")), _day(ends.get("end"))
+    if not isinstance(stated, Mapping):
+        return _reported(manifest) if manifest.get("kind") == "local" else (None, None)
+    return _day(stated.get("start")), _day(stated.get("end"))
+
+
+def _reported(manifest: Mapping[str, Any]) -> tuple[date | None, date | None]:
+    try:
+        parameters = manifest["parameters"]
+        seconds, periods = task_of(parameters)["task"]["period"], parameters["periods"]
+        if seconds is None:
+            return None, None
+        first, last = min(periods) * seconds, (max(periods) + 1) * seconds - 1
+        return datetime.fromtimestamp(first, UTC).date(), datetime.fromtimestamp(last, UTC).date()
+    except (DataError, LookupError, TypeError, ValueError, OverflowError, OSError):
+        return None, None
 
 
 def dates(manifest: Mapping[str, Any]) -> str:
@@ -152,7 +165,7 @@ def device_costs(releases: Sequence[Release]) -> DeviceCosts:
             costs[parameters["task"]] = DeviceCosts(one, answers, life, min(life, one * answers))
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         raise DataError("a release does not say what its reports cost", fix="Download it again") from None
-    most = min(max(cost.lifetime for cost in costs.values()), sum(cost.most for cost in costs.values()))
+    most = min(max(cost.lifetime for cost in costs.values()), sum((cost.most for cost in costs.values()), Fraction(0)))
     return replace(costs[parameters["task"]], most=most)
 
 

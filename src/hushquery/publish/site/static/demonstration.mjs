@@ -9,21 +9,11 @@ const ONE = 2 ** 53;
 // A database of its own: nobody's real answers are near it.
 const STATE = "hushquery-demonstration";
 
-/** What an answer can say, cell by cell, and which cell a value is. */
+/** What can be reported, cell by cell, and which cell a value is. */
 export class Cells {
   constructor({ domain, description, task }) {
     this.searches = task.task.kind === "searches";
     this.names = [];
-    this.unlisted = !domain.records && description;
-    if (this.unlisted) {
-      const { name, k, most } = description;
-      const start = (bucket) => Math.ceil((bucket * (most + 1)) / k);
-      const range = (bucket) => (start(bucket + 1) - start(bucket) > 1 ? `${start(bucket)}..${start(bucket + 1) - 1}` : `${start(bucket)}`);
-      if (name === "onebit") this.names = [["0"], ["1"]];
-      if (name === "dbitflip") this.names = Array.from({ length: k }, (_, bucket) => [range(bucket)]);
-      if (name === "rappor") this.names = Array.from({ length: k }, (_, bit) => [`bit ${bit}`]);
-      return;
-    }
     const grouped = description.name === "two-stage";
     this.places = new Map();
     domain.records.forEach((record, i) => {
@@ -35,20 +25,15 @@ export class Cells {
     this.wildcard = domain.wildcard ? this.names.length - 1 : undefined;
   }
 
-  /** Give the cell that the client randomises for a value; undefined where the task refuses it, or there is none. */
+  /** Give the cell that the client randomises for a value; undefined where the task refuses it. */
   of(value, url = "") {
-    const { name, k, most } = this.unlisted || {};
-    if (name) return name === "dbitflip" ? Number((BigInt(value) * BigInt(k)) / BigInt(most + 1)) : undefined;
     const keys = this.searches ? [`${normalQuery(value)}\0${normalUrl(url)}`, normalQuery(value)] : [normalValue(value)];
     return keys.map((key) => this.places.get(key)).find((cell) => cell !== undefined) ?? this.wildcard;
   }
 }
 
-/**
- * Say of a mechanism which cells an answer speaks for, and with which chance it speaks for one when another is true; for
- * one bit the number itself is true, and of a text's bits only the chances with and without it are known here.
- */
-export function law({ name, k, d, keep, low, unit, p, q, flip, lie, truth, omega, g, urls, url_lies: urlLies, query_lie: queryLie }) {
+/** Say of a mechanism which cells an answer speaks for, and with which chance it speaks for one when another is true. */
+export function law({ name, k, lie, truth, omega, g, urls, url_lies: urlLies, query_lie: queryLie }) {
   const all = Array.from({ length: k }, (_, cell) => cell);
   const two = (own, other) => (cell, at) => (cell === at ? own : other);
   switch (name) {
@@ -83,16 +68,6 @@ export function law({ name, k, d, keep, low, unit, p, q, flip, lie, truth, omega
       };
       return { speaks: (answer) => [answer], chance };
     }
-    case "onebit":
-      return { speaks: (bit) => [bit], chance: (value, at) => Math.abs(1 - at - (low + unit * value) / ONE) };
-    case "dbitflip": {
-      const speaks = (answer) => answer.slice(0, d).filter((_, i) => answer[d + i]);
-      return { speaks, chance: two(((d / k) * keep) / ONE, (d / k) * (1 - keep / ONE)) };
-    }
-    case "rappor": {
-      const on = (one, other) => ((1 - flip / ONE) * one + (flip / ONE) * other) / ONE;
-      return { speaks: ([, bits]) => all.filter((bit) => (bits >> BigInt(bit)) & 1n), chance: () => NaN, set: on(q, p), unset: on(p, q) };
-    }
     default:
       return undefined;
   }
@@ -109,11 +84,9 @@ export async function loadTask(address) {
  * Randomise a value as so many new devices would.
  *
  * @returns How often an answer spoke for each cell and should on average, how many took no part (by the task's sampling),
- *   the cell of the value, one report, and the first answers as the mechanism gave them.
+ *   the cell of the value, one report, and the answers as the mechanism gave them.
  */
-export async function randomise(configuration, value, url, times, progress = () => {}) {
-  const cells = new Cells(configuration);
-  const { speaks, chance } = law(configuration.description);
+export async function randomise(configuration, value, url, times, { cells, speaks, chance }, progress = () => {}) {
   const counts = new Array(cells.names.length).fill(0);
   const answers = [];
   let [absent, report] = [0, null];
@@ -123,13 +96,12 @@ export async function randomise(configuration, value, url, times, progress = () 
     await client.forget();
     if (made === null) absent += 1;
     else {
-      const answer = openReport(made, configuration);
-      report ??= made;
-      answers.push(answer);
-      for (const cell of speaks(answer)) counts[cell] += 1;
+      report = made;
+      answers.push(openReport(made, configuration));
+      for (const cell of speaks(answers.at(-1))) counts[cell] += 1;
     }
     progress(done + 1);
   }
   const cell = cells.of(value, url);
-  return { counts, expected: (at) => (times - absent) * chance(cell ?? value, at), absent, report, answers, cell, cells };
+  return { counts, expected: (at) => (times - absent) * chance(cell ?? value, at), absent, report, answers, cell };
 }
