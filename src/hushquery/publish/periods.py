@@ -8,31 +8,32 @@ depend on, such as the list or epsilon, makes it answer anew: a task that change
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hushquery import plot
 from hushquery.errors import DataError, UsageError
+from hushquery.publish.tables import Rows, Shown, checked_limit
+from hushquery.release.collected import Collected
 from hushquery.release.estimates_page import measure_shown
 from hushquery.release.intervals import independent_change
-from hushquery.release.manifest import task_of
 from hushquery.release.repeats import Spread, spread_of
-from hushquery.release.series import check_same_people, dates, in_order
+from hushquery.release.series import check_same_people, dates, order_of
 
 if TYPE_CHECKING:
+    import altair
+
     from hushquery.release import Release
 
-__all__ = ["Change", "Period", "PeriodSeries", "Point", "is_of_clients", "period_series"]
+__all__ = ["Change", "Period", "PeriodSeries", "PeriodTrends", "Point", "period_chart", "period_series"]
 
 # Of a longer gap not every period is listed.
 _MOST_MISSING = 400
-_DAY = 86400
-_LAST_DAY = 250_000_000_000  # later days have no name in Python
+_MOST_DRAWN = 20
 
 
 class Point(NamedTuple):
@@ -83,18 +84,34 @@ class Change:
 class PeriodSeries:
     """Periods of one task whose devices answer alike, oldest first.
 
-    ``begins`` is a sentence on why the series does not continue the one before it; empty for the first. ``measure`` is
-    ``share`` or ``mean``. ``same_devices`` is declared: from one period to the next at least this share of devices
-    reports the same answer again.
+    ``begins`` is a sentence on why the series does not continue the one before it; empty for the first.
+    ``same_devices`` is declared: from one period to the next at least this share of devices reports the same answer.
     """
 
-    name: str
-    kind: str
-    measure: str
     periods: tuple[Period, ...]
-    level: float
     begins: str = ""
     same_devices: float = 0.0
+    _spreads: dict[int, Spread | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return str(self._collected.task["task"]["name"])
+
+    @property
+    def kind(self) -> str:
+        """What the task collects: setting, number, text or searches."""
+        return str(self._collected.task["task"]["kind"])
+
+    @property
+    def measure(self) -> str:
+        """What is estimated of each cell: ``share`` or ``mean``."""
+        return measure_shown(self._manifest)
+
+    @property
+    def level(self) -> float:
+        """The coverage of each interval, as released."""
+        return float(self._manifest["interval_level"])
 
     @cached_property
     def present(self) -> tuple[Period, ...]:
@@ -106,15 +123,20 @@ class PeriodSeries:
         """What is estimated, in the order of the list; of texts all that any period found."""
         return tuple(dict.fromkeys(cell for rows in self._rows.values() for cell in rows))
 
+    def largest(self, limit: int) -> list[str]:
+        """Return the cells in their order, of more than ``limit`` those of the largest last estimates."""
+        if len(self.cells) <= limit:
+            return list(self.cells)
+        last = self._rows[self.present[-1].number]
+        ranked = sorted(self.cells, key=lambda cell: -last[cell]["estimate"] if cell in last else math.inf)
+        return sorted(ranked[:limit], key=self.cells.index)
+
     def values(self, cell: str) -> list[Point | None]:
         """Return what each period says of a cell: None where there is no data, or the text was not found."""
-        found = []
-        for period in self.periods:
-            row = self._rows.get(period.number, {}).get(cell)
-            found.append(None if row is None else Point(row["estimate"], row["low"], row["high"]))
-        if cell not in self.cells:
+        rows = [self._rows.get(period.number, {}).get(cell) for period in self.periods]
+        if not any(rows):
             raise UsageError(f"the series has no value {cell!r}", fix="Use one of its cells")
-        return found
+        return [None if row is None else Point(row["estimate"], row["low"], row["high"]) for row in rows]
 
     def change(
         self, cell: str, earlier: int | None = None, later: int | None = None, *, level: float | None = None
@@ -137,13 +159,18 @@ class PeriodSeries:
         >>> round(change.difference, 3), change.noise
         (0.1, True)
         """
+        wanted = self.joint_level(level)
         before, after = self._pair(earlier, later)
-        rows = [self._rows[period.number].get(cell) for period in (before, after)]
-        if rows[0] is None or rows[1] is None:
+        first, last = (self._rows[number].get(cell) for number in (before, after))
+        if first is None or last is None:
             return None
-        return self._change(
-            cell, before, after, rows[0], rows[1], checked_level(self.level if level is None else level)
-        )
+        variance, repeated = self._difference(before, after, (first, last))
+        alone = math.hypot(first["stderr"], last["stderr"])
+        narrower = math.sqrt(variance) / alone if alone else 1.0
+        wider = _half_width(wanted) / _half_width(self.level)
+        low, high = independent_change(first, last, narrower * wider)
+        difference, noise = last["estimate"] - first["estimate"], low <= 0 <= high
+        return Change(cell, before, after, difference, math.sqrt(variance), low, high, noise, repeated)
 
     def changes(
         self,
@@ -154,18 +181,20 @@ class PeriodSeries:
         level: float | None = None,
     ) -> list[Change]:
         """Return the change of every cell that both periods have; by ``bonferroni`` the level holds for all at once."""
-        wanted = checked_level(self.level if level is None else level)
-        if bonferroni:
-            wanted = 1 - (1 - wanted) / max(1, len(self.cells))
+        wanted = self.joint_level(level, bonferroni)
         found = [self.change(cell, earlier, later, level=wanted) for cell in self.cells]
         return [change for change in found if change is not None]
 
+    def joint_level(self, level: float | None = None, bonferroni: bool = False) -> float:
+        """Return the level of each interval: as released by default, corrected for the number of cells if asked."""
+        wanted = checked_level(self.level if level is None else level)
+        return 1 - (1 - wanted) / len(self.cells) if bonferroni and self.cells else wanted
+
     def repeated(self, earlier: int, later: int) -> float:
         """Return the share of reports that is declared to repeat over so many periods; 0 where nothing can be used."""
-        if self._periodic is None or not self.same_devices or self._fresh:
+        if not self.same_devices or self._unusable:
             return 0.0
-        kept = max(0.0, 1 - abs(later - earlier) * (1 - self.same_devices))
-        return kept * self._sampling
+        return self._collected.sampling * max(0.0, 1 - abs(later - earlier) * (1 - self.same_devices))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -185,105 +214,79 @@ class PeriodSeries:
             if period.release is not None
         }
 
-    @cached_property
-    def _parameters(self) -> dict[str, Any]:
-        return _parameters_of(self.present[0])
+    @property
+    def _manifest(self) -> Mapping[str, Any]:
+        return self._collected.release.manifest
 
     @cached_property
-    def _task(self) -> dict[str, Any]:
-        return task_of(self._parameters)
+    def _by_number(self) -> dict[int, Collected]:
+        return {one.number: Collected.of(one.release) for one in self.periods if one.release is not None}
 
     @property
-    def _periodic(self) -> int | None:
-        return _seconds(self._task)
+    def _collected(self) -> Collected:
+        return next(iter(self._by_number.values()))
 
     @cached_property
-    def _sampling(self) -> float:
-        return float(_fraction(self._task["client"].get("sampling", 1)))
+    def _unusable(self) -> str:
+        """Why the declaration can't be used; empty where it can."""
+        if self._collected.seconds is None:
+            return "the task has no periods"
+        if self._collected.oracle["name"] == "rappor":
+            return "RAPPOR draws a part of each report anew"
+        if self._collected.task["client"].get("records_per_user", 1) > 1:
+            return "clients report several records, and any of them may change"
+        return "a release covers several periods" if any(one.last > one.number for one in self.present) else ""
 
-    @cached_property
-    def _fresh(self) -> str:
-        """Why repeated answers can't be counted on; empty where they can."""
-        if _oracle(self._parameters)["name"] == "rappor":
-            return "RAPPOR draws a part of each report anew, so only independent noise is assumed"
-        if self._task["client"].get("records_per_user", 1) > 1:
-            return "clients report several records, of which any may change, so only independent noise is assumed"
-        if any(period.last > period.number for period in self.present):
-            return "a release covers several periods, so only independent noise is assumed"
-        return ""
-
-    @cached_property
-    def _spreads(self) -> dict[int, Spread | None]:
-        return {}
-
-    def _spread(self, cell: int) -> Spread | None:
-        if cell not in self._spreads:
-            self._spreads[cell] = spread_of(_oracle(self._parameters), cell)
-        return self._spreads[cell]
-
-    def _pair(self, earlier: int | None, later: int | None) -> tuple[Period, Period]:
-        by_number = {period.number: period for period in self.present}
-        numbers = list(by_number)
+    def _pair(self, earlier: int | None, later: int | None) -> tuple[int, int]:
+        numbers = list(self._by_number)
         if len(numbers) < 2:
             raise UsageError("a change needs two periods with data", fix="Use a series with two releases or more")
         last = numbers[-1] if later is None else later
         if earlier is None:
             earlier = next((number for number in reversed(numbers) if number < last), last)
         for number in (earlier, last):
-            if number not in by_number:
+            if number not in numbers:
                 raise UsageError(f"the series has no data of period {number}", fix="Use one of its present periods")
         if earlier >= last:
             raise UsageError("a change goes from an earlier period to a later one", fix="Exchange the two")
-        return by_number[earlier], by_number[last]
+        return earlier, last
 
-    def _change(
-        self, cell: str, before: Period, after: Period, first: dict[str, Any], last: dict[str, Any], level: float
-    ) -> Change:
-        variances = (first["stderr"] ** 2, last["stderr"] ** 2)
-        whole, shrink = sum(variances), 1.0
-        repeated = self.repeated(before.number, after.number)
-        spread = self._spread(first["cell"]) if repeated else None
-        if spread is not None and whole > 0:
-            reports = (_reports(before, first["cell"]), _reports(after, last["cell"]))
-            shrink = math.sqrt(spread.difference(reports, variances, repeated) / whole)
-        wider = _half_width(level) / _half_width(self.level)
-        low, high = independent_change(first, last, shrink * wider)
-        difference = last["estimate"] - first["estimate"]
-        return Change(
-            cell,
-            before.number,
-            after.number,
-            difference,
-            shrink * math.sqrt(whole),
-            low,
-            high,
-            low <= 0 <= high,
-            repeated if shrink < 1 else 0.0,
-        )
+    def _difference(self, before: int, after: int, rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+        """Return the variance of the difference of two rows, and the share of repeated answers that it counts on."""
+        variances = (rows[0]["stderr"] ** 2, rows[1]["stderr"] ** 2)
+        repeated, cell = self.repeated(before, after), rows[0]["cell"]
+        if repeated and cell not in self._spreads:
+            self._spreads[cell] = spread_of(self._collected.oracle, cell)
+        spread = self._spreads[cell] if repeated else None
+        if spread is None:
+            return sum(variances), 0.0
+        reports = (self._by_number[before].reports(cell), self._by_number[after].reports(cell))
+        bound = spread.difference(reports, variances, repeated)
+        return bound, repeated if bound < sum(variances) else 0.0
 
     def _notes(self) -> Iterator[str]:
         gaps = [period for period in self.periods if period.missing]
         if gaps:
             many = sum(period.last - period.number + 1 for period in gaps)
-            yield f"No data for {many:,} period{'s' if many > 1 else ''}: no release of them was given."
+            yield f"No data for {many:,} period{'s' if many > 1 else ''}: no release was given."
         if len(self.present) < 2:
             return
-        if self._parameters["post_processing"]:
-            yield "The estimates were post-processed, and changes of small ones may be too small: compare raw ones."
+        if self._manifest["parameters"]["post_processing"]:
+            yield "The estimates were post-processed: small shares may seem to change less than they did."
         if not self.same_devices:
             yield (
-                "Changes are judged as if all noise were drawn anew. Devices repeat their answers, so they are known "
-                "better than that: declare the share of devices that answer the same again with --same-devices."
+                "Changes are judged as if all noise were drawn anew. Devices repeat their answers, so smaller changes "
+                "can be told from noise: declare the share of devices that answer the same again (same_devices)."
             )
-        elif self._periodic is None:
-            yield "The declared share of repeated answers is not used: the task has no periods."
-        elif self._fresh:
-            yield f"The declared share of repeated answers is not used: {self._fresh}."
+        elif self._unusable:
+            yield f"The declared share of repeated answers is not used: {self._unusable}."
         else:
-            sampled = f"; sampling leaves {self._sampling:.4g} of it" if self._sampling < 1 else ""
+            rate = self._collected.sampling
             yield (
                 f"Declared, not measured: from one period to the next at least {100 * self.same_devices:.4g}% of the "
-                f"devices answer the same again{sampled}. If fewer do, some changes are called real that are noise."
+                "devices answer the same again"
+                + (f", of which {100 * rate:.4g}% are sampled. " if rate < 1 else ". ")
+                + "If fewer do, some changes are called real that are noise."
             )
 
 
@@ -300,17 +303,83 @@ def period_series(releases: Sequence[Release], same_devices: float = 0.0) -> lis
     Raises:
         DataError: The releases are of different tasks, or two are of the same period.
     """
-    several = list(releases)
-    _check(several, same_devices)
-    found: list[PeriodSeries] = []
-    begins = ""
-    run: list[Release] = []
-    for release in _ordered(several):
-        if run and (begins_now := _difference(run[-1], release)):
-            found.append(_series(run, begins, same_devices))
-            run, begins = [], begins_now
-        run.append(release)
-    return [*found, _series(run, begins, same_devices)]
+    _check(releases, same_devices)
+    runs: list[tuple[str, list[Collected]]] = []
+    for one in _ordered(list(map(Collected.of, releases))):
+        begins = one.changes_since(runs[-1][1][-1]) if runs else ""
+        if begins or not runs:
+            runs.append((begins, []))
+        runs[-1][1].append(one)
+    return [PeriodSeries(tuple(_periods(run)), begins, float(same_devices)) for begins, run in runs]
+
+
+@dataclass(frozen=True)
+class PeriodTrends(Shown):
+    """The series of a task, and what changed in the last one since the period before: the surest changes first."""
+
+    series: tuple[PeriodSeries, ...]
+    changes: Rows[Change]
+    level: float
+    notes: tuple[str, ...] = ()
+    bonferroni: bool = False
+
+    @property
+    def last(self) -> PeriodSeries:
+        """The series that goes on."""
+        return self.series[-1]
+
+    def changes_of(self, series: PeriodSeries, earlier: Period | None = None) -> list[Change]:
+        """Return the changes since a period, else since the previous one, at the level that was asked for."""
+        if len(series.present) < 2:
+            return []
+        since = None if earlier is None else earlier.number
+        return series.changes(since, bonferroni=self.bonferroni, level=self.level)
+
+
+def period_trends(
+    releases: Sequence[Release],
+    limit: int = 20,
+    *,
+    level: float | None = None,
+    bonferroni: bool = False,
+    same_devices: float = 0.0,
+) -> PeriodTrends:
+    """Return the series that releases of one task make up, and the changes since the period before the last."""
+    series = period_series(releases, same_devices)
+    last = series[-1]
+    found = PeriodTrends(tuple(series), Rows(), last.joint_level(level), bonferroni=bonferroni)
+    changes = found.changes_of(last)
+    changes.sort(key=lambda change: -abs(change.difference) / change.stderr if change.stderr else 0.0)
+    notes = list(dict.fromkeys(note for one in series for note in (one.begins, *one.notes) if note))
+    if len(changes) > 1 and not bonferroni:
+        notes.append(
+            f"At {100 * found.level:g}% per value, about {(1 - found.level) * len(changes):.2g} of {len(changes):,} "
+            "unchanged values are marked as changed by chance; --bonferroni corrects for that."
+        )
+    return replace(found, changes=Rows(changes[: checked_limit(limit)]), notes=tuple(notes))
+
+
+def period_chart(result: PeriodTrends) -> altair.LayerChart | altair.FacetChart:
+    """Draw all periods with their intervals; a missing period and a new series leave gaps."""
+    names: list[str] = []
+    rows: list[dict[str, Any]] = []
+    wanted = result.last.largest(_MOST_DRAWN)
+    for one in result.series:
+        if one.begins:
+            names.append(_unused("new series", names))
+        for place, period in enumerate(one.periods):
+            names.append(_unused(period.label, names))
+            for cell in wanted:
+                point = one.values(cell)[place] if cell in one.cells else None
+                if point is not None:
+                    rows.append({"release": names[-1], "query": cell, "value": point.estimate, **point._asdict()})
+    rows.sort(key=lambda row: wanted.index(row["query"]))
+    shares = result.last.measure == "share"
+    return plot.over_time(rows, names, per_cent=shares, title=f"estimated {result.last.measure}")
+
+
+def _unused(name: str, names: Sequence[str]) -> str:
+    return name if name not in names else f"{name} ({len(names)})"
 
 
 def checked_level(level: float) -> float:
@@ -328,162 +397,42 @@ def _check(releases: Sequence[Release], same_devices: float) -> None:
     if not all(map(is_of_clients, releases)):
         raise DataError(
             "estimates from clients' reports can't be compared with counts or blended shares",
-            fix="Compare releases of one task, or of one kind",
+            fix="Compare the releases of one task",
         )
-    tasks = list(dict.fromkeys(_identity(release) for release in releases))
+    check_same_people(releases)
+
+
+def _ordered(collected: Sequence[Collected]) -> list[Collected]:
+    """Sort by the times at which periods began, or by dates where the task has none; refuse different tasks."""
+    tasks = dict.fromkeys((one.task["task"]["name"], one.task["task"]["kind"]) for one in collected)
     if len(tasks) > 1:
         raise DataError(
             "the releases are of different tasks",
             why="; ".join(f"{name} ({kind})" for name, kind in tasks),
             fix="Compare the periods of one task",
         )
-    check_same_people(releases)
+    if all(one.seconds for one in collected):
+        return sorted(collected, key=lambda one: (one.seconds or 0) * one.numbers[0])
+    places = order_of([one.release for one in collected])
+    return [collected[place] for place in places]
 
 
-def _identity(release: Release) -> tuple[str, str]:
-    task = task_of(release.manifest["parameters"])["task"]
-    return task["name"], task["kind"]
-
-
-def _numbers(release: Release) -> list[int]:
-    periods = release.manifest["parameters"].get("periods")
-    if not isinstance(periods, list) or not periods or not all(type(one) is int and one >= 0 for one in periods):
-        raise DataError("a release of estimates does not say which period it is of", fix="Download it again")
-    return sorted(periods)
-
-
-def _seconds(task: dict[str, Any]) -> int | None:
-    period = task["task"].get("period")
-    return period if type(period) is int and period > 0 else None
-
-
-def _ordered(releases: Sequence[Release]) -> list[Release]:
-    """Sort by the time at which periods began; without periods, by the dates of the data."""
-    lengths = [_seconds(task_of(release.manifest["parameters"])) for release in releases]
-    if any(length is None for length in lengths):
-        return in_order(releases)
-    began = [(length or 0) * _numbers(release)[0] for length, release in zip(lengths, releases, strict=True)]
-    return [releases[place] for place in sorted(range(len(releases)), key=lambda place: began[place])]
-
-
-def _series(releases: Sequence[Release], begins: str, same_devices: float) -> PeriodSeries:
-    manifest = releases[0].manifest
-    task = task_of(manifest["parameters"])
-    seconds = _seconds(task)
-    periods: list[Period] = []
-    for place, release in enumerate(releases):
-        if seconds is None:
-            periods.append(Period(place, dates(release.manifest), release, place))
+def _periods(run: Sequence[Collected]) -> Iterator[Period]:
+    """Yield the periods of a series, with those that are missing."""
+    last: int | None = None
+    for place, one in enumerate(run):
+        if one.seconds is None:
+            yield Period(place, dates(one.release.manifest), one.release, place)
             continue
-        numbers = _numbers(release)
-        if periods and numbers[0] <= periods[-1].last:
-            raise DataError(
-                f"two releases are of period {numbers[0]}", fix="Use one of them: a period is one point of the series"
-            )
-        if periods:
-            periods += _gap(periods[-1].last + 1, numbers[0] - 1, seconds)
-        periods.append(Period(numbers[0], _label(numbers[0], seconds), release, numbers[-1]))
-    return PeriodSeries(
-        task["task"]["name"],
-        task["task"]["kind"],
-        measure_shown(manifest),
-        tuple(periods),
-        float(manifest["interval_level"]),
-        begins,
-        float(same_devices),
-    )
-
-
-def _gap(first: int, last: int, seconds: int) -> list[Period]:
-    if last - first >= _MOST_MISSING:
-        return [Period(first, _label(first, seconds), None, last)]
-    return [Period(number, _label(number, seconds), None, number) for number in range(first, last + 1)]
-
-
-def _label(number: int, seconds: int) -> str:
-    if number * seconds > _LAST_DAY:
-        return f"period {number}"
-    began = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=number * seconds)
-    return f"{began:%Y-%m-%d}" if seconds % _DAY == 0 else f"{began:%Y-%m-%d %H:%M}"
-
-
-def _difference(before: Release, after: Release) -> str:
-    """Say what makes a release begin a new series; empty where it continues the old one."""
-    ours, theirs = before.manifest, after.manifest
-    if ours["parameters"]["configuration"] != theirs["parameters"]["configuration"]:
-        what = list(_differing(ours["parameters"], theirs["parameters"])) or ["the task changed"]
-        return f"A new series begins: {'; '.join(what)}. Devices drew new answers, so nothing is compared with before."
-    if ours["interval_level"] != theirs["interval_level"]:
-        return f"A new series begins: intervals are now at {100 * float(theirs['interval_level']):g}%."
-    if ours["parameters"]["post_processing"] != theirs["parameters"]["post_processing"]:
-        return "A new series begins: the estimates are post-processed in another way."
-    return ""
-
-
-def _differing(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    one, other = task_of(before), task_of(after)
-    lists = [_listed(parameters) for parameters in (before, after)]
-    if lists[0] != lists[1]:
-        added, gone = (len(set(a) - set(b)) for a, b in (reversed(lists), lists))
-        yield f"the list changed ({added:,} added, {gone:,} removed)" if added or gone else "the list has another order"
-    for part, name, words in (
-        ("client", "epsilon", "epsilon"),
-        ("task", "period", "the length of a period"),
-        ("task", "highest", "the highest number"),
-        ("client", "records_per_user", "the number of records of each client"),
-        ("client", "lifetime_epsilon", "the lifetime epsilon"),
-        ("client", "sampling", "the sampling rate"),
-    ):
-        a, b = one[part].get(name), other[part].get(name)
-        if a != b:
-            yield f"{words} was {_shown(a)} and is {_shown(b)}"
-    mechanisms = [_oracle(parameters) for parameters in (before, after)]
-    if mechanisms[0]["name"] != mechanisms[1]["name"]:
-        yield f"the mechanism was {mechanisms[0]['name']} and is {mechanisms[1]['name']}"
-    elif mechanisms[0] != mechanisms[1] and lists[0] == lists[1] and one["client"] == other["client"]:
-        yield "the mechanism runs with other integers"
-
-
-def _listed(parameters: dict[str, Any]) -> list[str]:
-    domain = _configuration(parameters)["domain"]
-    records = domain.get("records", domain.get("values", [])) if isinstance(domain, dict) else domain
-    return [json.dumps(record) for record in records] if isinstance(records, list) else []
-
-
-def _shown(value: Any) -> str:
-    return "not set" if value is None else str(value)
-
-
-def _fraction(value: Any) -> float:
-    top, _, bottom = str(value).partition("/")
-    return float(top) / float(bottom or 1)
-
-
-def _configuration(parameters: dict[str, Any]) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(parameters["configuration_text"])
-        if not isinstance(found["oracle"]["name"], str):
-            raise TypeError
-    except (LookupError, TypeError, ValueError, RecursionError):
-        raise DataError("a release of estimates does not say how devices answered", fix="Download it again") from None
-    return found
-
-
-def _oracle(parameters: dict[str, Any]) -> dict[str, Any]:
-    oracle: dict[str, Any] = _configuration(parameters)["oracle"]
-    return oracle
-
-
-def _reports(period: Period, cell: int) -> int:
-    """Return how many reports an estimate is made of: those that sampled the bucket for dBitFlip, else all."""
-    parameters = _parameters_of(period)
-    if period.release is not None and _oracle(parameters)["name"] == "dbitflip":
-        return int(period.release.tables["support"]["reports"][cell].as_py())
-    return int(parameters["reports"])
-
-
-def _parameters_of(period: Period) -> dict[str, Any]:
-    return dict(period.release.manifest["parameters"]) if period.release is not None else {}
+        first = one.numbers[0]
+        if last is not None and first <= last:
+            raise DataError(f"two releases are of period {first}", fix="Use one of them")
+        if last is not None and first - last > _MOST_MISSING:
+            yield Period(last + 1, one.began(last + 1), None, first - 1)
+        elif last is not None:
+            yield from (Period(number, one.began(number), None, number) for number in range(last + 1, first))
+        last = one.numbers[-1]
+        yield Period(first, one.began(first), one.release, last)
 
 
 def _half_width(level: float) -> float:

@@ -112,7 +112,8 @@ def _two_stage(oracle: Mapping[str, Any], cell: int) -> Spread:
     def variance(here: float, query: float) -> float:
         laws = list(zip((here, query - here, 1 - query), counts, strict=True))
         mean = sum(chance * count for chance, count in laws)
-        return sum(chance * (count - mean) ** 2 for chance, count in laws) / float(kept * (truth - lie)) ** 2
+        spread: float = sum(chance * (count - mean) ** 2 for chance, count in laws) / (kept * (truth - lie)) ** 2
+        return spread
 
     held, others = variance(kept * truth, kept), [variance(outside, base)]
     if size > 1:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hushquery.errors import UsageError
 from hushquery.publish.tables import Queries, queries_of
-from hushquery.publish.trends import Change, Trends, compare, trends
+from hushquery.publish.trends import Change, Trends, compare, query_trends
 from hushquery.release import Release
 from hushquery.release.intervals import published
 from hushquery.release.manifest import REST, release_measure
@@ -83,7 +83,7 @@ def ranked_queries(releases: Sequence[Release], most: int) -> Ranked:
     tables = [queries_of(release) for release in releases]
     changes = None
     if len(tables) > 1 and tables[-1].names:
-        changes = trends(releases[-2:], max(len(table.names) for table in tables), level=_LEVEL, bonferroni=True)
+        changes = query_trends(releases[-2:], max(len(table.names) for table in tables), level=_LEVEL, bonferroni=True)
     return _ranked(tables, changes, most, lambda name: (name,), lambda _: True)
 
 
