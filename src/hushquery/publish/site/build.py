@@ -64,6 +64,7 @@ _FIXED = frozenset(
         *_STATIC,
         *_SHARED,
         "search.mjs",
+        "unlisted.mjs",
         "index.html",
         "query.html",
         "search.html",
@@ -115,6 +116,7 @@ def build_site(
     rows: int = 200,
     searched: int = 10_000,
     missing: Mapping[int, str] | None = None,
+    same_devices: float = 0.0,
 ) -> dict[str, bytes]:
     """Build a site from releases: every file by its name, the same bytes for the same releases.
 
@@ -124,7 +126,7 @@ def build_site(
     :meth:`hushquery.core.ledger.ledger.Ledger.over_time`; and ``accounts`` as JSON. ``title`` is whom the site speaks
     of. The trends page shows ``rows`` queries and records; the search knows ``searched`` queries. Releases of a task's
     periods, as clients reported them, have pages made for what was asked; ``missing`` is why there is none of a period,
-    by its number.
+    by its number, and ``same_devices`` what :func:`hushquery.publish.periods.period_series` takes.
     """
     if not releases:
         raise UsageError("a site needs a release", fix="Use one or more releases")
@@ -134,7 +136,7 @@ def build_site(
         raise UsageError(what, fix="Give task, ledger or accounts")
     several = in_order(releases)
     if any(map(is_of_clients, several)):
-        return _estimates_site(several, privacy, title, rows, missing or {})
+        return _estimates_site(several, privacy, title, rows, missing or {}, same_devices)
     last = several[-1]
     for release in several:
         need_table(release, "queries", "there are no pages to make")
@@ -165,9 +167,12 @@ def _estimates_site(
     title: str | None,
     rows: int,
     missing: Mapping[int, str],
+    same_devices: float,
 ) -> dict[str, bytes]:
     """Build the site of a task's periods, as clients reported them."""
-    series = period_series(releases)
+    if "task" in privacy:
+        raise UsageError("releases of clients' estimates hold their task", fix="Leave the task out")
+    series = period_series(releases, same_devices)
     several, names = [released(period) for one in series for period in one.present], period_names(series)
     task = served_task(several[-1])
     shown = estimates_page(series, names, missing, checked_limit(rows))

@@ -86,14 +86,16 @@ def _since(release: Release, newest: Period, missing: Mapping[int, str]) -> list
 
 
 def _notes(series: PeriodSeries) -> list[str]:
-    """Return what readers of a page should know: gaps are shown anyway, and texts are selected, not post-processed."""
-    skipped = ("No data", "The estimates were post-processed") if series.kind == "text" else ("No data",)
-    kept = [note.partition(": declare the share")[0] for note in series.notes if not note.startswith(skipped)]
-    compared = (
+    """Return what readers of a page should know of its changes; gaps are shown, and advice is for the publisher."""
+    skipped = ["No data", "Changes are judged"]
+    if series.kind == "text":  # they are selected, and the page says so
+        skipped.append("The estimates were post-processed")
+    return [
         f"A change is called sure where its interval leaves out zero at a level at which all {len(series.cells):,} "
-        f"comparisons together hold in {100 * series.level:g} of 100 cases."
-    )
-    return [compared, *(note if note.endswith(".") else f"{note}." for note in kept)]
+        f"comparisons together hold in {100 * series.level:g} of 100 cases.",
+        *([] if series.same_devices else ["Devices repeat their answers; changes are judged as if they drew anew."]),
+        *(note for note in series.notes if not note.startswith(tuple(skipped))),
+    ]
 
 
 # ---- the newest period, and what changed -----------------------------------------------------------------------------
