@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hushquery.release import Release
 
 _MOST_RELEASES = 12  # how many blended releases, the latest, are compared with each other
-_MOST_PERIODS = 400  # how many periods of clients' estimates, the latest, are one series
+_MOST_PERIODS = 104  # how many periods of clients' estimates, the latest, are one series
 _HTML, _STYLE, _SCRIPT = (f"text/{kind}; charset=utf-8" for kind in ("html", "css", "javascript"))
 _SITE = "hushquery.publish.site"
 _BESIDE = ("client.mjs", "more.js", "site.css")  # the browser client and the style, which every site has

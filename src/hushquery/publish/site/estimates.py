@@ -152,7 +152,7 @@ def _signed(value: float) -> str:
 def _gone(series: PeriodSeries) -> list[tuple[str, str]]:
     """Return the texts that were found before and not in the newest period, with when they were found last."""
     found = []
-    for cell in series.cells:
+    for cell in series.cells if series.kind == "text" else ():
         points = series.values(cell)
         if points[-1] is None:
             last = max(place for place, point in enumerate(points) if point is not None)
@@ -306,6 +306,7 @@ def comparisons(series: Sequence[PeriodSeries], names: Sequence[str]) -> dict[st
     values: dict[str, list[Any]] = {cell: [] for cell in cells}
     for number, one in enumerate(series):
         start, kept = len(periods), one.present[-_COMPARED_PERIODS:]
+        level = one.joint_level(bonferroni=True)
         place = {period.number: start + at for at, period in enumerate(one.present)}
         for period in one.present:
             about = {"name": names[len(periods)], "number": period.number, "series": number}
@@ -317,9 +318,9 @@ def comparisons(series: Sequence[PeriodSeries], names: Sequence[str]) -> dict[st
         for later in range(1, len(kept)):
             for earlier in range(later):
                 first, last = kept[earlier].number, kept[later].number
-                found = {c.cell: c for c in one.changes(first, last, bonferroni=True)}
+                found = [one.change(cell, first, last, level=level) for cell in cells]
                 changes[f"{place[first]}-{place[last]}"] = [
-                    found.get(cell) and [*_rounded(found[cell]), int(found[cell].noise)] for cell in cells
+                    None if change is None else [*_rounded(change), int(change.noise)] for change in found
                 ]
     listed = [{"value": cell, "numbers": numbers} for cell, numbers in values.items()]
     return {"periods": periods, "values": listed, "changes": changes}
@@ -340,11 +341,11 @@ def costs_page(releases: Sequence[Release]) -> dict[str, Any]:
     """Return what the privacy page says of the devices that reported in all releases of a task."""
     costs, parameters = device_costs(releases), releases[-1].manifest["parameters"]
     periods = {(release.manifest["parameters"]["task"], n) for release in releases for n in _periods(release)}
-    few = [changes for changes in (0, 1, 2, 3) if changes < costs.answers]
     said = ["never changed", "changed once", "changed twice", "changed three times"]
-    rows = [(said[changes], _spent(costs, changes)) for changes in few]
-    if len(periods) > len(few):
-        rows.append(("changed as often as it could", epsilon_text(float(costs.most))))
+    rows = [(words, _spent(costs, changes)) for changes, words in enumerate(said)]
+    rows = [row for place, row in enumerate(rows) if place == 0 or row[1] != rows[place - 1][1]]
+    if (most := epsilon_text(float(costs.most))) != rows[-1][1]:
+        rows.append(("changed as often as it could", most))
     ends = costs.answers if costs.answers < len(_same_task(releases)) else 0
     answer, lifetime = epsilon_text(float(costs.answer)), epsilon_text(float(costs.lifetime))
     return {"answer": answer, "lifetime": lifetime, "periods": len(periods), "rows": rows, "answers": ends} | {
