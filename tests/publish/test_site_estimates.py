@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from commands import hushquery
 from estimate_releases import FIRST, TASKS, configuration, period, weeks
-from hushquery.errors import DataError, UsageError
+from hushquery.errors import DataError, HushqueryError, UsageError
 from hushquery.publish.periods import period_series
 from hushquery.publish.site import HEADERS, build_site, media_type
 from hushquery.publish.site.build import SITE_FILES
@@ -95,6 +97,34 @@ def test_a_task_that_changed_begins_a_new_series():
     # A device paid in both tasks.
     costs = device_costs([*older, *[period("setting", week) for week in (2, 3)]])
     assert (round(float(costs.answer)), costs.answers, round(float(costs.most))) == (1, 2, 6)
+
+
+def test_the_newest_period_is_shown_first_also_where_a_task_came_back():
+    between = period("setting", 2, client={"epsilon": 2, "lifetime_epsilon": 8})
+    files = build_site([period("setting", 0), period("setting", 1), between, period("setting", 3)])
+    page = words(files["index.html"])
+    assert "What app users reported from 2026-10-15 to 2026-10-21." in page
+    assert "Missing, and shaded: 2026-10-08" in page
+    assert json.loads(files["task.json"])["task"]["client"]["epsilon"] == "1"
+
+
+@pytest.mark.parametrize("part", ["task", "client", "collect", "oracle", ""])
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_damaged_release_is_refused_and_breaks_nothing(kind, part):
+    whole = period(kind, 0)
+    parameters = whole.manifest["parameters"]
+    text = "configuration_text" if part == "oracle" else "task_text"
+    for name in parameters if not part else json.loads(parameters[text])[part]:
+        for wrong in (None, "x", -1, [], {}):
+            if part:
+                document = json.loads(parameters[text])
+                document[part][name] = wrong
+                changed = {**parameters, text: json.dumps(document)}
+            else:
+                changed = {**parameters, name: wrong}
+            damaged = replace(whole, manifest={**whole.manifest, "parameters": changed})
+            with suppress(HushqueryError):  # what is not used may be anything
+                build_site([period(kind, -1), damaged])
 
 
 def test_an_average_and_a_histogram_over_time():

@@ -172,7 +172,8 @@ def _estimates_site(
     """Build the site of a task's periods, as clients reported them."""
     if "task" in privacy:
         raise UsageError("releases of clients' estimates hold their task", fix="Leave the task out")
-    series = period_series(releases, same_devices)
+    place = {id(release): place for place, release in enumerate(releases)}
+    series = sorted(period_series(releases, same_devices), key=lambda one: place[id(released(one.present[-1]))])
     several, names = [released(period) for one in series for period in one.present], period_names(series)
     task = served_task(several[-1])
     shown = estimates_page(series, names, missing, checked_limit(rows))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from hushquery.errors import UsageError
+from hushquery.errors import DataError, UsageError
 from hushquery.publish.periods import Change, Period, PeriodSeries, Point
 from hushquery.publish.site.pages import Row, epsilon_text, table_row
 from hushquery.publish.trends import Change as Changed
@@ -371,5 +371,8 @@ def served_task(release: Release) -> dict[str, Any]:
     """Return the task of a release as devices get it, with what they run: a page randomises with it."""
     parameters = release.manifest["parameters"]
     task = task_of(parameters)
+    asked = [task.get("collect", {}).get("time_precision"), task["task"].get("highest", 0)]
+    if not all(type(number) is int for number in asked) or (task["task"]["kind"] == "number") != (asked[1] > 0):
+        raise DataError("the task of a release is incomplete", fix="Download it again")
     task["client"]["enabled"] = True  # the release's text is what the id is of, and that does not cover it
     return {"id": parameters["task"], "task": task, "configuration": json.loads(parameters["configuration_text"])}
