@@ -410,13 +410,14 @@ def test_the_command_shows_each_value_over_time(folders):
     code, out, err = answer("trends", *weeks, "--same-devices", "0.7")
     assert code == 0
     assert "Declared, not measured: from one period to the next at least 70%" in err
-    head, *rows = out.splitlines()[1:]
-    assert head.index("2025-07-31") < head.index("2025-08-14") < head.index("since previous")
-    row = next(row for row in rows if row.startswith("v1"))
+    levels, changes = (part.splitlines() for part in out.split("\n\n"))
+    assert levels[0] == "theme: share by period"
+    assert levels[1].index("2025-07-31") < levels[1].index("2025-08-14")
+    row = next(row for row in levels if row.startswith("v1"))
     assert "no data" in row
     assert "·" in row
-    assert "changed" in row
-    assert "noise" in next(row for row in rows if row.startswith("*"))
+    assert "changed" in next(row for row in changes if row.startswith("v1"))
+    assert "noise" in next(row for row in changes if row.startswith("*"))
 
 
 def test_the_command_says_where_a_new_series_begins(folders):

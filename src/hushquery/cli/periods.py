@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from hushquery.cli.listing import listing, percent
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from hushquery.publish.periods import Change, Period, PeriodSeries, PeriodTrends, Point
     from hushquery.release import Release
 
-# So many periods fit on a screen; --json has all.
-_SHOWN = 12
+# So many periods are shown at most; --json has all.
+_MOST = 12
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -63,26 +65,38 @@ def _plain(change: Change | None) -> dict[str, Any] | None:
 
 
 def _series(series: PeriodSeries, result: PeriodTrends, limit: int) -> str:
-    shown, dropped = series.periods[-_SHOWN:], len(series.periods) - _SHOWN
+    many = _fitting()
+    shown, dropped = series.periods[-many:], len(series.periods) - many
     heads = [f"{period.label} and on" if period.last > period.number else period.label for period in shown]
     if len(set(heads)) < len(heads):
         heads = [f"{place}. {head}" for place, head in enumerate(heads, 1)]
+    cells = [(cell, cell.replace("\t", "  ")) for cell in series.largest(limit)]
+    levels = []
+    for cell, name in cells:
+        points = list(zip(series.values(cell), series.periods, strict=True))
+        drawn = _spark([point for point, _ in points[-_MOST:]])
+        levels.append([name, drawn, *(_level(*point, series) for point in points[-many:])])
+    what = f"{series.name}: {series.measure} by period"
+    if dropped > 0:
+        what += f", the last {many} of {len(series.periods):,}"
+    parts = [
+        f"{series.begins}\n" if series.begins else "",
+        what,
+        listing(["value", "over time", *heads], levels, heads),
+    ]
     since = [(f"since {name}", _changes(series, result, earlier)) for name, earlier in _compared(series)]
-    since = [(name, changes) for name, changes in since if changes]
-    rows = []
-    for cell in series.largest(limit):
-        points = list(zip(series.values(cell), series.periods, strict=True))[-_SHOWN:]
-        row = [
-            cell.replace("\t", "  "),
-            _spark([point for point, _ in points]),
-            *(_level(*point, series) for point in points),
+    if any(changes for _, changes in since):
+        tails = [part for name, _ in since for part in (name, "interval", "")]
+        rows = [
+            [name, *(part for _, all_ in since for part in _change(all_.get(cell), series))] for cell, name in cells
         ]
-        rows.append([*row, *(part for _, changes in since for part in _change(changes.get(cell), series))])
-    tails = [part for name, _ in since for part in (name, "interval", "")]
-    what = f"{series.name}: {series.measure} by period, {100 * series.level:g}% intervals"
-    table = listing(["value", "over time", *heads, *tails], rows, [*heads, *filter(None, tails)])
-    parts = (series.begins, what + (f"; {dropped:,} older periods are left out" if dropped > 0 else ""), table)
-    return "\n".join(filter(None, parts))
+        parts += ["", listing(["value", *tails], rows, [*filter(None, tails)])]
+    return "\n".join(parts[0 if series.begins else 1 :])
+
+
+def _fitting() -> int:
+    """Return how many periods have room beside each other: on a terminal of 80 columns four."""
+    return max(2, min(_MOST, (get_terminal_size().columns - 30) // 12)) if sys.stdout.isatty() else _MOST
 
 
 def _number(value: float, series: PeriodSeries) -> str:
