@@ -111,7 +111,7 @@ def test_several_tasks_and_tasks_without_queries(tmp_path: Path, clock: Clock) -
         collector.cache.refresh()
         page = client.get(f"/sites/{task.id}/")
         assert "<b>theme" not in page.text
-        assert "This is the first period" in page.text
+        assert "Devices are asked once" in page.text
         assert all(value in page.text for value in ("dark", "light", "system", "everything else", "epsilon"))
         assert "<style" not in page.text  # the policy lets no page of a collector have one
         style = client.get(f"/sites/{task.id}/site.css")

@@ -79,6 +79,9 @@ def test_the_first_period_says_that_there_is_nothing_to_compare():
     assert "Compare two periods" not in page
     assert "Over time" not in page
     assert json.loads(files["index.json"])["changes"] == {}
+    once = words(build_site([period("setting", 0, task={"period": None})])["index.html"])
+    assert "Devices are asked once, so there is no change over time to show." in once
+    assert "first period" not in once
 
 
 def test_a_task_that_changed_begins_a_new_series():

@@ -66,6 +66,7 @@ def estimates_page(
         "choices": _choices(series, names),
         "cut": len(now.present) > _COMPARED_PERIODS or len(now.cells) > _COMPARED_VALUES,
         "limits": [*(_notes(now) if before else ()), *shown["limits"]],
+        "periodic": task_of(release.manifest["parameters"])["task"]["period"] is not None,
         "when": _when(release, newest),
         "since": _since(release, newest, missing),
     }
@@ -231,7 +232,7 @@ def _chart(series: PeriodSeries, cell: str, points: Sequence[Point | None], axis
             if period.missing
         ],
         "days": [
-            {"x": x(i), "name": label[5:], "anchor": "end" if i == len(points) - 1 > 5 else "middle"}
+            {"x": x(i), "name": label[-5:], "anchor": "end" if i == len(points) - 1 > 5 else "middle"}
             for i, label in labels
         ],
     }
@@ -265,7 +266,7 @@ def _strips(series: PeriodSeries, values: Mapping[str, Sequence[Point | None]]) 
             for cell, points in values.items()
         ],
         "days": [
-            {"x": f"{(i + 0.5) * wide:.2f}", "name": period.label[5:]}
+            {"x": f"{(i + 0.5) * wide:.2f}", "name": period.label[-5:]}
             for i, period in enumerate(series.periods)
             if not (len(series.periods) - 1 - i) % every
         ],
