@@ -49,7 +49,8 @@ class Collected:
             sound = isinstance(configuration["oracle"]["name"], str) and isinstance(configuration["domain"], dict)
             sound = sound and bool(numbers) and all(type(one) is int and one >= 0 for one in numbers)
             sound = sound and (seconds is None or (type(seconds) is int and seconds > 0))
-            sound = sound and {"configuration", "post"} <= set(parameters)
+            sound = sound and all(isinstance(parameters[name], str) for name in ("task", "configuration"))
+            sound = sound and isinstance(parameters["post"], str | None)
             exact(task["client"].get("sampling", 1))
         except (HushqueryError, LookupError, TypeError, ValueError, RecursionError):
             sound = False

@@ -19,12 +19,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context, Macro
 from markupsafe import Markup, escape
 
-__all__ = ["STYLE", "Axis", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
+__all__ = ["STYLE", "Axis", "amount", "asset", "bundled", "lasting", "macro", "markdown", "number", "percent"]
+__all__ += ["plural", "render", "shown"]
 
 # Longer keys are cut on a page; the tables have them whole.
 _LONGEST = 160
 # Behind these an address may go on in a new line; the slashes of its scheme stay together.
 _JOINT = re.compile(r"(?<=[^:/][/?&=_#])(?=[^/])")
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufff9-\uffff]")
 
 
@@ -75,8 +77,11 @@ def asset(name: str) -> Markup:
 
 
 def bundled(*modules: str) -> Markup:
-    """Join modules of ours, each after those it imports, into one script; a page opened as a file loads no module."""
-    bare = "".join(re.sub(r"(?m)^import .*\n|^export ", "", module) for module in modules)
+    """Join modules of ours, each after those it imports, into one script; a page opened as a file loads no module.
+
+    Lines of comment are left out: every page carries it, and the modules have them.
+    """
+    bare = "".join(re.sub(r"(?m)^import .*\n|^export |^ *//.*\n|^ */\*\* .*\*/\n", "", module) for module in modules)
     return Markup(f'"use strict";\n(() => {{\n{bare}}})();\n')  # noqa: S704 -- ours
 
 
@@ -145,17 +150,30 @@ class Axis:
         return 100 * (value - self.least) / ((self.most - self.least) or 1.0)
 
 
-def _amount(value: float, measure: str | None) -> str:
-    return percent(value) if measure == "share" else _average(value) if measure == "mean" else number(value)
+def lasting(seconds: int) -> str:
+    """Print a length of time in the largest unit that divides it.
+
+    >>> lasting(604800), lasting(5400), lasting(3600)
+    ('7 days', '90 minutes', 'hour')
+    """
+    unit, name = next((unit, name) for unit, name in _UNITS if seconds % unit == 0)
+    return name if seconds == unit else f"{seconds // unit:,} {name}s"
 
 
-def _average(value: float) -> str:
-    return f"{value:,.4g}".replace("-", "−")
+def amount(value: float, measure: str | None) -> str:
+    """Print a share in per cent, an average with four digits, or a whole number.
+
+    >>> amount(0.5, "share"), amount(12345.6, "mean"), amount(3.14159, "mean"), amount(12345.6, "count")
+    ('50.00%', '12,350', '3.142', '12,346')
+    """
+    if measure == "mean":
+        return f"{float(f'{value:.4g}'):,.12g}".replace("-", "−")
+    return percent(value) if measure == "share" else number(value)
 
 
 def _interval(row: dict[str, Any], measure: str | None) -> str:
     """Print an interval; nothing is below zero but the tables' numbers, which noise made."""
-    low, high = (_amount(max(0.0, row[end]), measure) for end in ("low", "high"))
+    low, high = (amount(max(0.0, row[end]), measure) for end in ("low", "high"))
     return f"{low.removesuffix('%')} to {high}"
 
 
@@ -197,8 +215,8 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        amount=_amount, cut=_cut, interval=_interval, joints=_JOINT.split, literal=_literal, number=number,
-        percent=percent, plural=plural, runs=_runs,
+        amount=amount, cut=_cut, interval=_interval, joints=_JOINT.split, lasting=lasting, literal=_literal,
+        number=number, percent=percent, plural=plural, runs=_runs,
     )  # fmt: skip
     environment.globals["asset"] = asset
     environment.policies |= {"json.dumps_function": _json, "json.dumps_kwargs": {}}

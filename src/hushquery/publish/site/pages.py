@@ -30,7 +30,18 @@ _GONE = 20
 _GROUPS = 10
 
 # What a person gives, by the kind of task.
-_GIVES = {"searches": "what they search for and which result they choose", "setting": "the value of one setting"}
+_GIVES = {
+    "searches": "what they search for and which result they choose",
+    "setting": "the value of one setting",
+    "number": "one number",
+    "text": "one text",
+}
+# What a page says where the client would send nothing.
+_REFUSED = {
+    "number": "A device reports whole numbers in this range only: nothing would be sent.",
+    "text": "A device reports texts of one line, not empty and not too long: nothing would be sent.",
+}
+_NOT_LISTED = "This value is not on the list, and the task takes no others: nothing would be sent."
 
 # The chart of the ledger: its heights, what a telephone has room for, and what a row of the ledger has.
 _HEIGHT, _TOP, _BOTTOM = 130, 24, 24
@@ -146,9 +157,9 @@ def trends_page(releases: Sequence[Release], names: Sequence[str], most: int) ->
 def _table(ranked: Ranked, measure: str | None) -> dict[str, Any]:
     rows = ranked.rows
     top = max((row.high or 0.0 for row in rows), default=1.0) or 1.0
-    moved = [_row(row, measure, top) for row in ranked.moved if row.change is not None and row.change.change]
+    moved = [table_row(row, measure, top) for row in ranked.moved if row.change is not None and row.change.change]
     return {
-        "rows": [_row(row, measure, top) for row in rows],
+        "rows": [table_row(row, measure, top) for row in rows],
         "released": ranked.released,
         "numbered": bool(rows) and rows[0].series[-1] is not None,
         "several": bool(rows) and len(rows[0].series) > 1,
@@ -160,7 +171,8 @@ def _table(ranked: Ranked, measure: str | None) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, measure: str | None, top: float) -> dict[str, Any]:
+def table_row(row: Row, measure: str | None, top: float) -> dict[str, Any]:
+    """Return a row as the macro ``ranking`` prints it; bars reach from zero to ``top``."""
     value, low, high = row.series[-1] or 0.0, row.low or 0.0, row.high or 0.0
     bar, left, right = (f"{100 * max(0.0, min(1.0, at / top)):.4g}" for at in (value, low, high))
     line, end = _line(row.series)
@@ -247,7 +259,8 @@ def checked_task(privacy: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``privacy.html`` shows; ``privacy`` is what :func:`hushquery.publish.site.build_site` takes."""
     last, task = releases[-1], checked_task(privacy)
-    kind = "" if task is None else str(task["task"]["task"]["kind"])
+    asked = {} if task is None else task["task"]
+    kind = "" if task is None else str(asked["task"]["kind"])
     each = last.manifest["parameters"].get("records_per_user")
     whole = together(releases)
     return {
@@ -258,6 +271,12 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
         "promises": [promise(guarantee, last.manifest) for guarantee in last.guarantees],
         "two_promises": two_promises(last.guarantees),
         "kind": kind,
+        "highest": asked["task"]["highest"] if kind == "number" else 0,
+        "refused": _REFUSED.get(kind, _NOT_LISTED),
+        "precision": asked["collect"]["time_precision"] if asked else 0,
+        "each": asked["client"]["records_per_user"] if asked else 1,
+        "periodic": not asked or asked["task"]["period"] is not None,
+        "costs": None,
         "gives": _GIVES.get(kind or "searches", "one value"),
         "records_each": each if isinstance(each, int) and each > 1 else 0,
         "accounts": ledger_charts(privacy.get("ledger") or (), privacy.get("accounts") or ()),
