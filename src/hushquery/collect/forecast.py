@@ -50,10 +50,10 @@ class Forecast:
         """Return it as one row of a table, by the names of the columns."""
         if self.highest is not None:
             return {f"the mean, of 0 to {self.highest:,}": _width(self.half_width / self.highest, self.highest)}
-        shares = {"a rare value": _width(self.half_width), "any value, at most": _width(self.half_width_most)}
+        shares = {"share of a rare value": _width(self.half_width), "of any, at most": _width(self.half_width_most)}
         if self.smallest_share is None:
             return shares
-        found = "no text" if self.smallest_share > 1 else f"{100 * self.smallest_share:.2g}% of clients share"
+        found = "no text" if self.smallest_share > 1 else f"{_digits(100 * self.smallest_share)}% of clients share"
         return {"finds a text that": found, **shares}
 
     def to_json(self) -> dict[str, Any]:
@@ -62,12 +62,16 @@ class Forecast:
 
 
 def _width(share: float, of: int | None = None) -> str:
-    """Print half the width of an interval, in points of per cent or in units; one as wide as all there is says nothing."""
+    """Print half the width of an interval, in percentage points or in units; one as wide as everything says nothing."""
     if share >= 0.5:
         return "nothing"
     if of is None:
-        return f"± {100 * share:.2g} points"
-    return f"± {share * of:,.2g}" if share * of < 100 else f"± {share * of:,.0f}"
+        return f"± {_digits(100 * share)} points"
+    return f"± {_digits(share * of)}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:#.2g}"
 
 
 def forecast(task: Task, clients: int, head: Sequence[Any] | None = None) -> Forecast:
@@ -82,7 +86,10 @@ def forecast(task: Task, clients: int, head: Sequence[Any] | None = None) -> For
             fix="Give more clients, or let the task sample more of them",
         )
     channel = Configuration.of(task, head).channel
-    found = forecast_rappor(reports, channel.params).smallest_share if isinstance(channel, Rappor) else None
+    found = None
+    if isinstance(channel, Rappor):
+        texts = 100 if task.collect.candidates is None else len(task.collect.candidates)
+        found = forecast_rappor(reports, channel.params, rule="bonferroni", candidates=texts).smallest_share
     mean = task.task.highest if task.oracle == "onebit" else None
     return Forecast(clients, reports, *channel.expected_errors(reports), mean, found)
 
@@ -102,7 +109,10 @@ def refused(answers: Answers) -> dict[str, str]:
     if problems:
         return problems
     task = Task.loads(answers.to_toml())
-    for answer, attempt in (("epsilon", lambda: forecast(task, SIZES[0])), ("optin_epsilon", lambda: least_listed(task))):
+    for answer, attempt in (
+        ("epsilon", lambda: forecast(task, SIZES[0])),
+        ("optin_epsilon", lambda: least_listed(task)),
+    ):
         try:
             attempt()
         except HushqueryError as error:

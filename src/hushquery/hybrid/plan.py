@@ -394,7 +394,7 @@ class HeadPlan(Plan[PublishedHead]):
 
 
 def account_commands(task: Task) -> list[str]:
-    """Return the commands that open the accounts of a task's clients and opt-in users, with what its epochs may cost."""
+    """Return the commands that open the accounts of a task's clients and opt-in users for all its epochs."""
     if task.optin is None:
         return []
     epochs = 1 if task.task.period is None else _EPOCHS

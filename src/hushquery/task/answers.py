@@ -27,9 +27,7 @@ _BROWSERS = {"population": "browser users"}
 _USUAL: dict[str, dict[str, Any]] = {
     "setting": _COMMON | {"name": "example-theme", "values": ("light", "dark", "system")},
     "number": _COMMON | {"name": "example-minutes", "period": "1d", "highest": "1440"},
-    "text": _COMMON
-    | _BROWSERS
-    | {"name": "example-home-pages", "period": "1d", "epsilon": "4.5", "lifetime": "18.0"},
+    "text": _COMMON | _BROWSERS | {"name": "example-home-pages", "period": "1d", "epsilon": "4.5", "lifetime": "18.0"},
     "searches": _COMMON | _BROWSERS | {"name": "example-searches", "epsilon": "4.0"},
 }
 _OPTIN = {"optin_epsilon": "4.0", "optin_delta": "1e-5"}
@@ -290,7 +288,7 @@ def _flipped(epsilon: str | None) -> float:
     except (UsageError, OverflowError):
         return 0.5  # the epsilon is refused for itself
     for digits in range(1, 13):
-        f = math.ceil(least * 10**digits) / 10**digits
+        f: float = math.ceil(least * 10**digits) / 10**digits
         if 0 < f < 1 and 2 * _HASHES * math.log(2 / f - 1) >= (1 - _WASTED) * allowed:
             return f
     return 0.5
