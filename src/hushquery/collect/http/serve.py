@@ -141,13 +141,13 @@ def run_setup(
             fix="Leave out --admin-host and --admin-port, or write the task with `hushquery task new`",
         )
     run = FirstRun(folder)
-    with _bound(str(found), port) as bound, signals_end_here(_DRAIN_SECONDS):
+    with _bound(str(found), port) as bound, signals_end_here(_DRAIN_SECONDS) as stopped:
         app = make_setup(run, done=lambda: setattr(server, "should_exit", True), collector=collector)
         server = uvicorn.Server(uvicorn.Config(app, **_QUIET))
         address = f"{_address(bound)}{ENTER}?token={run.token}"
         with _announced(bound, lambda: ready(address)):
             server.run(sockets=[bound])
-    return run.written
+    return None if stopped.is_set() else run.written
 
 
 def _is_loopback(address: str) -> bool:
@@ -270,17 +270,21 @@ def _end(over: threading.Event, seconds: float) -> None:
 
 
 @contextmanager
-def signals_end_here(seconds: float) -> Iterator[None]:
-    """Keep Uvicorn, which raises a signal again, from ending the process before the block or ``seconds`` are over."""
+def signals_end_here(seconds: float) -> Iterator[threading.Event]:
+    """Keep Uvicorn, which raises a signal again, from ending the process before the block or ``seconds`` are over.
+
+    The event that it yields is set when a signal has come.
+    """
     global _over
+    came = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
     over = _over = threading.Event()
-    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    before = {number: signal.signal(number, lambda *_: came.set()) for number in _SIGNALS}
     end_in_time(seconds)
     try:
-        yield
+        yield came
     finally:
         over.set()
         for number, handler in before.items():
