@@ -104,6 +104,8 @@ def test_postgresql_hangs(postgres_url: str, folder: Path, workers: str) -> None
         assert (found.status_code, "answer" in found.text) == (503, True)
         metrics = httpx.get(f"{running.admin}/metrics", timeout=PATIENCE)
         assert (metrics.status_code, "\nhushquery_store_up 0\n" in metrics.text) == (200, True)
+        page = httpx.get(f"{running.admin}/", timeout=PATIENCE)
+        assert (page.status_code, "<h1>Collector</h1>" in page.text) == (503, True)
     # It goes on as soon as the store does, and what was refused may be there or not: it is taken once.
     wait_for(lambda: ready(running).status_code == 200)
     deliver(running, *reports[:13])

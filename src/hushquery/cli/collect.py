@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,12 +22,9 @@ from hushquery.cli.common import (
     takes_options,
     writing,
 )
+from hushquery.cli.status import described, next_list, status, stopped_lines
+from hushquery.cli.stores import StoreOption, TaskOption, WhichEpoch, choose_task, open_store
 from hushquery.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from hushquery.collect.epochs.epochs import Epoch
-    from hushquery.collect.store.store import Store
-    from hushquery.task import Task
 
 app = group(
     "collect",
@@ -40,11 +35,6 @@ app = group(
 )
 _tokens = group("tokens", "Bearer tokens of users who opted in; only their hashes are kept.")
 app.add_typer(_tokens)
-
-StoreOption = Annotated[str, option("URL", "The collector's store: a file, or postgresql://...")]
-TaskOption = Annotated[
-    str | None, option("ID", "The beginning of the task's id, or its name; not needed if there is one task.")
-]
 
 
 def serve(
@@ -57,7 +47,7 @@ def serve(
     ] = "collector.db",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0 takes one that is free.")] = 8080,
-    admin_host: Annotated[str, typer.Option(help="The address for health and metrics.")] = "127.0.0.1",
+    admin_host: Annotated[str, typer.Option(help="The address of the operator's page and metrics.")] = "127.0.0.1",
     admin_port: Annotated[int, typer.Option(min=-1, max=65535, help="Its port; -1 for none.")] = 8081,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than one needs PostgreSQL.")] = 1,
     ledger: Annotated[str, ledger_option("What head lists are paid from: a file, or postgresql://...", "URL")] = "",
@@ -120,7 +110,7 @@ def serve(
     def ready(public: str, admin: str | None) -> None:
         lines = [f"open {public}/", f"collecting at {public}/v1/tasks"]
         if admin is not None:
-            lines.append(f"health and metrics at {admin}/metrics")
+            lines.append(f"for the operator: {admin}/, metrics at {admin}/metrics")
         emit({"address": public, "admin": admin}, "\n".join(lines), as_json)
 
     run(
@@ -154,101 +144,8 @@ def _first_run(store: str, host: str, port: int | None, public: tuple[str, int],
     return run_setup(folder, host=host, port=port, collector=f"http://{at}:{on}/" if on else None, ready=ready)
 
 
-def _opened(url: str, *, write: bool = False) -> closing[Store]:
-    from hushquery.collect.store.store import Store
-
-    return closing(Store.open(url, create=False, write=write))
-
-
-def _chosen(store: Store, wanted: str | None) -> tuple[int, Task]:
-    from hushquery.collect.epochs.epochs import registered
-
-    tasks = registered(store)
-    fitting = [one for one in tasks if wanted is None or one[1].id.startswith(wanted) or one[1].task.name == wanted]
-    if len(fitting) != 1:
-        which = "; ".join(f"{task.id[:12]} ({task.task.name})" for _, task in tasks)
-        raise UsageError(
-            "it is not clear which task is meant" if fitting or wanted is None else "there is no such task",
-            why=f"the store has: {which}" if which else "the store has no task yet",
-            fix="Give --task with the beginning of an id",
-        )
-    return fitting[0]
-
-
-@dataclass(frozen=True)
-class WhichEpoch:
-    """The epoch that a command is about."""
-
-    task: TaskOption = None
-    epoch: Annotated[int | None, option("NUMBER", "Which epoch; by default the latest.")] = None
-    store: StoreOption = "collector.db"
-
-    @contextmanager
-    def open(self, *, write: bool = False) -> Iterator[tuple[Store, Epoch]]:
-        """Open the store, and find the epoch in it."""
-        from hushquery.collect.epochs.epochs import epochs_of
-
-        with _opened(self.store, write=write) as store:
-            number, task = _chosen(store, self.task)
-            epochs = [one for one in epochs_of(store, task, number) if self.epoch in (None, one.number)]
-            if not epochs:
-                raise UsageError("the task has no such epoch", fix="`hushquery collect status` lists them")
-            yield store, epochs[-1]
-
-
-@app.command()
-def status(store: StoreOption = "collector.db", as_json: JsonFlag = False) -> None:
-    r"""Show which tasks there are, where their epochs stand, and how uploads ended.
-
-    hushquery collect status
-    """
-    from hushquery.collect.epochs.clock import read_clock
-    from hushquery.collect.epochs.epochs import epochs_of, registered
-    from hushquery.collect.store.reports import counts
-
-    with _opened(store) as opened:
-        counted = counts(opened)
-        tasks = []
-        for number, task in registered(opened):
-            uploads = {reason: count for (of_task, reason), count in sorted(counted.items()) if of_task == number}
-            epochs = [_described(epoch) for epoch in epochs_of(opened, task, number)]
-            tasks.append({"id": task.id, "name": task.task.name, "uploads": uploads, "epochs": epochs})
-        with opened.read() as connection:
-            stopped = read_clock(connection).stopped
-        data = {"store": opened.name, "bytes": opened.size(), "clock_stopped": stopped}
-        data |= {"log": opened.log_settings(), "tasks": tasks}
-    emit(data, "\n".join(_lines(data)), as_json)
-
-
-def _described(epoch: Epoch) -> dict[str, Any]:
-    shown = ("number", "phase", "moving", "since", "reports", "checksum", "counts", "release", "trouble")
-    checksum = None if epoch.checksum is None else epoch.checksum.hex()
-    return {name: getattr(epoch, name) for name in shown} | {"checksum": checksum}
-
-
-def _stopped(error: Mapping[str, str], indent: str) -> Iterator[str]:
-    return (f"{indent}{error[part]}" for part in ("what", "why", "fix") if error[part])
-
-
-def _lines(data: dict[str, Any]) -> Iterator[str]:
-    yield f"{data['store']}: {data['bytes']:,} bytes"
-    if data["log"] is not None:
-        settings = ", ".join(f"{name} {value}" for name, value in data["log"].items())
-        yield f"PostgreSQL's log may keep reports that were erased, for as long as it keeps its files: {settings}"
-    if data["clock_stopped"] is not None:
-        yield "\nno epoch moves by time"
-        yield from _stopped(data["clock_stopped"], "  ")
-    for task in data["tasks"]:
-        yield f"\n{task['name']}  {task['id']}"
-        for epoch in task["epochs"]:
-            more = "" if epoch["reports"] is None else f", {epoch['reports']:,} reports counted"
-            more += "" if epoch["moving"] is None else f", {epoch['moving']} has begun"
-            more += "" if epoch["release"] is None else f", release {epoch['release'][:12]}"
-            yield f"  epoch {epoch['number']}: {epoch['phase']}{more}"
-            if epoch["trouble"] is not None:
-                yield from _stopped(epoch["trouble"], "    ")
-        for reason, number in task["uploads"].items():
-            yield f"  {reason:<20} {number:>12,}"
+app.command()(status)
+app.command("next")(next_list)
 
 
 @app.command()
@@ -286,7 +183,7 @@ def advance(
     text = f"epoch {moved.number} of {moved.task.task.name}: {moved.phase}"
     if moved.release is not None:
         text += f"; GET /v1/releases/{moved.release}"
-    emit({"task": moved.task.id, "epoch": _described(moved)}, text, as_json)
+    emit({"task": moved.task.id, "epoch": described(moved)}, text, as_json)
 
 
 @app.command()
@@ -311,7 +208,7 @@ def clock(
     from hushquery.collect.store.vault import Vault
 
     now = time.time()
-    with _opened(store, write=yes) as opened:
+    with open_store(store, write=yes) as opened:
         if yes:
             confirm(opened, now)
         with opened.read() as connection:
@@ -323,7 +220,7 @@ def clock(
     if state.stopped is None:
         lines.append("epochs move by time")
     else:
-        lines += ["no epoch moves by time", *_stopped(state.stopped, "  ")]
+        lines += ["no epoch moves by time", *stopped_lines(state.stopped, "  ")]
     ends = [{"task": epoch.task.id, "epoch": epoch.number, "what": what} for epoch, what in due]
     if due:
         lines.append("by this time:" if state.stopped is None else "by this time, once it is confirmed:")
@@ -392,7 +289,7 @@ def backup(
     """
     from hushquery.collect.store.copies import backup as copy
 
-    with _opened(store) as opened:
+    with open_store(store) as opened:
         rows = copy(opened, out)
     emit({"file": str(out), "rows": rows}, f"wrote {out}: {rows:,} rows", as_json)
 
@@ -471,8 +368,8 @@ def new_token(
     """
     from hushquery.collect.store.vault import Tokens
 
-    with _opened(store, write=True) as opened:
-        number, chosen = _chosen(opened, task)
+    with open_store(store, write=True) as opened:
+        number, chosen = choose_task(opened, task)
         token = Tokens(opened).new(number, note, shared=shared)
     emit({"task": chosen.id, "token": token, "shared": shared}, token, as_json)
 
@@ -485,7 +382,7 @@ def list_tokens(store: StoreOption = "collector.db", as_json: JsonFlag = False) 
     """
     from hushquery.collect.store.vault import Tokens
 
-    with _opened(store) as opened:
+    with open_store(store) as opened:
         tokens = Tokens(opened).listed()
     lines = [
         f"{token.name}  task {token.task}  {'shared' if token.shared else 'personal':<8}  "
@@ -511,7 +408,7 @@ def revoke_token(
     """
     from hushquery.collect.store.vault import Tokens
 
-    with _opened(store, write=True) as opened:
+    with open_store(store, write=True) as opened:
         Tokens(opened).revoke(name)
         forgotten = Tokens(opened).forget(name) if forget else None
     text, data = "revoked", {"revoked": name, "deleted": None}

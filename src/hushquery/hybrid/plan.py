@@ -138,6 +138,18 @@ def _calibrated(task: Task, optin: OptInPart, *, again: bool) -> tuple[tuple[Ste
     return ((finding,), (measuring,))
 
 
+def client_loss(task: Task) -> Loss:
+    """Return what an epoch costs a client at most; the ledger counts each as a new answer."""
+    return Loss(pure=(task.client.epsilon,))
+
+
+def optin_loss(task: Task, *, again: bool) -> Loss:
+    """Return what an epoch costs an opt-in user: a new list, or an earlier one measured ``again``."""
+    if task.optin is None:
+        raise UsageError("the task has no [optin] part", fix="Add one: see `hushquery task new`")
+    return parallel_loss(_calibrated(task, task.optin, again=again))
+
+
 def _threshold(parts: tuple[tuple[StepParameters, ...], ...]) -> float:
     """Return the threshold of a head list in users; 0 where nothing is selected."""
     for step in parts[0]:
@@ -286,7 +298,7 @@ class HeadPlan(Plan[PublishedHead]):
             Charge(
                 client_population(self.task),
                 Relation.REPLACE_ONE,
-                Loss(pure=(self.task.client.epsilon,)),
+                client_loss(self.task),
                 f"{what}: one period's reports of a client, at most; given the change times",
                 Budget(self.task.client.lifetime_epsilon, 0),
             ),

@@ -194,6 +194,17 @@ def epochs_of(store: Store, task: Task, task_row: int) -> list[Epoch]:
     return [Epoch.read(task, row) for row in rows]
 
 
+def latest_head(store: Store, task_row: int, before: int) -> PublishedHead | None:
+    """Return the latest head list that a task published before an epoch."""
+    from hushquery.hybrid.published import PublishedHead
+
+    earlier = (EPOCH.c.task == task_row, EPOCH.c.number < before, EPOCH.c.optin.is_not(None))
+    query = sa.select(EPOCH.c.optin).where(*earlier).order_by(EPOCH.c.number.desc()).limit(1)
+    with store.read() as connection:
+        text = connection.execute(query).scalar_one_or_none()
+    return None if text is None else PublishedHead.from_json(json.loads(text))
+
+
 def epoch_statuses(connection: sa.Connection, tasks: Mapping[int, Task]) -> list[Epoch]:
     """Return the epochs of some tasks (by row), oldest first, without head lists, estimates, counts and releases."""
     columns = [EPOCH.c[name] for name in _STATUS]
@@ -241,14 +252,8 @@ class EpochWork:
 
     def _list_to_keep(self, epoch: Epoch) -> PublishedHead | None:
         """Return the latest list if the task keeps it for this period; an empty one is never kept."""
-        from hushquery.hybrid.published import PublishedHead
-
-        earlier = [one for one in epochs_of(self._store, epoch.task, epoch.task_row) if one.number < epoch.number]
-        for one in reversed(earlier):
-            if one.optin is not None:
-                head = PublishedHead.from_json(one.optin)
-                return head if head.records and epoch.number <= head.last_epoch else None
-        return None
+        head = latest_head(self._store, epoch.task_row, epoch.number)
+        return head if head is not None and head.records and epoch.number <= head.last_epoch else None
 
     def close(self, epoch: Epoch) -> Mapping[str, Any]:
         """Count the reports; estimates are made of these integers, if there are enough, when they are released."""

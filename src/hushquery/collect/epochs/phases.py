@@ -341,22 +341,27 @@ class Phases:
 
     def _is_due(self, epoch: Epoch) -> bool:
         """Return whether time alone moves this epoch on; a task without periods is moved by hand."""
-        task, now = epoch.task, self._clock()
         if epoch.moving is not None:
             return False  # it is resumed, not begun
         if epoch.phase == HEAD_PUBLISHED:
             return True
         if epoch.phase == CLOSED:
             return _without_estimates(epoch) is None
-        if task.task.period is None:
-            return False
-        begins = epoch.number * task.task.period
-        if epoch.phase == OPTIN_OPEN:
-            # A collector that was started late gives people their full time.
-            return now >= max(begins, epoch.since) + self._optin_share * task.task.period
-        # Reports carry the start of their time interval and travel for a while.
-        grace = task.collect.time_precision + task.collect.clock_skew
-        return epoch.phase == REPORTS_OPEN and now >= begins + task.task.period + grace
+        ends = phase_ends(epoch, self._optin_share)
+        return ends is not None and self._clock() >= ends
+
+
+def phase_ends(epoch: Epoch, optin_share: float) -> float | None:
+    """Return when time alone ends the phase of an epoch; None for one that is moved by hand, or at once."""
+    task, period = epoch.task, epoch.task.task.period
+    if period is None or epoch.phase not in (OPTIN_OPEN, REPORTS_OPEN):
+        return None
+    begins = epoch.number * period
+    if epoch.phase == OPTIN_OPEN:
+        # A collector that was started late gives people their full time.
+        return max(begins, epoch.since) + optin_share * period
+    # Reports carry the start of their time interval and travel for a while.
+    return begins + period + task.collect.time_precision + task.collect.clock_skew
 
 
 def _check_move(epoch: Epoch, to: str | None) -> None:

@@ -1,33 +1,59 @@
-"""The operator's application: health, readiness and metrics, on a listener of its own."""
+"""The operator's application: a page, health, readiness and metrics, on a listener that changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Response
 
 from hushquery._version import __version__
-from hushquery.collect.epochs.clock import read_clock
+from hushquery.collect.epochs.clock import format_time, read_clock
 from hushquery.collect.epochs.epochs import Epoch, epoch_statuses, registered
 from hushquery.collect.http.limits import ADMIN_CONNECTIONS, OUTCOMES, STATE, Connections, KnownHosts, silent_app
 from hushquery.collect.http.problems import PROBLEMS
+from hushquery.collect.overview import in_words, overview, refused
 from hushquery.collect.store.databases import StoreCalls
 from hushquery.collect.store.reports import ACCEPTED, NO_TASK, REPEATED, counts
 from hushquery.collect.store.schema import SCHEMA
 from hushquery.collect.store.store import Store, free_bytes
+from hushquery.core.ledger.entries import down_text, epsilon_text
 from hushquery.errors import HushqueryError, Unavailable
+from hushquery.templates import render
 
-#: Within how many seconds readiness and metrics answer, whatever the store does.
-READY_SECONDS, METRICS_SECONDS = 1.5, 5.0
+#: Within how many seconds readiness, metrics and the page answer, whatever the store does.
+READY_SECONDS, METRICS_SECONDS, PAGE_SECONDS = 1.5, 5.0, 10.0
+_MOST_EPOCHS = 6  # of each task are on the page, the latest
+#: Of the page: it loads nothing, sends nothing, and is in no frame of another page.
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"  #: The media type of Prometheus's text format.
 
 
-def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], str | None] = lambda: None) -> FastAPI:
+def make_admin(
+    store: Store,
+    *,
+    name: str = "localhost",
+    public: Callable[[], str | None] = lambda: None,
+    ledger: str | None = None,
+    optin_share: float = 0.25,
+    clock: Callable[[], float] = time.time,
+) -> FastAPI:
     """Make the operator's application, which answers to ``name``; ``public`` returns the public one's trouble."""
-    calls = StoreCalls(most=4)
+    # A page that hangs, perhaps because the ledger does, takes no place from readiness and metrics.
+    calls, of_page = StoreCalls(most=4), StoreCalls(most=2)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -37,6 +63,16 @@ def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], st
 
     app = silent_app(title="hushquery collector: admin", version=__version__, lifespan=life)
     app.add_middleware(KnownHosts, name=name)
+
+    @app.get("/", summary="What an operator sees: epochs, the error of their reports, refusals, budgets and room.")
+    async def page() -> Response:
+        see = partial(overview, store, ledger, optin_share=optin_share, most=_MOST_EPOCHS)
+        now = clock()
+        try:
+            text, status = await of_page.call(PAGE_SECONDS, lambda: operator_page(see(now=now), now)), 200
+        except HushqueryError as error:
+            text, status = operator_page(None, now, f"{error.what}. {error.fix}" if error.fix else error.what), 503
+        return Response(text, status, HEADERS, "text/html; charset=utf-8")
 
     @app.get("/healthz", summary="Whether the process lives.")
     async def healthz() -> Response:
@@ -60,6 +96,36 @@ def make_admin(store: Store, *, name: str = "localhost", public: Callable[[], st
         return Response(text + health(store, up=up), media_type=_TEXT)
 
     return app
+
+
+def operator_page(data: dict[str, Any] | None, now: float, trouble: str = "") -> str:
+    """Render the operator's page of an :func:`~hushquery.collect.overview.overview`; without one, say why."""
+    return render(
+        "collector/operator.html",
+        data=data,
+        seen=format_time(now),
+        trouble=trouble,
+        day=lambda seconds: format_time(seconds)[:10],
+        time=lambda seconds: format_time(seconds)[:16] + " UTC",
+        size=_size,
+        words=in_words,
+        refused=refused,
+        spent=lambda account: epsilon_text(math.inf if account["spent_epsilon"] is None else account["spent_epsilon"]),
+        down=down_text,
+    )
+
+
+def _size(many: float) -> str:
+    """Print a number of bytes with three digits.
+
+    >>> _size(999), _size(81_920), _size(52_300_000_000)
+    ('999 B', '81.9 kB', '52.3 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if many < 999.5:
+            return f"{many:.3g} {unit}"
+        many /= 1000
+    return f"{many:.3g} TB"
 
 
 def _reason(result: str | BaseException) -> str:

@@ -366,7 +366,10 @@ class Guard:
 
 
 class KnownHosts:
-    """Middleware that refuses requests to a foreign host name: a web page could point its name here (DNS rebinding)."""
+    """Middleware that refuses requests to a foreign host name: a web page could point its name here (DNS rebinding).
+
+    It refuses to be read by scripts of other pages too: only they send an origin with GET.
+    """
 
     def __init__(self, app: ASGIApp, name: str, *, loopback: bool = False) -> None:
         self._app = app
@@ -375,10 +378,15 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] == "http" and not self._knows(Headers(scope=scope).getlist("host")):
-            await Response("this listener has another name\n", 421, media_type="text/plain")(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        refusal = self._refusal(Headers(scope=scope), scope["method"]) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, headers: Headers, method: str) -> Response | None:
+        if not self._knows(headers.getlist("host")):
+            return Response("this listener has another name\n", 421, media_type="text/plain")
+        if method in ("GET", "HEAD") and "origin" in headers:
+            return Response("this listener answers no other page\n", 403, media_type="text/plain")
+        return None
 
     def _knows(self, hosts: list[str]) -> bool:
         if len(hosts) != 1:

@@ -96,7 +96,7 @@ def run(
         FailureCounts.shared() as failures,
         closing(Store.open(settings.store, most_bytes=settings.most_bytes, failures=FailureCounts(failures))) as store,
         _bound(host, port) as public,
-        _admin(store, admin_host, admin_port, public) as admin,
+        _admin(store, settings, admin_host, admin_port, public) as admin,
         signals_end_here(settings.end_seconds),
     ):
         if workers > 1 and store.path is not None:
@@ -220,7 +220,7 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _admin(store: Any, host: str, port: int | None, public: socket.socket) -> Iterator[str | None]:
+def _admin(store: Any, settings: Settings, host: str, port: int | None, public: socket.socket) -> Iterator[str | None]:
     """Run the operator's listener in a thread, for all workers."""
     if port is None:
         yield None
@@ -230,8 +230,9 @@ def _admin(store: Any, host: str, port: int | None, public: socket.socket) -> It
     from hushquery.collect.http.admin import make_admin
 
     trouble = partial(_trouble, public.family, public.getsockname())
+    more: dict[str, Any] = {"ledger": settings.ledger, "optin_share": settings.optin_share}
     with _bound(host, port) as bound:
-        server = uvicorn.Server(uvicorn.Config(make_admin(store, name=host, public=trouble), **_QUIET))
+        server = uvicorn.Server(uvicorn.Config(make_admin(store, name=host, public=trouble, **more), **_QUIET))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="hushquery-admin", daemon=True)
         thread.start()
         try:

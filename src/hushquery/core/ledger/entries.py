@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
@@ -201,10 +201,7 @@ class AccountTotals:
 
     def exceeded(self, period: int, loss: Loss) -> tuple[Budget, Loss] | None:
         """Return the budget that ``loss`` would exceed and what was spent of it, if there is one."""
-        caps = [(self.terms.budget, self.spent(period)), (self.terms.lifetime, self.ever.total)]
-        return next(
-            ((cap, spent) for cap, spent in caps if cap and not (spent + loss).fits(cap.epsilon, cap.delta)), None
-        )
+        return _exceeded(self.terms, self.spent(period), self.ever.total, loss)
 
     def overspent(self) -> bool:
         """Whether a budget is exceeded already, which no spend allows: two ledgers were joined, or worse."""
@@ -266,6 +263,14 @@ class Account:
         """What remains of the lifetime budget's delta; None where periods have no such cap."""
         return None if self._cap is None else _remaining_delta(self._cap, self.spent_ever)
 
+    def allows(self, loss: Loss) -> bool:
+        """Return whether the ledger would record this loss now; nothing is spent."""
+        return _exceeded(self.terms, self.spent, self.spent_ever, loss) is None
+
+    def after(self, loss: Loss) -> Account:
+        """Return the account as this loss would leave it; nothing is spent."""
+        return replace(self, spent=self.spent + loss, spent_ever=self.spent_ever + loss)
+
     @property
     def period_ends(self) -> datetime | None:
         """When the next period begins; None where there are no periods."""
@@ -323,6 +328,11 @@ class Account:
             "lifetime_remaining_epsilon": self.lifetime_remaining_epsilon,
             "lifetime_remaining_delta": self.lifetime_remaining_delta,
         }
+
+
+def _exceeded(terms: Terms, spent: Loss, ever: Loss, loss: Loss) -> tuple[Budget, Loss] | None:
+    caps = [(terms.budget, spent), (terms.lifetime, ever)]
+    return next(((cap, spent) for cap, spent in caps if cap and not (spent + loss).fits(cap.epsilon, cap.delta)), None)
 
 
 def account_name(population: str, relation: Relation) -> str:
