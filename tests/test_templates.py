@@ -11,12 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jinja2
-import numpy as np
 import pyarrow as pa
 import pytest
 from markdown_it import MarkdownIt
 
-import hushquery as hq
+from estimate_releases import FIRST, configuration, period, weeks
+from estimate_releases import TASKS as KINDS
 from hushquery.cli import demo
 from hushquery.cli.look import page_values
 from hushquery.collect.http.pages import Pages
@@ -25,17 +25,12 @@ from hushquery.core.estimates import Estimates
 from hushquery.core.ledger.ledger import Ledger
 from hushquery.core.loss import Loss
 from hushquery.curator.advice import advise
-from hushquery.local.configuration import Configuration
-from hushquery.local.server.estimate import estimate_support
 from hushquery.log import Defect, Look
 from hushquery.log.detect import Column
 from hushquery.publish import SearchIndex, find
 from hushquery.publish.site import build_site
-from hushquery.release.estimates_page import page as estimates_page
 from hushquery.release.record import nist_text, registry_text
-from hushquery.task import Task
 from hushquery.templates import markdown, render, shown
-from setting_reports import REPORTS, TASK
 from site_files import LEDGER, task_of
 from small_releases import private_hybrid, release_of, shares_of, whole_release
 
@@ -46,10 +41,7 @@ TEMPLATES = sorted(
     if path.suffix in (".html", ".md", ".xml")
 )
 HARMLESS = " and so on"
-TEXT = {
-    "task": {"name": "home page", "population": "app users", "kind": "text"},
-    "client": {"epsilon": 9, "lifetime_epsilon": 9, "rappor": {"k": 4, "h": 1, "m": 1, "p": 0.1, "q": 0.9, "f": 0.5}},
-}
+_PERIOD = {tables: {"start": "2026-11-01", "end": f"2026-11-0{tables}"} for tables in range(1, 9)}
 HOSTILE = [
     "\"'><img src=x onerror=alert(1)><script>alert(1)</script><svg/onload=alert(1)>",
     "' onmouseover='alert(1)' style='x' </p></li></td></table></section></main></body></html><b>",
@@ -135,7 +127,7 @@ def spoiled(release, word):
             "meanings": marked(manifest["meanings"], word),
             "notes": [f"a note {word}", word],
             "description": {name: f"a {name} {given}" for name in ("title", "publisher", "licence")}
-            | {"period": {"start": "2026-11-01", "end": f"2026-11-0{len(release.tables)}"}},
+            | ({} if manifest["kind"] == "local" else {"period": _PERIOD[len(release.tables)]}),
             "parameters": {**manifest["parameters"], **extra, "expected_false_reformulations": 0.5},
             "steps": [
                 {**step, "population": step["population"] + word, "parameters": {**step["parameters"], **extra}}
@@ -146,20 +138,27 @@ def spoiled(release, word):
 
 
 def _estimates(word):
-    """Pages of estimates, of a setting and of texts, and of a collector's."""
-    texts = Task.make(TEXT)
-    counts = np.array([300, 40, 250, 260, 60], dtype=np.int64)
-    found = estimate_support(Configuration.of(texts), counts, 300, candidates=["news", "rain"])
-    for name, release in {"setting": hq.estimate(TASK, REPORTS).release(), "texts": found.release()}.items():
-        odd = spoiled(release, word)
-        asked = json.loads(odd.manifest["parameters"]["task_text"])
-        asked["task"]["name"] += word
-        parameters = {**odd.manifest["parameters"], "task_text": json.dumps(asked)}
-        odd = replace(odd, manifest={**odd.manifest, "parameters": parameters})
-        yield f"{name} page", odd.page()
-        yield f"{name} card", odd.card()
-        yield f"{name} notebook", odd._repr_html_()
-        yield f"{name} served", estimates_page(odd, served=f"../../v1/releases/{'0' * 64}")
+    """Pages of estimates: in folders, and sites of the periods of every kind, of a task that changed, and of a gap."""
+    for kind in KINDS:
+        several = [_odd(release, word) for release in [*weeks(kind, 3, missing=[1], n=200)]]
+        yield f"{kind} page", several[0].page()
+        yield f"{kind} card", several[0].card()
+        yield f"{kind} notebook", several[0]._repr_html_()
+        if kind == "setting":
+            several.insert(0, _odd(period(kind, -2, 200, client={"epsilon": 2}), word))
+            several.insert(0, _odd(period(kind, -3, 200, client={"epsilon": 2}), word))
+        for file, data in build_site(several, missing={FIRST + 1: word, FIRST + 9: word}).items():
+            if file.endswith((".html", ".xml")):
+                yield f"site of {kind} {file}", data.decode()
+
+
+def _odd(release, word):
+    """Put a word behind every text of a release of estimates, and of its task."""
+    odd = spoiled(release, word)
+    asked = json.loads(odd.manifest["parameters"]["task_text"])
+    asked["task"]["name"] += word
+    parameters = {**odd.manifest["parameters"], "task_text": json.dumps(asked)}
+    return replace(odd, manifest={**odd.manifest, "parameters": parameters})
 
 
 def everything(word, folder):
@@ -188,9 +187,14 @@ def everything(word, folder):
             if file.endswith((".html", ".xml")):
                 yield f"site {name} {file}", data.decode()
 
-    tasks = {n: SimpleNamespace(id="0" * 64, task=SimpleNamespace(name=f"task {word}")) for n in (1, 2)}
-    epoch = SimpleNamespace(number=1, phase=f"opt_in {word}")
-    pages = Pages(SimpleNamespace(cache=SimpleNamespace(tasks=tasks, current=lambda _: epoch)))
+    task = configuration("setting").task
+    asked = {"name": f"task {word}", "population": f"people {word}", "domain": (f"value {word}", word, ("a", word))}
+    assert task.id  # known from before, as a name may hold none of these
+    task = task.model_copy(update={"task": task.task.model_copy(update=asked)})
+    few = SimpleNamespace(task=task, task_row=1, number=1, phase="closed", reports=2, counts={"min_batch": 3})
+    epoch = SimpleNamespace(task=task, task_row=1, number=2, phase=f"opt_in {word}", reports=None)
+    cache = SimpleNamespace(tasks={1: task, 2: task}, current=lambda _: epoch, epochs=lambda: [few, epoch])
+    pages = Pages(SimpleNamespace(cache=cache))
     yield "entrance", pages.entrance().data.decode()
     yield "waiting", pages._nothing_yet(1).decode()
     yield from _estimates(word)

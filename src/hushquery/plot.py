@@ -159,7 +159,7 @@ def trend(releases: Sequence[Release], query: str | Sequence[str]) -> altair.Lay
 
 
 def over_time(
-    rows: Sequence[Mapping[str, Any]], releases: Sequence[str], *, per_cent: bool = False
+    rows: Sequence[Mapping[str, Any]], releases: Sequence[str], *, per_cent: bool = False, title: str = ""
 ) -> altair.LayerChart | altair.FacetChart:
     """Draw rows of ``release``, ``query``, ``value``, ``low`` and ``high``: few queries in one chart, more in one each.
 
@@ -178,7 +178,7 @@ def over_time(
         run += last.get(row["query"]) != place - 1
         last[row["query"]] = place
         data.append({**row, "run": run})
-    title = f"noisy {'share' if per_cent else 'count'}"
+    title = title or f"noisy {'share' if per_cent else 'count'}"
     base = alt.Chart().encode(
         x=alt.X(
             "release:N",

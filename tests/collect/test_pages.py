@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from collect.helpers import SETTING, Clock, make_report, put, running, settings_for
+from collect.helpers import SETTING, WEEKLY, Clock, make_report, put, running, settings_for
 from collect.test_hybrid_work import TASK, TEXT, open_accounts, whole_epoch
 from hushquery.task import Task
 
@@ -106,17 +107,47 @@ def test_several_tasks_and_tasks_without_queries(tmp_path: Path, clock: Clock) -
         assert "Nothing has been published yet" in early.text
         assert client.get(f"/sites/{task.id}/site.css").status_code == 200
         for _ in range(2):
-            released = collector.phases.advance(task, 1, 0)
+            collector.phases.advance(task, 1, 0)
         collector.cache.refresh()
         page = client.get(f"/sites/{task.id}/")
         assert "<b>theme" not in page.text
-        assert f'href="../../v1/releases/{released.release}"' in page.text
+        assert "This is the first period" in page.text
         assert all(value in page.text for value in ("dark", "light", "system", "everything else", "epsilon"))
         assert "<style" not in page.text  # the policy lets no page of a collector have one
         style = client.get(f"/sites/{task.id}/site.css")
         assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")
-        assert client.get(f"/sites/{task.id}/client.mjs").status_code == 200
+        kept = json.loads(client.get(f"/sites/{task.id}/sw.js").text.split("FILES = ")[1].split("]")[0] + "]")
+        assert {"index.html", "releases.html", "privacy.html", "index.json", "task.json", "client.mjs"} <= set(kept)
+        linked = re.findall(r'(?:href|src)="([^"#]+)"', page.text + client.get(f"/sites/{task.id}/releases.html").text)
+        assert {client.get(f"/sites/{task.id}/{name}").status_code for name in {*kept, *linked}} == {200}
+        assert "One answer costs at most epsilon 1" in client.get(f"/sites/{task.id}/privacy.html").text
         assert client.get(f"/sites/{'0' * 64}/").status_code == 404
+
+
+def test_periods_are_a_series_and_say_why_one_is_missing(tmp_path: Path, clock: Clock) -> None:
+    task = Task.loads(WEEKLY)
+    with running(settings_for(str(tmp_path / "collector.db"), tmp_path, WEEKLY), clock) as (client, collector):
+        waiting = client.get(f"/sites/{task.id}/").text
+        for said in ("Devices are reporting now", "which of 3 values", "app users", "every 7d", "from 3 reports on"):
+            assert said in waiting
+        first = task.period_at(clock())
+        assert "2026-09-24 UTC" in waiting  # when the period of the clock ends
+        for week, reports in enumerate((4, 1, 5, 2)):
+            collector.phases.ensure(task, 1)
+            collector.cache.refresh()
+            for number in range(reports):
+                sent = make_report(task, 100 * week + number, time=clock())
+                assert put(client, sent).status_code == 201
+            collector.phases.advance(task, 1, first + week, "closed")
+            if reports >= 3:
+                collector.phases.advance(task, 1, first + week, "released")
+            clock.now += WEEK
+        collector.cache.refresh()
+        page = client.get(f"/sites/{task.id}/").text
+        assert "1 report, fewer than 3" in page
+        assert "Missing, and shaded: 2026-09-24 (1 report, fewer than 3)" in page
+        assert "The period from 2026-10-08 00:00 UTC is not published: 2 reports, fewer than 3." in page
+        assert "Changes are since the data of 2026-09-17 to 2026-09-23" in page
 
 
 def test_too_few_reports_are_said(tmp_path: Path, clock: Clock) -> None:
@@ -125,4 +156,4 @@ def test_too_few_reports_are_said(tmp_path: Path, clock: Clock) -> None:
         put(client, make_report(task))
         collector.phases.advance(task, 1, 0, "closed")
         collector.cache.refresh()
-        assert "It ended with 1 report, and fewer than 3 are not published" in client.get(f"/sites/{task.id}/").text
+        assert "It ended with 1 report, fewer than 3: so few are not published" in client.get(f"/sites/{task.id}/").text

@@ -11,7 +11,7 @@ from tools.coverage._copies import calibrated, held, many, published, searches
 
 from hushquery.curator.counting import law_of
 from hushquery.noise.law import most_unreleased
-from hushquery.publish import trends
+from hushquery.publish.trends import query_trends
 
 _DELTA = "1e-6"
 _D = 10
@@ -41,7 +41,7 @@ def measure(quick: bool) -> Iterator[Cell]:
             if first == last:
                 counts[1] += 3
             releases = [published(searches("query", number, count, _D), **asked) for count in counts]
-            rows = trends(releases, number).changes
+            rows = query_trends(releases, number).changes
             covered = held([row.low for row in rows], [row.high for row in rows], counts[1] - counts[0])
             setting = f"{selector}, epsilon 1: {counts[0]} to {counts[1]} users, {first} to {last} the threshold"
             note = _ANY_COUNT if last in ("below", "at") else ""
@@ -50,7 +50,7 @@ def measure(quick: bool) -> Iterator[Cell]:
             count = most_unreleased(at, law_of(made.counts)) + 1
             number = many(quick)
             release = published(searches("query", number, count, _D), **asked)
-            limit = trends([release, release]).most_missing[0]
+            limit = query_trends([release, release]).most_missing[0]
             if limit is None or limit >= count:
                 raise ValueError(limit)
             setting = f"{selector}, epsilon 1: {count} users, one more than the limit"

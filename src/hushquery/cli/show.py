@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,12 +39,13 @@ def show(
 
 
 def _show_release(release: Release, limit: int, as_json: bool) -> None:
-    from hushquery.release.estimates_page import measure_shown
+    from hushquery.release.estimates_page import results
     from hushquery.release.manifest import KINDS
     from hushquery.release.page import false_pairs
 
     tables = release.tables
-    measure = measure_shown(release.manifest) if "estimates" in tables else ""
+    shown = results(release, limit) if "estimates" in tables else {}
+    measure = shown.get("measure", "")
     first = {name: table.slice(0, limit).to_pylist() for name, table in tables.items()}
     meanings = release.manifest.get("meanings", {})
     data: dict[str, Any] = {
@@ -61,6 +62,8 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         "notes": release.manifest.get("notes", []),
     }
     parts = ["\n".join(f"{name}: {text}" for name, text in release.description.facts())]
+    if shown:
+        parts.insert(0, _headline(shown, release))
     parts.append("\n".join(guarantee.summary() for guarantee in release.guarantees))
     if "rest" in data["parameters"]:
         parts.append(f"shares are of all records; {percent(data['parameters']['rest'])} of them are not listed")
@@ -70,14 +73,35 @@ def _show_release(release: Release, limit: int, as_json: bool) -> None:
         title += f", {meanings[name]}" if meanings.get(name) else ""
         keys = KINDS[name].keys
         numbers = _numbers(tables[name].column_names, measure)
-        cells = [[*(str(row[key]).replace("\t", "  ") for key in keys), *_cells(row, measure)] for row in rows]
+        cells = [[*(_named(str(row[key]), shown.get("kind")) for key in keys), *_cells(row, measure)] for row in rows]
         heads: list[str] = [*keys, *numbers]
         if name == "reformulations":
             title += f"\n{false_pairs(release.manifest)}" if rows and false_pairs(release.manifest) else ""
             heads, cells = _with_doubt(heads, cells, [row["low"] for row in rows])
+        if name == "candidates":
+            found = set(tables["estimates"]["value"].to_pylist())
+            heads, cells = [*heads, ""], [[text, "found" if text in found else "not found"] for (text,) in cells]
+        elif name == "estimates" and any(row["close"] for row in shown["rows"]):
+            close = {row["value"] for row in shown["rows"] if row["close"]}
+            marks = ["just passed the test" if row["value"] in close else "" for row in rows]
+            heads, cells = [*heads, ""], [[*row, mark] for row, mark in zip(cells, marks, strict=True)]
         # How many reports support a cell is for programs: nobody's answer can be read off it.
         parts.append(f"{title}\n\n{listing(heads, cells, numbers)}" if cells and name != "support" else title)
     emit(data, "\n\n".join(part for part in parts if part), as_json)
+
+
+def _headline(shown: Mapping[str, Any], release: Release) -> str:
+    from hushquery.release.series import dates
+
+    reports = f"{shown['reports']:,} report{'' if shown['reports'] == 1 else 's'}"
+    return f"{shown['name']}: what {shown['people']} reported, {dates(release.manifest)}, {reports}"
+
+
+def _named(value: str, kind: object) -> str:
+    """Return a value as a terminal shows it: a query has its page beside it, or none."""
+    if kind != "searches" or value == "*":
+        return value
+    return value.replace("\t", "  ") if "\t" in value else f"{value}  (no click)"
 
 
 def _with_doubt(
@@ -100,7 +124,10 @@ def _numbers(columns: list[str], measure: str) -> list[str]:
 
 def _cells(row: dict[str, Any], measure: str) -> list[str]:
     if measure == "mean" and "estimate" in row:
-        return [f"{row['estimate']:,.4g}", f"{row['low']:,.4g} to {row['high']:,.4g}"]
+        from hushquery.templates import amount
+
+        value, low, high = (amount(row[name], "mean").replace("−", "-") for name in ("estimate", "low", "high"))
+        return [value, f"{low} to {high}"]
     if "estimate" in row:
         return list(measured({**row, "share": row["estimate"]}))
     if "optin" in row:

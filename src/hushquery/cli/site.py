@@ -25,15 +25,23 @@ def site(
         str | None, option("PATH_OR_URL", "Show the spends of these populations from this ledger. It becomes public.")
     ] = None,
     title: Annotated[str | None, option("WHO", "Whom the pages speak of; the population by default.")] = None,
-    rows: Annotated[int, option("N", "How many queries and records the trends show.", min=1)] = 200,
+    same_devices: Annotated[
+        float,
+        option("R", "For periods of a task: declare the share of devices that answer the same in the next period."),
+    ] = 0.0,
+    rows: Annotated[int, option("N", "How many queries, records or values a table shows.", min=1)] = 200,
     searched: Annotated[int, option("N", "How many queries the search knows.", min=1)] = 10_000,
     force: Annotated[bool, flag("--force", "Replace an older site at --out.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    r"""Make web pages out of releases: trends, a search that works offline, and what it all cost in privacy.
+    r"""Make web pages out of releases: what people did, what changed, and what it all cost in privacy.
 
         hushquery site week1/ week2/ week3/ --task head3/ --ledger ledger.db --out site/
         python -m http.server --directory site
+
+    Releases of searches get trends, comparisons and a search that works offline. The periods of a setting, a number or
+    a text that clients reported get pages made for that: shares, an average or a histogram over time, any two periods
+    compared, and the randomiser to try. They hold their task.
 
     The pages load nothing from anywhere else, work under any path of any server, and send nothing that is typed into
     them. The search is also a module: import {load} from "./search.mjs".
@@ -48,7 +56,7 @@ def site(
     privacy: dict[str, Any] = {} if task is None else {"task": _served(task)}
     if ledger is not None:
         privacy |= _spends(ledger, people)
-    files = build_site(releases, privacy=privacy, title=title, rows=rows, searched=searched)
+    files = build_site(releases, privacy=privacy, title=title, rows=rows, searched=searched, same_devices=same_devices)
     folder = write_site(files, out, force)
     size, many = sum(map(len, files.values())), f"{len(releases)} release{'' if len(releases) == 1 else 's'}"
     text = (

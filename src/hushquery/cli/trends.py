@@ -1,4 +1,4 @@
-"""``hushquery trends``: the most frequent queries, and what changed between releases."""
+"""``hushquery trends``: the most frequent queries, a task's estimates over time, and what changed between releases."""
 
 from __future__ import annotations
 
@@ -15,27 +15,39 @@ if TYPE_CHECKING:
 def trends(
     folders: Folders,
     limit: Limit = 20,
-    level: Annotated[float, option("P", "The coverage of the interval of a change.")] = 0.95,
+    level: Annotated[
+        float | None, option("P", "The coverage of the interval of a change: 0.95, or that of the estimates.")
+    ] = None,
     bonferroni: Annotated[
-        bool, flag("--bonferroni", "Make the level hold for all queries at once, not for each.")
+        bool, flag("--bonferroni", "Make the level hold for all queries or values at once, not for each.")
     ] = False,
+    same_devices: Annotated[
+        float,
+        option("R", "For periods of a task: declare the share of devices that answer the same in the next period."),
+    ] = 0.0,
     plot: Annotated[str | None, option("FILE", "Also draw it, as .html, .svg or .png (needs the extra plot).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     r"""Show the most frequent queries of a release, and what changed since older ones.
 
     hushquery trends release-may/ release-june/ --bonferroni --plot changes.html
+    hushquery trends theme-week-*/ --same-devices 0.95
 
     Several releases are ordered by the dates of their data, or of publishing where no period is stated. The drawing
     shows all of them. Releases of counts and releases of shares (hybrid) are not compared with each other.
+
+    Releases of a task's periods (settings, numbers, texts) are one series: it shows every value over time, which
+    periods are missing, and which changes since the previous period are noise. A task that changed begins a new series.
     """
     from hushquery import publish
+    from hushquery.cli.periods import as_data, as_text
+    from hushquery.publish.periods import PeriodTrends
     from hushquery.release.series import order_of
 
     given = [open_release(folder) for folder in folders]
     places = order_of(given)
     releases, folders = [given[place] for place in places], [folders[place] for place in places]
-    result = publish.trends(releases, limit, level=level, bonferroni=bonferroni)
+    result = publish.trends(releases, limit, level=level, bonferroni=bonferroni, same_devices=same_devices)
     names = [Path(folder).name or folder for folder in folders]
     if plot is not None:
         from hushquery.plot import save
@@ -43,6 +55,9 @@ def trends(
 
         save(trend_chart(result, releases), plot)
     take_note(result.notes, as_json)
+    if isinstance(result, PeriodTrends):
+        emit(as_data(result, releases, folders, limit), as_text(result, limit), as_json)
+        return
     data = {
         "releases": folders,
         **{name: as_rows(getattr(result, name)) for name in ("top", "changes", "appeared", "gone")},

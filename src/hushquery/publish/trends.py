@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hushquery import plot
 from hushquery.errors import DataError, UsageError
+from hushquery.publish.periods import PeriodTrends, checked_level, is_of_clients, period_chart, period_trends
 from hushquery.publish.tables import Queries, Rows, Shown, checked_limit, queries_of
 from hushquery.release.intervals import change_ends
 from hushquery.release.series import check_same_people
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from hushquery.release import Release
 
-__all__ = ["Change", "Listed", "Top", "Trends", "trend_chart", "trends"]
+__all__ = ["Change", "Listed", "Top", "Trends", "query_trends", "trend_chart", "trends"]
 
 # A query that is missing had more than is said with a chance of one in twenty at most.
 _MISSING_LEVEL = 0.95
@@ -115,6 +116,27 @@ class Trends(Shown):
 
 
 def trends(
+    releases: Release | Sequence[Release],
+    limit: int = 20,
+    *,
+    level: float | None = None,
+    bonferroni: bool = False,
+    same_devices: float = 0.0,
+) -> Trends | PeriodTrends:
+    """Return what changed between releases: of queries :func:`query_trends`, of a task's periods its series.
+
+    ``same_devices`` declares which share of devices gives the same answer in a period and in the next. ``level`` is by
+    default 0.95, or that of the periods' own intervals.
+    """
+    several = list(releases) if isinstance(releases, Sequence) else [releases]
+    if any(map(is_of_clients, several)):
+        return period_trends(several, limit, level=level, bonferroni=bonferroni, same_devices=same_devices)
+    if same_devices:
+        raise UsageError("same_devices is for estimates from clients' reports", fix="Leave it out")
+    return query_trends(several, limit, level=0.95 if level is None else level, bonferroni=bonferroni)
+
+
+def query_trends(
     releases: Release | Sequence[Release], limit: int = 20, *, level: float = 0.95, bonferroni: bool = False
 ) -> Trends:
     """Return the most frequent queries and, for several releases (oldest first), what changed from first to last.
@@ -122,16 +144,14 @@ def trends(
     Each list has at most ``limit`` rows; ``bonferroni`` makes ``level`` hold for all compared queries at once.
 
     >>> from hushquery.publish.example import tiny_release
-    >>> result = trends([tiny_release(), tiny_release()], limit=1)
+    >>> result = query_trends([tiny_release(), tiny_release()], limit=1)
     >>> result.top[0].query, result.compared, result.changes[0].change, result.changes[0].significant
     ('weather leeds', 9, 0, False)
     """
     several = list(releases) if isinstance(releases, Sequence) else [releases]
     if not several:
         raise UsageError("trends need a release", fix="Give one, or several with the oldest first")
-    limit = checked_limit(limit)
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise UsageError("an interval's level lies between 0 and 1", fix="Use a value such as 0.95")
+    limit, level = checked_limit(limit), checked_level(level)
     tables = [queries_of(release) for release in several]
     measure = _measure(tables)
     check_same_people(several)
@@ -254,8 +274,15 @@ def _series(
     return (), tuple(None if i is None else t.share(i) for t, i in zip(tables, places, strict=True))
 
 
-def trend_chart(result: Trends, releases: Sequence[Release] = ()) -> altair.LayerChart | altair.FacetChart:
-    """Draw the most frequent queries of one release with their intervals, or the surest changes over all releases."""
+def trend_chart(
+    result: Trends | PeriodTrends, releases: Sequence[Release] = ()
+) -> altair.LayerChart | altair.FacetChart:
+    """Draw the most frequent queries of one release with their intervals, or the surest changes over all releases.
+
+    Of a task's periods all are drawn, and missing ones are gaps.
+    """
+    if isinstance(result, PeriodTrends):
+        return period_chart(result)
     if len(releases) > 1 and result.changes:
         return plot.trend(releases, [change.query for change in result.changes])
     if not result.top:

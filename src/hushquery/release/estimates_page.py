@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, format_epsilon
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 # Of a longer list the page shows the largest.
 _MOST = 100
+
+# The share of false texts in all that the test of candidates allows.
+_ALPHA = 0.05
 
 # What is for programs.
 _HIDDEN = ("post", "task_text", "configuration_text")
@@ -58,46 +62,62 @@ def card(release: Release) -> str:
     )
 
 
-def page(release: Release, signed: str = "", *, served: str | None = None) -> str:
-    """Write the page; ``signed`` is the fingerprint of the key.
-
-    ``served`` is the address of the release where a collector serves page and style sheet apart.
-    """
-    guarantees, manifest, tables = release.guarantees, release.manifest, release.tables
-    parameters, measure = manifest["parameters"], measure_shown(manifest)
-    asked = task_of(parameters)
-    rows = [{**row, measure: row["estimate"]} for row in tables["estimates"].to_pylist()]
-    drawn = rows if len(rows) <= _MOST else sorted(rows, key=lambda row: -row["estimate"])[:_MOST]
-    texts = tables["candidates"]["text"].to_pylist() if "candidates" in tables else []
-    found = {row["value"] for row in rows}
-    ends = [0.0, float(asked["task"].get("highest") or 0.0)] if measure == "mean" else [0.0]
+def page(release: Release, signed: str = "") -> str:
+    """Write the page; ``signed`` is the fingerprint of the key."""
+    guarantees, manifest = release.guarantees, release.manifest
     weak, void = any(map(weakness, guarantees)), nothing_promised(guarantees)
     return render(
         "estimates.html",
-        served=served,
-        name=asked["task"]["name"],
-        kind=asked["task"]["kind"],
-        people=populations(guarantees),
+        **results(release),
         facts=list(release.description.facts()),
         signed=signed,
         what="Not private" if void else "Private estimates with a weak promise" if weak else "Private estimates",
         manifest=manifest,
         nothing_promised=void,
         promises=[promise(guarantee, manifest) for guarantee in guarantees],
-        reports=parameters["reports"],
-        answer=format_epsilon(exact(parameters["answer_epsilon"])),
-        lifetime=format_epsilon(exact(parameters["lifetime_epsilon"])),
-        measure=measure,
-        rows=drawn,
-        all=len(rows),
-        axis=Axis.over([*ends, *(row[end] for row in drawn for end in ("estimate", "low", "high"))]),
-        looked_for=len(texts),
-        missing=[text for text in texts if text not in found][:_MOST],
-        level=f"{100 * float(manifest['interval_level']):g}",
-        limits=limits(release),
         settings=settings(_shown_parameters(manifest)),
-        others=OTHERS,
     )
+
+
+def results(release: Release, most: int = _MOST) -> dict[str, Any]:
+    """Return what pages show of a release of estimates: what was asked, what came out, and what it can't tell."""
+    manifest, tables = release.manifest, release.tables
+    parameters, measure = manifest["parameters"], measure_shown(manifest)
+    asked = task_of(parameters)["task"]
+    texts = tables["candidates"]["text"].to_pylist() if "candidates" in tables else []
+    rows = [
+        {**row, measure: row["estimate"], "close": bool(texts) and _just_passed(row, len(texts))}
+        for row in tables["estimates"].to_pylist()
+    ]
+    drawn = rows if len(rows) <= most else sorted(rows, key=lambda row: -row["estimate"])[:most]
+    found = {row["value"] for row in rows}
+    ends = [0.0, float(asked.get("highest") or 0.0)] if measure == "mean" else [0.0]
+    meaning = str(manifest["meanings"]["estimates"])
+    return {
+        "name": asked["name"],
+        "kind": asked["kind"],
+        "people": populations(release.guarantees),
+        "reports": parameters["reports"],
+        "answer": format_epsilon(exact(parameters["answer_epsilon"])),
+        "lifetime": format_epsilon(exact(parameters["lifetime_epsilon"])),
+        "measure": measure,
+        "heading": "The average" if measure == "mean" else "Texts that were found" if texts else "Shares",
+        "meaning": meaning[:1].upper() + meaning[1:],
+        "rows": drawn,
+        "all": len(rows),
+        "axis": Axis.over([*ends, *(row[end] for row in drawn for end in ("estimate", "low", "high"))]),
+        "looked_for": len(texts),
+        "missing": [text for text in texts if text not in found][:most],
+        "close": "A text that just passed the test is within a standard error of where it would not have been found.",
+        "level": f"{100 * float(manifest['interval_level']):g}",
+        "limits": limits(release),
+    }
+
+
+def _just_passed(row: Mapping[str, Any], candidates: int) -> bool:
+    """Return whether a text is within a standard error of the bar that its test set, 5% for all candidates together."""
+    bar = NormalDist().inv_cdf(1 - _ALPHA / candidates)
+    return bool(row["estimate"] < (bar + 1) * row["stderr"])
 
 
 def limits(release: Release) -> list[str]:
@@ -116,7 +136,7 @@ def limits(release: Release) -> list[str]:
             "be found, and one that was not found may still be held by a few."
         )
     elif OTHERS in tables["estimates"]["value"].to_pylist():
-        sentences.append(f"{OTHERS} stands for everything that is not on the list.")
+        sentences.append(f"Everything else, {OTHERS} in the tables, is what is not on the list.")
     done = manifest["parameters"]["post_processing"]
     if done and "candidates" not in tables:
         sentences.append(f"The estimates were post-processed ({', '.join(done)}): start sums from raw ones.")

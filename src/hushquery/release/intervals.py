@@ -124,6 +124,14 @@ def change_ends(before: Ends, after: Ends, *, whole: bool) -> tuple[float, float
     return (math.floor(low), math.ceil(high)) if whole else (low, high)
 
 
+def independent_change(before: Mapping[str, Any], after: Mapping[str, Any], by: float = 1.0) -> tuple[float, float]:
+    """Return the interval of the change between two rows of estimates, its distances from the change times ``by``."""
+    ends = (Ends(row["low"], row["estimate"], row["high"]) for row in (after, before))
+    change = after["estimate"] - before["estimate"]
+    low, high = difference_ends(*ends)
+    return change - by * (change - low), change + by * (high - change)
+
+
 def half_widths(level: float) -> float:
     """Return how many standard errors an interval reaches to either side, for Gaussian and for Laplace noise.
 

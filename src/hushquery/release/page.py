@@ -391,7 +391,9 @@ def card_table(name: str, table: pa.Table, manifest: Mapping[str, Any]) -> dict[
     return {
         "name": name,
         "rows": table.num_rows,
-        "row": KINDS[name].row,
+        "row": "a text that was found"
+        if name == "estimates" and "candidates" in manifest["meanings"]
+        else KINDS[name].row,
         "measure": measure,
         "columns": [
             *((key, "whole number" if key in WHOLE else "text", words[key]) for key in KINDS[name].keys),

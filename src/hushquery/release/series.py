@@ -5,25 +5,41 @@ The day of publishing replaces a period that nobody stated.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hushquery.core.budget import exact, round_up
 from hushquery.core.guarantee import Guarantee
 from hushquery.errors import DataError, UsageError
+from hushquery.release.manifest import task_of
 
 if TYPE_CHECKING:
     from hushquery.release.release import Release
 
 
 def period(manifest: Mapping[str, Any]) -> tuple[date | None, date | None]:
-    """Return the first and the last day of the data, as far as they are stated."""
+    """Return the first and the last day of the data, as far as they are stated; clients report in periods of a task."""
     stated = _description(manifest).get("period")
-    ends = stated if isinstance(stated, Mapping) else {}
-    return _day(ends.get("start")), _day(ends.get("end"))
+    if not isinstance(stated, Mapping):
+        return _reported(manifest) if manifest.get("kind") == "local" else (None, None)
+    return _day(stated.get("start")), _day(stated.get("end"))
+
+
+def _reported(manifest: Mapping[str, Any]) -> tuple[date | None, date | None]:
+    try:
+        parameters = manifest["parameters"]
+        seconds, periods = task_of(parameters)["task"]["period"], parameters["periods"]
+        if seconds is None:
+            return None, None
+        first, last = min(periods) * seconds, (max(periods) + 1) * seconds - 1
+        return datetime.fromtimestamp(first, UTC).date(), datetime.fromtimestamp(last, UTC).date()
+    except (DataError, LookupError, TypeError, ValueError, OverflowError, OSError):
+        return None, None
 
 
 def dates(manifest: Mapping[str, Any]) -> str:
@@ -100,13 +116,67 @@ def together(releases: Sequence[Release]) -> list[Guarantee]:
     """Return what all releases of a series promise together to each population, composed as the ledger composes.
 
     **Guarantee:** whoever is in all of them is promised each of these, at the sum of their deltas, by the exact losses
-    of their steps (:class:`hushquery.core.loss.Loss`). Populations, and relations of one, are never added up.
+    of their steps (:class:`hushquery.core.loss.Loss`). Populations, and relations of one, are never added up. Devices
+    that answer for themselves lose no more than :func:`device_costs` says, given the times at which a value changed.
     """
     groups: dict[tuple[Any, ...], list[Guarantee]] = {}
     for release in releases:
         for guarantee in release.guarantees:
             groups.setdefault((guarantee.population, guarantee.model, guarantee.unit), []).append(guarantee)
-    return [several[0] if len(several) == 1 else _composed(several) for several in groups.values()]
+    whole = [several[0] if len(several) == 1 else _composed(several) for several in groups.values()]
+    if len(whole) == 1 and all(release.manifest.get("kind") == "local" for release in releases):
+        return [replace(whole[0], epsilon=min(whole[0].epsilon, round_up(device_costs(releases).most)))]
+    return whole
+
+
+@dataclass(frozen=True)
+class DeviceCosts:
+    """What releases of estimates have cost one device: ``answer`` for each new value of the last task, ``most`` in all.
+
+    ``answers`` is how many different answers a device gave to the last task at most: one in each period, and no more
+    than it has values; ``lifetime`` ends them.
+    """
+
+    answer: Fraction
+    answers: int
+    lifetime: Fraction
+    most: Fraction
+
+    def after(self, changes: int) -> Fraction:
+        """Return what a device has spent at most whose value changed so often."""
+        return min(self.lifetime, self.answer * min(changes + 1, self.answers))
+
+
+def device_costs(releases: Sequence[Release]) -> DeviceCosts:
+    """Compute what a device that reported in all releases of estimates has spent at most.
+
+    **Guarantee:** given the times at which its value changed, which are not hidden. A repeated answer costs nothing, a
+    new one its epsilon, and a device stops at its lifetime budget, whatever the tasks are.
+    """
+    periods: dict[str, set[int]] = {}
+    costs: dict[str, DeviceCosts] = {}
+    try:
+        for release in releases:
+            parameters = release.manifest["parameters"]
+            answered = periods.setdefault(parameters["task"], set())
+            answered.update(parameters["periods"])
+            one = exact(parameters["answer_epsilon"]) * task_of(parameters)["client"]["records_per_user"]
+            answers, life = int(min(len(answered), _answers(parameters))), exact(parameters["lifetime_epsilon"])
+            costs[parameters["task"]] = DeviceCosts(one, answers, life, min(life, one * answers))
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        raise DataError("a release does not say what its reports cost", fix="Download it again") from None
+    most = min(max(cost.lifetime for cost in costs.values()), sum((cost.most for cost in costs.values()), Fraction(0)))
+    return replace(costs[parameters["task"]], most=most)
+
+
+def _answers(parameters: Mapping[str, Any]) -> float:
+    """Return how many different answers a device can give to a task."""
+    runs = json.loads(parameters["configuration_text"])["oracle"]
+    if runs["name"] == "rappor":
+        return math.inf
+    if runs["name"] == "onebit":
+        return int(runs["most"] // runs["step"] + 1)
+    return min(runs["k"], runs["d"] + 1) if runs["name"] == "dbitflip" else int(runs["k"])
 
 
 def _composed(several: Sequence[Guarantee]) -> Guarantee:

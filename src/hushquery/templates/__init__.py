@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context, Macro
 from markupsafe import Markup, escape
 
-__all__ = ["STYLE", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
+__all__ = ["STYLE", "amount", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
 
 # Longer keys are cut on a page; the tables have them whole.
 _LONGEST = 160
@@ -73,8 +73,11 @@ def asset(name: str) -> Markup:
 
 
 def bundled(*modules: str) -> Markup:
-    """Join modules of ours, each after those it imports, into one script; a page opened as a file loads no module."""
-    bare = "".join(re.sub(r"(?m)^import .*\n|^export ", "", module) for module in modules)
+    """Join modules of ours, each after those it imports, into one script; a page opened as a file loads no module.
+
+    Lines of comment are left out: every page carries it, and the modules have them.
+    """
+    bare = "".join(re.sub(r"(?m)^import .*\n|^export |^ *//.*\n|^ */\*\* .*\*/\n", "", module) for module in modules)
     return Markup(f'"use strict";\n(() => {{\n{bare}}})();\n')  # noqa: S704 -- ours
 
 
@@ -109,17 +112,20 @@ def percent(share: float) -> str:
     return f"−{printed}" if share < 0 and any(digit in printed for digit in "123456789") else printed
 
 
-def _amount(value: float, measure: str | None) -> str:
-    return percent(value) if measure == "share" else _average(value) if measure == "mean" else number(value)
+def amount(value: float, measure: str | None) -> str:
+    """Print a share in per cent, an average with four digits, or a whole number.
 
-
-def _average(value: float) -> str:
-    return f"{value:,.4g}".replace("-", "−")
+    >>> amount(0.5, "share"), amount(12345.6, "mean"), amount(3.14159, "mean"), amount(12345.6, "count")
+    ('50.00%', '12,350', '3.142', '12,346')
+    """
+    if measure == "mean":
+        return f"{float(f'{value:.4g}'):,.12g}".replace("-", "−")
+    return percent(value) if measure == "share" else number(value)
 
 
 def _interval(row: dict[str, Any], measure: str | None) -> str:
     """Print an interval; nothing is below zero but the tables' numbers, which noise made."""
-    low, high = (_amount(max(0.0, row[end]), measure) for end in ("low", "high"))
+    low, high = (amount(max(0.0, row[end]), measure) for end in ("low", "high"))
     return f"{low.removesuffix('%')} to {high}"
 
 
@@ -161,7 +167,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        amount=_amount, cut=_cut, interval=_interval, joints=_JOINT.split, literal=_literal, number=number,
+        amount=amount, cut=_cut, interval=_interval, joints=_JOINT.split, literal=_literal, number=number,
         percent=percent, plural=plural, runs=_runs,
     )  # fmt: skip
     environment.globals["asset"] = asset

@@ -30,7 +30,7 @@ from hushquery.hybrid.published import (
 )
 from hushquery.local.intervals import IntArray
 from hushquery.noise.sampler import Bits, SeededBits
-from hushquery.publish.trends import trends
+from hushquery.publish.trends import query_trends
 from hushquery.task import Task
 from hushquery_experiments.epochs.memo import Memos
 from hushquery_experiments.epochs.people import Epoch, number_of
@@ -376,7 +376,7 @@ def changes(followed: Followed, first: int = 0, last: int = -1, *, level: float 
         last: The later one.
         level: The coverage of the intervals.
     """
-    found = trends([followed.releases[first], followed.releases[last]], limit=10_000, level=level)
+    found = query_trends([followed.releases[first], followed.releases[last]], limit=10_000, level=level)
     before, after = (_by_query(followed.true_shares[i]) for i in (first, last))
     return tuple(
         ChangeRow(

@@ -11,20 +11,25 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from hushquery.collect.collector import Collector
-from hushquery.collect.epochs.epochs import epochs_of
+from hushquery.collect.epochs.epochs import CLOSED, Epoch, epochs_of
 from hushquery.collect.http.problems import refuse
 from hushquery.collect.store.databases import within
+from hushquery.core.budget import format_epsilon
 from hushquery.errors import DataError, HushqueryError
-from hushquery.templates import STYLE, render
+from hushquery.task import Task
+from hushquery.task.model import spelled
+from hushquery.templates import STYLE, number, plural, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
 
-_MOST_RELEASES = 12  # how many releases, the latest, are compared with each other
+_MOST_RELEASES = 12  # how many blended releases, the latest, are compared with each other
+_MOST_PERIODS = 400  # how many periods of clients' estimates, the latest, are one series
 _HTML, _STYLE, _SCRIPT = (f"text/{kind}; charset=utf-8" for kind in ("html", "css", "javascript"))
 _SITE = "hushquery.publish.site"
 _BESIDE = ("client.mjs", "more.js", "site.css")  # the browser client and the style, which every site has
@@ -48,9 +53,11 @@ class PageFile:
 
 def _beside(name: str) -> PageFile:
     """Return a file that pages load, before and beside a whole site."""
+    static = resources.files(_SITE).joinpath("static")
     if name == "site.css":
-        return PageFile.of(STYLE.encode(), _STYLE)
-    return PageFile.of(resources.files(_SITE).joinpath("static", name).read_bytes(), _SCRIPT)
+        parts = [STYLE, *(static.joinpath(part).read_text("utf-8") for part in ("site.css", "estimates.css"))]
+        return PageFile.of("".join(parts).encode(), _STYLE)
+    return PageFile.of(static.joinpath(name).read_bytes(), _SCRIPT)
 
 
 class Pages:
@@ -59,13 +66,14 @@ class Pages:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self._locks = {task_row: asyncio.Lock() for task_row in collector.cache.tasks}
-        self._sites: dict[int, tuple[list[tuple[int, str]], dict[str, PageFile]]] = {}
+        self._sites: dict[int, tuple[object, dict[str, PageFile]]] = {}
 
     async def file(self, task_row: int, name: str) -> PageFile:
         """Return a file of a task's site, an empty name for its first page, or refuse with 404."""
         name = name or "index.html"
         await self._collector.refresh()
-        releases = self._collector.cache.releases(task_row)[-_MOST_RELEASES:]
+        most = _MOST_PERIODS if self._collector.cache.tasks[task_row].head is None else _MOST_RELEASES
+        releases = self._collector.cache.releases(task_row)[-most:]
         if not releases:
             if name in _BESIDE:  # other pages may load the client from here before there is anything to see
                 return _beside(name)
@@ -73,10 +81,10 @@ class Pages:
                 raise refuse("not-found")
             return PageFile.of(self._nothing_yet(task_row))
         async with self._locks[task_row]:
-            known = self._sites.get(task_row)
-            if known is None or known[0] != releases:
-                known = (releases, await asyncio.to_thread(self._build, task_row, releases))
-                self._sites[task_row] = known
+            known, missing = self._sites.get(task_row), self._missing(task_row)
+            if known is None or known[0] != (releases, missing):
+                built = await asyncio.to_thread(self._build, task_row, releases, missing)
+                known = self._sites[task_row] = ((releases, missing), built)
         if name not in known[1]:
             raise refuse("not-found")
         return known[1][name]
@@ -88,17 +96,22 @@ class Pages:
             return f"sites/{next(iter(tasks)).id}/"
         return PageFile.of(render("collector/tasks.html", tasks=tasks).encode())
 
-    def _build(self, task_row: int, releases: list[tuple[int, str]]) -> dict[str, PageFile]:
+    def _missing(self, task_row: int) -> dict[int, str]:
+        """Return why there is no release of an epoch that takes no more reports."""
+        cache = self._collector.cache
+        closed = [one for one in cache.epochs() if one.task_row == task_row and one.phase == CLOSED]
+        return {one.number: _too_few(one) or "not released yet" for one in closed}
+
+    def _build(self, task_row: int, releases: list[tuple[int, str]], missing: dict[int, str]) -> dict[str, PageFile]:
         # A server that only takes reports does not load tables and pages.
         from hushquery.publish.site import build_site, media_type
-        from hushquery.release.estimates_page import page as estimates_page
 
         task = self._collector.cache.tasks[task_row]
         documents = [json.loads(self._collector.release(release)) for _, release in releases]
         built = [read_release(document) for document in documents]
-        if task.head is None:
-            page = estimates_page(built[-1], served=f"../../v1/releases/{releases[-1][1]}")
-            return {"index.html": PageFile.of(page.encode()), **{name: _beside(name) for name in _BESIDE}}
+        if task.head is None:  # clients paid before they sent, and the release has what they ran
+            files = build_site(built, missing=missing)
+            return {name: PageFile.of(data, media_type(name)) for name, data in files.items()}
         with within(self._collector.settings.store_seconds):
             epochs = epochs_of(self._collector.store, task, task_row)
         last = next(one for one in epochs if one.number == releases[-1][0])
@@ -122,7 +135,71 @@ class Pages:
 
     def _nothing_yet(self, task_row: int) -> bytes:
         task, epoch = self._collector.cache.tasks[task_row], self._collector.cache.current(task_row)
-        return render("collector/waiting.html", task=task, epoch=epoch).encode()
+        closed = [one for one in self._collector.cache.epochs() if one.task_row == task_row and one is not epoch]
+        short = [(period_name(task, one.number), few) for one in closed if (few := _too_few(one))]
+        if epoch is not None and (few := _too_few(epoch)):
+            short.append((period_name(task, epoch.number), few))
+        return render("collector/waiting.html", task=task, epoch=epoch, short=short, **_asked(task, epoch)).encode()
+
+
+def period_name(task: Task, number: int) -> str:
+    """Name a period by the times at which it begins and ends, in UTC; a task without periods has one."""
+    if task.task.period is None:
+        return "the only period"
+    return " to ".join(_time((number + ahead) * task.task.period) for ahead in (0, 1))
+
+
+def _time(seconds: int) -> str:
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    return f"{when:%Y-%m-%d}" if seconds % 86400 == 0 else f"{when:%Y-%m-%d %H:%M}"
+
+
+def _too_few(epoch: Epoch) -> str:
+    """Return what is said of an epoch that ended with too few reports to be released; empty for any other."""
+    if epoch.phase != CLOSED or epoch.reports is None:
+        return ""
+    least = (epoch.counts or {}).get("min_batch", epoch.task.collect.min_batch)
+    if epoch.reports >= least:
+        return ""
+    return f"{number(epoch.reports)} {plural(epoch.reports, 'reports')}, fewer than {number(least)}"
+
+
+_PHASES = {
+    "optin_open": "People who opted in send what they search for now; the list for everybody is made of it.",
+    "head_published": "The list that everybody is asked about is published. Devices report next.",
+    "reports_open": "Devices are reporting now.",
+    "closed": "The reports are counted, and no more are taken.",
+    "expired": "It ended without a list that devices can be asked about.",
+}
+
+
+def _asked(task: Task, epoch: Epoch | None) -> dict[str, Any]:
+    """Return what a task asks, in words, and how far it is."""
+    part, listed = task.task, task.task.domain
+    what = {
+        "searches": f"which of {len(listed):,} searches"
+        if listed
+        else "what they search for, and which page they choose",
+        "setting": f"which of {len(listed or ()):,} values",
+        "number": f"a number from 0 to {part.highest or 0:,}",
+        "text": "a text",
+    }
+    ends = ""
+    if (
+        epoch is not None
+        and part.period is not None
+        and epoch.phase in ("optin_open", "head_published", "reports_open")
+    ):
+        ends = f"{_time((epoch.number + 1) * part.period)} UTC"
+    return {
+        "state": _PHASES.get(epoch.phase, "") if epoch else "It has not begun.",
+        "what": what[part.kind],
+        "values": [one if isinstance(one, str) else " ".join(filter(None, one)) for one in (listed or ())[:20]],
+        "often": f"every {spelled(part.period)}" if part.period else "once",
+        "ends": ends,
+        "answer": format_epsilon(task.client.epsilon),
+        "lifetime": format_epsilon(task.client.lifetime_epsilon),
+    }
 
 
 def read_release(document: Mapping[str, Any]) -> Release:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from hushquery.errors import UsageError
+from hushquery.publish.periods import is_of_clients, period_series
 from hushquery.publish.site.downloads import feed, program_index, releases_page
+from hushquery.publish.site.estimates import (
+    comparisons,
+    costs_page,
+    estimates_page,
+    period_names,
+    released,
+    served_task,
+)
 from hushquery.publish.site.history import as_script, history
 from hushquery.publish.site.pages import checked_task, privacy_page, trends_page
 from hushquery.publish.tables import checked_limit, need_table, queries_of
@@ -43,17 +52,26 @@ HEADERS = {
 }
 
 # Files that are the same in every site; style and worker are completed below.
-_STATIC = (
-    *("icon.svg", "search.mjs", "privacy.mjs", "demonstration.mjs", "keep.mjs"),
-    *("client.mjs", "more.js", "reading.js"),
-)
+_STATIC = ("icon.svg", "privacy.mjs", "demonstration.mjs", "keep.mjs", "client.mjs", "more.js", "reading.js")
 # Those that pages share with a release's own page.
 _SHARED = ("matching.mjs", "pages.mjs")
 # What the script of all pages but one is made of, each after those it imports.
 _SCRIPT = ("keep.mjs", "data.mjs", "search.mjs", "trends.mjs", "search-page.mjs", "query.mjs", "start.mjs")
+_ESTIMATES_SCRIPT = ("keep.mjs", "data.mjs", "trends.mjs", "compare.mjs")
 
 _FIXED = frozenset(
-    {*_STATIC, *_SHARED, "index.html", "query.html", "search.html", "releases.html", "privacy.html", "site.css"}
+    {
+        *_STATIC,
+        *_SHARED,
+        "search.mjs",
+        "unlisted.mjs",
+        "index.html",
+        "query.html",
+        "search.html",
+        "releases.html",
+        "privacy.html",
+        "site.css",
+    }
     | {"site.js", "index.js", "index.json", "feed.xml", "task.json", "sw.js", MANIFEST}
 )
 _MADE = re.compile(
@@ -97,6 +115,8 @@ def build_site(
     title: str | None = None,
     rows: int = 200,
     searched: int = 10_000,
+    missing: Mapping[int, str] | None = None,
+    same_devices: float = 0.0,
 ) -> dict[str, bytes]:
     """Build a site from releases: every file by its name, the same bytes for the same releases.
 
@@ -104,59 +124,122 @@ def build_site(
     ``privacy`` is what the privacy page shows besides, all public and optional: ``task``, as a collector serves it,
     with which the page randomises what its reader types; ``ledger``, the rows of
     :meth:`hushquery.core.ledger.ledger.Ledger.over_time`; and ``accounts`` as JSON. ``title`` is whom the site speaks
-    of. The trends page shows ``rows`` queries and records; the search knows ``searched`` queries.
+    of. The trends page shows ``rows`` queries and records; the search knows ``searched`` queries. Releases of a task's
+    periods, as clients reported them, have pages made for what was asked; ``missing`` is why there is none of a period,
+    by its number, and ``same_devices`` what :func:`hushquery.publish.periods.period_series` takes.
     """
     if not releases:
         raise UsageError("a site needs a release", fix="Use one or more releases")
-    several, privacy = in_order(releases), privacy or {}
-    last = several[-1]
+    privacy = privacy or {}
     if strange := set(privacy) - {"task", "ledger", "accounts"}:
         what = f"a site shows nothing called {', '.join(sorted(strange))}"
         raise UsageError(what, fix="Give task, ledger or accounts")
+    several = in_order(releases)
+    if any(map(is_of_clients, several)):
+        return _estimates_site(several, privacy, title, rows, missing or {}, same_devices)
+    last = several[-1]
     for release in several:
         need_table(release, "queries", "there are no pages to make")
     names, task = series_names(several), checked_task(privacy)
-    name, day, about = spoken(names[-1]), str(last.manifest["created"]), dict(last.description.facts())
     whom = title or (str(task["task"]["task"]["population"]) if task else populations(last.guarantees))
-    site = {
-        "whom": whom,
-        "heading": "" if title else about.pop("title", ""),
-        "about": {label: about[name] for name, label in _ABOUT.items() if name in about},
-        "version": last.manifest["hushquery"],
-        "release": name if day in name else f"{name}, published {day}",
-        "warning": next(filter(None, (nothing_promised(release.guarantees) for release in several)), ""),
-        "policy": _POLICY,
-        "single": len(several) == 1,
-    }
+    pages = {"index.html": "Most searched" if len(several) == 1 else "Trends", "query.html": "Compare"}
+    site = _frame(several, names, whom, {**pages, "search.html": "Search"}, bare=not title)
     shown, shards = trends_page(several, names, checked_limit(rows)), history(several)
     check_same_people(several)
-    downloads, tables = releases_page(several, names)
     measure, meaning = {"measure": release_measure(last.tables)}, last.manifest["meanings"]["queries"]
-    index = _search_data(last, checked_limit(searched)) | program_index(several, names, downloads, len(shards))
     files = {
         "index.html": render("trends.html", site=site, **shown).encode(),
         "query.html": render("query.html", site=site, level=shown["level"], meaning=meaning, **measure).encode(),
         "search.html": render("search.html", site=site, **measure).encode(),
-        "releases.html": render("releases.html", site=site, releases=downloads).encode(),
         "privacy.html": render("privacy.html", site=site, **privacy_page(several, names, privacy)).encode(),
-        "feed.xml": render("feed.xml", **feed(several, downloads, site["heading"] or f"Searches of {whom}")).encode(),
-        "site.css": STYLE.encode() + _static("site.css"),
         "site.js": bundled(*map(asset, _SHARED), *(_static(name).decode() for name in _SCRIPT)).encode(),
-        "index.json": json.dumps(index, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
+        "matching.mjs": asset("matching.mjs").encode(),
+        "search.mjs": _static("search.mjs"),
+        **{f"history-{place}.js": as_script(f"history-{place}.js", shard) for place, shard in enumerate(shards)},
+    }
+    index = _search_data(last, checked_limit(searched)) | {"history": {"shards": len(shards)}}
+    return _whole(files, several, names, site, site["heading"] or f"Searches of {whom}", index, task)
+
+
+def _estimates_site(
+    releases: Sequence[Release],
+    privacy: Mapping[str, Any],
+    title: str | None,
+    rows: int,
+    missing: Mapping[int, str],
+    same_devices: float,
+) -> dict[str, bytes]:
+    """Build the site of a task's periods, as clients reported them."""
+    if "task" in privacy:
+        raise UsageError("releases of clients' estimates hold their task", fix="Leave the task out")
+    series = period_series(releases, same_devices)
+    several, names = [released(period) for one in series for period in one.present], period_names(series)
+    task = served_task(several[-1])
+    shown = estimates_page(series, names, missing, checked_limit(rows))
+    site = _frame(several, names, title or shown["people"], {"index.html": "Results"}, bare=not title)
+    told = {**privacy_page(several, names, {**privacy, "task": task}), "costs": costs_page(several)}
+    files = {
+        "index.html": render("results.html", site=site, **shown).encode(),
+        "privacy.html": render("privacy.html", site=site, **told).encode(),
+        "site.js": bundled(*map(asset, _SHARED), *(_static(name).decode() for name in _ESTIMATES_SCRIPT)).encode(),
+        "unlisted.mjs": _static("unlisted.mjs"),
+    }
+    index = {"format": "hushquery-estimates", "version": 1, "created": several[-1].manifest["created"]}
+    index |= {name: shown[name] for name in ("name", "kind", "measure")} | comparisons(series, names)
+    return _whole(files, several, names, site, site["heading"] or shown["name"], index, task, _static("estimates.css"))
+
+
+def _frame(
+    releases: Sequence[Release], names: Sequence[str], whom: str, pages: Mapping[str, str], *, bare: bool
+) -> dict[str, Any]:
+    """Return what every page of a site says; without a title of the caller's, that of the last release."""
+    last = releases[-1]
+    name, day, about = spoken(names[-1]), str(last.manifest["created"]), dict(last.description.facts())
+    return {
+        "whom": whom,
+        "heading": about.pop("title", "") if bare else "",
+        "about": {label: about[name] for name, label in _ABOUT.items() if name in about},
+        "version": last.manifest["hushquery"],
+        "release": name if day in name else f"{name}, published {day}",
+        "warning": next(filter(None, (nothing_promised(release.guarantees) for release in releases)), ""),
+        "policy": _POLICY,
+        "single": len(releases) == 1,
+        "pages": {**pages, "releases.html": "Downloads", "privacy.html": "Privacy"},
+    }
+
+
+def _whole(
+    files: Mapping[str, bytes],
+    releases: Sequence[Release],
+    names: Sequence[str],
+    site: Mapping[str, Any],
+    title: str,
+    index: Mapping[str, Any],
+    task: Mapping[str, Any] | None,
+    style: bytes = b"",
+) -> dict[str, bytes]:
+    """Add to the pages of a site what all sites have: downloads, feed, index, style, the client, and the worker."""
+    downloads, tables = releases_page(releases, names)
+    described = {**index, **program_index(releases, names, downloads)}
+    whole = {
+        **files,
+        "releases.html": render("releases.html", site=site, releases=downloads).encode(),
+        "feed.xml": render("feed.xml", **feed(releases, downloads, title)).encode(),
+        "site.css": STYLE.encode() + _static("site.css") + style,
+        "index.json": json.dumps(described, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
             "utf-8", "replace"
         ),
-        "index.js": as_script("index.js", index),
-        MANIFEST: manifest_bytes(last.manifest),
-        **{name: asset(name).encode() for name in _SHARED},
+        "index.js": as_script("index.js", described),
+        MANIFEST: manifest_bytes(releases[-1].manifest),
+        "pages.mjs": asset("pages.mjs").encode(),
         **{name: _static(name) for name in _STATIC},
-        **{f"history-{place}.js": as_script(f"history-{place}.js", shard) for place, shard in enumerate(shards)},
         **tables,
     }
     if task is not None:
         served = {name: task[name] for name in ("id", "task", "configuration")}
-        files["task.json"] = json.dumps(served, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    files["sw.js"] = _worker(files)
-    return dict(sorted(files.items()))
+        whole["task.json"] = json.dumps(served, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    whole["sw.js"] = _worker(whole)
+    return dict(sorted(whole.items()))
 
 
 def write_site(files: Mapping[str, bytes], folder: Path | str, force: bool = False) -> Path:

@@ -76,25 +76,21 @@ def feed(releases: Sequence[Release], shown: Sequence[Mapping[str, Any]], title:
 
 
 def program_index(
-    releases: Sequence[Release], names: Sequence[str], shown: Sequence[Mapping[str, Any]], shards: int
+    releases: Sequence[Release], names: Sequence[str], shown: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return what ``index.json`` tells a program besides the queries: every release, its files, and the whole cost."""
+    """Return what ``index.json`` tells a program besides the numbers: every release, its files, and the whole cost."""
     listed = []
     for release, name, row in zip(releases, names, shown, strict=True):
         start, end = period(release.manifest)
-        queries = queries_of(release)
-        missing = None if queries.measured is None else queries.measured.most_missing(_MISSING_LEVEL)
+        measured = queries_of(release).measured if "queries" in release.tables else None
+        missing = None if measured is None else measured.most_missing(_MISSING_LEVEL)
         stated = {"start": start and str(start), "end": end and str(end), "created": str(release.manifest["created"])}
         listed.append(
             {"name": name, **stated, "most_missing": missing, "description": release.manifest.get("description")}
             | {"guarantees": [_brief(guarantee) for guarantee in release.guarantees]}
             | {"manifest": row["manifest"], "tables": row["tables"]}
         )
-    return {
-        "releases": listed,
-        "together": [_brief(guarantee) for guarantee in together(releases)],
-        "history": {"shards": shards},
-    }
+    return {"releases": listed, "together": [_brief(guarantee) for guarantee in together(releases)]}
 
 
 def _brief(guarantee: Any) -> dict[str, Any]:

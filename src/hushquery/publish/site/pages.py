@@ -15,7 +15,7 @@ from typing import Any
 
 from hushquery.errors import UsageError
 from hushquery.publish.tables import Queries, queries_of
-from hushquery.publish.trends import Change, Trends, compare, trends
+from hushquery.publish.trends import Change, Trends, compare, query_trends
 from hushquery.release import Release
 from hushquery.release.intervals import published
 from hushquery.release.manifest import REST, release_measure
@@ -30,7 +30,20 @@ _GONE = 20
 _GROUPS = 10
 
 # What a person gives, by the kind of task.
-_GIVES = {"searches": "what they search for and which result they choose", "setting": "the value of one setting"}
+_GIVES = {
+    "searches": "what they search for and which result they choose",
+    "setting": "the value of one setting",
+    "number": "one number",
+    "text": "one text",
+}
+# What a page says where the client would send nothing.
+_REFUSED = {
+    "number": "A device reports whole numbers in this range only: nothing would be sent.",
+    "text": "A device reports texts of one line, not empty and not too long: nothing would be sent.",
+}
+_NOT_LISTED = "This value is not on the list, and the task takes no others: nothing would be sent."
+
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 # The chart of the ledger: its heights, what a telephone has room for, and what a row of the ledger has.
 _HEIGHT, _TOP, _BOTTOM = 130, 24, 24
@@ -70,7 +83,7 @@ def ranked_queries(releases: Sequence[Release], most: int) -> Ranked:
     tables = [queries_of(release) for release in releases]
     changes = None
     if len(tables) > 1 and tables[-1].names:
-        changes = trends(releases[-2:], max(len(table.names) for table in tables), level=_LEVEL, bonferroni=True)
+        changes = query_trends(releases[-2:], max(len(table.names) for table in tables), level=_LEVEL, bonferroni=True)
     return _ranked(tables, changes, most, lambda name: (name,), lambda _: True)
 
 
@@ -146,9 +159,9 @@ def trends_page(releases: Sequence[Release], names: Sequence[str], most: int) ->
 def _table(ranked: Ranked, measure: str | None) -> dict[str, Any]:
     rows = ranked.rows
     top = max((row.high or 0.0 for row in rows), default=1.0) or 1.0
-    moved = [_row(row, measure, top) for row in ranked.moved if row.change is not None and row.change.change]
+    moved = [table_row(row, measure, top) for row in ranked.moved if row.change is not None and row.change.change]
     return {
-        "rows": [_row(row, measure, top) for row in rows],
+        "rows": [table_row(row, measure, top) for row in rows],
         "released": ranked.released,
         "numbered": bool(rows) and rows[0].series[-1] is not None,
         "several": bool(rows) and len(rows[0].series) > 1,
@@ -160,7 +173,8 @@ def _table(ranked: Ranked, measure: str | None) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, measure: str | None, top: float) -> dict[str, Any]:
+def table_row(row: Row, measure: str | None, top: float) -> dict[str, Any]:
+    """Return a row as the macro ``ranking`` prints it; bars reach from zero to ``top``."""
     value, low, high = row.series[-1] or 0.0, row.low or 0.0, row.high or 0.0
     bar, left, right = (f"{100 * max(0.0, min(1.0, at / top)):.4g}" for at in (value, low, high))
     line, end = _line(row.series)
@@ -247,7 +261,8 @@ def checked_task(privacy: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Mapping[str, Any]) -> dict[str, Any]:
     """Return what ``privacy.html`` shows; ``privacy`` is what :func:`hushquery.publish.site.build_site` takes."""
     last, task = releases[-1], checked_task(privacy)
-    kind = "" if task is None else str(task["task"]["task"]["kind"])
+    asked = {} if task is None else task["task"]
+    kind = "" if task is None else str(asked["task"]["kind"])
     each = last.manifest["parameters"].get("records_per_user")
     whole = together(releases)
     return {
@@ -258,6 +273,12 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
         "promises": [promise(guarantee, last.manifest) for guarantee in last.guarantees],
         "two_promises": two_promises(last.guarantees),
         "kind": kind,
+        "highest": asked["task"]["highest"] if kind == "number" else 0,
+        "refused": _REFUSED.get(kind, _NOT_LISTED),
+        "precision": _length(asked["collect"]["time_precision"]) if asked else "",
+        "each": asked["client"]["records_per_user"] if asked else 1,
+        "periodic": not asked or asked["task"]["period"] is not None,
+        "costs": None,
         "gives": _GIVES.get(kind or "searches", "one value"),
         "records_each": each if isinstance(each, int) and each > 1 else 0,
         "accounts": ledger_charts(privacy.get("ledger") or (), privacy.get("accounts") or ()),
@@ -268,6 +289,12 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
             for release, name in zip(releases, names, strict=True)
         ],
     }
+
+
+def _length(seconds: int) -> str:
+    unit, name = next((unit, name) for unit, name in _UNITS if seconds % unit == 0)
+    many = seconds // unit
+    return f"{'a' if name != 'hour' else 'an'} {name}" if many == 1 else f"{many:,} {name}s"
 
 
 # ---- the ledger over time --------------------------------------------------------------------------------------------

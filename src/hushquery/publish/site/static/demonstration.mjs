@@ -83,12 +83,12 @@ export async function loadTask(address) {
 /**
  * Randomise a value as so many new devices would.
  *
- * @returns How often an answer spoke for each cell, how many took no part (by the task's sampling), one report, the cell.
+ * @returns How often an answer spoke for each cell and should on average, how many took no part (by the task's sampling),
+ *   the cell of the value, one report, and the answers as the mechanism gave them.
  */
-export async function randomise(configuration, value, url, times, progress = () => {}) {
-  const cells = new Cells(configuration);
-  const { speaks } = law(configuration.description);
+export async function randomise(configuration, value, url, times, { cells, speaks, chance }, progress = () => {}) {
   const counts = new Array(cells.names.length).fill(0);
+  const answers = [];
   let [absent, report] = [0, null];
   for (let done = 0; done < times; done++) {
     const client = new Client(configuration, { state: STATE, clientId: crypto.randomUUID() });
@@ -97,9 +97,11 @@ export async function randomise(configuration, value, url, times, progress = () 
     if (made === null) absent += 1;
     else {
       report = made;
-      for (const cell of speaks(openReport(made, configuration))) counts[cell] += 1;
+      answers.push(openReport(made, configuration));
+      for (const cell of speaks(answers.at(-1))) counts[cell] += 1;
     }
     progress(done + 1);
   }
-  return { counts, absent, report, cell: cells.of(value, url), cells };
+  const cell = cells.of(value, url);
+  return { counts, expected: (at) => (times - absent) * chance(cell ?? value, at), absent, report, answers, cell };
 }
