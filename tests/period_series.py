@@ -6,7 +6,6 @@ returns to a value that it had before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np

@@ -109,15 +109,16 @@ def show_forecast(
     hushquery task forecast task.toml
     hushquery task forecast task.toml --clients 5000
     """
-    from hushquery.collect.forecast import SIZES, forecast, notes
+    from hushquery.collect.forecast import SIZES, cells, forecast_task, notes
     from hushquery.task import Task
 
     task = Task.load(file)
-    made = [forecast(task, number) for number in clients or SIZES]
-    heads, *rows = [("clients", *made[0].cells()), *((f"{one.clients:,}", *one.cells().values()) for one in made)]
+    made = [forecast_task(task, number) for number in clients or SIZES]
+    heads = ("clients", *cells(task, made[0]))
+    rows = [(f"{one['clients']:,}", *cells(task, one).values()) for one in made]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)]
-    data = {"id": task.id, "forecasts": [one.to_json() for one in made], "notes": notes(task)}
+    data = {"id": task.id, "forecasts": made, "notes": notes(task)}
     emit(data, "\n".join([*lines, *notes(task)]), as_json)
 
 
@@ -148,11 +149,11 @@ def check(
     mechanism = _mechanism(task, listed)
     data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **mechanism}
     if clients is not None:
-        from hushquery.collect.forecast import forecast
+        from hushquery.collect.forecast import forecast_task
 
-        made = forecast(task, clients, listed)
-        of = "the average, at most" if made.highest is not None else "the share of a rare value"
-        data["error"] = {"reports": made.reports, "of": of, "stderr": made.stderr, "stderr_most": made.stderr_most}
+        made = forecast_task(task, clients, listed)
+        of = "the average, at most" if made["of"] == "mean" else "the share of a rare value"
+        data["error"] = {name: made[name] for name in ("reports", "stderr", "stderr_most")} | {"of": of}
     emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json)
 
 
@@ -245,8 +246,10 @@ def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _error_in_words(reports: int, of: str, stderr: float, stderr_most: float) -> str:
+def _error_in_words(reports: int, of: str, stderr: float, stderr_most: float | None) -> str:
     error, reach = f"with {reports:,} reports a standard error of {stderr:.2g} ({of})", f"about {1.96 * stderr:.2g}"
+    if stderr_most is None:
+        return f"{error}: a 95% interval reaches {reach} to each side"
     if "at most" in of:
         return f"{error}: a 95% interval reaches at most {reach} to each side"
     most = f"at most {stderr_most:.2g} (of any value)"

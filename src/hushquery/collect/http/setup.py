@@ -23,7 +23,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.background import BackgroundTask
 
 from hushquery._version import __version__
-from hushquery.collect.forecast import SIZES, forecast, notes, refused
+from hushquery.collect.forecast import SIZES, cells, forecast_task, notes, refused
 from hushquery.collect.http.limits import (
     ADMIN_CONNECTIONS,
     HEADERS,
@@ -241,7 +241,7 @@ def _forecast(said: Answers, file: str) -> dict[str, Any]:
     if task.optin is not None:
         doubts += concerns(Fraction(task.optin.epsilon), Fraction(task.optin.delta))
     return {
-        "forecasts": [forecast(task, clients) for clients in SIZES],
+        "forecasts": [(clients, cells(task, forecast_task(task, clients))) for clients in SIZES],
         "notes": notes(task),
         "guessed": _guessed(epsilon),
         "answers": life // epsilon,
