@@ -128,7 +128,13 @@ def test_periods_are_a_series_and_say_why_one_is_missing(tmp_path: Path, clock: 
     task = Task.loads(WEEKLY)
     with running(settings_for(str(tmp_path / "collector.db"), tmp_path, WEEKLY), clock) as (client, collector):
         waiting = client.get(f"/sites/{task.id}/").text
-        for said in ("Devices are reporting now", "which of 3 values", "app users", "every 7d", "from 3 reports on"):
+        for said in (
+            "Devices are reporting now",
+            "which of 3 values",
+            "app users",
+            "every 7 days",
+            "has 3 reports or more",
+        ):
             assert said in waiting
         first = task.period_at(clock())
         assert "2026-09-24 UTC" in waiting  # when the period of the clock ends
@@ -146,7 +152,7 @@ def test_periods_are_a_series_and_say_why_one_is_missing(tmp_path: Path, clock: 
         page = client.get(f"/sites/{task.id}/").text
         assert "1 report, fewer than 3" in page
         assert "Missing, and shaded: 2026-09-24 (1 report, fewer than 3)" in page
-        assert "The period from 2026-10-08 00:00 UTC is not published: 2 reports, fewer than 3." in page
+        assert "The period from 2026-10-08 is not published: 2 reports, fewer than 3." in page
         assert "Changes are since the data of 2026-09-17 to 2026-09-23" in page
 
 

@@ -138,7 +138,7 @@ def test_what_a_device_spent_at_most():
         "never changed epsilon 1 changed once epsilon 2 changed twice epsilon 3 changed three times epsilon 4",
         "It can give 4 different answers at most",
         "stops at epsilon 4 for its whole life",
-        "rounded down to 30 minutes",
+        "rounded down to the start of its interval of 30 minutes",
         "given the times at which its value changed",
     ):
         assert said in page, said

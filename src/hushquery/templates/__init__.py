@@ -17,12 +17,26 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context, Macro
 from markupsafe import Markup, escape
 
-__all__ = ["STYLE", "amount", "asset", "bundled", "macro", "markdown", "number", "percent", "plural", "render", "shown"]
+__all__ = [
+    "STYLE",
+    "amount",
+    "asset",
+    "bundled",
+    "lasting",
+    "macro",
+    "markdown",
+    "number",
+    "percent",
+    "plural",
+    "render",
+    "shown",
+]
 
 # Longer keys are cut on a page; the tables have them whole.
 _LONGEST = 160
 # Behind these an address may go on in a new line; the slashes of its scheme stay together.
 _JOINT = re.compile(r"(?<=[^:/][/?&=_#])(?=[^/])")
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufff9-\uffff]")
 
 
@@ -112,6 +126,16 @@ def percent(share: float) -> str:
     return f"−{printed}" if share < 0 and any(digit in printed for digit in "123456789") else printed
 
 
+def lasting(seconds: int) -> str:
+    """Print a length of time in the largest unit that divides it.
+
+    >>> lasting(604800), lasting(5400), lasting(3600)
+    ('7 days', '90 minutes', 'hour')
+    """
+    unit, name = next((unit, name) for unit, name in _UNITS if seconds % unit == 0)
+    return name if seconds == unit else f"{seconds // unit:,} {name}s"
+
+
 def amount(value: float, measure: str | None) -> str:
     """Print a share in per cent, an average with four digits, or a whole number.
 
@@ -167,8 +191,8 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        amount=amount, cut=_cut, interval=_interval, joints=_JOINT.split, literal=_literal, number=number,
-        percent=percent, plural=plural, runs=_runs,
+        amount=amount, cut=_cut, interval=_interval, joints=_JOINT.split, lasting=lasting, literal=_literal,
+        number=number, percent=percent, plural=plural, runs=_runs,
     )  # fmt: skip
     environment.globals["asset"] = asset
     environment.policies |= {"json.dumps_function": _json, "json.dumps_kwargs": {}}

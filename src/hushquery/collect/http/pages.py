@@ -22,8 +22,7 @@ from hushquery.collect.store.databases import within
 from hushquery.core.budget import format_epsilon
 from hushquery.errors import DataError, HushqueryError
 from hushquery.task import Task
-from hushquery.task.model import spelled
-from hushquery.templates import STYLE, number, plural, render
+from hushquery.templates import STYLE, lasting, number, plural, render
 
 if TYPE_CHECKING:
     from hushquery.release import Release
@@ -195,7 +194,7 @@ def _asked(task: Task, epoch: Epoch | None) -> dict[str, Any]:
         "state": _PHASES.get(epoch.phase, "") if epoch else "It has not begun.",
         "what": what[part.kind],
         "values": [one if isinstance(one, str) else " ".join(filter(None, one)) for one in (listed or ())[:20]],
-        "often": f"every {spelled(part.period)}" if part.period else "once",
+        "often": f"every {lasting(part.period)}" if part.period else "once",
         "ends": ends,
         "answer": format_epsilon(task.client.epsilon),
         "lifetime": format_epsilon(task.client.lifetime_epsilon),

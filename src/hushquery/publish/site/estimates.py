@@ -82,7 +82,8 @@ def _since(release: Release, newest: Period, missing: Mapping[int, str]) -> list
     """Return the periods after the newest release that ended without one, with why."""
     seconds = task_of(release.manifest["parameters"])["task"]["period"]
     later = [(number, why) for number, why in sorted(missing.items()) if number > newest.last and seconds]
-    return [(f"{datetime.fromtimestamp(number * seconds, UTC):%Y-%m-%d %H:%M}", why) for number, why in later]
+    began = "%Y-%m-%d" if seconds and seconds % 86400 == 0 else "%Y-%m-%d %H:%M"
+    return [(f"{datetime.fromtimestamp(number * seconds, UTC):{began}}", why) for number, why in later]
 
 
 def _notes(series: PeriodSeries) -> list[str]:

@@ -43,8 +43,6 @@ _REFUSED = {
 }
 _NOT_LISTED = "This value is not on the list, and the task takes no others: nothing would be sent."
 
-_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
-
 # The chart of the ledger: its heights, what a telephone has room for, and what a row of the ledger has.
 _HEIGHT, _TOP, _BOTTOM = 130, 24, 24
 _LABELS = 6
@@ -275,7 +273,7 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
         "kind": kind,
         "highest": asked["task"]["highest"] if kind == "number" else 0,
         "refused": _REFUSED.get(kind, _NOT_LISTED),
-        "precision": _length(asked["collect"]["time_precision"]) if asked else "",
+        "precision": asked["collect"]["time_precision"] if asked else 0,
         "each": asked["client"]["records_per_user"] if asked else 1,
         "periodic": not asked or asked["task"]["period"] is not None,
         "costs": None,
@@ -289,12 +287,6 @@ def privacy_page(releases: Sequence[Release], names: Sequence[str], privacy: Map
             for release, name in zip(releases, names, strict=True)
         ],
     }
-
-
-def _length(seconds: int) -> str:
-    unit, name = next((unit, name) for unit, name in _UNITS if seconds % unit == 0)
-    many = seconds // unit
-    return f"{'a' if name != 'hour' else 'an'} {name}" if many == 1 else f"{many:,} {name}s"
 
 
 # ---- the ledger over time --------------------------------------------------------------------------------------------

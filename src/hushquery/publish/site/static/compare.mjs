@@ -63,7 +63,8 @@ async function comparePeriods() {
     });
     const [made, head, body, top] = ["table", "thead", "tbody", "tr"].map((name) => part(name));
     made.className = "numbers";
-    const heads = ["", data.periods[from].name, data.periods[to].name, measure === "share" ? "Change, in points" : "Change"];
+    const [start, end] = [from, to].map((place) => data.periods[place].name.split(" to ")[0]);
+    const heads = ["", start, end, measure === "share" ? "Change, in points" : "Change"];
     top.append(...heads.map((text, place) => (place === 0 ? part("td") : cell("col", text))));
     head.append(top);
     body.append(...rows);
