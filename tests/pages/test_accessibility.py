@@ -19,12 +19,18 @@ from fastapi.testclient import TestClient
 
 from children import HANG, start
 from chromium import Browser, Page, StaticServer, browser, static_server
+from collect.first_runs import HERE, NUMBER, Visit
+from collect.first_runs import SEARCHES as ASKED
 from collect.helpers import SETTING, Clock, make_report, put, running, settings_for
 from collect.test_hybrid_work import TEXT as SEARCHES
-from collect.test_setup import NUMBER, Visit
-from collect.test_setup import SEARCHES as ASKED
 from commands import hushquery
+from estimate_releases import FIRST
+from estimate_releases import TASKS as KINDS
+from estimate_releases import weeks as periods
+from hushquery.collect.http.admin import make_admin, operator_page
 from hushquery.collect.http.setup import PATH
+from hushquery.core.budget import Budget
+from hushquery.core.ledger.ledger import Ledger
 from hushquery.task import Task
 from release.forged import HISTOGRAM, MEAN, TEXT, of
 from setting_reports import TASK, VALUES
@@ -49,10 +55,19 @@ PAGES: dict[str, tuple[str, str]] = {
     "site/search.html#q=weather": ("search.html", "!document.getElementById('search').hidden"),
     "site/releases.html": ("releases.html", "document.querySelector('.downloads')"),
     "site/privacy.html": ("privacy.html", "!document.getElementById('try').hidden"),
+    **{
+        f"periods/{kind}/index.html": ("results.html", "document.querySelector('#periods-table table, main')")
+        for kind in KINDS
+    },
+    "periods/first/index.html": ("results.html", "true"),
+    "periods/setting/releases.html": ("releases.html", "document.querySelector('main')"),
+    **{f"periods/{kind}/privacy.html": ("privacy.html", "!document.getElementById('try').hidden") for kind in KINDS},
     "collector/index.html": ("collector/tasks.html", "true"),
     "collector/sites/waiting/index.html": ("collector/waiting.html", "true"),
     "collector/sites/few/index.html": ("collector/waiting.html", "true"),
-    "collector/sites/released/index.html": ("estimates.html", "true"),
+    "collector/sites/released/index.html": ("results.html", "true"),
+    "collector/operator.html": ("collector/operator.html", "true"),
+    "collector/away.html": ("collector/operator.html", "true"),
     "look/look.html": ("look.html", "true"),
     "look/left-out.html": ("look.html", "true"),
     "demo/index.html": ("demo.html", "true"),
@@ -80,6 +95,11 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticServer]:
     texts = ["example.org"] * 250 + ["example.com"] * 50
     of(TEXT, texts, candidates=["example.org", "example.com", "example.net"]).save(root / "text")
     built(root / "site", weeks(), privacy={"task": task_of("krr")[1], "ledger": LEDGER})
+    for kind in KINDS:
+        built(
+            root / "periods" / kind, periods(kind, 4, missing=[2]), missing={FIRST + 2: "12 reports, fewer than 1,000"}
+        )
+    built(root / "periods" / "first", periods("setting", 1))
     _collector(root / "collector", tmp_path_factory.mktemp("collector"))
     (root / "look").mkdir()
     with chdir(root / "look"):
@@ -121,6 +141,11 @@ def _collector(root: Path, folder: Path) -> None:
             _saved(client, path, root / "sites" / name / "index.html")
             _saved(client, f"{path}site.css", root / "sites" / name / "site.css")
         _saved(client, "/", root / "index.html")
+        ledger = Ledger.open(folder / "ledger.db")
+        ledger.open_account("browser users", "replace-one", Budget(48, 0))
+        with TestClient(make_admin(collector.store, ledger=str(folder / "ledger.db")), base_url=HERE) as admin:
+            _saved(admin, "/", root / "operator.html")
+        (root / "away.html").write_text(operator_page(None, 0.0, "the store is away"))
         for beside in set(re.findall(r'href="(sites/[0-9a-f]+/site\.css)"', (root / "index.html").read_text())):
             _saved(client, f"/{beside}", root / beside)
 
