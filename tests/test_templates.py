@@ -178,6 +178,41 @@ def _odd(release, word):
     return replace(odd, manifest={**odd.manifest, "parameters": parameters})
 
 
+def _operator(word):
+    """The page of an operator, with and without a store that answers."""
+    error = {"what": f"what {word}", "why": f"why {word}", "fix": f"fix {word}"}
+    found = {"reports": 9, "of": "mean", "half_width": 0.1}
+    epoch = {"number": 3, "phase": f"optin {word}", "moving": "close", "trouble": error, "begins": 60, "ends": 90}
+    epoch |= {"reports": None, "received": 7, "more": True, "forecast": found, "at_end": found}
+    cost = {"epsilon": 1.0, "delta": 1e-6, "has_account": True, "fits": True, "epochs": 2}
+    choice = {"optin": cost | {"left_epsilon": 1.0, "left_delta": 1e-6}, "clients": cost | {"has_account": False}}
+    device = {"answer_epsilon": 1.0, "lifetime_epsilon": 4.0, "answers_left": 3}
+    following = {
+        "epoch": 4,
+        "will": "keep",
+        "advice": "new",
+        "why": f"why {word}",
+        "change": f"c {word}",
+        "begun": True,
+    }
+    following |= {"missed": {"epoch": 3, "share": 0.3, "low": 0.2, "high": 0.4}, "device": device}
+    following |= {"keep": choice | {"why_not": f"not {word}"}, "new": choice | {"why_not": None}}
+    account = {"population": f"people {word}", "epsilon": 8.0, "spent_epsilon": None, "delta": 1e-6}
+    task = {
+        "id": "0" * 64,
+        "name": f"task {word}",
+        "kind": "searches",
+        "min_batch": 9,
+        "uploads": {f"reason {word}": 2},
+    }
+    task |= {"epochs": [epoch, epoch | {"begins": None, "received": None}], "device": device, "next": following}
+    task |= {"accounts": [account | {"remaining_epsilon": 1.0, "remaining_delta": 1e-6}]}
+    data = {"now": 70, "bytes": 10, "most_bytes": 20, "disk_free": 30, "clock_stopped": error}
+    data |= {"ledger_trouble": f"ledger {word}", "tasks": [task, task | {"accounts": [], "epochs": [], "uploads": {}}]}
+    yield "operator", operator_page(data, 0.0)
+    yield "operator without a store", operator_page(None, 0.0, f"trouble {word}")
+
+
 def everything(word, folder):
     """Every page there is, by name, with the word in all that others write."""
     hybrid, counts = spoiled(private_hybrid(), word), spoiled(whole_release(test_noise=True), word)
@@ -215,8 +250,8 @@ def everything(word, folder):
     yield "entrance", pages.entrance().data.decode()
     yield "waiting", pages._nothing_yet(1).decode()
     yield from _first_run(word)
-    yield "operator", operator_page(None, 0.0, word)
     yield from _estimates(word)
+    yield from _operator(word)
 
     head = type("Head", (), {"optin": SimpleNamespace(n=5), "__len__": lambda _: 3})()
     made = SimpleNamespace(release=hybrid, tally=None, head=head)

@@ -116,7 +116,7 @@ def next_list(
 ) -> None:
     r"""Propose the head list of the next epoch, kept or new: what each costs both populations, and which we advise.
 
-    Spends nothing. What the list misses is taken from published releases only. The task decides ([head] keep).
+    Spends nothing. What the list misses is taken from published releases. The task decides (keep, in its head table).
 
         hushquery collect next
     """

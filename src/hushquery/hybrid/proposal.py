@@ -143,10 +143,10 @@ class Proposal:
             return "keep", "no release shows yet that the list has aged, and a new one costs every device an answer"
         before, now = f"{self.first.low:.0%} to {self.first.high:.0%}", f"{self.last.low:.0%} to {self.last.high:.0%}"
         if self.last.low > self.first.high:
-            return "new", f"the list misses more searches than when it was made: {now} of them, and {before} at first"
+            return "new", f"the list misses more searches than when it was made ({now} of them, and {before} at first)"
         return "keep", (
-            f"the list misses no more searches than when it was made, beyond chance: {now} of them, and {before} at "
-            "first; a new one costs every device an answer"
+            f"no release shows that the list misses more searches than when it was made ({now} of them, and {before} "
+            "at first), and a new one costs every device an answer"
         )
 
     def to_json(self) -> dict[str, Any]:
