@@ -41,7 +41,7 @@ def test_too_few_is_never_excused_and_too_many_is_explained(tools, intervals, co
     assert (note in page if note else True) is (holds or not note)
 
 
-@pytest.mark.parametrize("family", ["curator", "statistics", "trends"])
+@pytest.mark.parametrize("family", ["curator", "series", "statistics", "trends"])
 def test_a_family_measures_the_real_pipeline(tools, family):
     """A few hundred intervals each: too few to tell 94% from 95%, enough to see one that is broken."""
     measured = importlib.import_module(f"tools.coverage.{family}").measure(quick=True)

@@ -108,6 +108,28 @@ PYTHON = (
         ),
         tests=_TEST + "test_a_report_belongs_to_its_task_and_tells_a_coarse_time",
     ),
+    mutant(
+        "movers-taken-for-average",
+        "who moved is taken to vary as everybody else: noise is called a change",
+        "src/hushquery/release/repeats.py",
+        ("moved = max(self.held + self.other + 1, 2 * self.other)", "moved = self.held + self.other"),
+        ("return max(self.unit**2 * moved, 2 * self.most)", "return self.unit**2 * moved"),
+        tests="tests/publish/test_periods.py::test_no_population_varies_more_than_the_bound",
+    ),
+    mutant(
+        "sampled-devices-repeat",
+        "of a sampled task all devices are taken to report twice: noise is called a change",
+        "src/hushquery/publish/periods.py",
+        ("return self._collected.sampling * max(0.0,", "return max(0.0,"),
+        tests="tests/publish/test_periods.py::test_changes_of_a_sampled_task_are_covered",
+    ),
+    mutant(
+        "share-of-any-distance",
+        "a share that is declared for one period is used for any distance: noise is called a change",
+        "src/hushquery/publish/periods.py",
+        ("1 - abs(later - earlier) * (1 - self.same_devices)", "self.same_devices"),
+        tests="tests/publish/test_periods.py::test_the_share_over_several_periods_is_what_two_changes_leave",
+    ),
 )
 
 BROWSER = (

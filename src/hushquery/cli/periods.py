@@ -72,7 +72,11 @@ def _series(series: PeriodSeries, result: PeriodTrends, limit: int) -> str:
     rows = []
     for cell in series.largest(limit):
         points = list(zip(series.values(cell), series.periods, strict=True))[-_SHOWN:]
-        row = [cell, _spark([point for point, _ in points]), *(_level(*point, series) for point in points)]
+        row = [
+            cell.replace("\t", "  "),
+            _spark([point for point, _ in points]),
+            *(_level(*point, series) for point in points),
+        ]
         rows.append([*row, *(part for _, changes in since for part in _change(changes.get(cell), series))])
     tails = [part for name, _ in since for part in (name, "interval", "")]
     what = f"{series.name}: {series.measure} by period, {100 * series.level:g}% intervals"

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +34,7 @@ __all__ = ["Change", "Period", "PeriodSeries", "PeriodTrends", "Point", "period_
 
 # Of a longer gap not every period is listed.
 _MOST_MISSING = 400
-_MOST_DRAWN = 20
+_MOST_DRAWN = 20  # as many values
 
 
 class Point(NamedTuple):
@@ -168,6 +169,10 @@ class PeriodSeries:
         alone = math.hypot(first["stderr"], last["stderr"])
         narrower = math.sqrt(variance) / alone if alone else 1.0
         wider = _half_width(wanted) / _half_width(self.level)
+        if (
+            self._manifest["parameters"]["post"] is not None
+        ):  # published ends may be cut, and distances to them too short
+            first, last = (self._uncut(row) for row in (first, last))
         low, high = independent_change(first, last, narrower * wider)
         difference, noise = last["estimate"] - first["estimate"], low <= 0 <= high
         return Change(cell, before, after, difference, math.sqrt(variance), low, high, noise, repeated)
@@ -251,6 +256,10 @@ class PeriodSeries:
             raise UsageError("a change goes from an earlier period to a later one", fix="Exchange the two")
         return earlier, last
 
+    def _uncut(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        reach = _half_width(self.level) * row["stderr"]
+        return {**row, "low": row["estimate"] - reach, "high": row["estimate"] + reach}
+
     def _difference(self, before: int, after: int, rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
         """Return the variance of the difference of two rows, and the share of repeated answers that it counts on."""
         variances = (rows[0]["stderr"] ** 2, rows[1]["stderr"] ** 2)
@@ -276,7 +285,7 @@ class PeriodSeries:
         if not self.same_devices:
             yield (
                 "Changes are judged as if all noise were drawn anew. Devices repeat their answers, so smaller changes "
-                "can be told from noise: declare the share of devices that answer the same again (same_devices)."
+                "can be told from noise: declare the share of devices that answer the same again (--same-devices)."
             )
         elif self._unusable:
             yield f"The declared share of repeated answers is not used: {self._unusable}."
@@ -304,13 +313,15 @@ def period_series(releases: Sequence[Release], same_devices: float = 0.0) -> lis
         DataError: The releases are of different tasks, or two are of the same period.
     """
     _check(releases, same_devices)
-    runs: list[tuple[str, list[Collected]]] = []
+    runs: dict[tuple[object, ...], list[Collected]] = {}
     for one in _ordered(list(map(Collected.of, releases))):
-        begins = one.changes_since(runs[-1][1][-1]) if runs else ""
-        if begins or not runs:
-            runs.append((begins, []))
-        runs[-1][1].append(one)
-    return [PeriodSeries(tuple(_periods(run)), begins, float(same_devices)) for begins, run in runs]
+        runs.setdefault(one.comparable, []).append(one)
+    firsts = [run[0] for run in runs.values()]
+    begins = ["", *(after.changes_since(before) for before, after in pairwise(firsts))]
+    return [
+        PeriodSeries(tuple(_periods(run)), why, float(same_devices))
+        for run, why in zip(runs.values(), begins, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -353,7 +364,7 @@ def period_trends(
     notes = list(dict.fromkeys(note for one in series for note in (one.begins, *one.notes) if note))
     if len(changes) > 1 and not bonferroni:
         notes.append(
-            f"At {100 * found.level:g}% per value, about {(1 - found.level) * len(changes):.2g} of {len(changes):,} "
+            f"At {100 * found.level:g}% per value, up to {(1 - found.level) * len(changes):.2g} of {len(changes):,} "
             "unchanged values are marked as changed by chance; --bonferroni corrects for that."
         )
     return replace(found, changes=Rows(changes[: checked_limit(limit)]), notes=tuple(notes))
@@ -367,13 +378,16 @@ def period_chart(result: PeriodTrends) -> altair.LayerChart | altair.FacetChart:
     for one in result.series:
         if one.begins:
             names.append(_unused("new series", names))
-        for place, period in enumerate(one.periods):
+        start = len(names)
+        for period in one.periods:
             names.append(_unused(period.label, names))
-            for cell in wanted:
-                point = one.values(cell)[place] if cell in one.cells else None
-                if point is not None:
-                    rows.append({"release": names[-1], "query": cell, "value": point.estimate, **point._asdict()})
-    rows.sort(key=lambda row: wanted.index(row["query"]))
+        for cell in one.cells:
+            points = zip(names[start:], one.values(cell) if cell in wanted else (), strict=False)
+            rows += [
+                {"release": name, "query": cell.replace("\t", "  "), "value": point.estimate, **point._asdict()}
+                for name, point in points
+                if point is not None
+            ]
     shares = result.last.measure == "share"
     return plot.over_time(rows, names, per_cent=shares, title=f"estimated {result.last.measure}")
 

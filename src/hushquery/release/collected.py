@@ -49,6 +49,7 @@ class Collected:
             sound = isinstance(configuration["oracle"]["name"], str) and isinstance(configuration["domain"], dict)
             sound = sound and bool(numbers) and all(type(one) is int and one >= 0 for one in numbers)
             sound = sound and (seconds is None or (type(seconds) is int and seconds > 0))
+            sound = sound and {"configuration", "post"} <= set(parameters)
             exact(task["client"].get("sampling", 1))
         except (HushqueryError, LookupError, TypeError, ValueError, RecursionError):
             sound = False
@@ -76,17 +77,21 @@ class Collected:
         day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
         return f"{day:%Y-%m-%d}" if (self.seconds or 0) % _DAY == 0 else f"{day:%Y-%m-%d %H:%M}"
 
+    @property
+    def comparable(self) -> tuple[object, ...]:
+        """What two releases must have in common for a difference between them to be a change over time."""
+        parameters = self.release.manifest["parameters"]
+        return parameters["configuration"], self.release.manifest["interval_level"], parameters["post"]
+
     def changes_since(self, before: Collected) -> str:
-        """Say in a sentence what makes the two incomparable; empty where nothing does."""
-        ours, theirs = self.release.manifest, before.release.manifest
-        if ours["parameters"]["configuration"] != theirs["parameters"]["configuration"]:
+        """Say in a sentence what makes the two incomparable."""
+        (ours, level, post), (theirs, _, post_before) = self.comparable, before.comparable
+        if ours != theirs:
             what = "; ".join(self._changed(before)) or "the task changed"
             return f"A new series begins: {what}. Devices drew new answers, so there is no comparison with before."
-        if ours["interval_level"] != theirs["interval_level"]:
-            return f"A new series begins: intervals are now at {100 * float(ours['interval_level']):g}%."
-        if ours["parameters"]["post_processing"] != theirs["parameters"]["post_processing"]:
-            return "A new series begins: estimates are now post-processed in another way."
-        return ""
+        if post != post_before:
+            return f"A new series begins: the estimates are post-processed by {post or 'nothing'} now."
+        return f"A new series begins: the intervals are at {100 * float(str(level)):g}% now."
 
     def _changed(self, before: Collected) -> Iterator[str]:
         new, old = (list(map(json.dumps, one.domain.get("records") or ())) for one in (self, before))

@@ -135,6 +135,10 @@ class DeviceCosts:
 
     ``answers`` is how many different answers a device gave to the last task at most: one in each period, and no more
     than it has values; ``lifetime`` ends them.
+
+    >>> costs = DeviceCosts(answer=Fraction(3, 2), answers=3, lifetime=Fraction(4), most=Fraction(4))
+    >>> [float(costs.after(changes)) for changes in range(4)]
+    [1.5, 3.0, 4.0, 4.0]
     """
 
     answer: Fraction
