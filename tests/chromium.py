@@ -128,9 +128,9 @@ class Browser:
             raise Failed(f"{method}: {answer['error'].get('message')}")
         return dict(answer["result"])
 
-    def page(self, width: int = 1200, height: int = 900, *, dark: bool = False) -> Page:
-        """Open a tab."""
-        return Page(self, width, height, dark=dark)
+    def page(self, width: int = 1200, height: int = 900, *, dark: bool = False, alone: bool = False) -> Page:
+        """Open a tab; one that is alone shares no memory with others, as that of another device."""
+        return Page(self, width, height, dark=dark, alone=alone)
 
     def close(self) -> None:
         """End the browser."""
@@ -146,9 +146,10 @@ class Browser:
 class Page:
     """One tab. Errors of its scripts and broken policies are in `problems`."""
 
-    def __init__(self, browser: Browser, width: int, height: int, *, dark: bool) -> None:
+    def __init__(self, browser: Browser, width: int, height: int, *, dark: bool, alone: bool = False) -> None:
         self._browser = browser
-        self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        own = browser.call("Target.createBrowserContext") if alone else {}
+        self.target = browser.call("Target.createTarget", url="about:blank", **own)["targetId"]
         self._session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         for part in ("Page", "Runtime", "Network", "Log", "Accessibility"):
             self.call(f"{part}.enable")

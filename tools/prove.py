@@ -57,6 +57,10 @@ RUNS = (
         "Load on PostgreSQL with two workers, beside the bare framework; memory over ten minutes",
         "python benchmarks/bench_collector.py --store postgresql --workers 2 --minutes 10",
     ),
+    Run(
+        "Collections: four kinds, from nothing to a published page, 2,000 devices and 20 browsers each",
+        "env PYTHONPATH=tests python tools/prove_collections.py",
+    ),
     Run("What this machine has", "hushquery doctor"),
 )
 

@@ -28,10 +28,7 @@ export function hex(bytes: Uint8Array): string {
 
 /** Write bytes as base64url without padding. */
 export function base64url(bytes: Uint8Array): string {
-  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))
-    .replace(/=/g, "")
-    .replace(/\+/g, "-")
-    .replace(/\//g, "_");
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")).replace(/[=+/]/g, (sign) => "-_"["+/".indexOf(sign)] ?? "");
 }
 
 /** Give the bytes of a text in UTF-8. */

@@ -30,21 +30,24 @@ export function grown(epsilon: Ratio): number {
 
 /** Return a chance if no more than a hundredth of epsilon is left unused, else refuse it as too coarse. */
 function spent(chance: bigint, a: bigint, b: bigint, [n, d]: Ratio): number {
-  wants(a > b && atMost([99n * n, 100n * d], loss(a, b)), "too coarse");
+  wants(a > b && atMost([99n * n, 100n * d], loss(a, b)), "coarse");
   return Number(chance);
 }
+
+/** The integers of a mechanism that turns each of its bits with one chance. */
+const coin = (k: number, epsilon: Ratio) => ({ k, lie: lieChance(2, epsilon) });
 
 /** The integers of each mechanism, the simplest first. */
 export const CALIBRATED: Readonly<Record<string, (k: number, epsilon: Ratio) => Description>> = {
   krr: (k, epsilon) => ({ k, lie: lieChance(k, epsilon) }),
-  hadamard: (k, epsilon) => ({ k, lie: lieChance(2, epsilon) }),
+  hadamard: coin,
   olh(k, epsilon) {
     // e^epsilon to the next whole number, and one more.
     const e = Math.min(grown(epsilon), 65535);
     const g = e < 65535 ? Number(smallest(e, (n) => !within(2n * n + 1n, 2n, epsilon))) + 1 : 65536;
     return { k, g, lie: lieChance(g, epsilon), prime: Number(PRIME) };
   },
-  oue: (k, epsilon) => ({ k, lie: lieChance(2, epsilon) }),
+  oue: coin,
   subset(k, epsilon) {
     const [cells, e] = [BigInt(k), grown(epsilon)];
     // k/(e^epsilon + 1) to the next whole number, at least 1.

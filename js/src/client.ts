@@ -46,7 +46,9 @@ export type Value = string | number | readonly [query: string, url: string] | nu
 type Asked = readonly [slot: number, ...record: unknown[]];
 
 // Stands for "no value" where a memo key has a class.
-const EXHAUSTED = 2 ** 32 - 1;
+const enum Class {
+  EXHAUSTED = 2 ** 32 - 1,
+}
 
 /** One client of a task. */
 export class Client {
@@ -90,7 +92,7 @@ export class Client {
    */
   async reports(values: readonly Value[]): Promise<Report[]> {
     const slots = this.#slots;
-    must(Array.isArray(values) && values.length <= slots, "Usage", "values");
+    must(Array.isArray(values) && values.length <= slots, "Usage", "value");
     const asked = Array.from({ length: slots }, (_, slot): Asked => [slot, ...[values[slot] ?? null].flat()]);
     return (await this.#reports(asked)).flatMap((report) => report ?? []);
   }
@@ -118,7 +120,7 @@ export class Client {
         if (value === undefined) continue;
         const answers = await channel.prepare_(value, mac, coins, taskId, this.#bits);
         const named = (name: Bytes) => memoKey(mac, taskId, digest, asked[i]![0], name);
-        prepared[i] = [answers, await named(answers.class_), await named(big(EXHAUSTED, 4))];
+        prepared[i] = [answers, await named(answers.class_), await named(big(Class.EXHAUSTED, 4))];
       }
       const made = await this.#change((entry) => {
         if (hex(entry.secret) !== hex(secret)) return undefined;

@@ -68,6 +68,8 @@ export interface Served {
   } | null;
   /** The log of head lists: each epoch that published one, with its configuration hash. */
   readonly lists?: readonly (readonly [epoch: number, configuration: string])[];
+  /** The epoch of now, if there is one. */
+  readonly epoch?: { readonly takes_reports: boolean } | null;
 }
 
 /** What every client of a task runs. Make it with `configure` or `fetchTask`. */
@@ -91,6 +93,8 @@ export interface Configuration {
   /** @internal */ readonly lifetime_: Ratio;
   /** The chance of taking part in a period, over 2^53. @internal */
   readonly sampling_: bigint;
+  /** Whether reports are taken now. @internal */
+  readonly open_: boolean | undefined;
 }
 
 /**
@@ -109,7 +113,7 @@ export async function configure(served: unknown, id: string): Promise<Configurat
   }
 }
 
-async function computed({ task, configuration }: Served, id: string): Promise<Configuration> {
+async function computed({ task, configuration, epoch }: Served, id: string): Promise<Configuration> {
   // Browsers offer it to pages over https and on localhost.
   must(crypto.subtle, "Unavailable", "https");
   // The off-switch and what only a collector uses are no part of the id: it may change them.
@@ -135,7 +139,7 @@ async function computed({ task, configuration }: Served, id: string): Promise<Co
   const domain: Listed | Unlisted = listed ? { kind, records, wildcard } : kind === "number" ? { kind, highest: highest! } : { kind };
   const channel = channel_ ?? listChannel(domain as Listed, oracle!, description.name === "two-stage");
   const text = canonical({ version: 1, task: id, domain, oracle: description });
-  wants(canonical(configuration) === text, "the mechanism served is not the task's");
+  wants(canonical(configuration) === text, "mechanism");
   wants(channel.length_ <= MOST_PAYLOAD, "length");
   const digest = await sha256(utf8(text));
   const share = ratio(client.sampling);
@@ -151,5 +155,6 @@ async function computed({ task, configuration }: Served, id: string): Promise<Co
     cost_: cost_ ?? epsilon,
     lifetime_: ratio(client.lifetime_epsilon),
     sampling_: (share[0] << 53n) / share[1],
+    open_: epoch?.takes_reports,
   };
 }

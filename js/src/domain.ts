@@ -20,9 +20,9 @@ export function checkedHead(domain: unknown): Listed["records"] {
   for (const record of records) {
     const [query, url] = record as [string, string];
     const good = short(query) && short(url) && query && normalQuery(query) === query && normalUrl(url) === url;
-    wants(good && record.length === 2, "head list");
+    wants(good && record.length === 2, "list");
   }
-  wants(new Set(records.map((record) => record.join("\0"))).size === records.length, "head list");
+  wants(new Set(records.map((record) => record.join("\0"))).size === records.length, "list");
   return records;
 }
 

@@ -7,5 +7,6 @@ export { type Code, HushqueryError } from "./errors.js";
 export { normalQuery, normalUrl, normalValue } from "./normalise.js";
 export type { Description } from "./oracle.js";
 export { Report, type ReportFields, type ReportJson } from "./report.js";
+export { report, type Reported, type ReportOptions } from "./reporting.js";
 export { type Delivery, send, type SendOptions } from "./send.js";
 export { fetchTask, type Fetch, type FetchOptions } from "./task.js";

@@ -50,14 +50,13 @@ export class Report implements ReportFields {
 
   /** Give the JSON form as plain data. */
   toJSON(): ReportJson {
-    const { id, task, configuration, time, payload } = this;
     return {
       version: VERSION,
-      id: base64url(id),
-      task: base64url(task),
-      configuration: base64url(configuration),
-      time,
-      payload: base64url(payload),
+      id: base64url(this.id),
+      task: base64url(this.task),
+      configuration: base64url(this.configuration),
+      time: this.time,
+      payload: base64url(this.payload),
     };
   }
 }

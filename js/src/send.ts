@@ -25,10 +25,14 @@ export interface SendOptions {
 
 // How many seconds a collector that took nothing is left alone: 5 minutes, then 15 each time. What it says about it
 // (Retry-After) is not followed: a device would be known by when it comes back.
-const FIRST_PAUSE = 300;
-const NEXT_PAUSE = 900;
+const enum Pauses {
+  FIRST = 300,
+  NEXT = 900,
+}
 // The most characters of a batch. A collector that takes less refuses it, and gets its reports one by one.
-const MOST_BODY = 65_536;
+const enum Most {
+  BODY = 65_536,
+}
 // Malformed, other bytes under this id, phase over, too large, not of this task: trying again changes nothing.
 const REFUSED = [400, 409, 410, 413, 422];
 
@@ -54,8 +58,7 @@ export async function send(
   server: string,
   { single = false, fetch: ask = fetch }: SendOptions = {},
 ): Promise<Delivery[]> {
-  const { configuration, state_: state, clock_: clock } = client;
-  const { id, task } = configuration;
+  const { configuration: { id, task }, state_: state, clock_: clock } = client;
   const address = `${taskAddress(server, id)}/reports`;
   const pause = await change<Pause, Pause | undefined>(state, address, (entry) => [entry, entry]);
   if (!task.client.enabled || clock() < (pause?.until ?? 0)) return [];
@@ -64,7 +67,7 @@ export async function send(
   for (const report of await client.outbox()) {
     if (hex(report.task) !== id) continue;
     const last = queue.at(-1);
-    if (!single && last && JSON.stringify({ reports: [...last, report] }).length <= MOST_BODY) last.push(report);
+    if (!single && last && JSON.stringify({ reports: [...last, report] }).length <= Most.BODY) last.push(report);
     else queue.push([report]);
   }
   const done: Delivery[] = [];
@@ -98,7 +101,7 @@ export async function send(
       if (ended) await client.sent(report.id, refused);
       done.push({ report, outcome: refused ? "refused" : ended ? "stored" : "later", status: found || status });
     }
-    const until = clock() + (pause ? NEXT_PAUSE : FIRST_PAUSE);
+    const until = clock() + (pause ? Pauses.NEXT : Pauses.FIRST);
     await change<Pause, void>(state, address, () => [later ? { until } : undefined]);
     // The next ones would be turned away too.
     if (later) break;

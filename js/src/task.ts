@@ -27,6 +27,9 @@ interface Seen {
  */
 export const SHY = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" } as const satisfies RequestInit;
 
+// A hash in hexadecimal digits.
+const HASH = /^[0-9a-f]{64}$/;
+
 /** The address of a task at a collector. */
 export function taskAddress(server: string, id: string): string {
   return `${server}/v1/tasks/${id}`;
@@ -46,6 +49,7 @@ export async function fetchTask(
   id: string,
   { state = "hushquery", fetch: ask = fetch }: FetchOptions = {},
 ): Promise<Configuration> {
+  must(HASH.test(id), "Usage", "task");
   let text: string | undefined;
   let status = 0;
   try {
@@ -68,15 +72,15 @@ export async function fetchTask(
 
 /** Follow the log of head lists, [epoch, configuration hash] pairs, past what was seen to the list that is served. */
 async function logged(lists: unknown, { id, hash }: Configuration, seen?: Seen): Promise<Seen> {
-  wants(Array.isArray(lists) && lists.length, "no log of head lists");
+  wants(Array.isArray(lists) && lists.length, "log");
   let [log, last, known] = [id, -1, !seen];
   for (const [i, entry] of lists.entries()) {
     const [epoch, of] = Array.isArray(entry) && entry.length === 2 ? entry : [];
-    wants(Number.isSafeInteger(epoch) && epoch > last && /^[0-9a-f]{64}$/.test(of), "log of head lists");
+    wants(Number.isSafeInteger(epoch) && epoch > last && HASH.test(of), "log");
     log = hex(await sha256(utf8(`hushquery-v1 list ${log} ${epoch} ${of}`)));
     known ||= i + 1 === seen!.count && log === seen!.log;
     last = epoch;
   }
-  wants(known && lists.at(-1)[1] === hash, "log of head lists");
+  wants(known && lists.at(-1)[1] === hash, "log");
   return { count: lists.length, log };
 }

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hushquery.hybrid.published import PublishedHead, blend
     from hushquery.local.device.client import Client
     from hushquery.local.device.fetch import fetch_task
+    from hushquery.local.device.reporting import Reported, report
     from hushquery.local.device.send import Sender
     from hushquery.local.server.estimate import ClientEstimate, estimate
     from hushquery.log import Log, Look, look, read_log
@@ -71,6 +72,7 @@ __all__ = [
     "Relation",
     "Release",
     "ReleasePlan",
+    "Reported",
     "SearchIndex",
     "Sender",
     "SigningKey",
@@ -92,6 +94,7 @@ __all__ = [
     "plan_release",
     "plan_statistic",
     "read_log",
+    "report",
     "statistics",
     "verify",
 ]
@@ -120,6 +123,7 @@ _HOMES = {
     "hybrid.published": ("PublishedHead", "blend"),
     "local.device.client": ("Client",),
     "local.device.fetch": ("fetch_task",),
+    "local.device.reporting": ("Reported", "report"),
     "local.device.send": ("Sender",),
     "local.server.estimate": ("ClientEstimate", "estimate"),
     "log": ("Log", "Look", "look", "read_log"),

@@ -17,7 +17,7 @@ from hushquery.local.device.client import Client
 from hushquery.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FILES = [*sorted((ROOT / "examples" / "tasks").glob("*.toml")), ROOT / "examples" / "extension" / "task.toml"]
+FILES = [*sorted((ROOT / "examples" / "tasks").glob("*.toml")), *sorted((ROOT / "examples").glob("*/task.toml"))]
 VALUES: dict[str, Any] = {"searches": "opening hours", "setting": "dark", "number": 90, "text": "https://home.example"}
 
 
@@ -29,7 +29,7 @@ def test_there_is_one_for_each_kind_and_each_mechanism_of_numbers() -> None:
     assert len({task.id for task in tasks}) == len(tasks)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_task_file_is_checked_served_and_answered(path: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["check", str(path), "--clients", "100000", "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output

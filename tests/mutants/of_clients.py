@@ -99,6 +99,21 @@ PYTHON = (
         tests=_TEST + "test_no_value_and_no_cell_is_stored",
     ),
     mutant(
+        "any-task-is-answered",
+        "a collector serves another task under the id that a program carries, with an epsilon of its own",
+        "src/hushquery/local/device/fetch.py",
+        ("if task.id != task_id:", 'if task.id == "":'),
+        tests="tests/local/test_reporting.py::test_a_collector_that_serves_something_else_gets_nothing",
+    ),
+    mutant(
+        "upload-under-a-new-name",
+        "an opt-in log that is uploaded again counts its people twice",
+        "src/hushquery/cli/upload.py",
+        ("hmac.new(key, user.encode(), hashlib.sha256)", "hashlib.sha256(os.urandom(16))"),
+        ("import json\n", "import json\nimport os\n"),
+        tests="tests/collect/test_upload.py::test_each_user_gives_once_within_the_bound_however_often_it_runs",
+    ),
+    mutant(
         "report-with-exact-time",
         "a report tells the second in which it was made",
         _CLIENT,

@@ -24,6 +24,7 @@ from hushquery.cli.common import (
 )
 from hushquery.cli.status import described, next_list, status, stopped_lines
 from hushquery.cli.stores import StoreOption, TaskOption, WhichEpoch, choose_task, open_store
+from hushquery.cli.upload import upload
 from hushquery.errors import DataError, UsageError
 
 app = group(
@@ -35,6 +36,7 @@ app = group(
 )
 _tokens = group("tokens", "Bearer tokens of users who opted in; only their hashes are kept.")
 app.add_typer(_tokens)
+app.command()(upload)
 
 
 def serve(

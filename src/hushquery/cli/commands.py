@@ -25,6 +25,7 @@ COMMANDS = {
     "sign": "keys",
     "export": "show",
     "head": "hybrid",
+    "report": "reports",
     "randomize": "reports",
     "estimate": "reports",
     "blend": "hybrid",
@@ -49,7 +50,7 @@ MEANT = {
     "publish": "release", "anonymize": "release", "privatize": "release", "export-csv": "export", "check": "verify",
     "validate": "verify", "ledger": "budget", "account": "budget", "spend": "budget", "count": "stat", "sum": "stat",
     "statistics": "stat", "server": "serve", "collector": "serve", "forecast": "plan", "generate": "synth",
-    "report": "randomize", "encode": "randomize", "decode": "estimate", "query": "search", "autocomplete": "suggest",
+    "send": "report", "encode": "randomize", "decode": "estimate", "query": "search", "autocomplete": "suggest",
     "web": "site", "html": "site", "trend": "trends",
 }  # fmt: skip
 EXTENSION = ("bench", "experiment")  #: Those of the second package; without it they print how to get it.

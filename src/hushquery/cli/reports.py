@@ -1,4 +1,4 @@
-"""``hushquery randomize`` and ``hushquery estimate``: randomise a client's value, and estimate from reports."""
+"""``hushquery report``, ``randomize`` and ``estimate``: send a client's value, only randomise it, and estimate."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
+
 from hushquery.cli.common import JsonFlag, argument, emit, flag, note, option, progress, read_texts
-from hushquery.errors import UsageError
+from hushquery.errors import DataError, NotReady, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +82,51 @@ def randomize(
     else:
         values = [_read(_line() if text == "-" else text, one.task) for text in value or []]
         _report(one, _records(values, url or []), as_json)
+
+
+def report(
+    server: Annotated[str, argument("SERVER", "The collector's address, such as https://collect.example.org.")],
+    value: Annotated[
+        str,
+        argument("VALUE", "The query, the value of the setting, the number or the text; - reads a line of input."),
+    ],
+    task: Annotated[str, option("ID", "The task's id: `hushquery task id FILE` prints it.")] = "",
+    url: Annotated[str | None, option("URL", "The clicked URL, for searches.")] = None,
+    state: Annotated[
+        Path | None, option("FILE", "What the client remembers; by default a file of this person.")
+    ] = None,
+    client: Annotated[str, option("ID", "Which client of the state file; never sent.")] = "default",
+    wait: Annotated[float, option("SECONDS", "Keep trying for so long, where the collector does not answer.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Randomise a value and send it to a collector: one answer per period, the same bytes until they are taken.
+
+    The task is fetched and must be the one of this id. Other users of the machine can see the words of a command: give
+    a value that is private as -, and on standard input.
+
+        hushquery report https://collect.example.org dark --task "$(hushquery task id task.toml)"
+        hushquery report https://collect.example.org - --task 63caf... < value.txt
+    """
+    from hushquery.local.device.reporting import report as send
+
+    text = _line() if value == "-" else value
+    done = send(
+        server, text if url is None else (text, url), task=task or None, state=state, client_id=client, wait=wait
+    )
+    cost, left = float(done.cost), float(done.left)
+    spent = f"this call cost epsilon {cost:.4g}; {left:.4g} of {float(done.lifetime):.4g} are left for this device"
+    emit(done.to_json(), f"{_OUTCOMES[done.outcome]}\n{spent}", as_json)
+    if done.outcome in ("later", "refused"):
+        raise typer.Exit(NotReady.exit_code if done.outcome == "later" else DataError.exit_code)
+
+
+_OUTCOMES = {
+    "stored": "sent, and on the collector's disk",
+    "before": "nothing to send: the report of this period was delivered before, and the first value decides",
+    "later": "the collector did not take it; it is kept, and the next call sends the same bytes",
+    "refused": "the collector refused it for good; ask the operator",
+    "none": "nothing to send: the task is switched off, or its sampling leaves this device out",
+}
 
 
 def _line() -> str:

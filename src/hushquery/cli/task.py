@@ -157,6 +157,17 @@ def check(
     emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json)
 
 
+@app.command("id")
+def print_id(file: Annotated[Path, argument("FILE", "The task file.")]) -> None:
+    r"""Print the id of a task, which every program and page that reports to it carries.
+
+    hushquery task id task.toml
+    """
+    from hushquery.task import Task
+
+    typer.echo(Task.load(file).id)
+
+
 @app.command()
 def schema() -> None:
     r"""Print the JSON Schema of task files, for editors.

@@ -6,17 +6,16 @@ processes, and a few of the JavaScript client in a real Chromium.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from hushquery.errors import HushqueryError, Unavailable
 
@@ -84,35 +83,16 @@ def people_of(log: Path, seed: int) -> list[Person]:
 
 def give_all(address: str, task: str, token: str, people: Sequence[Person], told: Callable[[int], None]) -> int:
     """Upload the records of those who opted in, each acknowledged; gives how many."""
+    from hushquery.cli.upload import Uploader, records_body
     from hushquery.collect.http.ingest import write_id
 
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-    waiting, lock = iter(people), threading.Lock()
-    answers: list[int] = []
-
-    def give() -> None:
-        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
-        while True:
-            with lock:
-                person = next(waiting, None)
-            if person is None:
-                connection.close()
-                return
-            body = json.dumps({"records": [list(person[1:])]})
-            path = f"/v1/tasks/{task}/records/{write_id(os.urandom(16))}"
-            connection.request("PUT", path, body, headers)
-            response = connection.getresponse()
-            response.read()
-            with lock:
-                answers.append(response.status)
-                told(1)
-
-    threads = [threading.Thread(target=give, daemon=True) for _ in range(_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if answers.count(201) != len(people):
+    uploads = [(write_id(os.urandom(16)), records_body([person[1:]])) for person in people]
+    outcomes = []
+    with closing(Uploader(address, task, token)) as uploader, ThreadPoolExecutor(_THREADS) as pool:
+        for outcome in pool.map(uploader.give, uploads):
+            outcomes.append(outcome)
+            told(1)
+    if outcomes.count("accepted") != len(people):
         raise Unavailable("the collector did not take all opt-in records", fix="See its log in the demo's folder")
     return len(people)
 

@@ -82,6 +82,16 @@ class DeviceAccount:
         }
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The reports of a period, what making them cost now, and what the client has lost since it began."""
+
+    reports: tuple[Report, ...]
+    cost: Fraction
+    spent: Fraction
+    lifetime: Fraction
+
+
 class Client:
     """One client of a task.
 
@@ -141,13 +151,18 @@ class Client:
         """
         if type(slot) is not int or not 0 <= slot < self.task.client.records_per_user:
             raise UsageError("the task has no such slot", fix=f"Slots are 0 to {self.task.client.records_per_user - 1}")
-        return self._reports([(slot, value, url)])[0]
+        made = self._answered([(slot, value, url)]).reports
+        return made[0] if made else None
 
     def reports(self, values: Sequence[Reportable | None]) -> list[Report]:
         """Return all reports of this period; if one value is refused, none is made and nothing is spent.
 
         Missing records are padded with "nothing to report", because their number is private too.
         """
+        return list(self.answer(values).reports)
+
+    def answer(self, values: Sequence[Reportable | None]) -> Answered:
+        """Return all reports of this period, as :meth:`reports` does, with what making them cost."""
         slots = self.task.client.records_per_user
         if isinstance(values, str) or len(values) > slots:
             raise UsageError(
@@ -157,18 +172,18 @@ class Client:
         if any(isinstance(value, tuple) and len(value) != 2 for value in padded):
             raise UsageError("a record is a value, or a pair of a query and a URL")
         pairs = [value if isinstance(value, tuple) else (value, None) for value in padded]
-        reports = self._reports([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
-        return [report for report in reports if report is not None]
+        return self._answered([(slot, value, url) for slot, (value, url) in enumerate(pairs)])
 
-    def _reports(self, slots: Sequence[tuple[int, str | int | None, str | None]]) -> list[Report | None]:
-        """Return the reports of some slots in this period, all from one transaction."""
-        if not self.task.client.enabled:
-            return [None] * len(slots)
+    def _answered(self, slots: Sequence[tuple[int, str | int | None, str | None]]) -> Answered:
+        """Return the reports of some slots in this period, all from one transaction; none if it is switched off."""
         now = self._now()
         with self._store.transaction() as connection:
-            reports = [self._report(connection, now, *one) for one in slots]
+            before, _ = self._budget(connection)
+            asked = slots if self.task.client.enabled else []
+            reports = [self._report(connection, now, *one) for one in asked]
+            spent, cap = self._budget(connection)
         # The transaction has ended: the reports are durable, and only now does anybody see them.
-        return reports
+        return Answered(tuple(one for one in reports if one is not None), spent - before, spent, cap)
 
     def has_reported(self) -> bool:
         """Return whether this client has made its report of this period: then every call gives the same bytes again."""

@@ -17,15 +17,19 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable
+from hushquery.errors import DataError, HushqueryError, NotReady, Unavailable, UsageError
 from hushquery.local.configuration import Configuration
-from hushquery.local.device.send import connection_to
+from hushquery.local.device.send import connection_to, within
 from hushquery.local.device.store import ClientStore
 from hushquery.task import Task
 
 # A list of a million records is about this long; whoever sends more sends something else.
 _MOST_BYTES = 1 << 28
 
+#: Where a program's author finds the id of a task.
+HOW_TO_GET_THE_ID = (
+    "Take it from `hushquery task id FILE`, or from the task's page at the collector, and keep it in your program"
+)
 #: The log of head lists: each epoch that published one, with its configuration hash.
 Lists = tuple[tuple[int, str], ...]
 
@@ -74,11 +78,33 @@ def fetch_task(
         NotReady: The head list is not published yet.
         DataError: What it serves is not the task of this id.
     """
+    task, served = fetch_document(server, task_id, timeout)
+    try:
+        takes = served["epoch"] is not None and served["epoch"]["takes_reports"]
+        if not isinstance(takes, bool):
+            raise _another()
+        head = _head(task, served)
+        fetched = Fetched(task, head, takes, () if head is None else _lists(served["lists"]))
+        _compare(fetched, served["configuration"])
+    except (DataError, NotReady):
+        raise
+    except (HushqueryError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise _another() from None
+    if state is not None and head is not None:
+        _go_on(ClientStore(state), fetched)
+    return fetched
+
+
+def fetch_document(server: str, task_id: str, timeout: float) -> tuple[Task, Any]:
+    """Fetch what a collector serves of a task; only the task is checked against the id, nothing else of it."""
+    if not re.fullmatch("[0-9a-f]{64}", task_id):
+        raise UsageError("a task id has 64 hexadecimal digits, all of them", fix=HOW_TO_GET_THE_ID)
     connection, path = connection_to(server, timeout)
     try:
-        connection.request("GET", f"{path}/v1/tasks/{task_id}")
-        response = connection.getresponse()
-        body = response.read(_MOST_BYTES)
+        with within(connection, timeout):
+            connection.request("GET", f"{path}/v1/tasks/{task_id}")
+            response = connection.getresponse()
+            body = response.read(_MOST_BYTES)
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise Unavailable("the collector can't be reached", why=why, fix="Try again later") from None
@@ -93,19 +119,11 @@ def fetch_task(
         task = Task.make(served["task"])
         if task.id != task_id:
             raise _another()
-        takes = served["epoch"] is not None and served["epoch"]["takes_reports"]
-        if not isinstance(takes, bool):
-            raise _another()
-        head = _head(task, served)
-        fetched = Fetched(task, head, takes, () if head is None else _lists(served["lists"]))
-        _compare(fetched, served["configuration"])
-    except (DataError, NotReady):
+    except DataError:
         raise
     except (HushqueryError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise _another() from None
-    if state is not None and head is not None:
-        _go_on(ClientStore(state), fetched)
-    return fetched
+    return task, served
 
 
 def _head(task: Task, served: Any) -> tuple[tuple[str, ...], ...] | None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
@@ -18,6 +21,7 @@ from urllib.parse import urlsplit
 
 from hushquery.errors import UsageError
 from hushquery.local.device.client import Client
+from hushquery.local.device.store import ClientStore
 from hushquery.local.report import Report
 
 #: Seconds for which a collector that took nothing is left alone the first time.
@@ -55,6 +59,24 @@ def connection_to(server: str, timeout: float) -> tuple[http.client.HTTPConnecti
     return kind(parts.hostname, port, timeout=timeout), parts.path.rstrip("/")
 
 
+@contextmanager
+def within(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
+    """Cut a request off after so many seconds in all: a timeout of a socket starts anew with every byte."""
+
+    def cut() -> None:
+        if connection.sock is not None:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class Sender:
     """Send outboxes to one collector over one connection; use it as a context.
 
@@ -62,13 +84,23 @@ class Sender:
         server: The collector's address, such as ``https://collect.example.org``.
         timeout: Seconds to wait for an answer.
         clock: Returns the time in seconds since 1970.
+        state: A state file of clients that also keeps the pause after a failure, for the next program to wait as long.
     """
 
-    def __init__(self, server: str, *, timeout: float = 30.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        server: str,
+        *,
+        timeout: float = 30.0,
+        clock: Callable[[], float] = time.time,
+        state: ClientStore | None = None,
+    ) -> None:
         self._connection, self._path = connection_to(server, timeout)
+        self._server, self._timeout = server, timeout
         self._clock = clock
-        self._until = 0.0
-        self._failed = False
+        self._store = state
+        #: Until when the collector is left alone; None unless its last answer was a failure.
+        self.until = None if state is None else self._kept(state)
 
     def __enter__(self) -> Sender:
         return self
@@ -89,27 +121,42 @@ class Sender:
         for report in client.outbox():
             if report.task != client.task.digest:
                 continue
-            if self._clock() < self._until:
+            if self.until is not None and self._clock() < self.until:
                 break  # the next ones would be turned away too
             status = self._put(report)
             if status in _STORED or status in REFUSED:
                 client.sent(report.id)
-                self._failed = False
+                self._keep(None)
                 done.append(Delivery(report, "stored" if status in _STORED else "refused", status))
             else:
-                self._until = self._clock() + (NEXT_PAUSE if self._failed else FIRST_PAUSE)
-                self._failed = True
+                self._keep(self._clock() + (FIRST_PAUSE if self.until is None else NEXT_PAUSE))
                 done.append(Delivery(report, "later", status))
         return done
+
+    def _kept(self, store: ClientStore) -> float | None:
+        """Return the pause that is kept; a clock that has been set back must not make it endless."""
+        with store.transaction() as connection:
+            row = connection.execute("SELECT until FROM pause WHERE server = ?", (self._server,)).fetchone()
+        now = self._clock()
+        return None if row is None else float(row[0]) if row[0] <= now + NEXT_PAUSE else now
+
+    def _keep(self, until: float | None) -> None:
+        if self._store is not None and until != self.until:
+            with self._store.transaction() as connection:
+                connection.execute("DELETE FROM pause WHERE server = ?", (self._server,))
+                if until is not None:
+                    connection.execute("INSERT INTO pause (server, until) VALUES (?, ?)", (self._server, until))
+        self.until = until
 
     def _put(self, report: Report) -> int:
         """Send one report and return the status."""
         name = base64.urlsafe_b64encode(report.id).rstrip(b"=").decode()
         path = f"{self._path}/v1/tasks/{report.task.hex()}/reports/{name}"
         try:
-            self._connection.request("PUT", path, report.to_bytes(), _HEADERS)
-            response = self._connection.getresponse()
-            response.read(_MOST_ANSWER)
+            with within(self._connection, self._timeout):
+                self._connection.request("PUT", path, report.to_bytes(), _HEADERS)
+                response = self._connection.getresponse()
+                response.read(_MOST_ANSWER)
             if not response.isclosed():  # there is more, which nobody wants
                 self._connection.close()
         except (OSError, http.client.HTTPException):

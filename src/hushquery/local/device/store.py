@@ -37,9 +37,11 @@ _TABLES = (
     f"PRAGMA user_version={SCHEMA}",
 )
 
-# How far the log of head lists went that a task's collector showed last; files of earlier versions get it when opened.
-_LISTS = (
-    "CREATE TABLE IF NOT EXISTS lists (task BLOB PRIMARY KEY, count INTEGER NOT NULL, log TEXT NOT NULL) WITHOUT ROWID"
+# Files of earlier versions get these when opened: how far the log of head lists went that a task's collector showed
+# last, and until when a collector is left alone whose last answer was a failure.
+_LATER = (
+    "CREATE TABLE IF NOT EXISTS lists (task BLOB PRIMARY KEY, count INTEGER NOT NULL, log TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS pause (server TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID",
 )
 
 
@@ -66,7 +68,8 @@ class ClientStore:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     self._check_tables(connection)
-                    connection.execute(_LISTS)
+                    for statement in _LATER:
+                        connection.execute(statement)
                     yield connection
                     connection.execute("COMMIT")
                 except BaseException:
