@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,9 +39,9 @@ from site_files import LEDGER, built, task_of, weeks
 from small_releases import private_hybrid, release_of, whole_release
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = ROOT / "src" / "hushquery" / "templates"
+TEMPLATES, EXAMPLES = ROOT / "src" / "hushquery" / "templates", ROOT / "examples"
 #: What a page must be before it is looked at, where its script makes something of it.
-EXPLORER, SITE = "!document.getElementById('explorer').hidden", "document.querySelector('main')"
+EXPLORER = "!document.getElementById('explorer').hidden"
 #: Every page, by its address: the template that makes it, and when it is ready.
 PAGES: dict[str, tuple[str, str]] = {
     "curator/report.html": ("report.html", EXPLORER),
@@ -78,6 +79,12 @@ PAGES: dict[str, tuple[str, str]] = {
     "setup/listed.html": ("setup/form.html", "true"),
     "setup/done.html": ("setup/done.html", "true"),
 }
+#: Pages of the examples, as they are before their scripts find a collector.
+PAGES |= {
+    f"examples/{file.relative_to(EXAMPLES).as_posix()}": ("", "true")
+    for file in sorted(EXAMPLES.rglob("*.html"))
+    if not {"node_modules", "dist"} & set(file.parts)
+}
 #: Width, and whether it is dark.
 LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
 
@@ -110,6 +117,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticServer]:
         assert hushquery("look", "log.tsv", "--yes", "--html", "left-out.html").returncode == 0
     assert hushquery("demo", "--out", root / "demo", "--users", 1000).returncode == 0
     _first_run(root / "setup", tmp_path_factory.mktemp("empty"))
+    shutil.copytree(EXAMPLES, root / "examples", ignore=shutil.ignore_patterns("node_modules", "dist", "*.py"))
     with static_server(root) as server:
         yield server
 
@@ -243,7 +251,7 @@ def test_every_page_is_looked_at() -> None:
     """A template that is a page, and not the ground of others, is in the list."""
     texts = {str(file.relative_to(TEMPLATES)): file.read_text("utf-8") for file in TEMPLATES.rglob("*.html")}
     extended = {name: match[1] for name, text in texts.items() if (match := re.search(r'{% extends "(.+?)" %}', text))}
-    assert set(extended) - set(extended.values()) == {template for template, _ in PAGES.values()}
+    assert set(extended) - set(extended.values()) == {template for template, _ in PAGES.values() if template}
 
 
 def test_a_first_run_by_keyboard_and_by_ear(chromium: Browser, tmp_path: Path) -> None:
