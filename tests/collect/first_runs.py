@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2 as httpx
 from fastapi.testclient import TestClient
 
+from children import HANG, start
 from hushquery.collect.http.setup import ENTER, PATH, FirstRun, make_setup
 
 HERE = "http://127.0.0.1:8081"
@@ -43,3 +49,31 @@ class Visit:
 def written(visit: Visit) -> list[str]:
     """Name every file in the folder of a visit, and beside it."""
     return sorted(file.name for file in visit.run.folder.parent.rglob("*") if file.is_file())
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Callable[[], dict[str, str]]]:
+    """Run `hushquery serve` in a folder, and return what it says next; it must end well when it is asked to."""
+    command = [sys.executable, "-m", "hushquery", "serve", "--port", "0", "--admin-port", "0", "--json"]
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("wb") as errors:
+        process = start(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors)
+    assert process.stdout is not None
+    lines = process.stdout
+
+    def said() -> dict[str, str]:
+        text = ""
+        while not text.rstrip().endswith("}"):
+            line = lines.readline().decode()
+            assert line, log.read_text()
+            text += line
+        return dict(json.loads(text))
+
+    try:
+        yield said
+    finally:
+        process.terminate()
+        code = process.wait(HANG)
+        lines.close()
+    assert code == 0
+    assert log.read_text() == ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from children import HANG, start
-from collect.first_runs import LISTED, NUMBER, SEARCHES, SETTING, TEXT, Visit, written
+from collect.first_runs import LISTED, NUMBER, SEARCHES, SETTING, TEXT, Visit, serving, written
 from commands import answer, hushquery
 from hushquery.collect.forecast import SIZES, cells, forecast_task
 from hushquery.collect.http.setup import ENTER, PATH
@@ -164,48 +161,27 @@ def test_a_folder_with_something_in_it_needs_a_task(tmp_path: Path, monkeypatch:
 
 
 def test_serve_goes_from_an_empty_folder_to_a_collector(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hushquery", "serve", "--port", "0", "--admin-port", "0", "--json"]
-    log = tmp_path / "server.log"
     folder = tmp_path / "empty"
     folder.mkdir()
-    with log.open("wb") as err:
-        process = start(command, cwd=folder, stdout=subprocess.PIPE, stderr=err)
-    assert process.stdout is not None
-
-    def said() -> dict[str, str]:
-        text = ""
-        while not text.rstrip().endswith("}"):
-            line = process.stdout.readline().decode()  # type: ignore[union-attr]
-            assert line, log.read_text()
-            text += line
-        return dict(json.loads(text))
-
-    address = said()["setup"]
-    origin, _, token = address.partition(ENTER + "?token=")
-    with httpx.Client(base_url=origin, follow_redirects=True) as client:
-        assert client.get(PATH).status_code == 403
-        assert client.get(address).status_code == 200
-        done = client.post(PATH, data=SETTING, headers={"Origin": origin})
-        assert (done.status_code, done.text.count("hushquery serve --task task.toml")) == (200, 1)
-    served = said()
-    task = Task.load(folder / "task.toml")
-    assert httpx.get(f"{served['address']}/v1/tasks/{task.id}").status_code == 200
-    for name in (PATH, ENTER):
-        assert httpx.get(f"{served['admin']}{name}").status_code == 404
-    process.terminate()
-    assert process.wait(HANG) == 0
-    process.stdout.close()
-    assert token not in log.read_text()
-    assert not [file for file in folder.rglob("*") if file.is_file() and token.encode() in file.read_bytes()]
+    with serving(folder) as said:
+        address = said()["setup"]
+        origin, _, token = address.partition(ENTER + "?token=")
+        with httpx.Client(base_url=origin, follow_redirects=True) as client:
+            assert client.get(PATH).status_code == 403
+            assert client.get(address).status_code == 200
+            done = client.post(PATH, data=SETTING, headers={"Origin": origin})
+            assert (done.status_code, done.text.count("hushquery serve --task task.toml")) == (200, 1)
+        served = said()
+        task = Task.load(folder / "task.toml")
+        assert httpx.get(f"{served['address']}/v1/tasks/{task.id}").status_code == 200
+        for name in (PATH, ENTER):
+            assert httpx.get(f"{served['admin']}{name}").status_code == 404
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and token.encode() in file.read_bytes()]
 
 
 def test_a_stop_before_the_task_is_written_leaves_nothing(tmp_path: Path) -> None:
-    process = start(
-        [sys.executable, "-m", "hushquery", "serve", "--admin-port", "0"], cwd=tmp_path, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith(b"open http://127.0.0.1:")
-    process.terminate()
-    assert process.wait(HANG) == 0
-    process.stdout.close()
-    assert not any(tmp_path.iterdir())
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    with serving(folder) as said:
+        assert said()["setup"].startswith("http://127.0.0.1:")
+    assert not any(folder.iterdir())

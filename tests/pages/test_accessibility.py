@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from children import HANG, start
 from chromium import Browser, Page, StaticServer, browser, static_server
 from collect.first_runs import HERE, NUMBER, Visit
 from collect.first_runs import SEARCHES as ASKED
@@ -252,57 +248,3 @@ def test_every_page_is_looked_at() -> None:
     texts = {str(file.relative_to(TEMPLATES)): file.read_text("utf-8") for file in TEMPLATES.rglob("*.html")}
     extended = {name: match[1] for name, text in texts.items() if (match := re.search(r'{% extends "(.+?)" %}', text))}
     assert set(extended) - set(extended.values()) == {template for template, _ in PAGES.values() if template}
-
-
-def test_a_first_run_by_keyboard_and_by_ear(chromium: Browser, tmp_path: Path) -> None:
-    """From the printed address to the task file with Tab, Enter and letters, on a real server."""
-    command = [sys.executable, "-m", "hushquery", "serve", "--port", "0", "--admin-port", "0", "--json"]
-    process = start(command, cwd=tmp_path, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    text = ""
-    while not text.rstrip().endswith("}"):
-        text += process.stdout.readline().decode()
-    page = chromium.page()
-    page.open(json.loads(text)["setup"])
-    assert page.run("location.pathname + location.search") == PATH  # no token is left in the address
-
-    def press_until(name: str, *, field: bool = False) -> None:
-        for _ in range(40):
-            page.press("Tab")
-            if page.run("[document.activeElement.id, document.activeElement.textContent.trim()]")[not field] == name:
-                return
-        raise AssertionError(name)
-
-    def follow() -> None:
-        loads = len(page.told("Page.loadEventFired"))
-        page.press("Enter")
-        page.until(lambda: len(page.told("Page.loadEventFired")) > loads, "the next page")
-
-    press_until("A number")
-    follow()
-    heard: Any = page.tree()
-    assert ("textbox", "The highest number there can be") in heard
-    assert ("group", "4. How private?") in heard
-    press_until("Show what it can say")
-    follow()
-    assert page.run("document.activeElement.id") == "problems"  # what is wrong is read first
-    assert [role for role, _ in page.tree() if role == "alert"]
-    for field, typed in (("name", "minutes"), ("highest", "1440"), ("population", "app users")):
-        press_until(field, field=True)
-        page.type(typed)
-    follow()  # Enter shows, and writes nothing
-    assert page.run("location.hash") == "#forecast"
-    assert ("table", "Forecast: how far 95% intervals reach to each side") in page.tree()
-    assert not any(tmp_path.iterdir())
-    press_until("Write the task file")
-    follow()
-    assert page.run("document.querySelector('h1').textContent") == "The task file is written"
-    assert Task.load(tmp_path / "task.toml").task.highest == 1440
-    text = ""
-    while not text.rstrip().endswith("}"):
-        text += process.stdout.readline().decode()
-    assert "address" in json.loads(text)
-    page.close()
-    process.terminate()
-    assert process.wait(HANG) == 0
-    process.stdout.close()
